@@ -1,0 +1,1 @@
+//! Which block leaves when room is needed. One policy a file.

@@ -1,0 +1,79 @@
+//! Every decision a Shoal node takes, as pure code: which block leaves, what may enter, where to look.
+//!
+//! Nothing in this crate performs I/O, reads a clock, draws a random number or knows async: time and chance
+//! are arguments, so that the simulator runs the very code the node runs.
+
+pub mod eviction;
+pub mod residency;
+
+use std::fmt;
+
+/// One fixed-size slice of one immutable version of an object: the unit of caching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId {
+    /// Names the version; two versions never share it.
+    pub version: VersionId,
+    /// Position in the object, counted in blocks from 0.
+    pub index: u32,
+}
+
+/// Digest that names one immutable version of one object of one lake (128 bits of SHA-256).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VersionId(pub [u8; 16]);
+
+/// Digest that names an object (lake, bucket, key) whatever its version (128 bits of SHA-256).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectId(pub [u8; 16]);
+
+/// Where the bytes of a block came from. The same four words are header, metric label, log field and legend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// This node's own store.
+    Local,
+    /// Another node.
+    Peer,
+    /// The durable write tier.
+    Tier,
+    /// The S3 store that Shoal extends.
+    Lake,
+}
+
+impl Source {
+    /// The word used in headers, metric labels and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Peer => "peer",
+            Self::Tier => "tier",
+            Self::Lake => "lake",
+        }
+    }
+}
+
+fn write_hex(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+impl fmt::Display for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for VersionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}

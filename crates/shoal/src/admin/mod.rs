@@ -1,0 +1,1 @@
+//! What operators see: health, metrics, status. Apart from the S3 port.

@@ -1,0 +1,225 @@
+//! What an operator can set. Each section is read by the module of the same name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::secret::Secret;
+
+/// All settings of one node.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// `[node]`
+    pub node: Node,
+    /// `[s3]`
+    pub s3: S3,
+    /// `[admin]`
+    pub admin: Admin,
+    /// `[lake]`
+    pub lake: Lake,
+    /// `[store]`
+    pub store: Store,
+    /// `[freshness]`
+    pub freshness: Freshness,
+    /// `[limits]`
+    pub limits: Limits,
+    /// `[log]`
+    pub log: Log,
+    /// `[[identity]]`
+    pub identities: Vec<IdentityConfig>,
+}
+
+/// Which node this is.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Unique in the cluster; shown in headers, logs and status.
+    pub name: String,
+    /// Place, outermost first: `dc1/cluster-a/rack-1`.
+    pub topology: String,
+}
+
+/// Where clients speak S3 to us.
+#[derive(Clone, Debug)]
+pub struct S3 {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// Domain for virtual-host style (`bucket.domain`); path style always works.
+    pub domain: Option<String>,
+    /// PEM certificate chain; reloaded when the file changes.
+    pub tls_cert: Option<PathBuf>,
+    /// PEM private key.
+    pub tls_key: Option<PathBuf>,
+}
+
+/// Where operators look: health, metrics, status. Never on the S3 port.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Address and port.
+    pub listen: SocketAddr,
+}
+
+/// The S3 store we extend.
+#[derive(Clone, Debug)]
+pub struct Lake {
+    /// `http://` or `https://` URL without a path.
+    pub endpoint: String,
+    /// Region that signatures name.
+    pub region: String,
+    /// Credentials of identities that bring none of their own.
+    pub access_key: Option<String>,
+    /// The secret half (`secret_key` or the content of `secret_key_file`).
+    pub secret_key: Option<Secret>,
+}
+
+/// Blocks on this node's disk.
+#[derive(Clone, Debug)]
+pub struct Store {
+    /// A folder of our own; one node at a time.
+    pub path: PathBuf,
+    /// Bytes on disk never exceed this.
+    pub capacity_bytes: u64,
+    /// Size of a block; changing it empties the store of use, not of correctness.
+    pub block_bytes: u64,
+}
+
+/// How long an answer about permission and currency may be reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreshnessMode {
+    /// Ask the lake on every read.
+    Revalidate,
+    /// Objects never change under their name.
+    Immutable,
+    /// Reuse the answer for this long.
+    Ttl(Duration),
+}
+
+/// Default and exceptions by prefix; the longest matching prefix wins.
+#[derive(Clone, Debug)]
+pub struct Freshness {
+    /// Where no rule matches.
+    pub default: FreshnessMode,
+    /// `[[freshness.rule]]`
+    pub rules: Vec<FreshnessRule>,
+}
+
+/// One exception.
+#[derive(Clone, Debug)]
+pub struct FreshnessRule {
+    /// `s3://bucket/prefix`
+    pub prefix: String,
+    /// What holds below it.
+    pub mode: FreshnessMode,
+}
+
+/// Bounds; beyond them clients get `503 SlowDown`.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Open client connections.
+    pub connections: usize,
+    /// Requests in flight on the node.
+    pub requests: usize,
+    /// Requests in flight of one identity.
+    pub requests_per_identity: usize,
+    /// Bytes being fetched from the lake and not yet on disk: the memory window of the read path.
+    pub fill_bytes: u64,
+    /// Bytes kept mapped for hits.
+    pub mapped_bytes: u64,
+    /// Blocks fetched ahead of one reader.
+    pub read_ahead_blocks: usize,
+    /// A request head must arrive within this time.
+    pub header_timeout: Duration,
+    /// A connection without a request is closed after this time.
+    pub idle_timeout: Duration,
+    /// A body or response that makes no progress for this time ends the connection.
+    pub stall_timeout: Duration,
+    /// Lake retries, as a share of requests in percent.
+    pub retry_budget_percent: u32,
+}
+
+/// What is written to stderr.
+#[derive(Clone, Debug)]
+pub struct Log {
+    /// `tracing` filter, e.g. `info` or `shoal=debug`.
+    pub filter: String,
+    /// `text` or `json`.
+    pub format: String,
+    /// One line a request.
+    pub access: bool,
+}
+
+/// `[[identity]]`: a client that may sign requests to this node.
+#[derive(Clone, Debug)]
+pub struct IdentityConfig {
+    /// What the client signs with.
+    pub access_key: String,
+    /// `secret_key` or the content of `secret_key_file`.
+    pub secret_key: Secret,
+    /// Its own account at the lake.
+    pub lake_access_key: Option<String>,
+    /// The secret half of it.
+    pub lake_secret_key: Option<Secret>,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { name: "node-1".into(), topology: "dc1/cluster-a/rack-1".into() }
+    }
+}
+
+impl Default for S3 {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9000)), domain: None, tls_cert: None, tls_key: None }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9100)) }
+    }
+}
+
+impl Default for Lake {
+    fn default() -> Self {
+        Self {
+            endpoint: "http://127.0.0.1:9090".into(),
+            region: "us-east-1".into(),
+            access_key: None,
+            secret_key: None,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { path: "/var/cache/shoal".into(), capacity_bytes: 100 << 30, block_bytes: 4 << 20 }
+    }
+}
+
+impl Default for Freshness {
+    fn default() -> Self {
+        Self { default: FreshnessMode::Revalidate, rules: Vec::new() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 8192,
+            requests: 4096,
+            requests_per_identity: 2048,
+            fill_bytes: 256 << 20,
+            mapped_bytes: 1 << 30,
+            read_ahead_blocks: 4,
+            header_timeout: Duration::from_secs(15),
+            idle_timeout: Duration::from_secs(300),
+            stall_timeout: Duration::from_secs(60),
+            retry_budget_percent: 10,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { filter: "info".into(), format: "text".into(), access: false }
+    }
+}

@@ -1,0 +1,122 @@
+//! One table from what went wrong to what an S3 client is told: code, status, message.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+
+/// An answer in the S3 error vocabulary. Clients see the code and the message; nothing secret goes in.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{}: {message}", code.as_str())]
+pub struct S3Error {
+    /// What went wrong, in the words of S3.
+    pub code: ErrorCode,
+    /// What a person should read.
+    pub message: Cow<'static, str>,
+    /// The connection must not carry another request: its framing can no longer be trusted.
+    pub close: bool,
+}
+
+impl S3Error {
+    /// An error with a message of its own.
+    pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), close: false }
+    }
+
+    /// The same error, after which the connection is closed.
+    #[must_use]
+    pub fn closing(mut self) -> Self {
+        self.close = true;
+        self
+    }
+}
+
+macro_rules! error_codes {
+    ($($(#[$doc:meta])* $name:ident = $status:literal $code:literal,)*) => {
+        /// The S3 error codes this node itself answers with.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum ErrorCode { $($(#[$doc])* $name,)* }
+
+        impl ErrorCode {
+            /// Every code, for tests and documentation.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The code as S3 spells it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+
+            /// The HTTP status that goes with it.
+            pub fn status(self) -> StatusCode {
+                let status: u16 = match self { $(Self::$name => $status,)* };
+                StatusCode::from_u16(status).expect("the table holds valid statuses")
+            }
+        }
+    };
+}
+
+error_codes! {
+    /// 403
+    AccessDenied = 403 "AccessDenied",
+    /// 400
+    AuthorizationHeaderMalformed = 400 "AuthorizationHeaderMalformed",
+    /// 400
+    AuthorizationQueryParametersError = 400 "AuthorizationQueryParametersError",
+    /// 400: a checksum or Content-MD5 that the body does not have
+    BadDigest = 400 "BadDigest",
+    /// 400
+    EntityTooLarge = 400 "EntityTooLarge",
+    /// 403: the signature is older than it may be
+    ExpiredToken = 400 "ExpiredToken",
+    /// 400: the body ended before its announced length
+    IncompleteBody = 400 "IncompleteBody",
+    /// 403
+    InvalidAccessKeyId = 403 "InvalidAccessKeyId",
+    /// 400
+    InvalidArgument = 400 "InvalidArgument",
+    /// 400
+    InvalidDigest = 400 "InvalidDigest",
+    /// 416
+    InvalidRange = 416 "InvalidRange",
+    /// 400
+    InvalidRequest = 400 "InvalidRequest",
+    /// 400
+    InvalidToken = 400 "InvalidToken",
+    /// 400
+    InvalidUri = 400 "InvalidURI",
+    /// 500: ours alone, never for bad input
+    InternalError = 500 "InternalError",
+    /// 400
+    KeyTooLongError = 400 "KeyTooLongError",
+    /// 400
+    MalformedTrailerError = 400 "MalformedTrailerError",
+    /// 405
+    MethodNotAllowed = 405 "MethodNotAllowed",
+    /// 411
+    MissingContentLength = 411 "MissingContentLength",
+    /// 501
+    NotImplemented = 501 "NotImplemented",
+    /// 404
+    NoSuchKey = 404 "NoSuchKey",
+    /// 412
+    PreconditionFailed = 412 "PreconditionFailed",
+    /// 400: bytes that are not HTTP, or whose framing is ambiguous
+    BadRequest = 400 "BadRequest",
+    /// 431
+    RequestHeaderSectionTooLarge = 431 "RequestHeaderSectionTooLarge",
+    /// 400: the client went silent in the middle of a request
+    RequestTimeout = 400 "RequestTimeout",
+    /// 403
+    RequestTimeTooSkewed = 403 "RequestTimeTooSkewed",
+    /// 403
+    SignatureDoesNotMatch = 403 "SignatureDoesNotMatch",
+    /// 503
+    SlowDown = 503 "SlowDown",
+    /// 502: the lake cannot be reached or broke off
+    BadGateway = 502 "BadGateway",
+    /// 504: only-if-cached, and it is not
+    NotCached = 504 "NotCached",
+    /// 503
+    ServiceUnavailable = 503 "ServiceUnavailable",
+    /// 400
+    XAmzContentSha256Mismatch = 400 "XAmzContentSHA256Mismatch",
+}

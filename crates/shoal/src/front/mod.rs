@@ -1,0 +1,3 @@
+//! S3 as clients see it: connections, who is asking, what is asked, and what they are told.
+
+pub mod error;

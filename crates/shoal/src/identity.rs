@@ -1,0 +1,83 @@
+//! Who a client is to us, and who it is to the lake.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::secret::Secret;
+
+/// A key pair that signs requests to an endpoint.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// The public half.
+    pub access_key: String,
+    /// The secret half.
+    pub secret_key: Secret,
+    /// Present for temporary credentials of the AWS chain.
+    pub session_token: Option<Secret>,
+}
+
+/// A client known to this node by its access key.
+#[derive(Debug)]
+pub struct Identity {
+    /// Position in the configuration; names the identity cheaply in grants.
+    pub index: u32,
+    /// The access key the client signs with.
+    pub access_key: String,
+    /// The secret the client signs with.
+    pub secret_key: Secret,
+    /// Its own account at the lake (`lake_access_key`, `lake_secret_key`), if the configuration gives one.
+    pub lake_account: Option<Arc<Account>>,
+}
+
+/// Who sent a request, after its signature was verified.
+#[derive(Clone, Debug)]
+pub enum Caller {
+    /// Sent without credentials; the lake decides what strangers may do.
+    Anonymous,
+    /// Signed by a known identity.
+    Identity(Arc<Identity>),
+}
+
+/// Names a caller in grants and per-identity limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallerId(pub u32);
+
+impl Caller {
+    /// A small number that stands for the caller while the process lives.
+    pub fn id(&self) -> CallerId {
+        match self {
+            Self::Anonymous => CallerId(u32::MAX),
+            Self::Identity(identity) => CallerId(identity.index),
+        }
+    }
+}
+
+/// All identities of the configuration, by access key.
+#[derive(Debug, Default)]
+pub struct Identities {
+    by_access_key: HashMap<String, Arc<Identity>>,
+}
+
+impl Identities {
+    /// Indexes the identities; the configuration has refused duplicates before.
+    pub fn new(identities: impl IntoIterator<Item = Identity>) -> Self {
+        let by_access_key =
+            identities.into_iter().map(|identity| (identity.access_key.clone(), Arc::new(identity))).collect();
+        Self { by_access_key }
+    }
+
+    /// The identity that signs with `access_key`.
+    pub fn get(&self, access_key: &str) -> Option<&Arc<Identity>> {
+        self.by_access_key.get(access_key)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_access_key.len()
+    }
+
+    /// Whether every client is a stranger.
+    pub fn is_empty(&self) -> bool {
+        self.by_access_key.is_empty()
+    }
+}

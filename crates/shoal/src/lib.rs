@@ -1,0 +1,16 @@
+//! A cooperative cache that extends an S3 data lake across a data center.
+//!
+//! `ARCHITECTURE.md` tells the life of a GET on one page; the modules below are its stations.
+
+pub mod admin;
+pub mod chance;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod endpoint;
+pub mod front;
+pub mod identity;
+pub mod object;
+pub mod secret;
+pub mod sigv4;
+pub mod store;

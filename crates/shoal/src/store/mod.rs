@@ -1,0 +1,1 @@
+//! Blocks on this node's disk: files, index, checksums, recovery.
