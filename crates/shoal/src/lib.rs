@@ -12,5 +12,6 @@ pub mod front;
 pub mod identity;
 pub mod object;
 pub mod secret;
+pub mod shutdown;
 pub mod sigv4;
 pub mod store;
