@@ -300,13 +300,16 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
-            // Listening is arranged once; afterwards an atomic load a wake-up says whether it was for that.
-            let stops = (!listening || self.shutdown.has_begun()) && begun.as_mut().poll(cx).is_ready();
-            listening = true;
-            if asked || !(stops || exchange.should_close()) {
+            // Listening is arranged once; afterwards an atomic load says whether the wake-up was for that.
+            if asked {
                 return Poll::Pending;
             }
-            asked = true;
+            asked = exchange.should_close()
+                || ((!listening || self.shutdown.has_begun()) && begun.as_mut().poll(cx).is_ready());
+            listening = true;
+            if !asked {
+                return Poll::Pending;
+            }
             connection.as_mut().finish();
             connection.as_mut().poll(cx)
         })

@@ -59,7 +59,8 @@ enum Inbound {
 /// What the reading deadline was set for; it moves when this changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// A new request, after so many bytes (HTTP/2: requests) on the connection.
+    /// A new request, after so many bytes (HTTP/2: requests) on the connection. That an answer has moved them is
+    /// noticed when the socket is next looked at, so an idle connection lives between once and twice its time.
     Request(u64),
     /// The rest of the head after so many others.
     Head(u64),
@@ -232,10 +233,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buf) else {
             return self.poll_waiting(cx).map(Ok);
         };
+        read?;
+        let read = buf.filled().len() - start;
+        if read == 0 {
+            self.inbound = Inbound::Ended;
+        }
         self.exchange
             .received_bytes
-            .fetch_add((buf.filled().len() - start) as u64, Ordering::Relaxed);
-        Poll::Ready(read)
+            .fetch_add(read as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
     }
 
     /// Gives the socket's answer on, unless the client has not taken a byte for too long.

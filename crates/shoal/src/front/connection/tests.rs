@@ -249,13 +249,20 @@ async fn ambiguous_requests_are_refused_and_the_connection_closed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_whose_chunks_are_wrong_is_refused_whatever_the_service_thinks_of_it() {
+    let head = "PUT /1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut client = connect();
-    client
-        .send("PUT /1 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0x3\r\n")
-        .await;
+    client.send(format!("{head}3\r\nabc\r\n")).await;
+    sleep(Duration::from_secs(1)).await;
+    client.send("0x3\r\n").await;
     let answers = client.read_to_end().await;
     assert_eq!(split_refusal(&answers, "400", "BadRequest"), "");
-    assert_eq!(client.asked(), 1);
+    assert_eq!(client.asked(), 1, "the service had begun");
+
+    let mut client = connect();
+    client.send(format!("{head}3\r\nabc\r\n0x3\r\n")).await;
+    let answers = client.read_to_end().await;
+    assert_eq!(split_refusal(&answers, "400", "BadRequest"), "");
+    assert_eq!(client.asked(), 0, "the service is not even asked");
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,7 +343,7 @@ async fn an_idle_connection_is_closed_without_a_word() {
     let start = Instant::now();
     assert_eq!(client.read_to_end().await, "");
     assert!(
-        (300..305).contains(&start.elapsed().as_secs()),
+        (300..=600).contains(&start.elapsed().as_secs()),
         "{:?}",
         start.elapsed()
     );

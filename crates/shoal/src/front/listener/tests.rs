@@ -281,7 +281,7 @@ async fn stopping_finishes_what_is_in_flight_and_takes_nothing_new() {
     let mut idle = server.connect().await;
     ask(&mut idle, GET).await;
     let mut busy = server.connect().await;
-    busy.write_all(GET.replace("/1", "/nap").as_bytes())
+    busy.write_all(GET.replace("/1 ", "/nap ").as_bytes())
         .await
         .unwrap();
     sleep(Duration::from_millis(100)).await;
@@ -310,7 +310,7 @@ async fn stopping_does_not_wait_for_ever() {
     );
     let mut client = server.connect().await;
     client
-        .write_all(GET.replace("/1", "/never").as_bytes())
+        .write_all(GET.replace("/1 ", "/never ").as_bytes())
         .await
         .unwrap();
     sleep(Duration::from_millis(50)).await;
