@@ -10,10 +10,11 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use shoal_policy::Source;
 
-use crate::fetch::{Boarded, Fetcher, Origin, StreamTicket};
+use crate::fetch::{Boarded, Fetcher, StreamTicket};
 use crate::flights::{FlightError, Passenger};
 use crate::front::range::ByteRange;
 use crate::object::Version;
+use crate::origin::Origin;
 use crate::store::Store;
 
 /// A block whose fetch failed under another reader, or was abandoned by it, is tried again this often.

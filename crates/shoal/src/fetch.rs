@@ -5,15 +5,15 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, LakeBody, PayloadHash, RequestBody};
+use crate::endpoint::{Endpoint, EndpointRequest, LakeBody};
 use crate::flights::{FlightError, Flights, Join, Pilot};
 use crate::front::range::ByteRange;
 use crate::object::Version;
+use crate::origin::Origin;
 use crate::store::Store;
 
 /// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
@@ -30,17 +30,6 @@ pub struct Fetcher {
     window_kib: usize,
     /// Blocks announced ahead of the one that a stream is bringing.
     ahead: u32,
-}
-
-/// In whose name the lake is asked for blocks of an object, and how.
-#[derive(Clone, Debug)]
-pub struct Origin {
-    /// Who signs.
-    pub account: LakeAccount,
-    /// Path style target with nothing but `versionId`.
-    pub target: PathAndQuery,
-    /// End-to-end headers of the client's request that the lake should see (`x-amz-request-payer`, …).
-    pub headers: HeaderMap,
 }
 
 /// Keeps a stream going while its reader is there, even when the reader is slow.
@@ -279,19 +268,10 @@ impl Cursor {
 }
 
 fn block_request(version: &Version, wanted: ByteRange, origin: &Origin) -> EndpointRequest {
-    let mut headers = origin.headers.clone();
-    headers.insert(header::RANGE, range_header(wanted));
-    let pinned = HeaderValue::from_str(&version.etag).expect("an ETag came from a header");
-    headers.insert(header::IF_MATCH, pinned);
-    EndpointRequest {
-        operation: "get_object",
-        method: Method::GET,
-        target: origin.target.clone(),
-        headers,
-        body: RequestBody::Empty,
-        payload: PayloadHash::Empty,
-        account: origin.account.clone(),
-    }
+    let mut request = origin.request(Method::GET);
+    request.headers.insert(header::RANGE, range_header(wanted));
+    request.headers.insert(header::IF_MATCH, version.etag_header());
+    request
 }
 
 /// `Range` for a non-empty run of bytes.

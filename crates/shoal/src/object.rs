@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
@@ -68,6 +68,11 @@ impl Version {
     /// The digest that names the version of `object` with this ETag and size.
     pub fn id_of(object: ObjectId, etag: &str, size_bytes: u64) -> VersionId {
         VersionId(digest(&[&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()]))
+    }
+
+    /// The ETag as a header value, for `If-Match` and `If-None-Match`.
+    pub fn etag_header(&self) -> HeaderValue {
+        HeaderValue::from_str(&self.etag).expect("an ETag came from a header")
     }
 
     /// The block at `index`.

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
@@ -15,13 +14,14 @@ use tokio::sync::watch;
 use crate::blocks::{BlockStream, Shelf, Window};
 use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
 use crate::clock;
-use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody, PayloadHash, RequestBody};
-use crate::fetch::{Fetcher, Origin, StreamTicket, content_range, range_header};
+use crate::endpoint::{Endpoint, EndpointError, LakeBody};
+use crate::fetch::{Fetcher, StreamTicket, content_range, range_header};
 use crate::flights::FlightError;
 use crate::front::conditions::{Conditions, Verdict};
 use crate::front::range::{ByteRange, RangeRequest};
 use crate::identity::CallerId;
 use crate::object::{ObjectName, Uncacheable, Version};
+use crate::origin::Origin;
 use crate::store::Store;
 
 /// An object that changes more often than this while it is being opened is not read.
@@ -61,8 +61,6 @@ pub struct Ask {
     pub range: RangeRequest,
     /// Under which conditions.
     pub conditions: Conditions,
-    /// The client's condition headers, for the lake to judge when we do not know the object yet.
-    pub condition_headers: HeaderMap,
     /// How the lake is asked in the client's name.
     pub origin: Arc<Origin>,
     /// How old a yes of the lake may be; zero when the client or the configuration wants to ask.
@@ -90,6 +88,17 @@ pub enum Answer {
     Relay(Response<LakeBody>),
     /// Forward the request untouched, and say why.
     Bypass(Uncacheable),
+}
+
+/// What becomes of a HEAD whose answer is known.
+#[derive(Debug)]
+pub enum HeadAnswer {
+    /// `200`
+    Object(Arc<Version>),
+    /// `304`
+    NotModified(Arc<Version>),
+    /// `412`
+    PreconditionFailed,
 }
 
 /// A response body to be, and what is known about it.
@@ -180,11 +189,33 @@ impl Reader {
         Err(ReadError::Restless)
     }
 
+    /// Answers a HEAD from a remembered yes; `None`: the lake must be asked.
+    pub fn head(&self, ask: &Ask) -> Option<HeadAnswer> {
+        let version = self.granted(ask, self.asking(ask))?;
+        Some(match ask.conditions.judge(&version.etag, version.last_modified) {
+            Verdict::Proceed => HeadAnswer::Object(version),
+            Verdict::NotModified => HeadAnswer::NotModified(version),
+            Verdict::Failed => HeadAnswer::PreconditionFailed,
+        })
+    }
+
+    /// The moment of a question to the lake, to be given with its answer.
+    pub fn asking(&self, ask: &Ask) -> (Epoch, Instant) {
+        (self.catalog.epoch(&ask.name), clock::instant())
+    }
+
+    /// Notes what the lake said to an unconditional HEAD. An answer that names no version teaches nothing.
+    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: (Epoch, Instant)) {
+        if response.status() == StatusCode::OK {
+            self.learn(ask, response.headers(), None, asked).ok();
+        }
+    }
+
     /// The current version, when the lake lets this caller read it.
     async fn pin(&self, ask: &Ask) -> Result<Pin, ReadError> {
         let mut waited = false;
         loop {
-            let asked = (self.catalog.epoch(&ask.name), clock::instant());
+            let asked = self.asking(ask);
             if let Some(version) = self.granted(ask, asked) {
                 return Ok(Pin::Version(Pinned { version, asked: false, ticket: None, opened: false }));
             }
@@ -231,9 +262,9 @@ impl Reader {
         if wants_checksums(ask, &Remembered { version: Arc::clone(&version), checksums: known.checksums }) {
             return self.inquire(ask, asked).await;
         }
-        let mut headers = ask.origin.headers.clone();
-        headers.insert(header::IF_NONE_MATCH, HeaderValue::from_str(&version.etag).expect("an ETag came from a header"));
-        let response = self.lake.send(lake_request(ask, Method::HEAD, headers)).await?;
+        let mut request = ask.origin.request(Method::HEAD);
+        request.headers.insert(header::IF_NONE_MATCH, version.etag_header());
+        let response = self.lake.send(request).await?;
         match response.status() {
             StatusCode::NOT_MODIFIED if same_metadata(&version, response.headers()) => {
                 self.catalog.learn(ask.caller, &ask.name, &version, known.checksums, asked);
@@ -246,7 +277,7 @@ impl Reader {
 
     /// Asks for the metadata of whatever version is current.
     async fn inquire(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
-        let response = self.lake.send(lake_request(ask, Method::HEAD, ask.origin.headers.clone())).await?;
+        let response = self.lake.send(ask.origin.request(Method::HEAD)).await?;
         self.inquired(ask, &response, asked).await
     }
 
@@ -271,12 +302,12 @@ impl Reader {
 
     /// Asks for an object we know nothing of: metadata and first bytes in one request.
     async fn open(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
-        let mut headers = ask.origin.headers.clone();
-        headers.extend(ask.condition_headers.clone());
+        let mut request = ask.origin.request(Method::GET);
+        request.headers.extend(ask.origin.conditions());
         if let Some(range) = opening_range(ask.range, self.block_bytes, self.ahead) {
-            headers.insert(header::RANGE, range);
+            request.headers.insert(header::RANGE, range);
         }
-        let response = self.lake.send(lake_request(ask, Method::GET, headers)).await?;
+        let response = self.lake.send(request).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Ok(Pin::Answer(Answer::Relay(response)));
         }
@@ -373,28 +404,6 @@ fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option
     })
 }
 
-fn lake_request(ask: &Ask, method: Method, headers: HeaderMap) -> EndpointRequest {
-    EndpointRequest {
-        operation: if method == Method::HEAD { "head_object" } else { "get_object" },
-        method,
-        target: ask.origin.target.clone(),
-        headers,
-        body: RequestBody::Empty,
-        payload: PayloadHash::Empty,
-        account: ask.origin.account.clone(),
-    }
-}
-
-/// Path style target that names the object and nothing else: `response-*` and credentials are this node's affair.
-pub fn bare_target(target: &PathAndQuery, name: &ObjectName) -> PathAndQuery {
-    let query = target.query().unwrap_or_default();
-    let version = query.split('&').find(|pair| pair.starts_with("versionId="));
-    let Some(version) = version.filter(|_| name.version.is_some()) else {
-        return PathAndQuery::try_from(target.path()).expect("a path without its query is a target");
-    };
-    PathAndQuery::try_from(format!("{}?{version}", target.path())).expect("parts of a target are a target")
-}
-
 /// Objects being opened: one leader each, the others wait for its end.
 #[derive(Debug, Default)]
 pub struct Openings(Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>);
@@ -450,17 +459,5 @@ mod tests {
             let range = opening_range(wanted, block, 4);
             assert_eq!(range.as_ref().map(|range| range.to_str().unwrap()), expected, "{wanted:?}");
         }
-    }
-
-    #[test]
-    fn only_the_version_of_a_target_reaches_the_lake() {
-        let name = |version: Option<&str>| ObjectName {
-            bucket: "b".into(),
-            key: b"k".as_slice().into(),
-            version: version.map(Into::into),
-        };
-        let target: PathAndQuery = "/b/k%2F?response-expires=x&versionId=a%2Bb&X-Amz-Signature=s".parse().unwrap();
-        assert_eq!(bare_target(&target, &name(Some("a+b"))).as_str(), "/b/k%2F?versionId=a%2Bb");
-        assert_eq!(bare_target(&target, &name(None)).as_str(), "/b/k%2F");
     }
 }

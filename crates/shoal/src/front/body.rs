@@ -97,11 +97,10 @@ impl Body for ResponseBody {
             }),
             Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
         };
-        if let (Poll::Ready(frame), Some(exchange)) = (&frame, &mut this.exchange) {
+        if let (Poll::Ready(Some(frame)), Some(exchange)) = (&frame, &mut this.exchange) {
             match frame {
-                Some(Ok(frame)) => exchange.sent(frame.data_ref().map_or(0, Bytes::len)),
-                Some(Err(error)) => exchange.broke_off(error.as_ref()),
-                None => exchange.complete(),
+                Ok(frame) => exchange.sent(frame.data_ref().map_or(0, Bytes::len)),
+                Err(error) => exchange.broke_off(error.as_ref()),
             }
         }
         frame
@@ -123,6 +122,15 @@ impl Body for ResponseBody {
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Blocks { remaining, .. } => SizeHint::with_exact(*remaining),
             Content::Lake(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        let complete = self.is_end_stream();
+        if let Some(exchange) = self.exchange.take() {
+            exchange.end(complete);
         }
     }
 }

@@ -111,6 +111,13 @@ pub fn not_modified(version: &Version) -> Response<ResponseBody> {
     response
 }
 
+/// A status without a body.
+pub fn empty(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = status;
+    response
+}
+
 /// `416`, naming the size.
 pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Response<ResponseBody> {
     let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable");
@@ -122,7 +129,7 @@ pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Respo
 
 /// An error of ours in S3's XML.
 pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<ResponseBody> {
-    let xml = error_xml(error.code.as_str(), &error.message, resource, request_id);
+    let xml = error_xml(error.code, &error.message, resource, request_id);
     let mut response = Response::new(ResponseBody::full(xml));
     *response.status_mut() = error.code.status();
     let headers = response.headers_mut();
