@@ -21,7 +21,6 @@ use crate::store::Store;
 const TRIES: u8 = 3;
 
 /// Streams a range of one version; every byte comes from that version or the stream ends in an error.
-#[derive(Debug)]
 pub struct BlockStream {
     shelf: Arc<Shelf>,
     /// Slices not yet in a slot: the index of the next block, and the bytes that remain to be planned.
@@ -70,7 +69,6 @@ impl Tally {
 }
 
 /// Where blocks of one version are found, and in whose name they are fetched.
-#[derive(Debug)]
 pub struct Shelf {
     /// Blocks on this node's disk.
     pub store: Arc<Store>,
@@ -83,7 +81,6 @@ pub struct Shelf {
 }
 
 /// One block's share of the response.
-#[derive(Debug)]
 struct Slot {
     index: u32,
     /// Bytes of the block still to be sent, counted from its start.
@@ -96,16 +93,6 @@ enum SlotState {
     Resident(Bytes),
     Boarding(Pin<Box<dyn Future<Output = Found> + Send>>),
     Aboard(Boarded),
-}
-
-impl std::fmt::Debug for SlotState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Resident(_) => "Resident",
-            Self::Boarding(_) => "Boarding",
-            Self::Aboard(_) => "Aboard",
-        })
-    }
 }
 
 enum Found {

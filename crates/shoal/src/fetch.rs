@@ -20,7 +20,6 @@ use crate::store::Store;
 const WINDOW_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Brings blocks from the lake to those who wait and to the store.
-#[derive(Debug)]
 pub struct Fetcher {
     lake: Arc<Endpoint>,
     store: Arc<Store>,
@@ -214,7 +213,7 @@ impl Stream {
     }
 
     /// True when somebody waits for an announced block, false when nobody will.
-    async fn wait_for_demand(&self) -> bool {
+    async fn wait_for_demand(&mut self) -> bool {
         loop {
             if self.announced.iter().any(Pilot::is_awaited) {
                 return true;

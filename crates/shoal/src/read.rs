@@ -30,7 +30,6 @@ const RESTARTS: usize = 4;
 const BLOCKS_LOOKED_AT: u32 = 256;
 
 /// Reads objects for clients.
-#[derive(Debug)]
 pub struct Reader {
     /// The store behind us.
     pub lake: Arc<Endpoint>,
@@ -72,7 +71,6 @@ pub struct Ask {
 }
 
 /// What becomes of a GET.
-#[derive(Debug)]
 pub enum Answer {
     /// Bytes of a version.
     Object(Reading),
@@ -102,7 +100,6 @@ pub enum HeadAnswer {
 }
 
 /// A response body to be, and what is known about it.
-#[derive(Debug)]
 pub struct Reading {
     /// The pinned version.
     pub version: Arc<Version>,

@@ -11,13 +11,11 @@ use crate::endpoint::LakeBody;
 use crate::front::exchange::Exchange;
 
 /// The body of every response of this node. When it is dropped, sent or not, the exchange is over and is recorded.
-#[derive(Debug)]
 pub struct ResponseBody {
     content: Content,
     exchange: Option<Box<Exchange>>,
 }
 
-#[derive(Debug)]
 enum Content {
     Empty,
     /// A HEAD: nothing is sent, the length is announced.
@@ -90,7 +88,7 @@ impl Body for ResponseBody {
             }
             Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
                 let piece = piece?;
-                Some(piece.map_err(Into::into).map(|piece| {
+                Some(piece.map_err(BodyError::from).map(|piece| {
                     *remaining -= piece.len() as u64;
                     Frame::data(piece)
                 }))

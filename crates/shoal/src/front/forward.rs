@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::uri::PathAndQuery;
 use http::{Method, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 
 use crate::catalog::Catalog;
 use crate::endpoint::{
-    Endpoint, EndpointError, EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials,
+    Endpoint, EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials,
 };
 use crate::front::auth::Verified;
 use crate::front::error::S3Error;
@@ -40,7 +39,7 @@ pub async fn forward(
         target: without_presigned_credentials(&classified.target),
         headers: end_to_end(&parts.headers),
         body,
-        payload,
+        payload: payload.into(),
         account,
     };
     let answered = lake.send(request).await;

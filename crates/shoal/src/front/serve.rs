@@ -41,7 +41,6 @@ const PLAIN_AMZ_HEADERS: [&str; 6] = [
 ];
 
 /// Answers S3 requests.
-#[derive(Debug)]
 pub struct Front {
     /// Who gets in.
     pub gate: Gate,
