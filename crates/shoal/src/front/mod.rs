@@ -1,11 +1,9 @@
 //! S3 as clients see it: connections, who is asking, what is asked, and what they are told.
 
-pub mod error;
-pub mod access_log;
 pub mod auth;
 pub mod body;
 pub mod conditions;
-pub mod error_xml;
+pub mod error;
 pub mod exchange;
 pub mod forward;
 pub mod in_flight;
