@@ -19,5 +19,6 @@ pub mod freshness;
 pub mod origin;
 pub mod read;
 pub mod secret;
+pub mod shutdown;
 pub mod sigv4;
 pub mod store;
