@@ -11,6 +11,7 @@ pub mod endpoint;
 pub mod front;
 pub mod identity;
 pub mod object;
+pub mod s3_uri;
 pub mod secret;
 pub mod sigv4;
 pub mod store;
