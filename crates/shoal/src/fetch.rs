@@ -130,7 +130,7 @@ impl Fetcher {
         match self.store.put(pilot.id(), Arc::clone(version), pilot.pieces()).await {
             Ok(mapped) => pilot.land(mapped),
             // Not storing costs speed, never a read; the store has counted the reason.
-            Err(_refusal) => pilot.keep(),
+            Err(_refused) => pilot.keep(),
         }
     }
 

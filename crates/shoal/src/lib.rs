@@ -14,6 +14,7 @@ pub mod fetch;
 pub mod flights;
 pub mod freshness;
 pub mod front;
+pub mod gateway;
 pub mod identity;
 pub mod object;
 pub mod origin;

@@ -6,7 +6,8 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, header};
 
-use crate::endpoint::{EndpointRequest, LakeAccount, PayloadHash, RequestBody, end_to_end};
+use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
+use crate::sigv4::PayloadHash;
 use crate::front::conditions::CONDITIONAL_HEADERS;
 
 /// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
@@ -44,7 +45,7 @@ impl Origin {
             target: forwarded.target.clone(),
             headers: forwarded.headers.clone(),
             body: RequestBody::Empty,
-            payload: PayloadHash::EMPTY,
+            payload: PayloadHash::empty(),
             account: self.account.clone(),
         }
     }

@@ -39,13 +39,13 @@ pub async fn forward(
         target: without_presigned_credentials(&classified.target),
         headers: end_to_end(&parts.headers),
         body,
-        payload: payload.into(),
+        payload,
         account,
     };
     let answered = lake.send(request).await;
     // What is wrong with the body is the client's to hear, whatever the lake made of the broken-off request.
     if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
-        return Err(error);
+        return Err(error.clone());
     }
     answered.map_err(|error| lake_errors::unanswered(&error))
 }
@@ -56,7 +56,8 @@ fn request_body(parts: &Parts, body: Incoming, verified: Verified) -> Result<(Re
         return Ok((RequestBody::Empty, None));
     }
     let resigned = verified.payload.hash.signs_chunks();
-    let (checked, outcome) = CheckedBody::new(body, verified.payload, &parts.headers)?;
+    let checked = CheckedBody::new(body, parts, verified.payload)?;
+    let outcome = checked.outcome();
     let length = http_body::Body::size_hint(&checked).exact();
     let body = if resigned {
         RequestBody::Seeded {
