@@ -25,21 +25,14 @@ impl ObjectName {
     /// Every part is preceded by its length, so that no two names run into the same bytes.
     pub fn id(&self, lake: &str) -> ObjectId {
         let version = self.version.as_deref().unwrap_or_default();
-        ObjectId(digest(&[
-            lake.as_bytes(),
-            self.bucket.as_bytes(),
-            &self.key,
-            version.as_bytes(),
-        ]))
+        ObjectId(digest(&[lake.as_bytes(), self.bucket.as_bytes(), &self.key, version.as_bytes()]))
     }
 }
 
 impl fmt::Debug for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s3://{}/{}", self.bucket, String::from_utf8_lossy(&self.key))?;
-        self.version
-            .as_deref()
-            .map_or(Ok(()), |version| write!(f, "?versionId={version}"))
+        self.version.as_deref().map_or(Ok(()), |version| write!(f, "?versionId={version}"))
     }
 }
 
@@ -77,10 +70,7 @@ impl Version {
 
     /// The block at `index`.
     pub fn block(&self, index: u32) -> BlockId {
-        BlockId {
-            version: self.id,
-            index,
-        }
+        BlockId { version: self.id, index }
     }
 
     /// How many blocks the version has; an empty object has none.

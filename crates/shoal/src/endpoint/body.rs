@@ -1,5 +1,6 @@
 //! Bodies on their way: what we send to an endpoint, and what it sends us.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,7 +12,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 
 use super::counters::Counters;
-use super::error::{BoxError, EndpointError, Errand, Failure, io_error};
+use super::error::{BoxError, EndpointError, Errand, Failure, find};
 use super::pool::{Link, Pool};
 use crate::sigv4::SeedSignature;
 
@@ -175,7 +176,7 @@ impl LakeBody {
     }
 
     fn broken(&self, error: hyper::Error) -> EndpointError {
-        let reset = io_error(&error).is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionReset);
+        let reset = find::<io::Error>(&error).is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset);
         self.errand
             .failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
     }

@@ -27,7 +27,7 @@ use crate::{chance, clock};
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Credentials are renewed this long before they end; AWS has the next ones ready by then.
-const AHEAD: Duration = Duration::from_secs(300);
+const AHEAD: Duration = Duration::from_mins(5);
 
 /// Between two tries to renew.
 const RETRY: Duration = Duration::from_secs(30);
@@ -77,20 +77,32 @@ async fn resolve(provider: &impl ProvideCredentials) -> Result<Credentials, Cred
         .map_err(CredentialsError::Chain)
 }
 
-async fn renew(provider: impl ProvideCredentials, current: Arc<ArcSwap<Account>>, mut expiry: SystemTime) {
-    loop {
-        tokio::time::sleep(renew_in(expiry, clock::utc_now(), chance::unit())).await;
-        match resolve(&provider).await {
-            Ok(credentials) => {
-                current.store(Arc::new(account(&credentials)));
-                let Some(next) = credentials.expiry() else { return };
-                expiry = next;
-            }
-            // The old ones serve until they expire; then the lake says so to each client.
-            Err(error) => tracing::warn!(
+async fn renew(provider: impl ProvideCredentials, current: Arc<ArcSwap<Account>>, expiry: SystemTime) {
+    let mut expiry = Some(expiry);
+    while let Some(ends) = expiry {
+        tokio::time::sleep(renew_in(ends, clock::utc_now(), chance::unit())).await;
+        expiry = renew_once(&provider, &current, ends).await;
+    }
+}
+
+/// Gives the time when what is current now expires.
+async fn renew_once(
+    provider: &impl ProvideCredentials,
+    current: &ArcSwap<Account>,
+    expiry: SystemTime,
+) -> Option<SystemTime> {
+    match resolve(provider).await {
+        Ok(credentials) => {
+            current.store(Arc::new(account(&credentials)));
+            credentials.expiry()
+        }
+        // The old ones serve until they expire; then the lake says so to each client.
+        Err(error) => {
+            tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "lake credentials not renewed"
-            ),
+            );
+            Some(expiry)
         }
     }
 }
@@ -180,7 +192,7 @@ mod tests {
 
     use super::{
         Arc, Chain, ChainError, Credentials, CredentialsError, Duration, ProvideCredentials, SystemTime,
-        clock, has_instance_metadata, renew_in,
+        clock, has_instance_metadata, renew_in, renew_once,
     };
 
     /// Gives `key-1`, `key-2`, … each for an hour; the second time it fails.
@@ -196,28 +208,30 @@ mod tests {
             if asked == 2 {
                 return future::ProvideCredentials::ready(Err(ChainError::provider_error("not now")));
             }
-            let expiry = clock::utc_now() + Duration::from_secs(3600);
+            let expiry = clock::utc_now() + Duration::from_hours(1);
             let token = Some("token".to_owned());
             let credentials = Credentials::new(format!("key-{asked}"), "s", token, Some(expiry), "test");
             future::ProvideCredentials::ready(Ok(credentials))
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn credentials_are_renewed_before_they_expire_and_a_failure_is_survived() {
+    #[tokio::test]
+    async fn credentials_are_renewed_and_a_failure_is_survived() {
         let provider = Rotating::default();
         let chain = Chain::start(provider.clone()).await.unwrap().unwrap();
+        assert!(chain.renewal.is_some());
         assert_eq!(chain.account().access_key, "key-1");
-        tokio::time::sleep(Duration::from_secs(3500)).await;
-        assert_eq!(chain.account().access_key, "key-1");
-        assert_eq!(
-            provider.0.load(Ordering::Relaxed),
-            2,
-            "the first renewal has been tried"
-        );
-        tokio::time::sleep(Duration::from_secs(3600)).await;
-        assert_eq!(chain.account().access_key, "key-3");
         assert_eq!(chain.account().session_token.as_ref().unwrap().expose(), "token");
+
+        let first_expiry = clock::utc_now();
+        let failed = renew_once(&provider, &chain.current, first_expiry).await;
+        assert_eq!(
+            (failed, chain.account().access_key.as_str()),
+            (Some(first_expiry), "key-1")
+        );
+        let renewed = renew_once(&provider, &chain.current, first_expiry).await;
+        assert!(renewed > Some(first_expiry));
+        assert_eq!(chain.account().access_key, "key-3");
     }
 
     #[tokio::test]
@@ -245,7 +259,7 @@ mod tests {
 
     #[test]
     fn renewal_comes_ahead_of_expiry_and_never_without_pause() {
-        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let now = UNIX_EPOCH + Duration::from_hours(300);
         let after = |seconds| now + Duration::from_secs(seconds);
         assert_eq!(renew_in(after(3600), now, 0.0), Duration::from_secs(3300));
         assert_eq!(renew_in(after(3600), now, 1.0), Duration::from_secs(2970));

@@ -69,9 +69,9 @@ impl EndpointError {
         self.kind
     }
 
-    /// The error beneath, for instance the one that the request's own body ended with.
-    pub fn into_source(self) -> Option<BoxError> {
-        self.source
+    /// The error of type `E` beneath, for instance the one that the request's own body ended with.
+    pub fn cause<E: Error + 'static>(&self) -> Option<&E> {
+        find(self.source()?)
     }
 }
 
@@ -135,12 +135,12 @@ impl Errand {
     }
 }
 
-/// The innermost I/O error of a chain, which tells a reset from an early end.
-pub(super) fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a std::io::Error> {
+/// The first error of type `E` in a chain of causes.
+pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(io) = error.downcast_ref::<std::io::Error>() {
-            return Some(io);
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
         }
         cause = error.source();
     }

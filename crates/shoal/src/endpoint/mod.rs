@@ -344,7 +344,7 @@ fn is_closed(error: &hyper::Error) -> bool {
     error.is_incomplete_message()
         || error.is_closed()
         || error.is_canceled()
-        || error::io_error(error).is_some()
+        || error::find::<std::io::Error>(error).is_some()
 }
 
 fn ending(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) -> Ending {
