@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
@@ -268,19 +269,19 @@ impl Reader {
                 Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false }))
             }
             StatusCode::NOT_MODIFIED => self.inquire(ask, asked).await,
-            _ => self.inquired(ask, &response, asked).await,
+            _ => self.inquired(ask, response.into_parts().0, asked).await,
         }
     }
 
     /// Asks for the metadata of whatever version is current.
     async fn inquire(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
         let response = self.lake.send(ask.origin.request(Method::HEAD)).await?;
-        self.inquired(ask, &response, asked).await
+        self.inquired(ask, response.into_parts().0, asked).await
     }
 
-    async fn inquired(&self, ask: &Ask, response: &Response<LakeBody>, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
-        match response.status() {
-            StatusCode::OK => match self.learn(ask, response.headers(), None, asked) {
+    async fn inquired(&self, ask: &Ask, head: Parts, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+        match head.status {
+            StatusCode::OK => match self.learn(ask, &head.headers, None, asked) {
                 Ok((version, _)) => Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false })),
                 Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
             },
@@ -288,7 +289,7 @@ impl Reader {
             // A no has a body that only a GET brings: the client gets the answer it would get on a cold object.
             _ => {
                 if let Some(known) = self.catalog.remembered(ask.object)
-                    && response.status() == StatusCode::NOT_FOUND
+                    && head.status == StatusCode::NOT_FOUND
                 {
                     self.catalog.drop_version(ask.object, known.version.id);
                 }

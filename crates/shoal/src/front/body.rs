@@ -8,12 +8,12 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::blocks::BlockStream;
 use crate::endpoint::LakeBody;
-use crate::front::exchange::Exchange;
+use crate::front::record::Record;
 
-/// The body of every response of this node. When it is dropped, sent or not, the exchange is over and is recorded.
+/// The body of every response of this node. When it is dropped, sent or not, the request is over and written down.
 pub struct ResponseBody {
     content: Content,
-    exchange: Option<Box<Exchange>>,
+    record: Option<Box<Record>>,
 }
 
 enum Content {
@@ -54,10 +54,10 @@ impl ResponseBody {
         Content::Lake(Box::new(body)).into()
     }
 
-    /// Records the exchange when this body ends.
+    /// Writes the request down when this body ends.
     #[must_use]
-    pub fn recorded(mut self, exchange: Box<Exchange>) -> Self {
-        self.exchange = Some(exchange);
+    pub fn recorded(mut self, record: Box<Record>) -> Self {
+        self.record = Some(record);
         self
     }
 
@@ -69,7 +69,7 @@ impl ResponseBody {
 
 impl From<Content> for ResponseBody {
     fn from(content: Content) -> Self {
-        Self { content, exchange: None }
+        Self { content, record: None }
     }
 }
 
@@ -95,10 +95,10 @@ impl Body for ResponseBody {
             }),
             Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
         };
-        if let (Poll::Ready(Some(frame)), Some(exchange)) = (&frame, &mut this.exchange) {
+        if let (Poll::Ready(Some(frame)), Some(record)) = (&frame, &mut this.record) {
             match frame {
-                Ok(frame) => exchange.sent(frame.data_ref().map_or(0, Bytes::len)),
-                Err(error) => exchange.broke_off(error.as_ref()),
+                Ok(frame) => record.sent(frame.data_ref().map_or(0, Bytes::len)),
+                Err(error) => record.broke_off(error.as_ref()),
             }
         }
         frame
@@ -126,9 +126,8 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        let complete = self.is_end_stream();
-        if let Some(exchange) = self.exchange.take() {
-            exchange.end(complete);
+        if let Some(record) = self.record.take() {
+            record.end();
         }
     }
 }

@@ -16,14 +16,13 @@ use crate::front::auth::{Credentials, Gate, Verified};
 use crate::front::body::ResponseBody;
 use crate::front::conditions::Conditions;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::exchange::{Exchange, Subject};
 use crate::front::forward::forward;
 use crate::front::in_flight::InFlight;
 use crate::front::lake_errors;
 use crate::front::operation::{Classified, Operation, classify};
 use crate::front::range::RangeRequest;
+use crate::front::record::{Record, Subject};
 use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
-use crate::identity::Caller;
 use crate::object::{ObjectName, Uncacheable};
 use crate::origin::Origin;
 use crate::read::{Answer, Ask, HeadAnswer, Reader};
@@ -74,14 +73,14 @@ impl Front {
     /// Answers one request; errors become answers, too.
     pub async fn serve(&self, request: Request<Incoming>) -> Response<ResponseBody> {
         let request_id = format!("{:016X}", chance::bits());
-        let mut exchange = Box::new(Exchange::begin(Arc::clone(&self.metrics), request_id));
+        let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
         let path = request.uri().path().to_owned();
 
-        let mut response = match self.answer(request, &mut exchange).await {
+        let mut response = match self.answer(request, &mut record).await {
             Ok(response) => response,
             Err(error) => {
-                let mut response = respond::error(&error, &path, &exchange.request_id);
+                let mut response = respond::error(&error, &path, &record.request_id);
                 if is_head {
                     response.body_mut().without_content();
                     response.headers_mut().remove(header::CONTENT_TYPE);
@@ -89,80 +88,82 @@ impl Front {
                 response
             }
         };
-        let head_time = clock::instant().saturating_duration_since(exchange.started());
-        respond::stamp(response.headers_mut(), &exchange.request_id, exchange.cache, head_time);
-        exchange.status = response.status();
-        response.map(|body| body.recorded(exchange))
+        let head_time = clock::instant().saturating_duration_since(record.started());
+        respond::stamp(response.headers_mut(), &record.request_id, record.cache, head_time);
+        record.status = response.status();
+        response.map(|body| body.recorded(record))
     }
 
-    async fn answer(&self, request: Request<Incoming>, exchange: &mut Exchange) -> Result<Response<ResponseBody>, S3Error> {
-        exchange.places.push(self.in_flight.enter()?);
-        let admitted = self.admit(request, exchange)?;
-        exchange.places.push(self.in_flight.enter_as(admitted.verified.caller.id())?);
+    async fn answer(&self, request: Request<Incoming>, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+        record.places[0] = Some(self.in_flight.enter()?);
+        let admitted = self.admit(request, record)?;
+        record.places[1] = Some(self.in_flight.enter_as(admitted.verified.caller.id())?);
         match (admitted.classified.operation, admitted.classified.object.clone()) {
-            (Operation::GetObject, Some(name)) => self.get(admitted, &name, exchange).await,
-            (Operation::HeadObject, Some(name)) => self.head(admitted, &name, exchange).await,
+            (Operation::GetObject, Some(name)) => self.get(admitted, &name, record).await,
+            (Operation::HeadObject, Some(name)) => self.head(admitted, &name, record).await,
             _ => self.pass_on(admitted).await,
         }
     }
 
     /// The one gate: what is asked, and who asks.
-    fn admit(&self, request: Request<Incoming>, exchange: &mut Exchange) -> Result<Admitted, S3Error> {
+    fn admit(&self, request: Request<Incoming>, record: &mut Record) -> Result<Admitted, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
         let is_copy = parts.headers.contains_key("x-amz-copy-source");
         let classified = classify(&parts.method, &target, host(&parts), is_copy, self.domain.as_deref())?;
-        exchange.operation = classified.operation;
-        let verified = self.gate.verify(&parts, clock::utc_now())?;
+        record.operation = classified.operation;
+        let now = clock::utc_now();
+        let verified = self.gate.verify(&parts, now)?;
+        let parts = Arc::new(parts);
         if self.access_log {
-            exchange.subject = Some(subject(&parts, &classified, &verified.caller));
+            record.subject = Some(Box::new(Subject::new(now, &parts, &classified, &verified.caller)));
         }
-        Ok(Admitted { parts: Arc::new(parts), body, classified, verified })
+        Ok(Admitted { parts, body, classified, verified })
     }
 
-    async fn get(&self, admitted: Admitted, name: &ObjectName, exchange: &mut Exchange) -> Result<Response<ResponseBody>, S3Error> {
+    async fn get(&self, admitted: Admitted, name: &ObjectName, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
         let wishes = Wishes::parse(&admitted.classified.query, checksum_mode(&admitted.parts.headers))?;
         if let Some(reason) = uncacheable(&admitted, &wishes) {
-            return self.bypass(admitted, reason, exchange).await;
+            return self.bypass(admitted, reason, record).await;
         }
         let ask = self.ask(&admitted, name);
         let answer = self.reader.read(&ask).await.map_err(|error| lake_errors::unread(&error))?;
         let path = admitted.parts.uri.path();
-        exchange.cache = Some(CacheStatus::Hit);
+        record.cache = Some(CacheStatus::Hit);
         Ok(match answer {
             Answer::Object(reading) => {
-                exchange.cache = Some(CacheStatus::of(&reading));
-                exchange.tally = Some(reading.blocks.tally());
+                record.cache = Some(CacheStatus::of(&reading));
+                record.tally = Some(reading.blocks.tally());
                 respond::object(reading, ask.range, &wishes)
             }
             Answer::NotModified(version) => respond::not_modified(&version),
-            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, &exchange.request_id),
-            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, &exchange.request_id),
-            Answer::NotCached => respond::error(&not_cached(), path, &exchange.request_id),
+            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, &record.request_id),
+            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, &record.request_id),
+            Answer::NotCached => respond::error(&not_cached(), path, &record.request_id),
             Answer::Relay(response) => {
-                exchange.cache = Some(CacheStatus::Miss);
+                record.cache = Some(CacheStatus::Miss);
                 relay(response)
             }
-            Answer::Bypass(reason) => return self.bypass(admitted, reason, exchange).await,
+            Answer::Bypass(reason) => return self.bypass(admitted, reason, record).await,
         })
     }
 
     /// A HEAD is one body-less request to the lake anyway, so it goes there unless a yes is remembered.
-    async fn head(&self, admitted: Admitted, name: &ObjectName, exchange: &mut Exchange) -> Result<Response<ResponseBody>, S3Error> {
+    async fn head(&self, admitted: Admitted, name: &ObjectName, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
         let wishes = Wishes::parse(&admitted.classified.query, checksum_mode(&admitted.parts.headers))?;
         if uncacheable(&admitted, &wishes).is_some() || admitted.parts.headers.contains_key(header::RANGE) {
             return self.pass_on(admitted).await;
         }
         let ask = self.ask(&admitted, name);
         if let Some(answer) = self.reader.head(&ask) {
-            exchange.cache = Some(CacheStatus::Hit);
+            record.cache = Some(CacheStatus::Hit);
             return Ok(match answer {
                 HeadAnswer::Object(version) => respond::head(&version, &wishes),
                 HeadAnswer::NotModified(version) => respond::not_modified(&version),
                 HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
             });
         }
-        exchange.cache = Some(CacheStatus::Miss);
+        record.cache = Some(CacheStatus::Miss);
         let asked = self.reader.asking(&ask);
         let plain = ask.conditions.is_empty() && wishes.overrides.is_empty();
         let response = self.send_on(admitted).await?;
@@ -172,9 +173,9 @@ impl Front {
         Ok(relay(response))
     }
 
-    async fn bypass(&self, admitted: Admitted, reason: Uncacheable, exchange: &mut Exchange) -> Result<Response<ResponseBody>, S3Error> {
-        exchange.cache = Some(CacheStatus::Bypass);
-        exchange.reason = Some(reason);
+    async fn bypass(&self, admitted: Admitted, reason: Uncacheable, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+        record.cache = Some(CacheStatus::Bypass);
+        record.reason = Some(reason);
         let mut response = self.pass_on(admitted).await?;
         response.headers_mut().insert(X_CACHE_REASON, HeaderValue::from_static(reason.as_str()));
         Ok(response)
@@ -269,18 +270,6 @@ fn checksum_mode(headers: &HeaderMap) -> bool {
 fn host(parts: &Parts) -> Option<&str> {
     let header = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     header.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))
-}
-
-fn subject(parts: &Parts, classified: &Classified, caller: &Caller) -> Subject {
-    Subject {
-        peer: parts.extensions.get::<std::net::SocketAddr>().map(ToString::to_string).unwrap_or_default(),
-        access_key: match caller {
-            Caller::Anonymous => "-".into(),
-            Caller::Identity(identity) => identity.access_key.clone(),
-        },
-        bucket: classified.bucket.as_deref().unwrap_or_default().into(),
-        key: classified.object.as_ref().map(|name| String::from_utf8_lossy(&name.key).into_owned()).unwrap_or_default(),
-    }
 }
 
 fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {

@@ -12,10 +12,11 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use shoal::config;
 use shoal::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, LakeBody, NodeCredentials,
-    PayloadHash, RequestBody, RequestStream,
+    RequestBody, RequestStream,
 };
 use shoal::identity::Account;
 use shoal::secret::Secret;
+use shoal::sigv4::PayloadHash;
 
 use crate::chunks::{Checksum, ChunkSigner, encode};
 use crate::lake::{ACCESS_KEY, Access, Content, Cut, Fault, Lake, REGION, Request, SECRET_KEY};
@@ -57,7 +58,7 @@ fn request(method: Method, target: &str) -> EndpointRequest {
         target: PathAndQuery::try_from(target).unwrap(),
         headers: HeaderMap::new(),
         body: RequestBody::Empty,
-        payload: PayloadHash::EMPTY,
+        payload: PayloadHash::empty(),
         account: account(),
     }
 }
@@ -69,7 +70,7 @@ fn get(target: &str) -> EndpointRequest {
 fn put(target: &str, body: RequestBody) -> EndpointRequest {
     EndpointRequest {
         body,
-        payload: PayloadHash::UNSIGNED,
+        payload: PayloadHash::Unsigned,
         ..request(Method::PUT, target)
     }
 }
@@ -220,7 +221,7 @@ async fn signed_chunks_go_on_from_the_signature_of_the_head() {
     let (body, trailer) = (&b"some bytes in signed chunks"[..], Checksum::Crc64Nvme);
     let (sender, seed) = tokio::sync::oneshot::channel();
     let mut request = put("/bucket/key", RequestBody::Empty);
-    request.payload = PayloadHash::new("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER");
+    request.payload = PayloadHash::StreamingSignedTrailer;
     request
         .headers
         .insert("x-amz-decoded-content-length", body.len().into());
@@ -268,7 +269,7 @@ async fn signed_chunks_go_on_from_the_signature_of_the_head() {
     request.body = RequestBody::Seeded {
         length: None,
         body: Box::new(move |seed| {
-            sender.send(seed.0).unwrap();
+            sender.send(seed.signature).unwrap();
             StreamBody::new(stream::once(chunks)).boxed_unsync()
         }),
     };

@@ -9,3 +9,5 @@ mod client;
 mod endpoint;
 mod lake;
 mod lake_itself;
+mod node;
+mod read;

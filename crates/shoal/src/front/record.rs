@@ -2,26 +2,31 @@
 //!
 //! This is the edge where outcomes become metrics and log lines; the read and write paths know of neither.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use http::StatusCode;
+use http::request::Parts;
 use shoal_policy::Source;
 
-use crate::admin::metrics::Metrics;
+use crate::admin::metrics::{Counted, Metrics};
 use crate::blocks::Tally;
 use crate::clock;
-use crate::front::access_log::{self, AccessLine};
+use crate::front::access_log::{Access, access_line};
 use crate::front::in_flight::Place;
-use crate::front::operation::Operation;
+use crate::front::listener::Peer;
+use crate::front::operation::{Classified, Operation};
 use crate::front::respond::CacheStatus;
+use crate::identity::Caller;
 use crate::object::Uncacheable;
 
-/// What is known of an exchange so far; it is recorded when the response body ends.
+/// What is known of a request so far; it is written down when the response body ends.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct Record {
     metrics: Arc<Metrics>,
     started: Instant,
+    _in_flight: Counted,
     /// `x-amz-request-id` of the answer.
     pub request_id: String,
     /// What was asked.
@@ -35,29 +40,41 @@ pub struct Exchange {
     /// Where the bytes of blocks came from.
     pub tally: Option<Arc<Tally>>,
     /// Present when the access log is on.
-    pub subject: Option<Subject>,
+    pub subject: Option<Box<Subject>>,
     /// Held until the end.
-    pub places: Vec<Place>,
+    pub places: [Option<Place>; 2],
     sent_bytes: u64,
 }
 
 /// Who asked for what, for the access log.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Subject {
-    /// Address of the client.
-    pub peer: String,
-    /// Access key, or `-` for a stranger.
-    pub access_key: String,
-    /// Bucket, or empty.
-    pub bucket: String,
-    /// Key, or empty.
-    pub key: String,
+    at: SystemTime,
+    peer: SocketAddr,
+    caller: Caller,
+    classified: Classified,
+    client: Arc<Parts>,
 }
 
-impl Exchange {
-    /// An exchange that began now.
+impl Subject {
+    /// What the access log tells of a request that arrived at `at`.
+    pub fn new(at: SystemTime, client: &Arc<Parts>, classified: &Classified, caller: &Caller) -> Self {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        Self {
+            at,
+            peer: client.extensions.get::<Peer>().map_or(nowhere, |peer| peer.address),
+            caller: caller.clone(),
+            classified: classified.clone(),
+            client: Arc::clone(client),
+        }
+    }
+}
+
+impl Record {
+    /// A request that began now.
     pub fn begin(metrics: Arc<Metrics>, request_id: String) -> Self {
         Self {
+            _in_flight: metrics.request_began(),
             metrics,
             started: clock::instant(),
             request_id,
@@ -67,7 +84,7 @@ impl Exchange {
             reason: None,
             tally: None,
             subject: None,
-            places: Vec::with_capacity(2),
+            places: [None, None],
             sent_bytes: 0,
         }
     }
@@ -87,33 +104,37 @@ impl Exchange {
         tracing::warn!(request_id = self.request_id, operation = self.operation.as_str(), %error, "response broken off");
     }
 
-    /// Records the exchange. `complete`: the whole body went to the connection.
-    pub fn end(self: Box<Self>, complete: bool) {
+    /// Writes it down; the body is over, sent or not.
+    pub fn end(&self) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics.request(self.operation.as_str(), self.status.as_u16(), duration);
         let by_source = |source| self.tally.as_ref().map_or(0, |tally| tally.bytes(source));
         for source in [Source::Local, Source::Lake] {
-            self.metrics.read_bytes(source, by_source(source));
+            self.metrics.read(source, by_source(source));
         }
         if let Some(reason) = self.reason {
             self.metrics.uncached(reason.as_str());
         }
-        if let Some(subject) = &self.subject {
-            access_log::write(&AccessLine {
-                request_id: &self.request_id,
-                peer: &subject.peer,
-                access_key: &subject.access_key,
-                operation: self.operation.as_str(),
-                bucket: &subject.bucket,
-                key: &subject.key,
-                status: self.status.as_u16(),
-                sent_bytes: self.sent_bytes,
-                complete,
-                duration,
-                cache: self.cache.map_or("-", CacheStatus::as_str),
-                local_bytes: by_source(Source::Local),
-                lake_bytes: by_source(Source::Lake),
-            });
-        }
+        let Some(subject) = &self.subject else { return };
+        access_line(&Access {
+            at: subject.at,
+            request_id: &self.request_id,
+            peer: subject.peer,
+            access_key: match &subject.caller {
+                Caller::Anonymous => None,
+                Caller::Identity(identity) => Some(&identity.access_key),
+            },
+            operation: self.operation.as_str(),
+            method: subject.client.method.as_str(),
+            bucket: subject.classified.bucket.as_deref(),
+            key: subject.classified.object.as_ref().map(|name| &*name.key),
+            query: subject.classified.target.query(),
+            status: self.status.as_u16(),
+            body_bytes: self.sent_bytes,
+            duration,
+            x_cache: self.cache.map(CacheStatus::as_str),
+            local_bytes: by_source(Source::Local),
+            lake_bytes: by_source(Source::Lake),
+        });
     }
 }
