@@ -20,6 +20,9 @@ use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
 use crate::secret::Secret;
 
+/// What is logged where a person reads the screen. The lake's library takes every mistake of a client for an error.
+const QUIET: &str = "warn,s3s=off,s3s_fs=off";
+
 /// Run a lake and some nodes in one process, on loopback.
 ///
 /// Node i listens on port + i. Once all serve, a line `ready` is printed; Ctrl-C stops. Variables such as
@@ -105,7 +108,7 @@ impl Dev {
                 ..Store::default()
             },
             log: Log {
-                filter: "warn".into(),
+                filter: QUIET.into(),
                 ..Log::default()
             },
             ..Config::default()

@@ -88,7 +88,7 @@ impl DirectoryLake {
             ..Conditions::default()
         };
         let _alone = self.gate.write().await;
-        self.judge(&conditions, &input.bucket, &name).await?;
+        self.judge_target(&conditions, &input.bucket, &name).await?;
         self.files
             .remove(&input.bucket, &name)
             .map_err(S3Error::internal_error)?;
