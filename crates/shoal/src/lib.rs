@@ -9,6 +9,7 @@ pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod embedded_lake;
 pub mod endpoint;
 pub mod fetch;
 pub mod flights;

@@ -415,8 +415,9 @@ fn values_that_cannot_work_are_refused_where_they_stand() {
         ("[s3]\ntls_key = \"/dev/null\"", "[s3] tls_key has no certificate"),
         (
             "[lake]\nendpoint = \"127.0.0.1:9090\"",
-            "[lake] endpoint is not a URL",
+            "[lake] endpoint begins with neither http:// nor https://",
         ),
+        ("[lake]\nendpoint = \"http:\"", "[lake] endpoint is not a URL"),
         (
             "[lake]\nendpoint = \"ftp://lake\"",
             "[lake] endpoint begins with neither http:// nor https://",
