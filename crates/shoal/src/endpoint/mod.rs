@@ -448,7 +448,7 @@ mod tests {
             retry_after(&headers, now)
         };
         assert_eq!(read("2"), Some(Duration::from_secs(2)));
-        let in_a_minute = read(&httpdate::fmt_http_date(now + Duration::from_secs(60))).unwrap();
+        let in_a_minute = read(&httpdate::fmt_http_date(now + Duration::from_mins(1))).unwrap();
         assert!((59..=60).contains(&in_a_minute.as_secs()), "{in_a_minute:?}");
         assert_eq!(read("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Duration::ZERO));
         assert_eq!(read("soon"), None);

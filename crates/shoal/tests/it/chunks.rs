@@ -126,12 +126,15 @@ pub(crate) fn encode(
     wire
 }
 
-/// A decoded body and its trailers, or what is wrong with it.
+/// A decoded body, and its trailers by name.
+pub(crate) type Decoded = (Vec<u8>, Vec<(String, String)>);
+
+/// The body that the chunks carry, or the S3 error code that tells what is wrong with it.
 pub(crate) fn decode(
     wire: &[u8],
     mut signer: Option<ChunkSigner>,
     trailer: bool,
-) -> Result<(Vec<u8>, Vec<(String, String)>), &'static str> {
+) -> Result<Decoded, &'static str> {
     let mut body = Vec::new();
     let mut rest = wire;
     loop {
@@ -183,7 +186,7 @@ fn trailers(rest: &mut &[u8], signer: Option<ChunkSigner>) -> Result<Vec<(String
                 Err("SignatureDoesNotMatch")
             };
         }
-        canonical += &format!("{name}:{}\n", value.trim());
+        canonical.extend([name, ":", value.trim(), "\n"]);
         trailers.push((name.to_owned(), value.trim().to_owned()));
     }
     if signer.is_some() {

@@ -110,6 +110,8 @@ impl Client {
     }
 }
 
+type Tamper = Box<dyn FnOnce(&mut Request<Bytes>) + Send>;
+
 /// A request being made.
 pub(crate) struct Call {
     client: Client,
@@ -120,7 +122,7 @@ pub(crate) struct Call {
     payload: Payload,
     presigned: Option<Duration>,
     time: SystemTime,
-    tamper: Option<Box<dyn FnOnce(&mut Request<Bytes>) + Send>>,
+    tamper: Option<Tamper>,
 }
 
 impl Call {
@@ -202,10 +204,9 @@ impl Call {
         self.headers.insert(HOST, host.parse().unwrap());
         let hash = self.payload_hash();
         self.announce_chunks();
-        let seed = match self.client.account.clone() {
-            None => None,
-            Some((access_key, secret_key)) => Some((self.sign(&access_key, &secret_key, &hash), secret_key)),
-        };
+        let account = self.client.account.clone();
+        let seed =
+            account.map(|(access_key, secret_key)| (self.sign(&access_key, &secret_key, &hash), secret_key));
         let body = match self.payload {
             Payload::Hashed | Payload::Unsigned => self.body.clone(),
             Payload::SignedChunks(size, trailer) => {
@@ -308,11 +309,9 @@ impl Call {
             );
         }
         for (name, value) in parameters {
-            let separator = if self.target.contains('?') { '&' } else { '?' };
-            self.target += &format!(
-                "{separator}{name}={}",
-                percent_encode(value.as_bytes(), UNRESERVED)
-            );
+            let separator = if self.target.contains('?') { "&" } else { "?" };
+            let value = percent_encode(value.as_bytes(), UNRESERVED).to_string();
+            self.target.extend([separator, name, "=", &value]);
         }
         signature
     }

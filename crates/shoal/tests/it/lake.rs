@@ -89,7 +89,7 @@ impl Lake {
 
     // What it holds.
 
-    /// Stores an object, creating the bucket if need be; gives its ETag.
+    /// Stores an object, creating the bucket if need be; gives its `ETag`.
     pub(crate) fn put(&self, bucket: &str, key: impl AsRef<[u8]>, object: impl Into<Object>) -> String {
         let object = object.into();
         let etag = object.etag.clone();

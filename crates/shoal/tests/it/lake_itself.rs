@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use proptest::prelude::{ProptestConfig, any, proptest};
+use shoal::clock;
 
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, raw};
@@ -419,6 +420,32 @@ async fn objects_are_copied_listed_deleted_and_uploaded_in_parts() {
         client.call(Method::OPTIONS, "/bucket?cors").send().await.code(),
         "NotImplemented"
     );
+}
+
+#[tokio::test]
+async fn an_object_can_be_placed_with_headers_and_asked_whether_it_is_current() {
+    let lake = Lake::start().await;
+    let object = Object::new("x")
+        .header("cache-control", "no-cache")
+        .header("x-amz-meta-m", "1")
+        .etag("\"e\"");
+    lake.put("bucket", "key", object);
+    lake.misbehave(Fault::new().late(Duration::from_millis(1)));
+    let client = client(&lake);
+    let reply = client.get("/bucket/key").send().await;
+    assert_eq!(
+        (reply.header("cache-control"), reply.header("x-amz-meta-m")),
+        (Some("no-cache"), Some("1"))
+    );
+    let yesterday = clock::utc_now() - Duration::from_hours(24);
+    let again = client
+        .get("/bucket/key")
+        .header("if-none-match", "\"e\"")
+        .at(yesterday)
+        .send()
+        .await;
+    assert_eq!(again.status, StatusCode::NOT_MODIFIED);
+    assert_eq!(lake.count(Request::is_revalidation), 1);
 }
 
 #[tokio::test]

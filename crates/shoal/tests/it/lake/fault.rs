@@ -51,7 +51,9 @@ pub(crate) enum Cut {
 
 /// Something done once, between two pieces of a body.
 #[derive(Clone)]
-pub(crate) struct Hook(Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>);
+pub(crate) struct Hook(Arc<Mutex<Option<Action>>>);
+
+type Action = Box<dyn FnOnce() + Send>;
 
 impl Hook {
     pub(super) fn run(&self) {

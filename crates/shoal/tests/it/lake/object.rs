@@ -148,7 +148,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The finisher of SplitMix64: one word in, one word out, and no two neighbours alike.
+/// The finisher of `SplitMix64`: one word in, one word out, and no two neighbours alike.
 fn scramble(word: u64) -> u64 {
     let mixed = word.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

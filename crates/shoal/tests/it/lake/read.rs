@@ -35,12 +35,18 @@ pub(super) fn read(state: &State, request: &Request, headers: &HeaderMap) -> Res
     let (status, range) = match request.parameter("partNumber") {
         Some(number) => (StatusCode::PARTIAL_CONTENT, part(object, &number)?),
         None => match byte_range(headers.get(RANGE), size) {
-            None => (StatusCode::OK, 0..size),
-            Some(None) => return Err("InvalidRange"),
-            Some(Some(range)) => (StatusCode::PARTIAL_CONTENT, range),
+            Asked::Whole => (StatusCode::OK, 0..size),
+            Asked::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
+            Asked::Nothing => return Err("InvalidRange"),
         },
     };
     let mut answer = Answer::empty(status);
+    if status == StatusCode::PARTIAL_CONTENT {
+        let text = format!("bytes {}-{}/{size}", range.start, range.end.saturating_sub(1));
+        answer
+            .headers
+            .insert(CONTENT_RANGE, HeaderValue::from_str(&text).unwrap());
+    }
     describe(object, request, headers, &range, &mut answer.headers);
     describe_version(object, versioned, &mut answer.headers);
     if !request.is_head() {
@@ -77,23 +83,34 @@ pub(super) fn condition(object: &Object, headers: &HeaderMap) -> Option<StatusCo
     }
 }
 
-/// `None`: no range that S3 honours, so the whole object. `Some(None)`: nothing of it exists.
-fn byte_range(range: Option<&HeaderValue>, size: u64) -> Option<Option<Range<u64>>> {
-    let (first, last) = range?.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
-    if first.is_empty() {
-        let suffix: u64 = last.parse().ok()?;
-        return Some((suffix > 0 && size > 0).then(|| size.saturating_sub(suffix)..size));
-    }
-    let first: u64 = first.parse().ok()?;
-    let last: u64 = if last.is_empty() {
-        u64::MAX
-    } else {
-        last.parse().ok()?
+/// What a `Range` header means to S3.
+enum Asked {
+    /// No range, or none that S3 honours.
+    Whole,
+    Part(Range<u64>),
+    /// A range of which nothing exists.
+    Nothing,
+}
+
+fn byte_range(range: Option<&HeaderValue>, size: u64) -> Asked {
+    let text = range
+        .and_then(|range| range.to_str().ok())
+        .and_then(|text| text.strip_prefix("bytes="));
+    let Some((first, last)) = text.and_then(|text| text.split_once('-')) else {
+        return Asked::Whole;
     };
-    if last < first {
-        return None;
+    let (first, last) = match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(first), Ok(last)) if first <= last => (first, last),
+        (Ok(first), Err(_)) if last.is_empty() => (first, u64::MAX),
+        (Err(_), Ok(suffix)) if first.is_empty() && suffix > 0 => (size.saturating_sub(suffix), u64::MAX),
+        (Err(_), Ok(_)) if first.is_empty() => return Asked::Nothing,
+        _ => return Asked::Whole,
+    };
+    if first < size {
+        Asked::Part(first..last.saturating_add(1).min(size))
+    } else {
+        Asked::Nothing
     }
-    Some((first < size).then(|| first..last.saturating_add(1).min(size)))
 }
 
 fn part(object: &Object, number: &str) -> Result<Range<u64>, &'static str> {
@@ -117,8 +134,7 @@ fn describe(
     range: &Range<u64>,
     answer: &mut HeaderMap,
 ) {
-    let size = object.content.size();
-    let whole = *range == (0..size) && !asked.contains_key(RANGE);
+    let whole = *range == (0..object.content.size()) && !asked.contains_key(RANGE);
     let wants_checksum = asked
         .get("x-amz-checksum-mode")
         .is_some_and(|mode| mode == "ENABLED");
@@ -146,10 +162,6 @@ fn describe(
     answer.insert(CONTENT_LENGTH, (range.end - range.start).into());
     if request.parameter("partNumber").is_some() && !object.parts.is_empty() {
         answer.insert("x-amz-mp-parts-count", object.parts.len().into());
-    }
-    if request.parameter("partNumber").is_some() || asked.contains_key(RANGE) && !whole {
-        let text = format!("bytes {}-{}/{size}", range.start, range.end.saturating_sub(1));
-        answer.insert(CONTENT_RANGE, HeaderValue::from_str(&text).unwrap());
     }
 }
 

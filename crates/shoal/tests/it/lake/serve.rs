@@ -30,7 +30,7 @@ use super::signature::{Signed, verify};
 use super::state::State;
 use super::wire::{Wire, WireControl};
 use super::write::write;
-use crate::chunks;
+use crate::chunks::{self, Decoded};
 
 type AnswerStream = UnsyncBoxBody<Bytes, io::Error>;
 
@@ -96,7 +96,7 @@ async fn answer(
                     gate.pass().await;
                 }
                 tokio::time::sleep(fault.head_delay).await;
-                decide(&record, signed, body, &fault, &log)
+                decide(&record, signed, &body, &fault, &log)
             }
         },
     };
@@ -111,7 +111,7 @@ async fn answer(
     Ok(response(answer, fault, log, wire))
 }
 
-fn decide(record: &Request, signed: Option<Signed>, body: Bytes, fault: &Fault, log: &Log) -> Answer {
+fn decide(record: &Request, signed: Option<Signed>, body: &[u8], fault: &Fault, log: &Log) -> Answer {
     if let Some(status) = fault.status {
         return Answer::trouble(status);
     }
@@ -143,10 +143,8 @@ async fn receive(mut body: Incoming, log: &Log) -> Option<Bytes> {
     Some(bytes.freeze())
 }
 
-type Payload = (Vec<u8>, Vec<(String, String)>);
-
 /// The bytes that the body stands for, when it is what the request head says it is.
-fn payload(record: &Request, signed: Option<Signed>, body: Bytes) -> Result<Payload, &'static str> {
+fn payload(record: &Request, signed: Option<Signed>, body: &[u8]) -> Result<Decoded, &'static str> {
     use sha2::{Digest, Sha256};
 
     let claimed = record
@@ -154,12 +152,12 @@ fn payload(record: &Request, signed: Option<Signed>, body: Bytes) -> Result<Payl
         .unwrap_or("UNSIGNED-PAYLOAD");
     let (body, trailers) = match claimed {
         "UNSIGNED-PAYLOAD" => (body.to_vec(), Vec::new()),
-        "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => chunks::decode(&body, None, true)?,
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => chunks::decode(body, None, true)?,
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" | "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => {
             let signer = signed.ok_or("AccessDenied")?.chunks;
-            chunks::decode(&body, Some(signer), claimed.ends_with("-TRAILER"))?
+            chunks::decode(body, Some(signer), claimed.ends_with("-TRAILER"))?
         }
-        hash if hash == hex(&Sha256::digest(&body)) => (body.to_vec(), Vec::new()),
+        hash if hash == hex(&Sha256::digest(body)) => (body.to_vec(), Vec::new()),
         _ => return Err("XAmzContentSHA256Mismatch"),
     };
     let length = record.header("x-amz-decoded-content-length").map(str::parse);
@@ -191,8 +189,8 @@ fn response(answer: Answer, fault: Fault, log: Log, wire: WireControl) -> Respon
         headers.remove(*name);
     }
     let (content, range) = match body {
-        AnswerBody::Content(content, range) => (content, range),
-        AnswerBody::None => {
+        AnswerBody::Content(content, range) if !range.is_empty() => (content, range),
+        _ => {
             log.update(|record| record.answered = true);
             let mut response = Response::new(Empty::new().map_err(|never| match never {}).boxed_unsync());
             *response.status_mut() = status;
@@ -252,7 +250,6 @@ async fn next_piece(sending: Option<Sending>) -> Option<(io::Result<Frame<Bytes>
         return Some((Err(io::ErrorKind::ConnectionAborted.into()), None));
     }
     if sending.position == sending.end {
-        sending.log.update(|record| record.answered = true);
         return None;
     }
     let (piece, pause) = sending.fault.pace.unwrap_or((PIECE_BYTES, Duration::ZERO));
@@ -275,7 +272,12 @@ async fn next_piece(sending: Option<Sending>) -> Option<(io::Result<Frame<Bytes>
     let bytes = sending.content.read(sending.position..sending.position + length);
     sending.position += length;
     sending.sent += length;
-    sending.log.update(|record| record.body_sent += length);
+    // A body of known length is not asked for its end.
+    let last = sending.position == sending.end && sending.fault.cut.is_none_or(|(at, _)| at > sending.sent);
+    sending.log.update(|record| {
+        record.body_sent += length;
+        record.answered = last;
+    });
     Some((Ok(Frame::data(bytes)), Some(sending)))
 }
 

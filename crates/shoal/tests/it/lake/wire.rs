@@ -24,7 +24,7 @@ struct Orders {
 }
 
 impl WireControl {
-    /// The next write resets the connection instead.
+    /// The connection is reset when it is written to or closed.
     pub(super) fn reset(&self) {
         self.0.resets.store(true, Ordering::SeqCst);
     }
@@ -46,6 +46,17 @@ impl Wire {
     }
 }
 
+impl Drop for Wire {
+    fn drop(&mut self) {
+        if self.control.0.resets.load(Ordering::SeqCst) {
+            // A socket that is closed with no time to linger sends RST.
+            SockRef::from(&self.stream)
+                .set_linger(Some(Duration::ZERO))
+                .unwrap();
+        }
+    }
+}
+
 impl AsyncRead for Wire {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -60,8 +71,6 @@ impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let Self { stream, control } = self.get_mut();
         if control.0.resets.load(Ordering::SeqCst) {
-            // A socket closed with nothing to linger for sends RST.
-            SockRef::from(&*stream).set_linger(Some(Duration::ZERO))?;
             return Poll::Ready(Err(ErrorKind::ConnectionReset.into()));
         }
         let mut raw = control.0.raw.lock();
@@ -80,6 +89,10 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.control.0.resets.load(Ordering::SeqCst) {
+            // A farewell would come before the reset.
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

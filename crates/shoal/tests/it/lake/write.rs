@@ -10,7 +10,7 @@ use super::object::Object;
 use super::policy::{Access, of_acl, of_bucket_policy, policy_origin};
 use super::read::condition;
 use super::request::Request;
-use super::state::{Bucket, State};
+use super::state::State;
 
 /// Answers a request that is not a read of an object's bytes.
 pub(super) fn write(
@@ -193,9 +193,9 @@ fn delete_many(state: &mut State, request: &Request, body: &[u8]) -> Result<Answ
             .is_ok()
         {
             state.delete(&request.bucket, key.as_bytes(), None);
-            xml += &format!("<Deleted><Key>{escaped}</Key></Deleted>");
+            xml.extend(["<Deleted><Key>", escaped, "</Key></Deleted>"]);
         } else {
-            xml += &format!("<Error><Key>{escaped}</Key><Code>AccessDenied</Code></Error>");
+            xml.extend(["<Error><Key>", escaped, "</Key><Code>AccessDenied</Code></Error>"]);
         }
     }
     Ok(Answer::xml(StatusCode::OK, &(xml + "</DeleteResult>")))
@@ -282,10 +282,7 @@ fn policy(state: &mut State, request: &Request, body: &[u8]) -> Result<Answer, &
 
 fn create_bucket(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
     state.check(request, Access::Write)?;
-    state
-        .buckets
-        .entry(request.bucket.clone())
-        .or_insert_with(Bucket::default);
+    state.buckets.entry(request.bucket.clone()).or_default();
     Ok(Answer::empty(StatusCode::OK))
 }
 
@@ -303,11 +300,9 @@ fn delete_bucket(state: &mut State, request: &Request) -> Result<Answer, &'stati
 
 fn list_buckets(state: &State, request: &Request) -> Result<Answer, &'static str> {
     request.access_key.as_ref().ok_or("AccessDenied")?;
-    let names: String = state
-        .buckets
-        .keys()
-        .map(|name| format!("<Bucket><Name>{name}</Name></Bucket>"))
-        .collect();
+    let names: Vec<&str> = state.buckets.keys().map(String::as_str).collect();
+    let names = names.join("</Name></Bucket><Bucket><Name>");
+    let names = format!("<Bucket><Name>{names}</Name></Bucket>");
     let xml = format!("<ListAllMyBucketsResult><Buckets>{names}</Buckets></ListAllMyBucketsResult>");
     Ok(Answer::xml(StatusCode::OK, &xml))
 }
@@ -334,8 +329,16 @@ fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
         }
         if let Some((_, Some(object))) = versions.last() {
             let (key, etag) = (escape(&String::from_utf8_lossy(key)), escape(&object.etag));
-            let size = object.content.size();
-            xml += &format!("<Contents><Key>{key}</Key><ETag>{etag}</ETag><Size>{size}</Size></Contents>");
+            let size = object.content.size().to_string();
+            xml.extend([
+                "<Contents><Key>",
+                &key,
+                "</Key><ETag>",
+                &etag,
+                "</ETag><Size>",
+                &size,
+                "</Size></Contents>",
+            ]);
         }
     }
     Ok(Answer::xml(StatusCode::OK, &(xml + "</ListBucketResult>")))
