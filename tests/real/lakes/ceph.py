@@ -65,6 +65,10 @@ rgw_thread_pool_size = 64
 ms_mon_client_mode = crc
 rgw_enable_usage_log = false
 rgw_dns_name = localhost
+# Encryption on loopback, with keys that protect nothing.
+rgw_crypt_require_ssl = false
+rgw_crypt_s3_kms_backend = testing
+rgw_crypt_s3_kms_encryption_keys = testkey-1=YmluCmJvb3N0CmJvb3N0LWJ1aWxkCmNlcGguY29uZgo= testkey-2=aWIKTWFrZWZpbGUKbWFuCm91dApzcmMKVGVzdGluZwo=
 """
 
 
