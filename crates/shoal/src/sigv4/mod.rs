@@ -11,6 +11,9 @@ pub mod payload_hash;
 pub mod sign;
 pub mod timestamp;
 
+#[cfg(test)]
+mod tests;
+
 pub use chunks::{ChunkSigner, SeedSignature};
 pub use keys::{KeyCache, SigningKey};
 pub use payload_hash::PayloadHash;
