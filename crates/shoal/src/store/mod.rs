@@ -337,7 +337,7 @@ impl Store {
     }
 
     fn pin(&self, block: BlockId) -> Option<Pin<'_>> {
-        self.ledger.lock().pin(block).then_some(Pin { store: self, block })
+        self.ledger.lock().pin(block).then(|| Pin { store: self, block })
     }
 
     fn lock_name(&self, block: BlockId) -> MutexGuard<'_, ()> {
