@@ -1,0 +1,1 @@
+//! The lake as clients and caches see it.
