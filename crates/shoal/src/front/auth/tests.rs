@@ -36,7 +36,11 @@ fn now() -> SystemTime {
 }
 
 fn account() -> Account {
-    Account { access_key: ACCESS_KEY.into(), secret_key: Secret::new(SECRET_KEY), session_token: None }
+    Account {
+        access_key: ACCESS_KEY.into(),
+        secret_key: Secret::new(SECRET_KEY),
+        session_token: None,
+    }
 }
 
 fn request(method: Method, target: &str, headers: &[(&'static str, &str)]) -> Parts {
@@ -50,13 +54,25 @@ fn request(method: Method, target: &str, headers: &[(&'static str, &str)]) -> Pa
 /// A request as an SDK sends it, signed in the header at `time`.
 fn signed_at(time: SystemTime, method: Method, target: &str, headers: &[(&'static str, &str)]) -> Parts {
     let mut parts = request(method, target, headers);
-    parts.headers.entry("host").or_insert(HeaderValue::from_static(HOST));
-    let hash = parts.headers.get("x-amz-content-sha256").map(|value| value.as_bytes().to_vec());
+    parts
+        .headers
+        .entry("host")
+        .or_insert(HeaderValue::from_static(HOST));
+    let hash = parts
+        .headers
+        .get("x-amz-content-sha256")
+        .map(|value| value.as_bytes().to_vec());
     let payload = hash.map_or(PayloadHash::empty(), |hash| PayloadHash::parse(&hash).unwrap());
     let (account, keys) = (account(), KeyCache::default());
-    let signer = Signer { account: &account, region: REGION, keys: &keys };
+    let signer = Signer {
+        account: &account,
+        region: REGION,
+        keys: &keys,
+    };
     let target = parts.uri.path_and_query().unwrap().clone();
-    signer.sign(&parts.method, &target, &mut parts.headers, payload, time).unwrap();
+    signer
+        .sign(&parts.method, &target, &mut parts.headers, payload, time)
+        .unwrap();
     parts
 }
 
@@ -71,10 +87,23 @@ fn presigned(target: &str) -> Parts {
 
 fn presigned_at(time: SystemTime, expires: Duration, target: &str) -> Parts {
     let (account, keys) = (account(), KeyCache::default());
-    let signer = Signer { account: &account, region: REGION, keys: &keys };
+    let signer = Signer {
+        account: &account,
+        region: REGION,
+        keys: &keys,
+    };
     let headers = HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static(HOST))]);
     let target = target.parse().unwrap();
-    let url = signer.presign(&Method::GET, &target, &headers, PayloadHash::Unsigned, expires, time).unwrap();
+    let url = signer
+        .presign(
+            &Method::GET,
+            &target,
+            &headers,
+            PayloadHash::Unsigned,
+            expires,
+            time,
+        )
+        .unwrap();
     request(Method::GET, url.as_str(), &[("host", HOST)])
 }
 
@@ -94,7 +123,10 @@ fn refusal(parts: &Parts) -> Refusal {
 }
 
 fn told(parts: &Parts) -> S3Error {
-    gate().verify(parts, now()).map(|verified| verified.caller).unwrap_err()
+    gate()
+        .verify(parts, now())
+        .map(|verified| verified.caller)
+        .unwrap_err()
 }
 
 fn is_known(verified: &Verified) -> bool {
@@ -188,7 +220,12 @@ mod published {
             X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404";
         let verified = verify(&request(Method::GET, target, &[("host", HOST)])).unwrap();
         assert!(is_known(&verified));
-        assert_eq!(verified.credentials, Credentials::Query { expires: Duration::from_secs(86400) });
+        assert_eq!(
+            verified.credentials,
+            Credentials::Query {
+                expires: Duration::from_secs(86400)
+            }
+        );
         assert_eq!(verified.payload.hash, PayloadHash::Unsigned);
     }
 
@@ -216,7 +253,10 @@ mod published {
         let payload = verify(&parts).unwrap().payload;
         assert_eq!(payload.hash, PayloadHash::StreamingSigned);
         let seed = payload.seed.unwrap();
-        assert_eq!(seed.signature, "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9");
+        assert_eq!(
+            seed.signature,
+            "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"
+        );
         assert_eq!(seed.scope, "20130524/us-east-1/s3/aws4_request");
     }
 }
@@ -240,13 +280,22 @@ fn a_signed_request_is_let_in_whatever_its_key_and_query_look_like() {
 
         let verified = verify(&presigned(target)).unwrap();
         assert!(is_known(&verified), "{target}");
-        assert_eq!(verified.credentials, Credentials::Query { expires: Duration::from_secs(3600) });
+        assert_eq!(
+            verified.credentials,
+            Credentials::Query {
+                expires: Duration::from_secs(3600)
+            }
+        );
     }
 }
 
 #[test]
 fn whatever_is_changed_after_signing_breaks_the_signature() {
-    let headers = [("x-amz-acl", "private"), ("content-type", "text/plain"), ("content-md5", "x")];
+    let headers = [
+        ("x-amz-acl", "private"),
+        ("content-type", "text/plain"),
+        ("content-md5", "x"),
+    ];
     let original = signed(Method::PUT, "/bucket/key?partNumber=1", &headers);
     assert!(verify(&original).is_ok());
 
@@ -304,7 +353,11 @@ fn a_presigned_url_changed_after_signing_is_worthless() {
         ("X-Amz-SignedHeaders=host", "X-Amz-SignedHeaders=host&acl"),
         ("X-Amz-Signature=", "X-Amz-Signature=0"),
     ] {
-        assert_eq!(refusal(&tampered(&url, from, to)), Refusal::SignatureMismatch, "{from} -> {to}");
+        assert_eq!(
+            refusal(&tampered(&url, from, to)),
+            Refusal::SignatureMismatch,
+            "{from} -> {to}"
+        );
     }
     let mut put = url.clone();
     put.method = Method::PUT;
@@ -313,13 +366,21 @@ fn a_presigned_url_changed_after_signing_is_worthless() {
 
 #[test]
 fn the_wrong_secret_and_an_unknown_key_are_told_apart_as_s3_does() {
-    let other =
-        Identity { index: 1, access_key: ACCESS_KEY.into(), secret_key: Secret::new("x"), lake_account: None };
+    let other = Identity {
+        index: 1,
+        access_key: ACCESS_KEY.into(),
+        secret_key: Secret::new("x"),
+        lake_account: None,
+    };
     let parts = signed(Method::GET, "/bucket/key", &[]);
-    let error = Gate::new(Identities::new([other]), REGION).verify(&parts, now()).unwrap_err();
+    let error = Gate::new(Identities::new([other]), REGION)
+        .verify(&parts, now())
+        .unwrap_err();
     assert_eq!(error.code, ErrorCode::SignatureDoesNotMatch);
 
-    let error = Gate::new(Identities::default(), REGION).verify(&parts, now()).unwrap_err();
+    let error = Gate::new(Identities::default(), REGION)
+        .verify(&parts, now())
+        .unwrap_err();
     assert_eq!(error.code, ErrorCode::InvalidAccessKeyId);
 }
 
@@ -327,9 +388,13 @@ fn the_wrong_secret_and_an_unknown_key_are_told_apart_as_s3_does() {
 fn a_header_of_amazon_that_is_not_signed_is_refused_in_both_places() {
     for mut parts in [signed(Method::PUT, "/bucket/key", &[]), presigned("/bucket/key")] {
         assert!(verify(&parts).is_ok());
-        parts.headers.insert("range", HeaderValue::from_static("bytes=0-1"));
+        parts
+            .headers
+            .insert("range", HeaderValue::from_static("bytes=0-1"));
         assert!(verify(&parts).is_ok());
-        parts.headers.insert("x-amz-acl", HeaderValue::from_static("public-read"));
+        parts
+            .headers
+            .insert("x-amz-acl", HeaderValue::from_static("public-read"));
         assert_eq!(refusal(&parts), Refusal::UnsignedHeader("x-amz-acl".into()));
         assert_eq!(told(&parts).code, ErrorCode::AccessDenied);
     }
@@ -339,27 +404,57 @@ fn a_header_of_amazon_that_is_not_signed_is_refused_in_both_places() {
 fn a_signature_that_does_not_cover_the_host_is_refused() {
     let without_host = authorization("x-amz-content-sha256;x-amz-date", &"0".repeat(64));
     let mut parts = signed(Method::GET, "/bucket/key", &[]);
-    parts.headers.insert("authorization", without_host.parse().unwrap());
+    parts
+        .headers
+        .insert("authorization", without_host.parse().unwrap());
     assert_eq!(refusal(&parts), Refusal::UnsignedHeader("host".into()));
-    let url = tampered(&presigned("/bucket/key"), "SignedHeaders=host", "SignedHeaders=range");
+    let url = tampered(
+        &presigned("/bucket/key"),
+        "SignedHeaders=host",
+        "SignedHeaders=range",
+    );
     assert_eq!(refusal(&url), Refusal::UnsignedHeader("host".into()));
 }
 
 #[test]
 fn signed_headers_are_sorted_names_each_once() {
-    for names in ["host;x-amz-date;x-amz-content-sha256", "host;host;x-amz-content-sha256;x-amz-date"] {
+    for names in [
+        "host;x-amz-date;x-amz-content-sha256",
+        "host;host;x-amz-content-sha256;x-amz-date",
+    ] {
         let mut parts = signed(Method::GET, "/bucket/key", &[]);
-        parts.headers.insert("authorization", authorization(names, &"0".repeat(64)).parse().unwrap());
-        assert_eq!(told(&parts).code, ErrorCode::AuthorizationHeaderMalformed, "{names}");
+        parts.headers.insert(
+            "authorization",
+            authorization(names, &"0".repeat(64)).parse().unwrap(),
+        );
+        assert_eq!(
+            told(&parts).code,
+            ErrorCode::AuthorizationHeaderMalformed,
+            "{names}"
+        );
     }
-    let url = tampered(&presigned("/bucket/key"), "SignedHeaders=host", "SignedHeaders=host%3Bhost");
+    let url = tampered(
+        &presigned("/bucket/key"),
+        "SignedHeaders=host",
+        "SignedHeaders=host%3Bhost",
+    );
     assert_eq!(told(&url).code, ErrorCode::AuthorizationQueryParametersError);
 }
 
 #[test]
 fn a_header_that_decides_something_is_given_once() {
-    for name in ["host", "date", "authorization", "x-amz-date", "x-amz-content-sha256", "content-length"] {
-        for mut parts in [signed(Method::GET, "/b/k", &[]), request(Method::GET, "/b/k", &[("host", HOST)])] {
+    for name in [
+        "host",
+        "date",
+        "authorization",
+        "x-amz-date",
+        "x-amz-content-sha256",
+        "content-length",
+    ] {
+        for mut parts in [
+            signed(Method::GET, "/b/k", &[]),
+            request(Method::GET, "/b/k", &[("host", HOST)]),
+        ] {
             let name = HeaderName::from_static(name);
             parts.headers.append(&name, HeaderValue::from_static("1"));
             parts.headers.append(&name, HeaderValue::from_static("1"));
@@ -372,11 +467,18 @@ fn a_header_that_decides_something_is_given_once() {
 #[test]
 fn credentials_stand_in_one_place_only() {
     let mut parts = presigned("/bucket/key");
-    parts.headers.insert("authorization", authorization("host", &"0".repeat(64)).parse().unwrap());
+    parts.headers.insert(
+        "authorization",
+        authorization("host", &"0".repeat(64)).parse().unwrap(),
+    );
     assert_eq!(refusal(&parts), Refusal::TwoKindsOfCredentials);
 
     // One parameter of a signature is enough to be a second kind, however it is spelled.
-    for parameter in ["X-Amz-Signature=0", "X%2DAmz-Credential=x", "X-Amz-Security-Token="] {
+    for parameter in [
+        "X-Amz-Signature=0",
+        "X%2DAmz-Credential=x",
+        "X-Amz-Security-Token=",
+    ] {
         let parts = signed(Method::GET, &format!("/bucket/key?{parameter}"), &[]);
         assert_eq!(refusal(&parts), Refusal::TwoKindsOfCredentials, "{parameter}");
         assert_eq!(told(&parts).code, ErrorCode::InvalidArgument);
@@ -427,13 +529,20 @@ fn a_date_header_serves_in_place_of_the_one_of_amazon() {
 #[test]
 fn a_presigned_url_lives_from_its_date_to_its_expiry() {
     let hour = Duration::from_secs(3600);
-    let check = |time, expires| gate().admit(&presigned_at(time, expires, "/bucket/key"), now()).map(|_| ());
+    let check = |time, expires| {
+        gate()
+            .admit(&presigned_at(time, expires, "/bucket/key"), now())
+            .map(|_| ())
+    };
     assert_eq!(check(now(), hour), Ok(()));
     assert_eq!(check(now() - hour + Duration::from_secs(1), hour), Ok(()));
     assert_eq!(check(now() - hour, hour), Err(Refusal::Expired));
     assert_eq!(check(now(), Duration::ZERO), Err(Refusal::Expired));
     assert_eq!(check(now() - 24 * 6 * hour, 24 * 7 * hour), Ok(()));
-    assert_eq!(check(now(), 24 * 7 * hour + Duration::from_secs(1)), Err(Refusal::ExpiresTooLong));
+    assert_eq!(
+        check(now(), 24 * 7 * hour + Duration::from_secs(1)),
+        Err(Refusal::ExpiresTooLong)
+    );
     assert_eq!(check(now() + hour / 4, hour), Ok(()));
     assert_eq!(check(now() + 24 * hour, 48 * hour), Err(Refusal::NotYetValid));
 
@@ -446,7 +555,12 @@ fn a_presigned_url_lives_from_its_date_to_its_expiry() {
         let url = tampered(&url, "X-Amz-Expires=3600", &format!("X-Amz-Expires={expires}"));
         assert_eq!(refusal(&url), refused);
     }
-    for refusal in [Refusal::Expired, Refusal::NotYetValid, Refusal::ExpiresTooLong, Refusal::ExpiresNegative] {
+    for refusal in [
+        Refusal::Expired,
+        Refusal::NotYetValid,
+        Refusal::ExpiresTooLong,
+        Refusal::ExpiresNegative,
+    ] {
         assert_eq!(refusal.code().status().as_u16(), 403, "{refusal}");
     }
 }
@@ -454,16 +568,34 @@ fn a_presigned_url_lives_from_its_date_to_its_expiry() {
 #[test]
 fn a_presigned_url_needs_each_parameter_exactly_once() {
     let url = presigned("/bucket/key");
-    for name in ["Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature"] {
+    for name in [
+        "Algorithm",
+        "Credential",
+        "Date",
+        "Expires",
+        "SignedHeaders",
+        "Signature",
+    ] {
         let missing = tampered(&url, &format!("X-Amz-{name}="), "x=");
         assert_eq!(refusal(&missing), Refusal::MissingParameters, "{name}");
-        let twice = tampered(&url, &format!("X-Amz-{name}="), &format!("X-Amz-{name}=a&X-Amz-{name}="));
+        let twice = tampered(
+            &url,
+            &format!("X-Amz-{name}="),
+            &format!("X-Amz-{name}=a&X-Amz-{name}="),
+        );
         assert_eq!(refusal(&twice), Refusal::RepeatedParameter, "{name}");
         assert_eq!(told(&twice).code, ErrorCode::AuthorizationQueryParametersError);
     }
-    let other = tampered(&url, "X-Amz-Algorithm=AWS4-HMAC-SHA256", "X-Amz-Algorithm=AWS4-ECDSA-P256-SHA256");
+    let other = tampered(
+        &url,
+        "X-Amz-Algorithm=AWS4-HMAC-SHA256",
+        "X-Amz-Algorithm=AWS4-ECDSA-P256-SHA256",
+    );
     assert_eq!(refusal(&other), Refusal::UnsupportedAlgorithm);
-    assert_eq!(refusal(&tampered(&url, "X-Amz-Date=2", "X-Amz-Date=x")), Refusal::MalformedQueryDate);
+    assert_eq!(
+        refusal(&tampered(&url, "X-Amz-Date=2", "X-Amz-Date=x")),
+        Refusal::MalformedQueryDate
+    );
 }
 
 #[test]
@@ -471,7 +603,10 @@ fn a_scope_other_than_ours_is_named_with_what_is_expected() {
     let told_of = |scope: &str| {
         let mut parts = signed(Method::GET, "/bucket/key", &[]);
         let ours = format!("{ACCESS_KEY}/20130524/us-east-1/s3/aws4_request");
-        let value = parts.headers["authorization"].to_str().unwrap().replace(&ours, scope);
+        let value = parts.headers["authorization"]
+            .to_str()
+            .unwrap()
+            .replace(&ours, scope);
         parts.headers.insert("authorization", value.parse().unwrap());
         let error = told(&parts);
         assert_eq!(error.code, ErrorCode::AuthorizationHeaderMalformed, "{scope}");
@@ -483,7 +618,9 @@ fn a_scope_other_than_ours_is_named_with_what_is_expected() {
     );
     assert!(told_of("AK/20130524/us-east-1/sts/aws4_request").contains("incorrect service \"sts\""));
     assert!(told_of("AK/20130524/us-east-1/s3/aws5_request").contains("incorrect terminal \"aws5_request\""));
-    assert!(told_of("AK/20130525/us-east-1/s3/aws4_request").contains("Invalid credential date \"20130525\""));
+    assert!(
+        told_of("AK/20130525/us-east-1/s3/aws4_request").contains("Invalid credential date \"20130525\"")
+    );
     assert!(told_of("20130524/us-east-1/s3/aws4_request").contains("expecting \"<YOUR-AKID>/YYYYMMDD"));
     assert!(told_of("/20130524/us-east-1/s3/aws4_request").contains("expecting \"<YOUR-AKID>/YYYYMMDD"));
     assert!(told_of(&format!("AK/20130524/{}/s3/aws4_request", "r".repeat(5000))).len() < 300);
@@ -491,18 +628,28 @@ fn a_scope_other_than_ours_is_named_with_what_is_expected() {
     let url = tampered(&presigned("/bucket/key"), "us-east-1", "eu-west-1");
     let error = told(&url);
     assert_eq!(error.code, ErrorCode::AuthorizationQueryParametersError);
-    assert!(error.message.ends_with("the region 'eu-west-1' is wrong; expecting 'us-east-1'"));
+    assert!(
+        error
+            .message
+            .ends_with("the region 'eu-west-1' is wrong; expecting 'us-east-1'")
+    );
 }
 
 #[test]
 fn older_and_asymmetric_signatures_are_told_what_to_use() {
     let mut parts = request(Method::GET, "/bucket/key", &[("host", HOST)]);
-    for value in ["AWS AKIAIOSFODNN7EXAMPLE:frJIUN8DYpKDtOLCwo//yllqDzg=", "AWS4-ECDSA-P256-SHA256 Credential=x"] {
-        parts.headers.insert("authorization", HeaderValue::from_static(value));
+    for value in [
+        "AWS AKIAIOSFODNN7EXAMPLE:frJIUN8DYpKDtOLCwo//yllqDzg=",
+        "AWS4-ECDSA-P256-SHA256 Credential=x",
+    ] {
+        parts
+            .headers
+            .insert("authorization", HeaderValue::from_static(value));
         assert_eq!(refusal(&parts), Refusal::UnsupportedSignatureVersion);
         assert_eq!(told(&parts).code, ErrorCode::InvalidRequest);
     }
-    let target = "/bucket/key?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Expires=1141889120&Signature=vjbyPxybdZaNmGa";
+    let target =
+        "/bucket/key?AWSAccessKeyId=AKIAIOSFODNN7EXAMPLE&Expires=1141889120&Signature=vjbyPxybdZaNmGa";
     let parts = request(Method::GET, target, &[("host", HOST)]);
     assert_eq!(refusal(&parts), Refusal::UnsupportedSignatureVersion);
 }
@@ -511,11 +658,17 @@ fn older_and_asymmetric_signatures_are_told_what_to_use() {
 fn a_session_token_is_invalid_for_an_identity_that_has_none() {
     let parts = signed(Method::GET, "/bucket/key", &[]);
     let mut with_token = parts.clone();
-    with_token.headers.insert("x-amz-security-token", HeaderValue::from_static("token"));
+    with_token
+        .headers
+        .insert("x-amz-security-token", HeaderValue::from_static("token"));
     assert_eq!(refusal(&with_token), Refusal::TokenForStaticIdentity);
     assert_eq!(told(&with_token).code, ErrorCode::InvalidToken);
 
-    let url = tampered(&presigned("/bucket/key"), "X-Amz-Date", "X-Amz-Security-Token=token&X-Amz-Date");
+    let url = tampered(
+        &presigned("/bucket/key"),
+        "X-Amz-Date",
+        "X-Amz-Security-Token=token&X-Amz-Date",
+    );
     assert_eq!(refusal(&url), Refusal::TokenForStaticIdentity);
 }
 
@@ -525,7 +678,10 @@ fn a_signed_request_says_how_its_body_is_protected() {
     parts.headers.remove("x-amz-content-sha256");
     assert_eq!(refusal(&parts), Refusal::MissingPayloadHash);
     assert_eq!(told(&parts).code, ErrorCode::InvalidRequest);
-    parts.headers.insert("x-amz-content-sha256", HeaderValue::from_static("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"));
+    parts.headers.insert(
+        "x-amz-content-sha256",
+        HeaderValue::from_static("STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"),
+    );
     assert_eq!(refusal(&parts), Refusal::UnknownPayloadHash);
     assert_eq!(told(&parts).code, ErrorCode::InvalidArgument);
 }
@@ -538,8 +694,9 @@ fn only_signed_chunks_come_with_a_seed() {
         ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", true),
         ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER", true),
     ] {
-        let payload =
-            verify(&signed(Method::PUT, "/b/k", &[("x-amz-content-sha256", hash)])).unwrap().payload;
+        let payload = verify(&signed(Method::PUT, "/b/k", &[("x-amz-content-sha256", hash)]))
+            .unwrap()
+            .payload;
         assert_eq!(payload.hash.as_text(), hash);
         assert_eq!(payload.seed.is_some(), has_seed, "{hash}");
     }
@@ -547,34 +704,68 @@ fn only_signed_chunks_come_with_a_seed() {
 
 #[test]
 fn a_presigned_url_cannot_carry_a_streaming_payload() {
-    for hash in ["STREAMING-UNSIGNED-PAYLOAD-TRAILER", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"] {
+    for hash in [
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+    ] {
         let url = presigned(&format!("/bucket/key?X-Amz-Content-Sha256={hash}"));
         assert_eq!(refusal(&url), Refusal::StreamingWithPresigned);
 
         let mut url = presigned("/bucket/key");
-        url.headers.insert("x-amz-content-sha256", HeaderValue::from_static(hash));
-        assert_eq!(refusal(&url), Refusal::UnsignedHeader("x-amz-content-sha256".into()));
+        url.headers
+            .insert("x-amz-content-sha256", HeaderValue::from_static(hash));
+        assert_eq!(
+            refusal(&url),
+            Refusal::UnsignedHeader("x-amz-content-sha256".into())
+        );
     }
     let mut url = presigned("/bucket/key?X-Amz-Content-Sha256=UNSIGNED-PAYLOAD");
-    url.headers.insert("x-amz-content-sha256", HeaderValue::from_static("STREAMING-UNSIGNED-PAYLOAD-TRAILER"));
+    url.headers.insert(
+        "x-amz-content-sha256",
+        HeaderValue::from_static("STREAMING-UNSIGNED-PAYLOAD-TRAILER"),
+    );
     assert_eq!(refusal(&url), Refusal::TwoPayloadHashes);
 }
 
 #[test]
 fn a_stranger_is_let_in_as_a_stranger_but_not_with_chunks() {
-    let verified = verify(&request(Method::GET, "/bucket/key?x-id=GetObject", &[("host", HOST)])).unwrap();
+    let verified = verify(&request(
+        Method::GET,
+        "/bucket/key?x-id=GetObject",
+        &[("host", HOST)],
+    ))
+    .unwrap();
     assert!(matches!(verified.caller, Caller::Anonymous));
-    assert_eq!((verified.credentials, verified.payload.hash), (Credentials::None, PayloadHash::Unsigned));
+    assert_eq!(
+        (verified.credentials, verified.payload.hash),
+        (Credentials::None, PayloadHash::Unsigned)
+    );
 
-    let with_hash = |hash| request(Method::PUT, "/b/k", &[("host", HOST), ("x-amz-content-sha256", hash)]);
+    let with_hash = |hash| {
+        request(
+            Method::PUT,
+            "/b/k",
+            &[("host", HOST), ("x-amz-content-sha256", hash)],
+        )
+    };
     let digest = PayloadHash::empty().as_text();
-    assert_eq!(verify(&with_hash(&digest)).unwrap().payload.hash, PayloadHash::empty());
+    assert_eq!(
+        verify(&with_hash(&digest)).unwrap().payload.hash,
+        PayloadHash::empty()
+    );
     assert_eq!(refusal(&with_hash("yes")), Refusal::UnknownPayloadHash);
-    for hash in ["STREAMING-UNSIGNED-PAYLOAD-TRAILER", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"] {
+    for hash in [
+        "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
+    ] {
         assert_eq!(refusal(&with_hash(hash)), Refusal::StreamingWithoutCredentials);
     }
     // An empty header claims nothing.
-    let empty = request(Method::GET, "/bucket/key", &[("host", HOST), ("authorization", "")]);
+    let empty = request(
+        Method::GET,
+        "/bucket/key",
+        &[("host", HOST), ("authorization", "")],
+    );
     assert!(matches!(verify(&empty).unwrap().caller, Caller::Anonymous));
 }
 
@@ -606,11 +797,18 @@ fn a_signature_of_the_far_past_or_future_is_refused_without_panic() {
     for text in ["00000101T000000Z", "99991231T235959Z"] {
         let mut parts = signed(Method::GET, "/bucket/key", &[]);
         parts.headers.insert("x-amz-date", text.parse().unwrap());
-        let value = parts.headers["authorization"].to_str().unwrap().replace("20130524", &text[..8]);
+        let value = parts.headers["authorization"]
+            .to_str()
+            .unwrap()
+            .replace("20130524", &text[..8]);
         parts.headers.insert("authorization", value.parse().unwrap());
         assert_eq!(refusal(&parts), Refusal::TimeTooSkewed, "{text}");
     }
-    assert!(gate().admit(&signed(Method::GET, "/b/k", &[]), UNIX_EPOCH).is_err());
+    assert!(
+        gate()
+            .admit(&signed(Method::GET, "/b/k", &[]), UNIX_EPOCH)
+            .is_err()
+    );
 }
 
 #[test]
@@ -624,7 +822,13 @@ fn what_is_left_of_a_presigned_query_can_be_signed_anew() {
 #[test]
 fn no_message_tells_a_secret_or_the_signature_it_should_have_been() {
     let mut parts = signed(Method::GET, "/bucket/key", &[]);
-    let right = parts.headers["authorization"].to_str().unwrap().rsplit('=').next().unwrap().to_owned();
+    let right = parts.headers["authorization"]
+        .to_str()
+        .unwrap()
+        .rsplit('=')
+        .next()
+        .unwrap()
+        .to_owned();
     let wrong = authorization("host;x-amz-content-sha256;x-amz-date", &"0".repeat(64));
     parts.headers.insert("authorization", wrong.parse().unwrap());
     let error = told(&parts);
