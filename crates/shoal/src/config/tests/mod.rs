@@ -100,7 +100,7 @@ fn the_reference_file_has_every_setting_below_its_meaning() {
         };
         let line = lines
             .iter()
-            .position(|line| written(&line))
+            .position(written)
             .unwrap_or_else(|| panic!("no {}", setting.key));
         assert_eq!(
             lines[line - 1],
