@@ -226,8 +226,8 @@ impl Default for Limits {
             mapped_bytes: 1 << 30,
             read_ahead_blocks: 4,
             header_timeout: Duration::from_secs(15),
-            idle_timeout: Duration::from_secs(300),
-            stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(5),
+            stall_timeout: Duration::from_mins(1),
             retry_budget_percent: 10,
         }
     }
