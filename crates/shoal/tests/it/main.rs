@@ -9,3 +9,4 @@ mod client;
 mod endpoint;
 mod lake;
 mod lake_itself;
+mod tls;
