@@ -11,3 +11,4 @@ mod lake;
 mod lake_itself;
 mod node;
 mod read;
+mod tls;
