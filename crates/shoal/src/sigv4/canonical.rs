@@ -149,7 +149,9 @@ pub fn decode_component(component: &[u8]) -> Vec<u8> {
 
 /// Encodes text for a query: everything but unreserved characters.
 pub fn encode_component(text: &[u8], out: &mut Vec<u8>) {
-    text.iter().for_each(|byte| write_encoded(*byte, false, out));
+    for byte in text {
+        write_encoded(*byte, false, out);
+    }
 }
 
 fn write_component(component: &[u8], out: &mut Vec<u8>) {

@@ -7,6 +7,7 @@
 mod chunks;
 mod client;
 mod endpoint;
+mod fuzz;
 mod lake;
 mod lake_itself;
 mod node;

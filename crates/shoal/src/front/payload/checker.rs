@@ -45,9 +45,9 @@ impl Checker {
             trailer,
         } = announced;
         let mut digests = Digests::default();
-        expected
-            .iter()
-            .for_each(|expected| digests.add(expected.algorithm));
+        for expected in &expected {
+            digests.add(expected.algorithm);
+        }
         if let Some(algorithm) = trailer.as_ref().and_then(|trailer| trailer.algorithm) {
             digests.add(algorithm);
         }

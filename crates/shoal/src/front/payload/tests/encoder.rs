@@ -1,8 +1,8 @@
-//! Test only: writes aws-chunked bodies as clients do.
+//! Writes aws-chunked bodies as clients do.
 
 use sha2::{Digest, Sha256};
 
-use super::decoder::Framing;
+use crate::front::payload::decoder::Framing;
 use crate::secret::Secret;
 use crate::sigv4::{ChunkSigner, SeedSignature, SigningKey, Timestamp, scope};
 
