@@ -38,7 +38,6 @@ pub(super) struct Staged<'a> {
 impl Layout {
     /// Opens a lake's folder and clears away what a crash left unfinished.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
-        fs::create_dir_all(root)?;
         let layout = Self {
             root: root.canonicalize()?,
             staged: AtomicU64::new(0),

@@ -6,6 +6,7 @@
 
 mod chunks;
 mod client;
+mod commands;
 mod endpoint;
 mod fuzz;
 mod gate;

@@ -306,6 +306,12 @@ fn a_secret_of_a_higher_layer_replaces_one_of_the_other_spelling_below() {
 }
 
 #[test]
+fn a_lake_has_one_spelling() {
+    let desk = Desk::new().file("[lake]\nendpoint = \"http://lake:9090/\"");
+    assert_eq!(desk.config().lake.endpoint, "http://lake:9090");
+}
+
+#[test]
 fn an_open_listener_without_identities_is_told() {
     let desk = Desk::new().file("[s3]\nlisten = \"0.0.0.0:9000\"");
     let warnings = desk.warnings();

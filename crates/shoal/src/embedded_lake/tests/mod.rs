@@ -11,6 +11,7 @@ use http_body_util::BodyExt;
 use md5::{Digest, Md5};
 
 use super::layout::hex;
+use super::{EmbeddedLake, EmbeddedLakeError};
 use client::{Desk, element, error, header};
 
 fn etag(body: &[u8]) -> String {
@@ -481,6 +482,15 @@ async fn versions_and_parts_of_objects_are_refused_and_not_made_up() {
     assert_eq!(error(&desk.get("/demo/k?versionId=abc").await).1, "NoSuchVersion");
     assert_eq!(desk.get("/demo/k?versionId=null").await.status(), StatusCode::OK);
     assert_eq!(error(&desk.get("/demo/k?partNumber=2").await).1, "NotImplemented");
+}
+
+#[tokio::test]
+async fn a_folder_serves_one_lake_at_a_time() {
+    let desk = Desk::new().await;
+    let second = EmbeddedLake::start(desk.folder.path(), desk.lake.address())
+        .await
+        .unwrap_err();
+    assert!(matches!(second, EmbeddedLakeError::Folder { .. }), "{second}");
 }
 
 #[tokio::test]
