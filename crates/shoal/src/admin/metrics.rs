@@ -165,11 +165,11 @@ impl Metrics {
         self.read_bytes[source as usize].inc_by(bytes);
     }
 
-    /// A request was sent to the lake.
-    pub fn lake_request(&self, operation: &'static str) {
+    /// Requests were sent to the lake.
+    pub fn lake_requests(&self, operation: &'static str, count: u64) {
         self.lake_requests
             .get_or_create(&OperationLabel { operation })
-            .inc();
+            .inc_by(count);
     }
 
     /// Bytes of an object came from the lake.
@@ -177,14 +177,14 @@ impl Metrics {
         self.lake_bytes.inc_by(bytes);
     }
 
-    /// A read joined a fetch that was under way.
-    pub fn coalesced(&self) {
-        self.coalesced_requests.inc();
+    /// Reads joined fetches that were under way.
+    pub fn coalesced(&self, count: u64) {
+        self.coalesced_requests.inc_by(count);
     }
 
-    /// A request to the lake was tried again.
-    pub fn retried(&self) {
-        self.retries.inc();
+    /// Requests to the lake were tried again.
+    pub fn retried(&self, count: u64) {
+        self.retries.inc_by(count);
     }
 
     /// A read was served without the cache.
@@ -192,9 +192,9 @@ impl Metrics {
         self.uncached.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// A request was turned away.
-    pub fn refused(&self, reason: &'static str) {
-        self.connections.refused(reason);
+    /// Requests were turned away, or blocks not stored.
+    pub fn refused(&self, reason: &'static str, count: u64) {
+        self.connections.refusals.get_or_create(&ReasonLabel { reason }).inc_by(count);
     }
 
     /// Blocks left the disk.
@@ -204,9 +204,9 @@ impl Metrics {
             .inc_by(blocks);
     }
 
-    /// A block's checksum was wrong.
-    pub fn corrupt_block(&self) {
-        self.corrupt_blocks.inc();
+    /// The checksums of blocks were wrong.
+    pub fn corrupt_blocks(&self, count: u64) {
+        self.corrupt_blocks.inc_by(count);
     }
 
     /// How much of the disk is used, of how much.

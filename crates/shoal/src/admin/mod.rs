@@ -2,4 +2,5 @@
 
 mod histogram;
 pub mod metrics;
+pub mod observe;
 pub mod server;

@@ -1,1 +1,457 @@
 //! An S3 store we call: the lake today, the tier later. One type, configured twice.
+//!
+//! [`Endpoint::send`] takes a request apart from any client: operation, target bytes, end-to-end headers, body,
+//! and the account to sign with. It signs, sends, repeats what may be repeated, and gives the response as the
+//! store sent it, its body still streaming.
+
+mod account;
+mod bell;
+mod body;
+mod chain;
+mod connect;
+mod counters;
+mod error;
+mod headers;
+mod pool;
+mod retry;
+mod stall;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::header::{CONTENT_LENGTH, HOST, RETRY_AFTER};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body_util::BodyExt;
+
+pub use self::account::{CredentialsError, LakeAccount, NodeCredentials};
+pub use self::body::{LakeBody, RequestBody, RequestStream};
+pub use self::counters::Counts;
+pub use self::error::{BoxError, EndpointError, Failure};
+pub use self::headers::{end_to_end, end_to_end_of_response, without_presigned_credentials};
+
+use self::body::OutgoingBody;
+use self::connect::{ConnectError, Connector};
+use self::counters::Counters;
+use self::error::Errand;
+use self::pool::{ExchangeError, Link, Pool};
+use self::retry::{Budget, Ending};
+use crate::identity::Caller;
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
+use crate::{chance, clock, config};
+
+/// An S3 store we call.
+pub struct Endpoint {
+    url: Arc<str>,
+    host: HeaderValue,
+    region: String,
+    keys: KeyCache,
+    credentials: NodeCredentials,
+    pool: Arc<Pool>,
+    budget: Budget,
+    counters: Arc<Counters>,
+}
+
+/// A request to an endpoint.
+pub struct EndpointRequest {
+    /// What it is called in metrics and errors: an operation of S3.
+    pub operation: &'static str,
+    /// Method.
+    pub method: Method,
+    /// Path style (`/bucket/key?query`); its bytes are sent as they are.
+    pub target: PathAndQuery,
+    /// End-to-end headers, see [`end_to_end`]; host, length, date and signature are added here.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: RequestBody,
+    /// What the signature says about the body.
+    pub payload: PayloadHash,
+    /// Who signs.
+    pub account: LakeAccount,
+}
+
+impl Endpoint {
+    /// Prepares the endpoint; connections are made when requests come.
+    ///
+    /// Fails with [`Failure::Misconfigured`] when the URL is not one of a store, or the system trusts nobody.
+    pub fn new(
+        config: &config::Lake,
+        limits: &config::Limits,
+        credentials: NodeCredentials,
+    ) -> Result<Self, EndpointError> {
+        let url: Arc<str> = config.endpoint.trim_end_matches('/').into();
+        let errand = Errand {
+            operation: "configure",
+            endpoint: Arc::clone(&url),
+            target: PathAndQuery::from_static("/"),
+        };
+        let misconfigured = |source: BoxError| errand.failed(Failure::Misconfigured, source);
+        let address = address(&config.endpoint).map_err(misconfigured)?;
+        let host = host(&address);
+        let connector = Connector::new(address).map_err(|error| misconfigured(error.into()))?;
+        let counters = Arc::new(Counters::default());
+        Ok(Self {
+            url,
+            host,
+            region: config.region.clone(),
+            keys: KeyCache::default(),
+            credentials,
+            pool: Arc::new(Pool::new(connector, limits.stall_timeout, Arc::clone(&counters))),
+            budget: Budget::new(limits.retry_budget_percent),
+            counters,
+        })
+    }
+
+    /// Names the endpoint, for instance in the digests of its objects.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The account that signs the requests of `caller`.
+    pub fn account_for(&self, caller: &Caller) -> LakeAccount {
+        self.credentials.account_for(caller)
+    }
+
+    /// What was asked and given so far.
+    pub fn counters(&self) -> Counts {
+        self.counters.snapshot()
+    }
+
+    /// Signs and sends a request; gives the response head, with the body to come.
+    ///
+    /// Reads without a body are tried again, within a budget, when nothing of an answer has been seen or the answer
+    /// is a passing trouble (500, 502, 503, 504); trouble that stays is given as it is.
+    pub async fn send(&self, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
+        let EndpointRequest {
+            operation,
+            method,
+            target,
+            mut headers,
+            body,
+            payload,
+            account,
+        } = request;
+        headers.insert(HOST, self.host.clone());
+        headers.remove(CONTENT_LENGTH);
+        let errand = Errand {
+            operation,
+            endpoint: Arc::clone(&self.url),
+            target,
+        };
+        let head = Head {
+            errand,
+            method,
+            headers,
+            payload,
+            account,
+        };
+        match body {
+            RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
+                self.read(head).await
+            }
+            body => self.write(head, body).await,
+        }
+    }
+
+    async fn read(&self, head: Head) -> Result<Response<LakeBody>, EndpointError> {
+        self.budget.earn();
+        let mut tries = 1;
+        let mut connection = Connection::Any;
+        loop {
+            let request = head
+                .clone()
+                .sign(&self.region, &self.keys, clock::utc_now())?
+                .with(OutgoingBody::EMPTY);
+            let outcome = match self.exchange(&head.errand, request, connection).await {
+                Err(Setback { stale: true, .. }) if connection == Connection::Any => {
+                    connection = Connection::New;
+                    continue;
+                }
+                outcome => outcome.map_err(|setback| setback.error),
+            };
+            let ending = ending(&outcome, clock::utc_now());
+            let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
+                return outcome;
+            };
+            if !self.budget.spend() {
+                return outcome;
+            }
+            if let Ok(response) = outcome {
+                drain(response.into_body()).await;
+            }
+            tokio::time::sleep(pause).await;
+            self.counters.retry();
+            tries += 1;
+        }
+    }
+
+    async fn write(&self, head: Head, body: RequestBody) -> Result<Response<LakeBody>, EndpointError> {
+        let errand = head.errand.clone();
+        let mut head = head;
+        let length = match &body {
+            RequestBody::Empty => Some(0),
+            RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
+        };
+        if let Some(length) = length {
+            head.headers.insert(CONTENT_LENGTH, length.into());
+        }
+        let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
+        let body = match body {
+            RequestBody::Empty => OutgoingBody::EMPTY,
+            RequestBody::Stream { body, length } => OutgoingBody::stream(body, length),
+            RequestBody::Seeded { body, length } => {
+                let seed = signed.seed.clone().ok_or_else(|| {
+                    errand.failed(Failure::Unsignable, "signed chunks need a signed request")
+                })?;
+                OutgoingBody::stream(body(seed), length)
+            }
+        };
+        self.exchange(&errand, signed.with(body), Connection::Any)
+            .await
+            .map_err(|setback| setback.error)
+    }
+
+    /// Sends a signed request over a connection of the pool. A request of which nothing was sent, because the
+    /// connection had been closed meanwhile, goes out on a new one.
+    async fn exchange(
+        &self,
+        errand: &Errand,
+        mut request: Request<OutgoingBody>,
+        connection: Connection,
+    ) -> Result<Response<LakeBody>, Setback> {
+        self.counters.request(errand.operation);
+        let connected = match connection {
+            Connection::Any => self.pool.checkout().await,
+            Connection::New => self.pool.open().await,
+        };
+        let mut link = connected.map_err(|error| unconnected(errand, error))?;
+        loop {
+            request.body_mut().watched_by(&link.upload);
+            match link.exchange(request).await {
+                Ok(response) => return Ok(self.response(errand, response, link)),
+                Err(ExchangeError::Unsent(unsent)) if link.reused => {
+                    request = *unsent;
+                    link = self
+                        .pool
+                        .open()
+                        .await
+                        .map_err(|error| unconnected(errand, error))?;
+                }
+                Err(error) => {
+                    let error = unanswered(errand, error);
+                    return Err(Setback {
+                        stale: link.reused && error.kind() == Failure::BrokenOff,
+                        error,
+                    });
+                }
+            }
+        }
+    }
+
+    fn response(
+        &self,
+        errand: &Errand,
+        response: Response<hyper::body::Incoming>,
+        link: Box<Link>,
+    ) -> Response<LakeBody> {
+        response.map(|incoming| {
+            let (pool, counters) = (Arc::clone(&self.pool), Arc::clone(&self.counters));
+            LakeBody::new(incoming, link, pool, counters, errand.clone())
+        })
+    }
+}
+
+/// Everything of a request but its body.
+#[derive(Clone)]
+struct Head {
+    errand: Errand,
+    method: Method,
+    headers: HeaderMap,
+    payload: PayloadHash,
+    account: LakeAccount,
+}
+
+struct SignedHead {
+    request: Request<()>,
+    seed: Option<SeedSignature>,
+}
+
+impl Head {
+    fn sign(mut self, region: &str, keys: &KeyCache, now: SystemTime) -> Result<SignedHead, EndpointError> {
+        let target = &self.errand.target;
+        let seed = match &self.account {
+            LakeAccount::Anonymous => None,
+            LakeAccount::Signed(account) => {
+                let signer = Signer { account, region, keys };
+                let seed = signer
+                    .sign(&self.method, target, &mut self.headers, self.payload, now)
+                    .map_err(|error| self.errand.failed(Failure::Unsignable, error))?;
+                Some(seed)
+            }
+        };
+        let mut request = Request::new(());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = Uri::from(target.clone());
+        *request.headers_mut() = self.headers;
+        Ok(SignedHead { request, seed })
+    }
+}
+
+impl SignedHead {
+    fn with(self, body: OutgoingBody) -> Request<OutgoingBody> {
+        self.request.map(|()| body)
+    }
+}
+
+/// Which connection a request may use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Connection {
+    Any,
+    New,
+}
+
+/// Why a request has no answer.
+struct Setback {
+    error: EndpointError,
+    /// The connection was kept open from an earlier request and closed before the answer. Stores do that when they
+    /// tire of waiting, so it says nothing about their health.
+    stale: bool,
+}
+
+impl From<EndpointError> for Setback {
+    fn from(error: EndpointError) -> Self {
+        Self { error, stale: false }
+    }
+}
+
+fn unconnected(errand: &Errand, error: ConnectError) -> EndpointError {
+    match error {
+        ConnectError::TimedOut => errand.timed_out(Failure::TimedOut),
+        ConnectError::Failed(source) => errand.failed(Failure::Unreachable, source),
+    }
+}
+
+fn unanswered(errand: &Errand, error: ExchangeError) -> EndpointError {
+    match error {
+        ExchangeError::Stalled => errand.timed_out(Failure::TimedOut),
+        ExchangeError::Unsent(_) => errand.failed(Failure::BrokenOff, "closed before the request was sent"),
+        ExchangeError::Broken(error) if error.is_user() => errand.failed(Failure::RequestBody, error),
+        ExchangeError::Broken(error) if is_closed(&error) => errand.failed(Failure::BrokenOff, error),
+        ExchangeError::Broken(error) => errand.failed(Failure::Unintelligible, error),
+    }
+}
+
+fn is_closed(error: &hyper::Error) -> bool {
+    error.is_incomplete_message()
+        || error.is_closed()
+        || error.is_canceled()
+        || error::find::<std::io::Error>(error).is_some()
+}
+
+fn ending(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) -> Ending {
+    match outcome {
+        Ok(response) => Ending::Answered {
+            status: response.status(),
+            retry_after: retry_after(response.headers(), now),
+        },
+        Err(error) => Ending::Failed(error.kind()),
+    }
+}
+
+/// `Retry-After` in seconds or as a date.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(value)
+            .ok()
+            .map(|date| date.duration_since(now).unwrap_or_default()),
+    }
+}
+
+/// Reads an error body that nobody will see, so that its connection can be used again; a long or slow one is cut off.
+async fn drain(mut body: LakeBody) {
+    const BYTES_MAX: usize = 64 << 10;
+    const TIME_MAX: Duration = Duration::from_millis(200);
+    let reading = async {
+        let mut seen = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            seen += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if seen > BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // Cut off or read to the end: either way nothing is left to do.
+    drop(tokio::time::timeout(TIME_MAX, reading).await);
+}
+
+/// The scheme, host and port to connect to.
+fn address(url: &str) -> Result<Uri, BoxError> {
+    let uri: Uri = url.parse()?;
+    let plain = matches!(uri.scheme_str(), Some("http" | "https"));
+    let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    let no_user = uri
+        .authority()
+        .is_some_and(|authority| !authority.as_str().contains('@'));
+    if !(plain && bare && no_user) {
+        return Err("expected http://host[:port] or https://host[:port], without user, path or query".into());
+    }
+    Ok(uri)
+}
+
+/// The `Host` header: without the port that the scheme implies, as every client spells it.
+fn host(address: &Uri) -> HeaderValue {
+    let authority = address.authority().map_or("", Authority::as_str);
+    let implied = if address.scheme() == Some(&Scheme::HTTPS) {
+        ":443"
+    } else {
+        ":80"
+    };
+    let host = authority.strip_suffix(implied).unwrap_or(authority);
+    HeaderValue::from_str(host).expect("an authority is made of visible characters")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, HeaderMap, HeaderValue, RETRY_AFTER, address, clock, host, retry_after};
+
+    #[test]
+    fn an_endpoint_is_a_scheme_a_host_and_a_port() {
+        for (url, expected) in [
+            ("http://127.0.0.1:9090", "127.0.0.1:9090"),
+            ("http://lake/", "lake"),
+            ("http://lake:80", "lake"),
+            ("https://lake:443", "lake"),
+            ("https://lake:80", "lake:80"),
+            ("http://[::1]:80", "[::1]"),
+        ] {
+            assert_eq!(host(&address(url).unwrap()), expected, "{url}");
+        }
+        for url in [
+            "",
+            "lake",
+            "ftp://lake",
+            "http://lake/path",
+            "http://lake?x",
+            "http://user:pw@lake",
+            "http://",
+        ] {
+            assert!(address(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let now = clock::utc_now();
+        let read = |value: &str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(value).unwrap())]);
+            retry_after(&headers, now)
+        };
+        assert_eq!(read("2"), Some(Duration::from_secs(2)));
+        let in_a_minute = read(&httpdate::fmt_http_date(now + Duration::from_mins(1))).unwrap();
+        assert!((59..=60).contains(&in_a_minute.as_secs()), "{in_a_minute:?}");
+        assert_eq!(read("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("soon"), None);
+    }
+}

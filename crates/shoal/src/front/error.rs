@@ -19,11 +19,7 @@ pub struct S3Error {
 impl S3Error {
     /// An error with a message of its own.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            close: false,
-        }
+        Self { code, message: message.into(), close: false }
     }
 
     /// The same error, after which the connection is closed.
@@ -117,6 +113,8 @@ error_codes! {
     SlowDown = 503 "SlowDown",
     /// 502: the lake cannot be reached or broke off
     BadGateway = 502 "BadGateway",
+    /// 504: the lake gave no answer in time
+    GatewayTimeout = 504 "GatewayTimeout",
     /// 504: only-if-cached, and it is not
     NotCached = 504 "NotCached",
     /// 503

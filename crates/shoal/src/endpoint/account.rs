@@ -1,0 +1,179 @@
+//! Who we are to the lake, for each client.
+//!
+//! The first of these that exists signs a client's requests:
+//! 1. the account that the identity brings (`lake_access_key`),
+//! 2. the account of `[lake]` (`access_key`),
+//! 3. what the AWS chain finds (environment, profile, web identity, container, instance),
+//! 4. the identity's own key pair.
+//!
+//! A stranger stays a stranger: an anonymous request is never signed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_credential_types::provider::error::CredentialsError as ChainError;
+
+use super::chain::{self, Chain};
+use crate::config;
+use crate::identity::{Account, Caller};
+
+/// How a request to the endpoint is signed.
+#[derive(Clone, Debug)]
+pub enum LakeAccount {
+    /// Not at all.
+    Anonymous,
+    /// With this key pair.
+    Signed(Arc<Account>),
+}
+
+/// The accounts that this node itself brings. Cheap to ask, refreshed in the background.
+#[derive(Debug, Default)]
+pub struct NodeCredentials {
+    lake: Option<Arc<Account>>,
+    chain: Option<Chain>,
+}
+
+/// Why a node cannot tell who it is to the lake.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// One half without the other.
+    #[error("[lake] has only one half of a key pair: set both access_key and secret_key, or neither")]
+    HalfAPair,
+    /// Something is configured for the AWS chain, and it does not work.
+    #[error("the AWS credentials chain failed; set [lake] access_key and secret_key to do without it")]
+    Chain(#[source] ChainError),
+    /// The chain gave no answer.
+    #[error(
+        "the AWS credentials chain gave no answer within {0:?}; set [lake] access_key and secret_key to do without it"
+    )]
+    ChainTimedOut(Duration),
+}
+
+impl NodeCredentials {
+    /// Resolves the account of `[lake]` or, without one, that of the AWS chain: at most ten seconds.
+    ///
+    /// An instance metadata service is asked only when nothing else is configured and this machine is one of
+    /// EC2's (or `AWS_EC2_METADATA_SERVICE_ENDPOINT` names one), and never with `AWS_EC2_METADATA_DISABLED=true`.
+    pub async fn resolve(config: &config::Lake) -> Result<Self, CredentialsError> {
+        let credentials = Self::of_config(config)?;
+        if credentials.lake.is_some() {
+            return Ok(credentials);
+        }
+        let chain = Chain::start(chain::default_provider(&config.region)).await?;
+        Ok(Self { lake: None, chain })
+    }
+
+    /// Only the account of `[lake]`, if it has one: nothing outside the configuration is asked.
+    pub fn of_config(config: &config::Lake) -> Result<Self, CredentialsError> {
+        let lake = match (&config.access_key, &config.secret_key) {
+            (Some(access_key), Some(secret_key)) => Some(Arc::new(Account {
+                access_key: access_key.clone(),
+                secret_key: secret_key.clone(),
+                session_token: None,
+            })),
+            (None, None) => None,
+            _ => return Err(CredentialsError::HalfAPair),
+        };
+        Ok(Self { lake, chain: None })
+    }
+
+    /// The account that signs the requests of `caller`.
+    pub fn account_for(&self, caller: &Caller) -> LakeAccount {
+        let Caller::Identity(identity) = caller else {
+            return LakeAccount::Anonymous;
+        };
+        let account = identity
+            .lake_account
+            .clone()
+            .or_else(|| self.lake.clone())
+            .or_else(|| self.chain.as_ref().map(Chain::account))
+            .unwrap_or_else(|| {
+                Arc::new(Account {
+                    access_key: identity.access_key.clone(),
+                    secret_key: identity.secret_key.clone(),
+                    session_token: None,
+                })
+            });
+        LakeAccount::Signed(account)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_credential_types::Credentials;
+
+    use super::{Account, Arc, Caller, Chain, CredentialsError, LakeAccount, NodeCredentials, config};
+    use crate::identity::Identity;
+    use crate::secret::Secret;
+
+    fn account(access_key: &str) -> Arc<Account> {
+        let secret_key = Secret::new("s");
+        Arc::new(Account {
+            access_key: access_key.into(),
+            secret_key,
+            session_token: None,
+        })
+    }
+
+    fn caller(lake_account: Option<Arc<Account>>) -> Caller {
+        let secret_key = Secret::new("s");
+        Caller::Identity(Arc::new(Identity {
+            index: 0,
+            access_key: "own".into(),
+            secret_key,
+            lake_account,
+        }))
+    }
+
+    fn signer(credentials: &NodeCredentials, caller: &Caller) -> String {
+        match credentials.account_for(caller) {
+            LakeAccount::Anonymous => "nobody".into(),
+            LakeAccount::Signed(account) => account.access_key.clone(),
+        }
+    }
+
+    #[tokio::test]
+    async fn the_nearest_account_signs() {
+        let chain = Chain::start(Credentials::new("chain", "s", None, None, "test"))
+            .await
+            .unwrap();
+        let with_lake = NodeCredentials {
+            lake: Some(account("lake")),
+            chain,
+        };
+        assert_eq!(signer(&with_lake, &caller(Some(account("brought")))), "brought");
+        assert_eq!(signer(&with_lake, &caller(None)), "lake");
+
+        let with_chain = NodeCredentials {
+            lake: None,
+            ..with_lake
+        };
+        assert_eq!(signer(&with_chain, &caller(None)), "chain");
+        assert_eq!(signer(&NodeCredentials::default(), &caller(None)), "own");
+    }
+
+    #[tokio::test]
+    async fn a_stranger_is_never_signed_for() {
+        let credentials = NodeCredentials {
+            lake: Some(account("lake")),
+            chain: None,
+        };
+        assert_eq!(signer(&credentials, &Caller::Anonymous), "nobody");
+    }
+
+    #[tokio::test]
+    async fn a_key_pair_in_the_configuration_is_whole_and_spares_the_chain() {
+        let mut lake = config::Lake {
+            access_key: Some("lake".into()),
+            ..config::Lake::default()
+        };
+        assert!(matches!(
+            NodeCredentials::resolve(&lake).await,
+            Err(CredentialsError::HalfAPair)
+        ));
+        lake.secret_key = Some(Secret::new("s"));
+        let credentials = NodeCredentials::resolve(&lake).await.unwrap();
+        assert!(credentials.chain.is_none());
+        assert_eq!(signer(&credentials, &caller(None)), "lake");
+    }
+}

@@ -1,0 +1,225 @@
+//! Bodies on their way: what we send to an endpoint, and what it sends us.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+
+use super::counters::Counters;
+use super::error::{BoxError, EndpointError, Errand, Failure, find};
+use super::pool::{Link, Pool, Progress};
+use crate::sigv4::SeedSignature;
+
+/// A body that is sent while it is made. An error in it breaks the request off, so that the endpoint stores nothing.
+pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The body of a request.
+pub enum RequestBody {
+    /// No bytes.
+    Empty,
+    /// A stream; without a length it is sent in chunks of HTTP (`Transfer-Encoding: chunked`).
+    Stream {
+        /// Exact length in bytes, if known.
+        length: Option<u64>,
+        /// The bytes.
+        body: RequestStream,
+    },
+    /// A stream whose own signatures continue that of the request head (`STREAMING-AWS4-HMAC-SHA256-…`).
+    Seeded {
+        /// Exact length in bytes, if known: signatures have one length, so it is that of the client's body.
+        length: Option<u64>,
+        /// Makes the body once the head is signed.
+        body: Box<dyn FnOnce(SeedSignature) -> RequestStream + Send>,
+    },
+}
+
+/// What hyper sends: a request body of stated length, watched for progress.
+pub(super) struct OutgoingBody(Option<Outgoing>);
+
+struct Outgoing {
+    body: RequestStream,
+    length: Option<u64>,
+    upload: Upload,
+}
+
+impl OutgoingBody {
+    pub(super) const EMPTY: Self = Self(None);
+
+    pub(super) fn stream(body: RequestStream, length: Option<u64>) -> Self {
+        Self(Some(Outgoing {
+            body,
+            length,
+            upload: Upload::default(),
+        }))
+    }
+
+    /// Reports progress to the connection that sends it.
+    pub(super) fn watched_by(&mut self, upload: &Upload) {
+        if let Some(outgoing) = &mut self.0 {
+            outgoing.upload = upload.clone();
+        }
+    }
+}
+
+impl Body for OutgoingBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(outgoing) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        let frame = Pin::new(&mut outgoing.body).poll_frame(cx);
+        outgoing.upload.polled(frame.is_ready());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|outgoing| outgoing.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            None => SizeHint::with_exact(0),
+            Some(Outgoing {
+                length: Some(length), ..
+            }) => SizeHint::with_exact(*length),
+            Some(_) => SizeHint::new(),
+        }
+    }
+}
+
+/// Tells the stall watch of a connection how its request body fares.
+#[derive(Clone, Default)]
+pub(super) struct Upload(Arc<AtomicU8>);
+
+impl Upload {
+    const AT_REST: u8 = 0;
+    const MOVED: u8 = 1;
+    const WAITS_FOR_US: u8 = 2;
+
+    fn polled(&self, ready: bool) {
+        self.0.store(
+            if ready { Self::MOVED } else { Self::WAITS_FOR_US },
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Whether the endpoint took bytes since the last call, or would if we had them: then it is not to blame.
+    pub(super) fn is_moving(&self) -> bool {
+        let moved = Self::MOVED;
+        match self
+            .0
+            .compare_exchange(moved, Self::AT_REST, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => true,
+            Err(state) => state == Self::WAITS_FOR_US,
+        }
+    }
+}
+
+/// The body of an endpoint's response. Dropping it before its end ends the transfer.
+pub struct LakeBody {
+    incoming: Incoming,
+    /// Until the body has ended or failed.
+    link: Option<Box<Link>>,
+    pool: Arc<Pool>,
+    counters: Arc<Counters>,
+    errand: Errand,
+}
+
+impl LakeBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        link: Box<Link>,
+        pool: Arc<Pool>,
+        counters: Arc<Counters>,
+        errand: Errand,
+    ) -> Self {
+        let mut body = Self {
+            incoming,
+            link: Some(link),
+            pool,
+            counters,
+            errand,
+        };
+        body.release_at_end();
+        body
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
+        let Self {
+            incoming,
+            link,
+            errand,
+            ..
+        } = self;
+        let Some(link) = link else {
+            return Poll::Ready(None);
+        };
+        match ready!(link.poll_driving(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))) {
+            Progress::Made(frame) => {
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(errand, error))))
+            }
+            Progress::Stalled => Poll::Ready(Some(Err(errand.timed_out(Failure::Stalled)))),
+        }
+    }
+
+    fn release_at_end(&mut self) {
+        if self.incoming.is_end_stream()
+            && let Some(link) = self.link.take()
+        {
+            self.pool.checkin(link);
+        }
+    }
+}
+
+impl Body for LakeBody {
+    type Data = Bytes;
+    type Error = EndpointError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
+        let body = self.get_mut();
+        let frame = ready!(body.poll_incoming(cx));
+        match &frame {
+            Some(Ok(frame)) => {
+                body.counters.received(frame.data_ref().map_or(0, Bytes::len));
+                body.release_at_end();
+            }
+            Some(Err(_)) => body.link = None,
+            None => {
+                if let Some(link) = body.link.take() {
+                    body.pool.checkin(link);
+                }
+            }
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.size_hint()
+    }
+}
+
+fn broken(errand: &Errand, error: hyper::Error) -> EndpointError {
+    let reset = find::<io::Error>(&error).is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset);
+    errand.failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
+}

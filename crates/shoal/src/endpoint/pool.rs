@@ -1,0 +1,224 @@
+//! Connections to one endpoint, kept open between requests.
+//!
+//! A connection has no task of its own: whoever waits for a response head or reads a body drives it. That saves
+//! the hand-over between two tasks on every frame, and a reader that stops reading stops the sender by TCP itself.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use parking_lot::Mutex;
+
+use super::bell::Bell;
+use super::body::{OutgoingBody, Upload};
+use super::connect::{ConnectError, Connector, Stream};
+use super::counters::Counters;
+use super::stall::StallWatch;
+use crate::clock;
+
+/// Connections kept without a request. More may be open while requests are in flight; the front bounds those.
+const IDLE_MAX: usize = 256;
+
+/// Most stores close an idle connection after a minute; we close it before.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// A response head may have this many bytes; S3 allows 2 KiB of user metadata, others are more generous.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+const HEAD_COUNT_MAX: usize = 256;
+
+/// The largest read from the socket: hyper starts with 8 KiB and doubles while reads fill the buffer. What is read
+/// is written to disk and to clients at once, so it should still be in the processor's cache: reads of 512 KiB
+/// cost a third more CPU a byte than these.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+pub(super) struct Pool {
+    connector: Connector,
+    http: http1::Builder,
+    idle: Mutex<VecDeque<Box<Link>>>,
+    stall_timeout: Duration,
+    counters: Arc<Counters>,
+}
+
+impl Pool {
+    pub(super) fn new(connector: Connector, stall_timeout: Duration, counters: Arc<Counters>) -> Self {
+        let mut http = http1::Builder::new();
+        http.max_buf_size(READ_BYTES_MAX)
+            .max_header_size(HEAD_BYTES_MAX)
+            .max_headers(HEAD_COUNT_MAX);
+        Self {
+            connector,
+            http,
+            idle: Mutex::default(),
+            stall_timeout,
+            counters,
+        }
+    }
+
+    /// A connection ready for a request: the one used last that is still alive, or a new one.
+    pub(super) async fn checkout(&self) -> Result<Box<Link>, ConnectError> {
+        while let Some(mut link) = self.pop() {
+            if link.is_ready() {
+                return Ok(link);
+            }
+        }
+        self.open().await
+    }
+
+    /// A new connection, whatever is idle.
+    pub(super) async fn open(&self) -> Result<Box<Link>, ConnectError> {
+        let stream = self.connector.connect().await?;
+        let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
+        self.counters.connection();
+        let watch = StallWatch::new(self.stall_timeout);
+        let idle_since = clock::instant();
+        Ok(Box::new(Link {
+            sender,
+            driver,
+            finished: false,
+            reused: false,
+            bell: Bell::new(),
+            upload: Upload::default(),
+            watch,
+            idle_since,
+        }))
+    }
+
+    /// Keeps the connection for the next request, if it is at rest.
+    pub(super) fn checkin(&self, mut link: Box<Link>) {
+        if !link.is_ready() {
+            return;
+        }
+        let now = clock::instant();
+        link.reused = true;
+        link.idle_since = now;
+        let mut idle = self.idle.lock();
+        idle.push_back(link);
+        while idle
+            .front()
+            .is_some_and(|oldest| idle.len() > IDLE_MAX || oldest.is_stale(now))
+        {
+            idle.pop_front();
+        }
+    }
+
+    fn pop(&self) -> Option<Box<Link>> {
+        let mut idle = self.idle.lock();
+        let newest = idle.pop_back()?;
+        if newest.is_stale(clock::instant()) {
+            idle.clear();
+            return None;
+        }
+        Some(newest)
+    }
+}
+
+/// One connection, and what drives it.
+pub(super) struct Link {
+    sender: SendRequest<OutgoingBody>,
+    driver: Connection<Stream, OutgoingBody>,
+    /// The driver has ended and must not be polled again.
+    finished: bool,
+    /// It carried a request before: the endpoint may be closing it just now.
+    pub(super) reused: bool,
+    bell: Bell,
+    pub(super) upload: Upload,
+    watch: StallWatch,
+    idle_since: Instant,
+}
+
+/// Why there is no response head.
+pub(super) enum ExchangeError {
+    /// The connection was closed before the first byte was sent: another one can take the request, whatever it is.
+    Unsent(Box<Request<OutgoingBody>>),
+    Stalled,
+    Broken(hyper::Error),
+}
+
+/// What waiting for the endpoint came to.
+pub(super) enum Progress<T> {
+    Made(T),
+    /// It neither sent anything nor took anything for the stall timeout.
+    Stalled,
+}
+
+impl Link {
+    /// Sends the request and drives the connection until the response head is here.
+    pub(super) async fn exchange(
+        &mut self,
+        request: Request<OutgoingBody>,
+    ) -> Result<Response<Incoming>, ExchangeError> {
+        self.watch.progress();
+        let mut response = pin!(self.sender.try_send_request(request));
+        poll_fn(
+            |cx| match self.poll_driving(cx, |cx| response.as_mut().poll(cx)) {
+                Poll::Ready(Progress::Made(Ok(response))) => Poll::Ready(Ok(response)),
+                Poll::Ready(Progress::Made(Err(mut refused))) => {
+                    Poll::Ready(Err(match refused.take_message() {
+                        Some(request) => ExchangeError::Unsent(Box::new(request)),
+                        None => ExchangeError::Broken(refused.into_error()),
+                    }))
+                }
+                Poll::Ready(Progress::Stalled) => Poll::Ready(Err(ExchangeError::Stalled)),
+                Poll::Pending => Poll::Pending,
+            },
+        )
+        .await
+    }
+
+    /// Drives the connection and polls what waits for it in turn, until that has something or both wait for the
+    /// endpoint.
+    pub(super) fn poll_driving<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Progress<T>> {
+        let Self {
+            driver,
+            finished,
+            bell,
+            ..
+        } = self;
+        let polled = bell.poll(cx, |cx| {
+            drive(driver, finished, cx);
+            poll(cx)
+        });
+        match polled {
+            Poll::Ready(made) => {
+                self.watch.progress();
+                Poll::Ready(Progress::Made(made))
+            }
+            Poll::Pending => self
+                .watch
+                .poll_stalled(cx, || self.upload.is_moving())
+                .map(|()| Progress::Stalled),
+        }
+    }
+
+    /// Whether the connection is open and at rest. Nobody is to be woken by it: what happens to an idle connection
+    /// is seen when it is looked at again.
+    fn is_ready(&mut self) -> bool {
+        drive(
+            &mut self.driver,
+            &mut self.finished,
+            &mut Context::from_waker(Waker::noop()),
+        );
+        !self.finished && self.sender.is_ready()
+    }
+
+    fn is_stale(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.idle_since) > IDLE_TIMEOUT
+    }
+}
+
+/// Lets a connection read and write what it can.
+fn drive(driver: &mut Connection<Stream, OutgoingBody>, finished: &mut bool, cx: &mut Context<'_>) {
+    if !*finished {
+        *finished = Pin::new(driver).poll(cx).is_ready();
+    }
+}

@@ -1,0 +1,153 @@
+//! Whether a failed request is worth another try, and how long to wait before it. Pure: no clock, no randomness.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::error::Failure;
+
+/// Requests sent for one answer, the first included.
+pub(super) const TRIES_MAX: u32 = 3;
+
+/// A `Retry-After` beyond this is the client's to wait for, not ours.
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(2);
+
+const BACKOFF_BASE: Duration = Duration::from_millis(50);
+
+/// Retries that a node may make at once after a quiet time.
+const BURST: u32 = 10;
+
+/// What one retry costs; a request earns `percent` of it.
+const COST: u32 = 100;
+
+/// How a try ended, as far as retrying is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    Answered {
+        status: StatusCode,
+        retry_after: Option<Duration>,
+    },
+    Failed(Failure),
+}
+
+/// The pause before the next try, or `None` when this ending is final. `chance` is uniform in `[0, 1)`.
+///
+/// Full jitter, so that clients who failed together do not come back together.
+pub(super) fn pause(ending: Ending, tries: u32, chance: f64) -> Option<Duration> {
+    let at_least = match ending {
+        _ if tries >= TRIES_MAX => return None,
+        Ending::Failed(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
+        Ending::Failed(_) => return None,
+        Ending::Answered { status, retry_after } => match status.as_u16() {
+            500 | 502 | 503 | 504 => retry_after.unwrap_or_default(),
+            _ => return None,
+        },
+    };
+    let backoff = (BACKOFF_BASE * 2u32.pow(tries)).mul_f64(chance);
+    (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff))
+}
+
+/// Retries as a share of requests: a lake in trouble is not asked thrice as much.
+#[derive(Debug)]
+pub(super) struct Budget {
+    percent: u32,
+    /// In percent of a retry.
+    tokens: AtomicU32,
+}
+
+impl Budget {
+    pub(super) fn new(percent: u32) -> Self {
+        let tokens = if percent == 0 { 0 } else { BURST * COST };
+        Self {
+            percent,
+            tokens: AtomicU32::new(tokens),
+        }
+    }
+
+    /// Every first try earns its share.
+    pub(super) fn earn(&self) {
+        self.change(|tokens| Some((tokens + self.percent).min(BURST * COST)));
+    }
+
+    /// Takes one retry, if there is one left.
+    pub(super) fn spend(&self) -> bool {
+        self.change(|tokens| tokens.checked_sub(COST))
+    }
+
+    fn change(&self, change: impl Fn(u32) -> Option<u32>) -> bool {
+        self.tokens
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, change)
+            .is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Budget, Duration, Ending, Failure, RETRY_AFTER_MAX, StatusCode, pause};
+
+    fn answered(status: u16) -> Ending {
+        Ending::Answered {
+            status: StatusCode::from_u16(status).unwrap(),
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn only_troubles_that_pass_are_tried_again() {
+        let retried = [500, 502, 503, 504].map(answered);
+        let failures = [Failure::Unreachable, Failure::BrokenOff].map(Ending::Failed);
+        for ending in retried.into_iter().chain(failures) {
+            assert!(pause(ending, 1, 0.5).is_some(), "{ending:?}");
+        }
+        let finals = [200, 206, 304, 400, 403, 404, 412, 416, 501].map(answered);
+        let failures = [Failure::TimedOut, Failure::Unintelligible, Failure::Unsignable].map(Ending::Failed);
+        for ending in finals.into_iter().chain(failures) {
+            assert_eq!(pause(ending, 1, 0.5), None, "{ending:?}");
+        }
+    }
+
+    #[test]
+    fn the_pause_grows_and_is_scattered() {
+        assert_eq!(pause(answered(503), 1, 0.0), Some(Duration::ZERO));
+        assert_eq!(pause(answered(503), 1, 0.5), Some(Duration::from_millis(50)));
+        assert_eq!(pause(answered(503), 2, 0.5), Some(Duration::from_millis(100)));
+        assert_eq!(pause(answered(503), 3, 0.5), None);
+    }
+
+    #[test]
+    fn a_short_retry_after_is_waited_for_and_a_long_one_is_relayed() {
+        let with = |retry_after| Ending::Answered {
+            status: StatusCode::SERVICE_UNAVAILABLE,
+            retry_after: Some(retry_after),
+        };
+        assert_eq!(
+            pause(with(Duration::from_secs(1)), 1, 0.5),
+            Some(Duration::from_secs(1))
+        );
+        assert_eq!(
+            pause(with(RETRY_AFTER_MAX + Duration::from_secs(1)), 1, 0.5),
+            None
+        );
+    }
+
+    #[test]
+    fn retries_are_a_share_of_requests_after_the_burst_is_spent() {
+        let budget = Budget::new(10);
+        assert_eq!((0..100).filter(|_| budget.spend()).count(), 10);
+        for _ in 0..9 {
+            budget.earn();
+        }
+        assert!(!budget.spend());
+        budget.earn();
+        assert!(budget.spend());
+        assert!(!budget.spend());
+    }
+
+    #[test]
+    fn no_budget_means_no_retry() {
+        let budget = Budget::new(0);
+        budget.earn();
+        assert!(!budget.spend());
+    }
+}

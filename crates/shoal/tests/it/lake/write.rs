@@ -1,0 +1,345 @@
+//! Everything of S3 that changes the lake or lists it, as far as stories need it.
+
+use bytes::Bytes;
+use http::header::{IF_MATCH, IF_NONE_MATCH};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
+use percent_encoding::percent_decode_str;
+
+use super::answer::{Answer, escape};
+use super::object::Object;
+use super::policy::{Access, of_acl, of_bucket_policy, policy_origin};
+use super::read::condition;
+use super::request::Request;
+use super::state::State;
+
+/// Answers a request that is not a read of an object's bytes.
+pub(super) fn write(
+    state: &mut State,
+    request: &Request,
+    body: Bytes,
+    trailers: &[(String, String)],
+) -> Result<Answer, &'static str> {
+    let on_object = !request.key.is_empty();
+    let has = |name: &str| request.parameter(name).is_some();
+    match request.method {
+        Method::GET if request.bucket.is_empty() => list_buckets(state, request),
+        _ if has("acl") => acl(state, request),
+        _ if has("policy") => policy(state, request, &body),
+        Method::PUT if has("uploadId") => put_part(state, request, body),
+        Method::PUT if request.header("x-amz-copy-source").is_some() => copy(state, request),
+        Method::PUT if on_object => put(state, request, body, trailers),
+        Method::PUT if request.query.is_empty() => create_bucket(state, request),
+        Method::DELETE if has("uploadId") => abort_upload(state, request),
+        Method::DELETE if on_object => delete(state, request),
+        Method::DELETE => delete_bucket(state, request),
+        Method::POST if has("delete") => delete_many(state, request, &body),
+        Method::POST if has("uploads") => start_upload(state, request),
+        Method::POST if has("uploadId") => complete_upload(state, request),
+        Method::GET | Method::HEAD if !on_object && (request.query.is_empty() || is_list(request)) => {
+            list(state, request)
+        }
+        _ => Err("NotImplemented"),
+    }
+}
+
+fn put(
+    state: &mut State,
+    request: &Request,
+    body: Bytes,
+    trailers: &[(String, String)],
+) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    check_conditions_of_write(state, request)?;
+    let mut object = Object::new(body);
+    object.headers = stored_headers(&request.headers);
+    for (name, value) in trailers {
+        let name = HeaderName::try_from(name.as_str()).map_err(|_| "MalformedTrailerError")?;
+        object
+            .headers
+            .append(name, value.parse().map_err(|_| "MalformedTrailerError")?);
+    }
+    store(state, request, object)
+}
+
+fn store(state: &mut State, request: &Request, object: Object) -> Result<Answer, &'static str> {
+    if !state.buckets.contains_key(&request.bucket) {
+        return Err("NoSuchBucket");
+    }
+    let etag = object.etag.clone();
+    let version = state.put(&request.bucket, &request.key, object);
+    let answer = Answer::empty(StatusCode::OK).header("etag", &etag);
+    Ok(match version {
+        Some(version) => answer.header("x-amz-version-id", &version),
+        None => answer,
+    })
+}
+
+/// `If-None-Match: *` and `If-Match` on a write.
+fn check_conditions_of_write(state: &State, request: &Request) -> Result<(), &'static str> {
+    let mut asked = HeaderMap::new();
+    for name in [IF_MATCH, IF_NONE_MATCH] {
+        if let Some(value) = request.headers.get(&name) {
+            asked.insert(name, value.clone());
+        }
+    }
+    match state.object(&request.bucket, &request.key, None) {
+        Ok(object) if condition(object, &asked).is_some() => Err("PreconditionFailed"),
+        Err(_) if asked.contains_key(IF_MATCH) => Err("NoSuchKey"),
+        _ => Ok(()),
+    }
+}
+
+/// What a later GET gives back: system headers, user metadata, checksums.
+fn stored_headers(sent: &HeaderMap) -> HeaderMap {
+    let kept = |name: &str| {
+        let of_s3 = ["x-amz-meta-", "x-amz-checksum-"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix));
+        let of_http = matches!(
+            name,
+            "content-type"
+                | "content-encoding"
+                | "content-language"
+                | "content-disposition"
+                | "cache-control"
+                | "expires"
+        );
+        of_s3 && !name.ends_with("-algorithm") || of_http
+    };
+    let mut headers = HeaderMap::new();
+    for (name, value) in sent {
+        if kept(name.as_str()) {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+    if let Some(encoding) = headers
+        .get("content-encoding")
+        .and_then(|value| value.to_str().ok())
+    {
+        let rest = encoding
+            .replace("aws-chunked", "")
+            .trim_matches([',', ' '])
+            .to_owned();
+        headers.remove("content-encoding");
+        if !rest.is_empty() {
+            headers.insert(
+                "content-encoding",
+                rest.parse().expect("a part of a header is one"),
+            );
+        }
+    }
+    headers
+}
+
+fn copy(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    let source = request.header("x-amz-copy-source").ok_or("InvalidArgument")?;
+    let (path, version) = source
+        .split_once("?versionId=")
+        .map_or((source, None), |(path, id)| (path, Some(id)));
+    let decoded: Vec<u8> = percent_decode_str(path.trim_start_matches('/')).collect();
+    let slash = decoded
+        .iter()
+        .position(|byte| *byte == b'/')
+        .ok_or("InvalidArgument")?;
+    let (bucket, key) = (
+        String::from_utf8_lossy(&decoded[..slash]).into_owned(),
+        &decoded[slash + 1..],
+    );
+    state.check_place(request, Access::Read, &bucket, key)?;
+    let copied = state.object(&bucket, key, version)?;
+    let mut object = Object::new(copied.content.clone());
+    object.headers = match request.header("x-amz-metadata-directive") {
+        Some("REPLACE") => stored_headers(&request.headers),
+        _ => copied.headers.clone(),
+    };
+    let xml = format!(
+        "<CopyObjectResult><ETag>{}</ETag></CopyObjectResult>",
+        object.etag
+    );
+    store(state, request, object)?;
+    Ok(Answer::xml(StatusCode::OK, &xml))
+}
+
+fn delete(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    state.delete(
+        &request.bucket,
+        &request.key,
+        request.parameter("versionId").as_deref(),
+    );
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+fn delete_many(state: &mut State, request: &Request, body: &[u8]) -> Result<Answer, &'static str> {
+    let body = std::str::from_utf8(body).map_err(|_| "MalformedXML")?;
+    let keys: Vec<&str> = body
+        .split("<Key>")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("</Key>"))
+        .map(|(key, _)| key)
+        .collect();
+    if keys.is_empty() || keys.len() > 1000 {
+        return Err("MalformedXML");
+    }
+    let mut xml = String::from("<DeleteResult>");
+    for escaped in keys {
+        let key = escaped
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&amp;", "&");
+        if state
+            .check_place(request, Access::Write, &request.bucket, key.as_bytes())
+            .is_ok()
+        {
+            state.delete(&request.bucket, key.as_bytes(), None);
+            xml.extend(["<Deleted><Key>", escaped, "</Key></Deleted>"]);
+        } else {
+            xml.extend(["<Error><Key>", escaped, "</Key><Code>AccessDenied</Code></Error>"]);
+        }
+    }
+    Ok(Answer::xml(StatusCode::OK, &(xml + "</DeleteResult>")))
+}
+
+fn start_upload(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    let id = state.fresh_id();
+    state.uploads.insert(id.clone(), [].into());
+    let result = format!("<UploadId>{id}</UploadId>");
+    let xml = format!("<InitiateMultipartUploadResult>{result}</InitiateMultipartUploadResult>");
+    Ok(Answer::xml(StatusCode::OK, &xml))
+}
+
+fn put_part(state: &mut State, request: &Request, body: Bytes) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    let number = request
+        .parameter("partNumber")
+        .and_then(|number| number.parse().ok())
+        .ok_or("InvalidArgument")?;
+    let upload = request
+        .parameter("uploadId")
+        .and_then(|id| state.uploads.get_mut(&id))
+        .ok_or("NoSuchUpload")?;
+    let etag = Object::new(body.clone()).etag;
+    upload.insert(number, body);
+    Ok(Answer::empty(StatusCode::OK).header("etag", &etag))
+}
+
+fn complete_upload(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    check_conditions_of_write(state, request)?;
+    let parts = request
+        .parameter("uploadId")
+        .and_then(|id| state.uploads.remove(&id))
+        .ok_or("NoSuchUpload")?;
+    let sizes: Vec<u64> = parts.values().map(|part| part.len() as u64).collect();
+    let whole: Vec<u8> = parts.into_values().flatten().collect();
+    let object = Object::new(whole).parts(sizes);
+    let etag = format!("\"{}-{}\"", object.etag.trim_matches('"'), object.parts.len());
+    let xml = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
+    store(state, request, object.etag(&etag))?;
+    Ok(Answer::xml(StatusCode::OK, &xml))
+}
+
+fn abort_upload(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    request
+        .parameter("uploadId")
+        .and_then(|id| state.uploads.remove(&id))
+        .ok_or("NoSuchUpload")?;
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+fn acl(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    if request.method == Method::GET {
+        return Ok(Answer::xml(
+            StatusCode::OK,
+            "<AccessControlPolicy></AccessControlPolicy>",
+        ));
+    }
+    let rules = of_acl(
+        request.header("x-amz-acl").ok_or("InvalidRequest")?,
+        &request.bucket,
+        &request.key,
+    );
+    let origin = rules[0].origin.clone().unwrap_or_default();
+    state.replace_rules(&origin, rules);
+    Ok(Answer::empty(StatusCode::OK))
+}
+
+fn policy(state: &mut State, request: &Request, body: &[u8]) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    let origin = policy_origin(&request.bucket);
+    let rules = match request.method {
+        Method::PUT => of_bucket_policy(&request.bucket, body).ok_or("MalformedPolicy")?,
+        Method::DELETE => Vec::new(),
+        _ => return Err("NoSuchBucketPolicy"),
+    };
+    state.replace_rules(&origin, rules);
+    Ok(Answer::empty(StatusCode::NO_CONTENT))
+}
+
+fn create_bucket(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    state.buckets.entry(request.bucket.clone()).or_default();
+    Ok(Answer::empty(StatusCode::OK))
+}
+
+fn delete_bucket(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Write)?;
+    match state.buckets.get(&request.bucket) {
+        None => Err("NoSuchBucket"),
+        Some(bucket) if !bucket.objects.is_empty() => Err("BucketNotEmpty"),
+        Some(_) => {
+            state.buckets.remove(&request.bucket);
+            Ok(Answer::empty(StatusCode::NO_CONTENT))
+        }
+    }
+}
+
+fn list_buckets(state: &State, request: &Request) -> Result<Answer, &'static str> {
+    request.access_key.as_ref().ok_or("AccessDenied")?;
+    let names: Vec<&str> = state.buckets.keys().map(String::as_str).collect();
+    let names = names.join("</Name></Bucket><Bucket><Name>");
+    let names = format!("<Bucket><Name>{names}</Name></Bucket>");
+    let xml = format!("<ListAllMyBucketsResult><Buckets>{names}</Buckets></ListAllMyBucketsResult>");
+    Ok(Answer::xml(StatusCode::OK, &xml))
+}
+
+fn is_list(request: &Request) -> bool {
+    request.method == Method::GET
+        && ["list-type", "prefix"]
+            .iter()
+            .any(|name| request.parameter(name).is_some())
+}
+
+fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
+    state.check(request, Access::Read)?;
+    let bucket = state.buckets.get(&request.bucket).ok_or("NoSuchBucket")?;
+    let prefix = request.parameter("prefix").unwrap_or_default();
+    let mut xml = format!(
+        "<ListBucketResult><Name>{}</Name><Prefix>{}</Prefix>",
+        request.bucket,
+        escape(&prefix)
+    );
+    for (key, versions) in bucket.objects.range(prefix.clone().into_bytes()..) {
+        if !key.starts_with(prefix.as_bytes()) {
+            break;
+        }
+        if let Some((_, Some(object))) = versions.last() {
+            let (key, etag) = (escape(&String::from_utf8_lossy(key)), escape(&object.etag));
+            let size = object.content.size().to_string();
+            xml.extend([
+                "<Contents><Key>",
+                &key,
+                "</Key><ETag>",
+                &etag,
+                "</ETag><Size>",
+                &size,
+                "</Size></Contents>",
+            ]);
+        }
+    }
+    Ok(Answer::xml(StatusCode::OK, &(xml + "</ListBucketResult>")))
+}

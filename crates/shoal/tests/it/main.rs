@@ -1,0 +1,18 @@
+//! Stories about a node and the lake behind it. One binary, so that everything here is compiled and linked once.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test stops where it cannot go on, helpers included"
+)]
+
+mod chunks;
+mod client;
+mod commands;
+mod endpoint;
+mod fuzz;
+mod gate;
+mod lake;
+mod lake_itself;
+mod node;
+mod read;
+mod tls;
+mod write;
