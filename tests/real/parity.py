@@ -1,4 +1,4 @@
-"""Reads of the same objects at the lake and through the node, compared status for status, header for header, byte for byte.
+"""Reads of the same objects at the lake and through the node, compared by status, headers and bytes.
 
 The objects are written to the lake directly. Each question is asked of the lake, then of a node that never saw the
 object, then of the node that did. What a question tests is its name; what it asks is data.
@@ -138,7 +138,14 @@ QUESTIONS: dict[str, Question] = {
     "an unknown method": Question("PATCH", cached=False),
 }
 
-QUICK = ("the whole object", "its head", "range: over a block's end", "range: suffix over a block", "if-none-match", "anonymous")
+QUICK = (
+    "the whole object",
+    "its head",
+    "range: over a block's end",
+    "range: suffix over a block",
+    "if-none-match",
+    "anonymous",
+)
 
 
 class Parity:
@@ -175,7 +182,9 @@ class Parity:
     def _write_samples(self) -> Iterator[Sample]:
         self._lake("PUT", "")
         for size in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1):
-            yield self._sample(f"size/{size}", {"x-amz-meta-size": str(size), "Content-Type": "text/x-sample"}, content(size))
+            yield self._sample(
+                f"size/{size}", {"x-amz-meta-size": str(size), "Content-Type": "text/x-sample"}, content(size)
+            )
         yield self._sample(
             "headers",
             {
@@ -203,7 +212,9 @@ class Parity:
         upload = begun.partition("<UploadId>")[2].partition("</UploadId>")[0]
         listed = ""
         for number, body in enumerate(parts, start=1):
-            etag = self._lake("PUT", key, query={"partNumber": str(number), "uploadId": upload}, body=body).headers["etag"]
+            etag = self._lake("PUT", key, query={"partNumber": str(number), "uploadId": upload}, body=body).headers[
+                "etag"
+            ]
             listed += f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
         page = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         self._lake("POST", key, query={"uploadId": upload}, body=page)
@@ -223,7 +234,12 @@ class Parity:
             require_equal(f"{sample.key}, {reading}", expected, found)
             source = found.headers.get("x-cache")
             asks_node = question.cached and question.method == "GET" and found.status in (200, 206) and found.body
-            if reading != "cold" and asks_node and self._node_url != self._lake_url and source not in ("HIT", "REVALIDATED"):
+            if (
+                reading != "cold"
+                and asks_node
+                and self._node_url != self._lake_url
+                and source not in ("HIT", "REVALIDATED")
+            ):
                 raise Difference(f"{sample.key}, {reading}: X-Cache is {source}, {found.headers.get('x-cache-reason')}")
 
     def _compare_odd_keys(self) -> None:
@@ -235,15 +251,23 @@ class Parity:
                 require_equal(f"PUT {key!r}", expected, found)
                 if expected.status == 200:
                     for _ in range(2):
-                        require_equal(f"GET {key!r}", self._ask(writer, "GET", f"w/{key}"), self._ask(reader, "GET", f"w/{key}"))
+                        require_equal(
+                            f"GET {key!r}", self._ask(writer, "GET", f"w/{key}"), self._ask(reader, "GET", f"w/{key}")
+                        )
 
     def _compare_absent(self) -> None:
-        for bucket, key in ((self._bucket, "absent"), (self._bucket, ""), ("absent-bucket", "x"), ("absent-bucket", "")):
+        for bucket, key in (
+            (self._bucket, "absent"),
+            (self._bucket, ""),
+            ("absent-bucket", "x"),
+            ("absent-bucket", ""),
+        ):
             for method in ("GET", "HEAD", "DELETE"):
                 if method == "DELETE" and (bucket, key) == (self._bucket, ""):
                     continue
                 expected, *found = (
-                    send(url, self._account, method, bucket, key) for url in (self._lake_url, self._node_url, self._node_url)
+                    send(url, self._account, method, bucket, key)
+                    for url in (self._lake_url, self._node_url, self._node_url)
                 )
                 for answer in found:
                     require_equal(f"{method} {bucket}/{key}", expected, answer)
@@ -261,7 +285,12 @@ class Parity:
                 self._ask(self._node_url, "GET", sample.key)
             for who, account in strangers.items():
                 for method in ("GET", "HEAD"):
-                    for headers in ({}, {"Range": "bytes=0-0"}, {"If-None-Match": sample.etag}, {"If-Match": OTHER_ETAG}):
+                    for headers in (
+                        {},
+                        {"Range": "bytes=0-0"},
+                        {"If-None-Match": sample.etag},
+                        {"If-Match": OTHER_ETAG},
+                    ):
                         expected, found = (
                             send(url, account, method, self._bucket, sample.key, headers=headers)
                             for url in (self._lake_url, self._node_url)
@@ -272,7 +301,11 @@ class Parity:
         data = content(100_000, seed=3)
         right = base64.b64encode(zlib.crc32(data).to_bytes(4)).decode()
         wrong = base64.b64encode((zlib.crc32(data) ^ 1).to_bytes(4)).decode()
-        for name, trailer, length in (("right", right, len(data)), ("wrong", wrong, len(data)), ("short", right, len(data) - 1)):
+        for name, trailer, length in (
+            ("right", right, len(data)),
+            ("wrong", wrong, len(data)),
+            ("short", right, len(data) - 1),
+        ):
             headers = {
                 "Content-Encoding": "aws-chunked",
                 "x-amz-decoded-content-length": str(length),

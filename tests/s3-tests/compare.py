@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
@@ -137,11 +137,14 @@ def fails_again(lake: Suite, node: Suite, test: str, warm: bool) -> bool:
 def print_counts(label: str, outcomes: dict[str, str], seconds: float) -> None:
     """One line a pass."""
     counts = {kind: list(outcomes.values()).count(kind) for kind in ("passed", "failed", "skipped")}
-    print(f"{label}: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + f" in {seconds:.0f} s", flush=True)
+    print(
+        f"{label}: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + f" in {seconds:.0f} s",
+        flush=True,
+    )
 
 
 def baseline_of(lake: Suite, path: Path | None) -> list[str]:
-    """The tests that pass on the lake: from a file of an earlier run, else from two passes, both of which must agree."""
+    """The tests that pass on the lake: from the file of an earlier run, else those that pass twice in a row."""
     if path is not None and path.exists():
         return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     started = time.monotonic()
@@ -180,7 +183,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--shoal", type=Path, help="the binary; without it only the lake is tested")
     parser.add_argument("--lake-url", help="a lake that runs already, with the accounts of users.py; needs --node-url")
     parser.add_argument("--node-url", help="a node in front of it that runs already")
-    parser.add_argument("--baseline", type=Path, help="the passing tests of the lake: read when it exists, else written")
+    parser.add_argument(
+        "--baseline", type=Path, help="the passing tests of the lake: read when it exists, else written"
+    )
     parser.add_argument("--only", help="only the tests of the baseline whose name contains this")
     parser.add_argument("--results", type=Path, help="keep logs and results in this folder")
     arguments = parser.parse_args()

@@ -15,7 +15,7 @@ SECRET_KEY = "lakesecret"
 
 
 class LakeUnavailable(RuntimeError):
-    """This machine cannot run the lake; the message says why, for the line that reports the skip."""
+    """A lake that this machine cannot run; the message says why, for the line that reports the skip."""
 
 
 @dataclass(frozen=True)

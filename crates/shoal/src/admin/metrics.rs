@@ -1,5 +1,8 @@
 //! What is counted, and under which name. Logic returns outcomes; the edge records them here.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;

@@ -149,7 +149,9 @@ pub fn decode_component(component: &[u8]) -> Vec<u8> {
 
 /// Encodes text for a query: everything but unreserved characters.
 pub fn encode_component(text: &[u8], out: &mut Vec<u8>) {
-    text.iter().for_each(|byte| write_encoded(*byte, false, out));
+    for byte in text {
+        write_encoded(*byte, false, out);
+    }
 }
 
 fn write_component(component: &[u8], out: &mut Vec<u8>) {
@@ -264,7 +266,10 @@ mod tests {
             ("a-b=1&a=2&a.=3", "a=2&a-b=1&a.=3"),
             // Encoded, "é" begins with '%' and so comes before every letter.
             ("b=1&%c3%a9=2", "%C3%A9=2&b=1"),
-            ("X-Amz-Signature=s&a=1&X%2DAmz-Signature=t&x-amz-signature=u", "a=1&x-amz-signature=u"),
+            (
+                "X-Amz-Signature=s&a=1&X%2DAmz-Signature=t&x-amz-signature=u",
+                "a=1&x-amz-signature=u",
+            ),
         ] {
             assert_eq!(query(raw), canonical, "{raw}");
         }
@@ -288,11 +293,15 @@ mod tests {
         };
         let mut out = Vec::new();
         request.write(&mut out).unwrap();
-        let expected = b"PUT\n/b/k\nacl=\nhost:h:9000\nx-amz-meta-a:one two three,four\nx-amz-meta-b:caf\xe9\n\
+        let expected =
+            b"PUT\n/b/k\nacl=\nhost:h:9000\nx-amz-meta-a:one two three,four\nx-amz-meta-b:caf\xe9\n\
             x-amz-meta-c:\n\nhost;x-amz-meta-a;x-amz-meta-b;x-amz-meta-c\nUNSIGNED-PAYLOAD";
         assert_eq!(out, expected);
 
-        let request = Request { signed_headers: "host;range", ..request };
+        let request = Request {
+            signed_headers: "host;range",
+            ..request
+        };
         assert_eq!(request.write(&mut Vec::new()), Err(CanonicalError::MissingHeader));
     }
 

@@ -86,12 +86,22 @@ mod tests {
 
     #[test]
     fn the_chunks_of_the_published_example_have_its_signatures() {
-        let mut signer =
-            ChunkSigner::new(seed("4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"));
+        let mut signer = ChunkSigner::new(seed(
+            "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9",
+        ));
         for (data, signature) in [
-            (vec![b'a'; 65536], "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648"),
-            (vec![b'a'; 1024], "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497"),
-            (vec![], "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9"),
+            (
+                vec![b'a'; 65536],
+                "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648",
+            ),
+            (
+                vec![b'a'; 1024],
+                "0055627c9e194cb4542bae2aa5492e3c1575bbb81b612b7d234b86a503ef5497",
+            ),
+            (
+                vec![],
+                "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9",
+            ),
         ] {
             assert_eq!(signer.sign_chunk(&sha256(&data)), signature);
         }
@@ -99,16 +109,29 @@ mod tests {
 
     #[test]
     fn the_trailer_of_the_published_example_has_its_signature() {
-        let mut signer =
-            ChunkSigner::new(seed("106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e"));
+        let mut signer = ChunkSigner::new(seed(
+            "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e",
+        ));
         for (data, signature) in [
-            (vec![b'a'; 65536], "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2"),
-            (vec![b'a'; 1024], "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7"),
-            (vec![], "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992"),
+            (
+                vec![b'a'; 65536],
+                "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2",
+            ),
+            (
+                vec![b'a'; 1024],
+                "1c1344b170168f8e65b41376b44b20fe354e373826ccbbe2c1d40a8cae51e5c7",
+            ),
+            (
+                vec![],
+                "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992",
+            ),
         ] {
             assert_eq!(signer.sign_chunk(&sha256(&data)), signature);
         }
         let signature = "d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435";
-        assert_eq!(signer.sign_trailer(b"x-amz-checksum-crc32c:sOO8/Q==\n"), signature);
+        assert_eq!(
+            signer.sign_trailer(b"x-amz-checksum-crc32c:sOO8/Q==\n"),
+            signature
+        );
     }
 }

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_credential_types::Credentials;
 use aws_sigv4::http_request::{
-    PayloadChecksumKind, PercentEncodingMode, SessionTokenMode, SignableBody, SignableRequest, SignatureLocation,
-    SigningSettings, UriPathNormalizationMode, sign,
+    PayloadChecksumKind, PercentEncodingMode, SessionTokenMode, SignableBody, SignableRequest,
+    SignatureLocation, SigningSettings, UriPathNormalizationMode, sign,
 };
 use aws_sigv4::sign::v4::SigningParams;
 use http::uri::PathAndQuery;
@@ -35,14 +35,27 @@ impl Sample {
     }
 
     fn signer<'a>(&'a self, keys: &'a KeyCache) -> Signer<'a> {
-        Signer { account: &self.account, region: REGION, keys }
+        Signer {
+            account: &self.account,
+            region: REGION,
+            keys,
+        }
     }
 
     /// What `aws-sigv4` makes of the request: the signature alone.
     fn expected_signature(&self, settings: SigningSettings) -> String {
-        let token = self.account.session_token.as_ref().map(|token| token.expose().to_owned());
-        let credentials =
-            Credentials::new(&self.account.access_key, self.account.secret_key.expose(), token, None, "test");
+        let token = self
+            .account
+            .session_token
+            .as_ref()
+            .map(|token| token.expose().to_owned());
+        let credentials = Credentials::new(
+            &self.account.access_key,
+            self.account.secret_key.expose(),
+            token,
+            None,
+            "test",
+        );
         let identity = credentials.into();
         let params = SigningParams::builder()
             .identity(&identity)
@@ -53,7 +66,10 @@ impl Sample {
             .build()
             .unwrap();
         let uri = format!("http://lake.example{}", self.target);
-        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+        let headers = self
+            .headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
         let body = SignableBody::Precomputed(self.payload.as_text().into_owned());
         let request = SignableRequest::new(self.method.as_str(), uri, headers, body).unwrap();
         sign(request, &params.into()).unwrap().signature().to_owned()
@@ -71,7 +87,8 @@ fn settings() -> SigningSettings {
 
 /// A path as AWS clients write it: already encoded strictly, for `aws-sigv4` signs it as it stands.
 fn path() -> impl Strategy<Value = String> {
-    collection::vec("[A-Za-z0-9._~-]|/|//|%20|%2B|%25|%E2%82%AC|\\.\\./", 0..12).prop_map(|parts| format!("/{}", parts.concat()))
+    collection::vec("[A-Za-z0-9._~-]|/|//|%20|%2B|%25|%E2%82%AC|\\.\\./", 0..12)
+        .prop_map(|parts| format!("/{}", parts.concat()))
 }
 
 fn query() -> impl Strategy<Value = Option<String>> {
@@ -82,9 +99,18 @@ fn query() -> impl Strategy<Value = Option<String>> {
 }
 
 fn headers() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
-    let name = prop_oneof![Just("content-type"), Just("content-md5"), Just("x-amz-acl"), Just("x-amz-meta-a")];
-    let header = (name, "[!-~]( {0,3}[!-~]){0,8} {0,2}")
-        .prop_map(|(name, value)| (HeaderName::from_static(name), HeaderValue::try_from(value).unwrap()));
+    let name = prop_oneof![
+        Just("content-type"),
+        Just("content-md5"),
+        Just("x-amz-acl"),
+        Just("x-amz-meta-a")
+    ];
+    let header = (name, "[!-~]( {0,3}[!-~]){0,8} {0,2}").prop_map(|(name, value)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::try_from(value).unwrap(),
+        )
+    });
     collection::vec(header, 0..5).prop_map(|mut headers| {
         headers.push((http::header::HOST, HeaderValue::from_static("lake.example")));
         headers
@@ -101,22 +127,43 @@ fn payload() -> impl Strategy<Value = PayloadHash> {
 }
 
 fn sample() -> impl Strategy<Value = Sample> {
-    let method = prop_oneof![Just(Method::GET), Just(Method::PUT), Just(Method::POST), Just(Method::DELETE)];
-    let account = ("[A-Z0-9]{1,20}", "[ -~]{1,40}", option::of("[A-Za-z0-9/+=]{1,60}"));
-    (method, path(), query(), headers(), payload(), account, 0_u64..4_000_000_000).prop_map(
-        |(method, path, query, headers, payload, (access_key, secret_key, token), seconds)| Sample {
-            method,
-            target: query.map_or(path.clone(), |query| format!("{path}?{query}")).parse().unwrap(),
-            headers,
-            payload,
-            account: Account {
-                access_key,
-                secret_key: Secret::new(secret_key),
-                session_token: token.map(Secret::new),
-            },
-            now: UNIX_EPOCH + Duration::from_secs(seconds),
-        },
+    let method = prop_oneof![
+        Just(Method::GET),
+        Just(Method::PUT),
+        Just(Method::POST),
+        Just(Method::DELETE)
+    ];
+    let account = (
+        "[A-Z0-9]{1,20}",
+        "[ -~]{1,40}",
+        option::of("[A-Za-z0-9/+=]{1,60}"),
+    );
+    (
+        method,
+        path(),
+        query(),
+        headers(),
+        payload(),
+        account,
+        0_u64..4_000_000_000,
     )
+        .prop_map(
+            |(method, path, query, headers, payload, (access_key, secret_key, token), seconds)| Sample {
+                method,
+                target: query
+                    .map_or(path.clone(), |query| format!("{path}?{query}"))
+                    .parse()
+                    .unwrap(),
+                headers,
+                payload,
+                account: Account {
+                    access_key,
+                    secret_key: Secret::new(secret_key),
+                    session_token: token.map(Secret::new),
+                },
+                now: UNIX_EPOCH + Duration::from_secs(seconds),
+            },
+        )
 }
 
 proptest! {
@@ -154,10 +201,17 @@ proptest! {
 
 #[test]
 fn a_request_signed_before_is_signed_anew_in_our_name() {
-    let account =
-        Account { access_key: "AK".into(), secret_key: Secret::new("secret"), session_token: None };
+    let account = Account {
+        access_key: "AK".into(),
+        secret_key: Secret::new("secret"),
+        session_token: None,
+    };
     let keys = KeyCache::default();
-    let signer = Signer { account: &account, region: REGION, keys: &keys };
+    let signer = Signer {
+        account: &account,
+        region: REGION,
+        keys: &keys,
+    };
     let target = PathAndQuery::from_static("/bucket/key?partNumber=1");
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
 
@@ -173,21 +227,34 @@ fn a_request_signed_before_is_signed_anew_in_our_name() {
         used.append(name, HeaderValue::from_static(value));
         used.append(name, HeaderValue::from_static(value));
     }
-    let one = signer.sign(&Method::PUT, &target, &mut fresh, PayloadHash::empty(), now).unwrap();
-    let other = signer.sign(&Method::PUT, &target, &mut used, PayloadHash::empty(), now).unwrap();
+    let one = signer
+        .sign(&Method::PUT, &target, &mut fresh, PayloadHash::empty(), now)
+        .unwrap();
+    let other = signer
+        .sign(&Method::PUT, &target, &mut used, PayloadHash::empty(), now)
+        .unwrap();
     assert_eq!(one, other);
     assert_eq!(fresh, used);
 }
 
 #[test]
 fn what_cannot_be_signed_is_an_error() {
-    let account =
-        Account { access_key: "A\nK".into(), secret_key: Secret::new("secret"), session_token: None };
+    let account = Account {
+        access_key: "A\nK".into(),
+        secret_key: Secret::new("secret"),
+        session_token: None,
+    };
     let keys = KeyCache::default();
-    let signer = Signer { account: &account, region: REGION, keys: &keys };
+    let signer = Signer {
+        account: &account,
+        region: REGION,
+        keys: &keys,
+    };
     let sign = |target: &'static str, headers: &mut HeaderMap| {
         let target = PathAndQuery::from_static(target);
-        signer.sign(&Method::GET, &target, headers, PayloadHash::empty(), UNIX_EPOCH).unwrap_err()
+        signer
+            .sign(&Method::GET, &target, headers, PayloadHash::empty(), UNIX_EPOCH)
+            .unwrap_err()
     };
     let mut headers = HeaderMap::new();
     assert_eq!(sign("/", &mut headers), SignError::MissingHost);

@@ -20,6 +20,7 @@ use shoal::sigv4::PayloadHash;
 
 use crate::chunks::{Checksum, ChunkSigner, encode};
 use crate::lake::{ACCESS_KEY, Access, Content, Cut, Fault, Lake, REGION, Request, SECRET_KEY};
+use crate::tls;
 
 const STALL_TIMEOUT: Duration = Duration::from_millis(400);
 
@@ -556,6 +557,57 @@ async fn a_lake_that_cannot_be_reached_is_said_so() {
     );
     assert!(!format!("{error:?}").contains("hidden"), "{error:?}");
     assert_eq!(endpoint.counters().requests["Test"], 3);
+}
+
+#[tokio::test]
+async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
+    let lake = Lake::start().await;
+    lake.put("bucket", "key", "x");
+    let address = tls::in_front_of(lake.address()).await;
+    let config = config::Lake {
+        endpoint: format!("https://{address}"),
+        ..config::Lake::default()
+    };
+    let credentials = NodeCredentials::of_config(&config).unwrap();
+    let endpoint = Endpoint::new(&config, &config::Limits::default(), credentials);
+
+    if std::env::var("SSL_CERT_FILE").as_deref() == Ok(tls::CERTIFICATE) {
+        let endpoint = endpoint.unwrap();
+        for _ in 0..2 {
+            assert_eq!(
+                read_text(&endpoint, get("/bucket/key")).await,
+                (StatusCode::OK, "x".into())
+            );
+        }
+        assert_eq!(endpoint.counters().connections, 1);
+        return;
+    }
+    // A system without any root refuses to start; one with others refuses the connection.
+    let refused = match endpoint {
+        Ok(endpoint) => failure(endpoint.send(get("/bucket/key")).await),
+        Err(error) => error.kind(),
+    };
+    assert!(
+        matches!(refused, Failure::Unreachable | Failure::Misconfigured),
+        "{refused:?}"
+    );
+    assert_eq!(lake.count(|_| true), 0);
+
+    // What the system trusts is read from the environment once: another process sees another system.
+    let trusting = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "endpoint::https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other",
+        ])
+        .env("SSL_CERT_FILE", tls::CERTIFICATE)
+        .output()
+        .unwrap();
+    assert!(
+        trusting.status.success(),
+        "{}",
+        String::from_utf8_lossy(&trusting.stdout)
+    );
+    assert!(String::from_utf8_lossy(&trusting.stdout).contains("1 passed"));
 }
 
 // Responses.

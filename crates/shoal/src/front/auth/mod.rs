@@ -31,7 +31,7 @@ use crate::identity::{Caller, Identities, Identity};
 use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign};
 
 /// A request's clock may differ from ours by this much.
-const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+const SKEW_MAX: Duration = Duration::from_mins(15);
 
 /// A request that passed the gate.
 #[derive(Debug)]

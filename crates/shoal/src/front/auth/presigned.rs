@@ -44,10 +44,10 @@ impl<'a> Parameters<'a> {
         for pair in query.as_bytes().split(|byte| *byte == b'&') {
             let (name, value) = split_pair(pair);
             let name = decode(name);
-            if let Some(place) = found.place_of(&name) {
-                if place.replace(decode(value)).is_some() {
-                    return Err(Refusal::RepeatedParameter);
-                }
+            if let Some(place) = found.place_of(&name)
+                && place.replace(decode(value)).is_some()
+            {
+                return Err(Refusal::RepeatedParameter);
             }
             is_version_2 |= &*name == b"AWSAccessKeyId";
         }
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn an_expiry_is_a_number_of_seconds_up_to_a_week() {
         assert_eq!(parse_expires(b"0").unwrap(), Duration::ZERO);
-        assert_eq!(parse_expires(b"604800").unwrap(), Duration::from_secs(604_800));
+        assert_eq!(parse_expires(b"604800").unwrap(), Duration::from_hours(24 * 7));
         for text in ["604801", "99999999999999999999999999"] {
             assert!(
                 matches!(parse_expires(text.as_bytes()), Err(Refusal::ExpiresTooLong)),

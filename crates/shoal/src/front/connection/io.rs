@@ -232,9 +232,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buf) else {
             return self.poll_waiting(cx).map(Ok);
         };
+        let received = buf.filled().len() - start;
+        if received == 0 {
+            self.inbound = Inbound::Ended;
+        }
         self.exchange
             .received_bytes
-            .fetch_add((buf.filled().len() - start) as u64, Ordering::Relaxed);
+            .fetch_add(received as u64, Ordering::Relaxed);
         Poll::Ready(read)
     }
 

@@ -22,8 +22,11 @@ pub(super) struct Checker {
     digests: Digests,
     expected: Vec<Expected>,
     shape: Shape,
-    /// Frames that may not go on until everything is right.
-    held: VecDeque<Bytes>,
+    /// The last frame that might go on. It waits for the next one, or for the verdict: a body cut short must not be
+    /// whole by the count of its bytes when the lake has them all.
+    last: Option<Bytes>,
+    /// Last chunk and trailer of an aws-chunked body; they wait for the verdict.
+    end: VecDeque<Bytes>,
 }
 
 #[derive(Debug)]
@@ -42,9 +45,9 @@ impl Checker {
             trailer,
         } = announced;
         let mut digests = Digests::default();
-        expected
-            .iter()
-            .for_each(|expected| digests.add(expected.algorithm));
+        for expected in &expected {
+            digests.add(expected.algorithm);
+        }
         if let Some(algorithm) = trailer.as_ref().and_then(|trailer| trailer.algorithm) {
             digests.add(algorithm);
         }
@@ -69,7 +72,8 @@ impl Checker {
             digests,
             expected,
             shape,
-            held: VecDeque::new(),
+            last: None,
+            end: VecDeque::new(),
         }
     }
 
@@ -89,21 +93,23 @@ impl Checker {
                 .checked_sub(frame.len() as u64)
                 .ok_or(PayloadError::WrongLength)?;
         }
+        if frame.is_empty() {
+            return Ok(());
+        }
+        out.extend(self.last.take());
         match &mut self.shape {
-            Shape::Plain if self.expected.is_empty() => out.push_back(frame),
-            Shape::Plain if frame.is_empty() => {}
             Shape::Plain => {
                 self.digests.update(&frame);
-                out.extend(self.held.pop_front());
-                self.held.push_back(frame);
+                out.push_back(frame);
             }
             Shape::Chunked(chunked) => {
                 let mut input = frame;
                 while let Some(event) = chunked.decoder.next(&mut input)? {
-                    chunked.take(event, &mut self.digests, &mut self.held, out)?;
+                    chunked.take(event, &mut self.digests, &mut self.end, out)?;
                 }
             }
         }
+        self.last = out.pop_back();
         Ok(())
     }
 
@@ -120,7 +126,8 @@ impl Checker {
                 return Err(expected.otherwise.clone());
             }
         }
-        out.append(&mut self.held);
+        out.extend(self.last.take());
+        out.append(&mut self.end);
         Ok(())
     }
 }
@@ -158,14 +165,14 @@ impl Chunked {
         &mut self,
         event: Event,
         digests: &mut Digests,
-        held: &mut VecDeque<Bytes>,
+        end: &mut VecDeque<Bytes>,
         out: &mut VecDeque<Bytes>,
     ) -> Result<(), PayloadError> {
         match (event, &mut self.signatures) {
             (Event::Chunk(line), Some(signatures)) if line.size == 0 => {
-                held.push_back(signatures.resign_chunk(&line, Sha256::new())?);
+                end.push_back(signatures.resign_chunk(&line, Sha256::new())?);
             }
-            (Event::Chunk(line), None) if line.size == 0 => held.push_back(line.wire),
+            (Event::Chunk(line), None) if line.size == 0 => end.push_back(line.wire),
             (Event::Chunk(line), Some(_)) => {
                 self.pending = Some(Pending {
                     line,
@@ -188,8 +195,8 @@ impl Chunked {
                 out.push_back(wire);
             }
             (Event::ChunkEnd(wire), None) => out.push_back(wire),
-            (Event::Trailer(line), _) => held.push_back(self.take_trailer(line)?),
-            (Event::End(wire), _) => held.push_back(wire),
+            (Event::Trailer(line), _) => end.push_back(self.take_trailer(line)?),
+            (Event::End(wire), _) => end.push_back(wire),
         }
         Ok(())
     }

@@ -141,10 +141,10 @@ mod tests {
     const CHECKS: [(Algorithm, &str); 6] = [
         (Algorithm::Crc32, "y/Q5Jg=="),
         (Algorithm::Crc32c, "4waSgw=="),
-        (Algorithm::Crc64Nvme, "rosUhgp5mYg="),
-        (Algorithm::Sha1, "98O8HYCOBHMqDaZZTKczfLNFaeE="),
-        (Algorithm::Sha256, "FeKw0800vlN2FTtZGyHhVCAgFc8zBLqeUxZgmC7vOCU="),
-        (Algorithm::Md5, "JfnnlDI7RThF9RgfGyTfRQ=="),
+        (Algorithm::Crc64Nvme, "rosUhgp5mIg="),
+        (Algorithm::Sha1, "98O8HYCOBHMq32eZZczDTKeuNEE="),
+        (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
+        (Algorithm::Md5, "JfnnlDI7RTiF9RgfG2JNCw=="),
     ];
 
     #[test]

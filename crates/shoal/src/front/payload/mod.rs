@@ -12,8 +12,6 @@ mod digests;
 mod error;
 
 #[cfg(test)]
-mod encoder;
-#[cfg(test)]
 mod tests;
 
 pub use announced::Announced;

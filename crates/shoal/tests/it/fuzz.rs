@@ -1,0 +1,96 @@
+//! The fuzz targets on any compiler: their corpus, and some thousand inputs made of it by the same dice each time.
+
+#[path = "../../../../fuzz/checks/aws_chunked.rs"]
+mod aws_chunked;
+#[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
+mod sigv4_canonical;
+
+use std::fs;
+use std::path::Path;
+
+const MUTATIONS_PER_SEED: usize = 300;
+
+/// Pieces that parsers stumble over.
+const TOKENS: [&[u8]; 14] = [
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"0\r\n\r\n",
+    b"0",
+    b"%",
+    b"%2F",
+    b"%25",
+    b"+",
+    b"&",
+    b"=",
+    b";chunk-signature=",
+    b":",
+    b"\0",
+];
+
+#[test]
+fn aws_chunked_bodies_hold_what_the_fuzzer_checks() {
+    replay("aws_chunked", aws_chunked::check);
+}
+
+#[test]
+fn canonical_requests_hold_what_the_fuzzer_checks() {
+    replay("sigv4_canonical", sigv4_canonical::check);
+}
+
+fn replay(target: &str, check: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let mut files: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(files.len() >= 5, "{} has a corpus", folder.display());
+    let mut dice = Dice(0x5EED);
+    for file in files {
+        let seed = fs::read(&file).unwrap();
+        check(&seed);
+        let mut input = seed.clone();
+        for round in 0..MUTATIONS_PER_SEED {
+            if round % 4 == 0 {
+                input.clone_from(&seed);
+            }
+            mutate(&mut input, &mut dice);
+            check(&input);
+        }
+    }
+}
+
+/// xorshift64
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound.max(1) as u64) as usize
+    }
+}
+
+/// Changes, removes, repeats or inserts a few bytes.
+fn mutate(input: &mut Vec<u8>, dice: &mut Dice) {
+    let at = dice.below(input.len());
+    let end = (at + 1 + dice.below(8)).min(input.len());
+    match dice.below(5) {
+        0 if at < input.len() => input[at] ^= 1 << dice.below(8),
+        1 if at < input.len() => input[at] = dice.below(256) as u8,
+        2 => drop(input.drain(at..end)),
+        3 => {
+            let piece = input[at..end].to_vec();
+            let to = dice.below(input.len() + 1);
+            input.splice(to..to, piece);
+        }
+        _ => {
+            let token = TOKENS[dice.below(TOKENS.len())];
+            input.splice(at..at, token.iter().copied());
+        }
+    }
+}
