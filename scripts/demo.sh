@@ -18,7 +18,8 @@ stop() {
 trap stop EXIT
 
 # Any free ports, so that a demo and a `make run` do not get into each other's way.
-"$shoal" dev --s3-port 0 --admin-port 0 --lake-port 0 > "$work/dev" &
+: > "$work/dev"
+"$shoal" dev --s3-port 0 --admin-port 0 --lake-port 0 >> "$work/dev" &
 server=$!
 until grep -qx ready "$work/dev"; do
   kill -0 "$server" 2> /dev/null || { echo "error: shoal dev did not start"; exit 1; }
