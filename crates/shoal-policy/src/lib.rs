@@ -3,6 +3,7 @@
 //! Nothing in this crate performs I/O, reads a clock, draws a random number or knows async: time and chance
 //! are arguments, so that the simulator runs the very code the node runs.
 
+pub mod admission;
 pub mod eviction;
 pub mod residency;
 

@@ -12,3 +12,8 @@ pub fn utc_now() -> SystemTime {
 pub fn instant() -> Instant {
     Instant::now()
 }
+
+/// Monotonic time as the runtime's timers count it; tests may pause it.
+pub fn runtime_instant() -> tokio::time::Instant {
+    tokio::time::Instant::now()
+}

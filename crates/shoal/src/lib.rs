@@ -3,14 +3,25 @@
 //! `ARCHITECTURE.md` tells the life of a GET on one page; the modules below are its stations.
 
 pub mod admin;
+pub mod blocks;
+pub mod catalog;
 pub mod chance;
 pub mod cli;
 pub mod clock;
 pub mod config;
+pub mod embedded_lake;
 pub mod endpoint;
+pub mod fetch;
+pub mod flights;
+pub mod freshness;
 pub mod front;
+pub mod gateway;
 pub mod identity;
 pub mod object;
+pub mod origin;
+pub mod read;
+pub mod s3_uri;
 pub mod secret;
+pub mod shutdown;
 pub mod sigv4;
 pub mod store;

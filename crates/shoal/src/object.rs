@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
@@ -63,6 +63,11 @@ impl Version {
         VersionId(digest(&[&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()]))
     }
 
+    /// The ETag as a header value, for `If-Match` and `If-None-Match`.
+    pub fn etag_header(&self) -> HeaderValue {
+        HeaderValue::from_str(&self.etag).expect("an ETag came from a header")
+    }
+
     /// The block at `index`.
     pub fn block(&self, index: u32) -> BlockId {
         BlockId { version: self.id, index }
@@ -88,4 +93,107 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
     }
     let full = hasher.finalize();
     full[..16].try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Headers that belong to one exchange and not to the version.
+const EXCHANGE_HEADERS: [&str; 12] = [
+    "date",
+    "server",
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "content-range",
+    "x-amz-request-id",
+    "x-amz-id-2",
+    "x-amz-delete-marker",
+    "age",
+    "via",
+];
+
+/// Why a response cannot be cached: the word in `X-Cache-Reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Uncacheable {
+    /// The lake names no strong ETag, so a version cannot be pinned.
+    NoEtag,
+    /// The lake does not say how long the object is.
+    NoLength,
+    /// Encrypted with a key that only the client has.
+    SseC,
+    /// `partNumber`: the lake alone knows the parts.
+    PartNumber,
+    /// The client asked not to store.
+    NoStore,
+    /// `If-Range`, which S3 does not define.
+    IfRange,
+    /// `response-*` on an unsigned request: the lake refuses it, and so must a hit.
+    UnsignedOverride,
+    /// A GET with a body.
+    RequestBody,
+    /// The object has more blocks than an index can count.
+    TooLarge,
+}
+
+impl Uncacheable {
+    /// Every reason, for metrics.
+    pub const ALL: [Self; 9] = [
+        Self::NoEtag,
+        Self::NoLength,
+        Self::SseC,
+        Self::PartNumber,
+        Self::NoStore,
+        Self::IfRange,
+        Self::UnsignedOverride,
+        Self::RequestBody,
+        Self::TooLarge,
+    ];
+
+    /// The word in headers and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoEtag => "no-etag",
+            Self::NoLength => "no-length",
+            Self::SseC => "sse-c",
+            Self::PartNumber => "part-number",
+            Self::NoStore => "no-store",
+            Self::IfRange => "if-range",
+            Self::UnsignedOverride => "unsigned-override",
+            Self::RequestBody => "request-body",
+            Self::TooLarge => "too-large",
+        }
+    }
+}
+
+impl Version {
+    /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the whole object's.
+    pub fn from_response(
+        object: ObjectId,
+        headers: &HeaderMap,
+        size_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<Self, Uncacheable> {
+        if headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+            return Err(Uncacheable::SseC);
+        }
+        if u32::try_from(size_bytes.div_ceil(block_bytes)).is_err() {
+            return Err(Uncacheable::TooLarge);
+        }
+        let etag = headers.get(http::header::ETAG).and_then(|etag| etag.to_str().ok());
+        let etag = etag.filter(|etag| !etag.is_empty() && *etag != "\"\"" && !etag.starts_with("W/"));
+        let etag = etag.ok_or(Uncacheable::NoEtag)?;
+        let last_modified = headers.get(http::header::LAST_MODIFIED).and_then(|value| value.to_str().ok());
+        let mut kept = headers.clone();
+        for name in EXCHANGE_HEADERS {
+            kept.remove(name);
+        }
+        Ok(Self {
+            id: Self::id_of(object, etag, size_bytes),
+            object,
+            etag: etag.into(),
+            size_bytes,
+            block_bytes,
+            last_modified: last_modified.and_then(|date| httpdate::parse_http_date(date).ok()),
+            headers: kept,
+        })
+    }
 }

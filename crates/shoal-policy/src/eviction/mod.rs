@@ -1,1 +1,43 @@
 //! Which block leaves when room is needed. One policy a file.
+//!
+//! A policy knows keys and their sizes and nothing else: no capacity, no disk, no clock. [`crate::residency`] asks it
+//! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
+
+mod lru;
+
+#[cfg(test)]
+mod conformance;
+
+pub use lru::Lru;
+
+/// The order in which what a cache holds should leave it.
+pub trait Eviction<K> {
+    /// A key that was absent is now held and takes `bytes`.
+    fn insert(&mut self, key: K, bytes: u64);
+
+    /// A held key was used. An absent key is ignored: the notice of a use may arrive after the key has left.
+    fn touch(&mut self, key: &K);
+
+    /// Forgets `key` because it is no longer valid, and says how many bytes it took.
+    ///
+    /// This is not a decision of the policy and must not age it: an invalidated block says nothing about how long blocks
+    /// live here.
+    fn remove(&mut self, key: &K) -> Option<u64>;
+
+    /// Chooses who leaves to make room, among those `may_leave` allows, and forgets it; a policy that ages does so
+    /// here. `None` when nobody may leave.
+    ///
+    /// `may_leave` may be asked about several keys, and about one key more than once.
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
+
+    /// Whether `key` is held.
+    fn contains(&self, key: &K) -> bool;
+
+    /// How many keys are held.
+    fn len(&self) -> usize;
+
+    /// Whether nothing is held.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

@@ -1,1 +1,6 @@
 //! What operators see: health, metrics, status. Apart from the S3 port.
+
+mod histogram;
+pub mod metrics;
+pub mod observe;
+pub mod server;

@@ -1,1 +1,82 @@
-//! One file a verb.
+//! What can be said to `shoal` on a command line. One file a verb.
+
+mod dev;
+mod failure;
+mod logging;
+mod output;
+mod serve;
+mod settings;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the command or the configuration was refused.";
+
+/// A cooperative cache that extends an S3 data lake across a data center.
+#[derive(Debug, Parser)]
+#[command(name = "shoal", version, after_help = EXIT_CODES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Serve(serve::Serve),
+    Dev(dev::Dev),
+}
+
+/// Runs the verb on the command line of this process.
+pub fn main() -> ExitCode {
+    let done = match Cli::parse().verb {
+        Verb::Serve(serve) => serve.run(),
+        Verb::Dev(dev) => dev.run(),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.tell();
+            failure.exit_code()
+        }
+    }
+}
+
+/// Runs `verb` on the runtime that every verb with a server shares.
+fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime
+        .map_err(|error| Failure::new("the threads of the node cannot be started", &error))?
+        .block_on(verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_setting_without_a_secret_is_a_flag_of_serve() {
+        let help = Cli::command()
+            .find_subcommand_mut("serve")
+            .unwrap()
+            .render_long_help()
+            .to_string();
+        for setting in crate::config::SETTINGS {
+            let shown = setting
+                .flag()
+                .is_none_or(|flag| help.contains(&format!("--{flag} ")));
+            assert!(shown, "[{}] {}", setting.section, setting.key);
+        }
+        assert!(help.contains("[env: SHOAL_STORE_BLOCK_SIZE]"), "{help}");
+    }
+}

@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use super::counters::Counters;
 use super::error::{BoxError, EndpointError, Errand, Failure, find};
 use super::pool::{Link, Pool, Progress};
-use super::sign::SeedSignature;
+use crate::sigv4::SeedSignature;
 
 /// A body that is sent while it is made. An error in it breaks the request off, so that the endpoint stores nothing.
 pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;

@@ -14,7 +14,6 @@ mod error;
 mod headers;
 mod pool;
 mod retry;
-mod sign;
 mod stall;
 
 use std::sync::Arc;
@@ -30,7 +29,6 @@ pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
 pub use self::error::{BoxError, EndpointError, Failure};
 pub use self::headers::{end_to_end, end_to_end_of_response, without_presigned_credentials};
-pub use self::sign::{PayloadHash, SeedSignature};
 
 use self::body::OutgoingBody;
 use self::connect::{ConnectError, Connector};
@@ -39,6 +37,7 @@ use self::error::Errand;
 use self::pool::{ExchangeError, Link, Pool};
 use self::retry::{Budget, Ending};
 use crate::identity::Caller;
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use crate::{chance, clock, config};
 
 /// An S3 store we call.
@@ -46,6 +45,7 @@ pub struct Endpoint {
     url: Arc<str>,
     host: HeaderValue,
     region: String,
+    keys: KeyCache,
     credentials: NodeCredentials,
     pool: Arc<Pool>,
     budget: Budget,
@@ -94,6 +94,7 @@ impl Endpoint {
             url,
             host,
             region: config.region.clone(),
+            keys: KeyCache::default(),
             credentials,
             pool: Arc::new(Pool::new(connector, limits.stall_timeout, Arc::clone(&counters))),
             budget: Budget::new(limits.retry_budget_percent),
@@ -159,7 +160,7 @@ impl Endpoint {
         loop {
             let request = head
                 .clone()
-                .sign(&self.region, clock::utc_now())?
+                .sign(&self.region, &self.keys, clock::utc_now())?
                 .with(OutgoingBody::EMPTY);
             let outcome = match self.exchange(&head.errand, request, connection).await {
                 Err(Setback { stale: true, .. }) if connection == Connection::Any => {
@@ -194,7 +195,7 @@ impl Endpoint {
         if let Some(length) = length {
             head.headers.insert(CONTENT_LENGTH, length.into());
         }
-        let signed = head.sign(&self.region, clock::utc_now())?;
+        let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
         let body = match body {
             RequestBody::Empty => OutgoingBody::EMPTY,
             RequestBody::Stream { body, length } => OutgoingBody::stream(body, length),
@@ -276,13 +277,14 @@ struct SignedHead {
 }
 
 impl Head {
-    fn sign(mut self, region: &str, now: SystemTime) -> Result<SignedHead, EndpointError> {
+    fn sign(mut self, region: &str, keys: &KeyCache, now: SystemTime) -> Result<SignedHead, EndpointError> {
         let target = &self.errand.target;
         let seed = match &self.account {
             LakeAccount::Anonymous => None,
             LakeAccount::Signed(account) => {
-                let (headers, payload) = (&mut self.headers, &self.payload);
-                let seed = sign::sign_request(&self.method, target, headers, account, region, payload, now)
+                let signer = Signer { account, region, keys };
+                let seed = signer
+                    .sign(&self.method, target, &mut self.headers, self.payload, now)
                     .map_err(|error| self.errand.failed(Failure::Unsignable, error))?;
                 Some(seed)
             }

@@ -113,6 +113,8 @@ error_codes! {
     SlowDown = 503 "SlowDown",
     /// 502: the lake cannot be reached or broke off
     BadGateway = 502 "BadGateway",
+    /// 504: the lake gave no answer in time
+    GatewayTimeout = 504 "GatewayTimeout",
     /// 504: only-if-cached, and it is not
     NotCached = 504 "NotCached",
     /// 503

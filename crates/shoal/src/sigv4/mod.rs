@@ -1,1 +1,59 @@
 //! AWS Signature Version 4: the canonical request, the signing keys, and how both sides use them.
+//!
+//! The front recomputes what a client signed; the lake client signs anew. Both write the same canonical
+//! request, so both live here. `aws-sigv4` derives the keys and computes the signatures.
+
+pub mod canonical;
+pub mod chunks;
+pub mod hex;
+pub mod keys;
+pub mod payload_hash;
+pub mod sign;
+pub mod timestamp;
+
+#[cfg(test)]
+mod tests;
+
+pub use chunks::{ChunkSigner, SeedSignature};
+pub use keys::{KeyCache, SigningKey};
+pub use payload_hash::PayloadHash;
+pub use sign::{SignError, Signer};
+pub use timestamp::Timestamp;
+
+/// The one algorithm spoken here, as the `Authorization` header and `X-Amz-Algorithm` name it.
+pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
+
+/// The service in every credential scope.
+pub const SERVICE: &str = "s3";
+
+/// The last word of every credential scope.
+pub const TERMINATOR: &str = "aws4_request";
+
+/// `20130524/us-east-1/s3/aws4_request`: what a signature is valid for.
+pub fn scope(timestamp: &Timestamp, region: &str) -> String {
+    let mut scope = String::with_capacity(timestamp.day().len() + region.len() + 17);
+    for part in [timestamp.day(), "/", region, "/", SERVICE, "/", TERMINATOR] {
+        scope.push_str(part);
+    }
+    scope
+}
+
+/// The text whose HMAC is the signature of a request.
+pub fn string_to_sign(timestamp: &Timestamp, scope: &str, canonical_request: &[u8]) -> Vec<u8> {
+    use sha2::{Digest, Sha256};
+
+    let digest = hex::encode(&Sha256::digest(canonical_request).into());
+    let mut text = Vec::with_capacity(ALGORITHM.len() + scope.len() + 16 + 64 + 3);
+    for part in [
+        ALGORITHM.as_bytes(),
+        b"\n",
+        timestamp.as_str().as_bytes(),
+        b"\n",
+        scope.as_bytes(),
+        b"\n",
+    ] {
+        text.extend_from_slice(part);
+    }
+    text.extend_from_slice(&digest);
+    text
+}

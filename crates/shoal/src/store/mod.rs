@@ -1,1 +1,396 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
+//!
+//! One file holds one block, and describes itself ([`footer`]): data first, so that a mapped block starts on a page, then a footer.
+//! It is written aside and renamed, so a name always stands for a whole block. Nothing outside of this module knows about files: a
+//! block goes in as pieces and comes out as [`Bytes`].
+//!
+//! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages are in memory.
+//! Anything that might wait for the disk ([`Store::load`], [`Store::put`], [`Store::describe`]) runs on the blocking pool.
+//!
+//! **Bytes are checked** when they come from the disk: every load and the scrub compare them with a checksum taken from the
+//! pieces before they were written. A block just written is served from the very pages the kernel copied those pieces into,
+//! so it needs no second look. A mismatch is a miss: the file goes to quarantine, is counted, and the block is fetched again.
+//!
+//! **Capacity is a promise** about disk blocks, kept by [`shoal_policy::residency`]: room is taken before a file is created and given back
+//! when it is gone from the disk, which for an unlinked file that readers still hold is when the last of them is done. The
+//! folders, the files' names, what is being written and the quarantine count too.
+//!
+//! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or checksum, and fetched again.
+//! For the same reason nothing may ever shorten or rewrite a block file in place, see [`mapping`]; the folder is locked.
+//!
+//! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes about 300 bytes.
+
+mod catalogue;
+mod counters;
+mod departure;
+mod disk;
+mod fill;
+mod folder;
+mod footer;
+mod keeper;
+mod ledger;
+mod mapping;
+mod mappings;
+mod quarantine;
+mod recovery;
+mod scrub;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+pub use self::counters::{Counters, Departure};
+pub use self::disk::{DiskFault, DiskOp};
+pub use self::folder::StoreError;
+pub use self::recovery::Recovery;
+
+use self::counters::Tally;
+use self::departure::Departing;
+use self::disk::{Disk, ReadError};
+use self::folder::Claim;
+use self::keeper::Keeper;
+use self::ledger::Ledger;
+use self::mapping::Mapping;
+use self::mappings::Mappings;
+use self::quarantine::Quarantine;
+use crate::clock;
+use crate::config;
+use crate::object::Version;
+
+/// Locks on file names: publishing and unlinking the same name must not cross.
+const NAME_LOCKS: usize = 64;
+
+/// The blocks of this node.
+///
+/// Locks are taken in this order, and one of each at most: a name, the ledger, a shard of the mappings. The quarantine and the list of
+/// departing files are locked with nothing else.
+pub struct Store {
+    disk: Disk,
+    block_bytes: u64,
+    /// As configured; the ledger's is less by what the folders take.
+    capacity_bytes: u64,
+    ledger: Mutex<Ledger>,
+    mappings: Mappings,
+    names: [Mutex<()>; NAME_LOCKS],
+    departing: Mutex<Vec<Departing>>,
+    quarantine: Mutex<Quarantine>,
+    /// Of the next block written.
+    sequence: AtomicU64,
+    paused: AtomicBool,
+    health: Mutex<Health>,
+    tally: Tally,
+    keeper: Keeper,
+    /// Last, so that the folder is free only when nothing works in it any more.
+    _claim: Claim,
+}
+
+/// Whether the disk takes new blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    Serving,
+    /// It failed or is full: blocks are still read, none are written until a probe succeeds.
+    Paused {
+        /// What the disk answered.
+        why: String,
+    },
+}
+
+impl Store {
+    /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
+    ///
+    /// `mapped_bytes` bounds what is kept mapped for hits.
+    pub fn open(config: &config::Store, mapped_bytes: u64) -> Result<(Arc<Self>, Recovery), StoreError> {
+        Self::open_with(config, mapped_bytes, None)
+    }
+
+    /// Opens the store on a disk that fails when `fault` says so.
+    pub fn open_with(
+        config: &config::Store,
+        mapped_bytes: u64,
+        fault: Option<Arc<DiskFault>>,
+    ) -> Result<(Arc<Self>, Recovery), StoreError> {
+        let claim = folder::claim(&config.path)?;
+        let failed = |action| {
+            let path = config.path.clone();
+            move |error| StoreError::Io { path, action, error }
+        };
+        let disk = Disk::new(config.path.clone(), fault).map_err(failed("create its folders"))?;
+        let room_bytes = room_bytes(config, &disk).map_err(failed("measure its folders"))?.map_err(|least_bytes| {
+            let (path, capacity_bytes) = (config.path.clone(), config.capacity_bytes);
+            StoreError::TooSmall { path, capacity_bytes, least_bytes }
+        })?;
+        let mut store = Self {
+            disk,
+            block_bytes: config.block_bytes,
+            capacity_bytes: config.capacity_bytes,
+            ledger: Mutex::new(Ledger::new(room_bytes, mapped_bytes)),
+            mappings: Mappings::new(),
+            names: std::array::from_fn(|_| Mutex::new(())),
+            departing: Mutex::default(),
+            quarantine: Mutex::new(Quarantine::new(room_bytes)),
+            sequence: AtomicU64::new(0),
+            paused: AtomicBool::new(false),
+            health: Mutex::new(Health::Serving),
+            tally: Tally::default(),
+            keeper: Keeper::default(),
+            _claim: claim,
+        };
+        let recovery = store.recover().map_err(failed("read its folders"))?;
+        let store = Arc::new(store);
+        Keeper::start(&store).map_err(failed("start its threads"))?;
+        Ok((store, recovery))
+    }
+
+    /// The block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
+    pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
+        let hit = self.mappings.get(block, clock::instant())?;
+        if let Some(uses) = hit.uses {
+            self.ledger.lock().touch(&uses);
+        }
+        Some(hit.bytes)
+    }
+
+    /// The block, read from disk, verified and mapped. `None` when it is not here or is not what it should be.
+    pub async fn load(self: &Arc<Self>, block: BlockId) -> Option<Bytes> {
+        if !self.contains(block) {
+            return None;
+        }
+        let store = Arc::clone(self);
+        on_pool(move || store.load_now(block)).await.flatten()
+    }
+
+    /// Whether the block is here.
+    pub fn contains(&self, block: BlockId) -> bool {
+        self.ledger.lock().residency.contains(&block)
+    }
+
+    /// The version of `object` that was stored last, among those that still have a block here.
+    pub fn recall(&self, object: ObjectId) -> Option<VersionId> {
+        self.ledger.lock().catalogue.newest(object)
+    }
+
+    /// What the lake said about the version that [`Store::recall`] names, read from the footer of one of its blocks.
+    pub async fn describe(self: &Arc<Self>, object: ObjectId) -> Option<Arc<Version>> {
+        self.recall(object)?;
+        let store = Arc::clone(self);
+        on_pool(move || store.describe_now(object)).await.flatten()
+    }
+
+    /// Indexes of the blocks of `version` that are here, ascending.
+    pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
+        self.ledger.lock().catalogue.blocks_of(version)
+    }
+
+    /// Whether the disk takes new blocks.
+    pub fn health(&self) -> Health {
+        self.health.lock().clone()
+    }
+
+    /// Everything counted so far.
+    pub fn counters(&self) -> Counters {
+        let (resident_bytes, room_bytes, taken_bytes, blocks, (mapped_blocks, mapped_bytes)) = {
+            let ledger = self.ledger.lock();
+            let residency = &ledger.residency;
+            let (room, taken) = (residency.capacity_bytes(), residency.taken_bytes());
+            (residency.used_bytes(), room, taken, residency.len() as u64, ledger.mapped_size())
+        };
+        let tally = &self.tally;
+        Counters {
+            resident_bytes,
+            taken_bytes: taken_bytes + (self.capacity_bytes - room_bytes),
+            capacity_bytes: self.capacity_bytes,
+            blocks,
+            mapped_blocks,
+            mapped_bytes,
+            stored_blocks: tally.stored_blocks.get(),
+            evictions: tally.evictions(),
+            refusals: tally.refusals(),
+            corrupt_blocks: tally.corrupt_blocks.get(),
+            quarantined: tally.quarantined.get(),
+            io_errors: tally.io_errors.get(),
+            scrubbed_blocks: tally.scrubbed_blocks.get(),
+            scrub_passes: tally.scrub_passes.get(),
+            scrub_percent: tally.scrub_percent.get(),
+        }
+    }
+
+    /// Ends the background work; what is stored stays. The folder is free for another node once the last `Arc` is dropped.
+    pub async fn shutdown(&self) {
+        self.keeper.stop();
+        let threads = self.keeper.take_threads();
+        on_pool(move || threads.into_iter().for_each(keeper::join)).await;
+    }
+
+    fn load_now(&self, block: BlockId) -> Option<Bytes> {
+        let _pin = self.pin(block)?;
+        // Somebody else may have loaded it while we waited for a thread.
+        if let Some(bytes) = self.get_resident(block) {
+            return Some(bytes);
+        }
+        match self.read_in(block) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.read_failed(block, &error);
+                None
+            }
+        }
+    }
+
+    /// Reads a block through the page cache, where a failing disk is an error, and only then through a mapping.
+    fn read_in(&self, block: BlockId) -> Result<Option<Bytes>, ReadError> {
+        let (file, footer) = self.disk.open_block(block)?;
+        self.disk.verify(&file, &footer)?;
+        if let Some(mapping) = self.mappings.mapping(block) {
+            mapping.populate()?;
+            return Ok(self.mappings.refreshed(block, clock::instant()));
+        }
+        let mapping = Mapping::of(&file, footer.data_bytes as usize)?;
+        Ok(self.keep_mapped(block, mapping))
+    }
+
+    /// `None` when the block was invalidated meanwhile: its room may be given to others already.
+    fn keep_mapped(&self, block: BlockId, mapping: Mapping) -> Option<Bytes> {
+        let length = mapping.as_ref().len() as u64;
+        let mut ledger = self.ledger.lock();
+        if !ledger.residency.contains(&block) {
+            return None;
+        }
+        let bytes = self.mappings.insert(block, mapping, clock::instant());
+        ledger.touch(&[block]);
+        let unmapped = ledger.mapped(block, length, &self.mappings);
+        drop(ledger);
+        // Unmapping takes a while; nobody should wait for it.
+        drop(unmapped);
+        Some(bytes)
+    }
+
+    fn describe_now(&self, object: ObjectId) -> Option<Arc<Version>> {
+        loop {
+            let block = {
+                let ledger = self.ledger.lock();
+                let version = ledger.catalogue.newest(object)?;
+                ledger.catalogue.any_block_of(version)?
+            };
+            match self.disk.open_block(block) {
+                Ok((_, footer)) => return Some(Arc::new(footer.version)),
+                // The block leaves the catalogue, so that the next turn asks another one.
+                Err(error) if self.read_failed(block, &error) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// What a failed read says about the block and about the disk. `true` when the block is gone for it.
+    fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
+        let reason = match error {
+            ReadError::Io(error) if is_exhaustion(error) => {
+                self.tally.io_errors.add(1);
+                tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
+                return false;
+            }
+            ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound => Departure::Unreadable,
+            ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                self.disk_failed("read", error);
+                Departure::Unreadable
+            }
+            ReadError::Io(_) | ReadError::Footer(_) | ReadError::OtherBlock | ReadError::Checksum => {
+                Departure::Corrupt
+            }
+        };
+        self.condemn(block, reason, error);
+        true
+    }
+
+    /// Marks the disk: fills pause until [`Store::probe`] succeeds.
+    fn disk_failed(&self, action: &str, error: &io::Error) {
+        self.tally.io_errors.add(1);
+        let why = format!("{action}: {error}");
+        let mut health = self.health.lock();
+        if *health == Health::Serving {
+            tracing::error!(why, "the store's disk fails; blocks are not stored until it works again");
+        }
+        *health = Health::Paused { why };
+        self.paused.store(true, Ordering::Release);
+    }
+
+    /// If fills pause, asks the disk whether it works again. Blocks; the background work calls it now and then.
+    pub fn probe(&self) -> Health {
+        if self.paused.load(Ordering::Acquire) {
+            match self.disk.probe() {
+                Ok(()) => {
+                    *self.health.lock() = Health::Serving;
+                    self.paused.store(false, Ordering::Release);
+                    tracing::info!("the store's disk works again");
+                }
+                Err(error) => self.disk_failed("probe", &error),
+            }
+        }
+        self.health()
+    }
+
+    fn pin(&self, block: BlockId) -> Option<Pin<'_>> {
+        self.ledger.lock().pin(block).then(|| Pin { store: self, block })
+    }
+
+    fn lock_name(&self, block: BlockId) -> MutexGuard<'_, ()> {
+        self.names[(usize::from(disk::folder_of(block))) % NAME_LOCKS].lock()
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.keeper.stop();
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("health", &self.health()).finish_non_exhaustive()
+    }
+}
+
+/// A block that may not leave while it is read.
+struct Pin<'a> {
+    store: &'a Store,
+    block: BlockId,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.store.ledger.lock().unpin(self.block);
+    }
+}
+
+/// Room for files: the capacity without what the folders take. `Err` is the least capacity that would do.
+fn room_bytes(config: &config::Store, disk: &Disk) -> io::Result<Result<u64, u64>> {
+    // Room to write one block while another one is read, and one leaves.
+    const BLOCKS_LEAST: u64 = 4;
+    let folder_bytes = disk.folder_bytes()?;
+    let least_bytes = folder_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
+    if config.capacity_bytes < least_bytes {
+        return Ok(Err(least_bytes));
+    }
+    Ok(Ok(config.capacity_bytes - folder_bytes))
+}
+
+/// Whether the process lacks something, rather than the disk.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+}
+
+/// Runs what may wait for the disk where waiting is no harm. `None` only when the runtime is shutting down.
+async fn on_pool<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(value) => Some(value),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
+    }
+}

@@ -9,4 +9,6 @@ mod client;
 mod endpoint;
 mod lake;
 mod lake_itself;
+mod node;
+mod read;
 mod tls;

@@ -1,5 +1,20 @@
 //! What an operator can set. Each section is read by the module of the same name.
 
+mod check;
+mod file;
+mod load;
+mod problem;
+mod render;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod units;
+mod value;
+
+pub use load::{FILE_VARIABLE, Loaded, Sources};
+pub use problem::{ConfigError, Origin, Problem};
+pub(crate) use settings::SETTINGS;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +22,7 @@ use std::time::Duration;
 use crate::secret::Secret;
 
 /// All settings of one node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `[node]`
     pub node: Node,
@@ -30,7 +45,7 @@ pub struct Config {
 }
 
 /// Which node this is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Unique in the cluster; shown in headers, logs and status.
     pub name: String,
@@ -39,7 +54,7 @@ pub struct Node {
 }
 
 /// Where clients speak S3 to us.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct S3 {
     /// Address and port.
     pub listen: SocketAddr,
@@ -52,14 +67,14 @@ pub struct S3 {
 }
 
 /// Where operators look: health, metrics, status. Never on the S3 port.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Admin {
     /// Address and port.
     pub listen: SocketAddr,
 }
 
 /// The S3 store we extend.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Lake {
     /// `http://` or `https://` URL without a path.
     pub endpoint: String,
@@ -72,7 +87,7 @@ pub struct Lake {
 }
 
 /// Blocks on this node's disk.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Store {
     /// A folder of our own; one node at a time.
     pub path: PathBuf,
@@ -94,7 +109,7 @@ pub enum FreshnessMode {
 }
 
 /// Default and exceptions by prefix; the longest matching prefix wins.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Freshness {
     /// Where no rule matches.
     pub default: FreshnessMode,
@@ -103,7 +118,7 @@ pub struct Freshness {
 }
 
 /// One exception.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FreshnessRule {
     /// `s3://bucket/prefix`
     pub prefix: String,
@@ -112,7 +127,7 @@ pub struct FreshnessRule {
 }
 
 /// Bounds; beyond them clients get `503 SlowDown`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Open client connections.
     pub connections: usize,
@@ -137,7 +152,7 @@ pub struct Limits {
 }
 
 /// What is written to stderr.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// `tracing` filter, e.g. `info` or `shoal=debug`.
     pub filter: String,
@@ -148,7 +163,7 @@ pub struct Log {
 }
 
 /// `[[identity]]`: a client that may sign requests to this node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct IdentityConfig {
     /// What the client signs with.
     pub access_key: String,
@@ -211,8 +226,8 @@ impl Default for Limits {
             mapped_bytes: 1 << 30,
             read_ahead_blocks: 4,
             header_timeout: Duration::from_secs(15),
-            idle_timeout: Duration::from_secs(300),
-            stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(5),
+            stall_timeout: Duration::from_mins(1),
             retry_budget_percent: 10,
         }
     }

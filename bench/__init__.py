@@ -1,0 +1,1 @@
+"""Side-by-side figures: a node against nginx with sendfile, and against its lake."""

@@ -1,0 +1,109 @@
+"""Runs the bench: `python -m bench --shoal BIN`; see `bench/run.sh`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from real.lakes import LAKES, Lake, LakeUnavailable
+from real.node import Node
+from real.processes import run
+
+from . import hot, nginx
+from .bed import GIB, MIB, Bed, Server
+from .cold import Cold
+from .counting import CountingRelay
+from .process_facts import MemoryWatch, Peak
+from .report import Page
+
+RESULTS = Path(__file__).with_name("results")
+# One server thread on each side; the client has the other core.
+ONE_THREAD = {"TOKIO_WORKER_THREADS": "1"}
+CAPACITY = "20GiB"
+
+
+def main() -> int:
+    """Parses, measures, writes the page."""
+    arguments = parse()
+    # A plain SIGTERM would leave lakes and nodes behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    folder = Path(tempfile.mkdtemp(prefix="shoal-bench-"))
+    try:
+        with LAKES[arguments.lake](folder / "lake", ()) as lake:
+            page = measure(arguments, lake, folder)
+        if not arguments.quick:
+            print(f"appended to {page.append_to(arguments.results)}")
+        return 0
+    except LakeUnavailable as reason:
+        print(f"no bench without a lake: {reason}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
+    parser.add_argument("--shoal", type=Path, required=True, help="the binary, built with --release")
+    parser.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="the lake of the cold cases (versitygw)")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (7)")
+    parser.add_argument("--seconds", type=float, default=3, help="length of one hot run (3)")
+    parser.add_argument("--only", choices=("hot", "cold"), help="one half")
+    parser.add_argument("--quick", action="store_true", help="two short rounds, nothing written: does it work?")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the dated pages")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.rounds, arguments.seconds = 2, 1
+    return arguments
+
+
+def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
+    """Both halves against one lake."""
+    binary = arguments.shoal.resolve()
+    bed = Bed(lake, folder / "www", folder / "requests")
+    bed.create_bucket()
+    page = Page(
+        f"{run([binary, '--version']).strip()}, nginx {nginx.version()}, wrk {nginx.wrk_version()}, {lake.name} {lake.version}",
+        f"{arguments.rounds} interleaved rounds, hot runs of {arguments.seconds:g} s, one client thread; node: SigV4 verified, "
+        "freshness `immutable`, blocks of 4 MiB, one worker thread; nginx: sendfile, one worker, the better `tcp_nopush`.",
+    )
+
+    def node(name: str, lake_url: str) -> Node:
+        return Node(
+            binary, folder / name, lake_url, [lake.account], freshness="immutable", capacity=CAPACITY, environment=ONE_THREAD
+        )
+
+    if arguments.only != "cold":
+        with node("hot-node", lake.url) as hot_node:
+            peak = run_hot(arguments, bed, page, hot_node, folder)
+        page.note(f"Memory over all hot cases: {peak}.")
+    if arguments.only != "hot":
+        with CountingRelay(lake.url) as relay, node("cold-node", lake.url) as plain, node("counted-node", relay.url) as counted:
+            large = 64 * MIB if arguments.quick else GIB
+            peak = Cold(bed, page, plain, counted, relay, arguments.rounds).run(large)
+        page.note(f"Memory over all cold cases: {peak}.")
+    return page
+
+
+def run_hot(arguments: argparse.Namespace, bed: Bed, page: Page, node: Node, folder: Path) -> Peak:
+    """The hot half; returns the node's memory peak."""
+    cases = hot.cases(bed)
+    with ExitStack() as stack:
+        rivals = []
+        for nopush in ("on", "off"):
+            server = stack.enter_context(nginx.Nginx(folder / f"nginx-{nopush}", bed.root, nopush))
+            rivals.append(Server(f"nginx nopush {nopush}", server.url, server.pids))
+        ours = Server("node", node.url, lambda: [node.pid])
+        with MemoryWatch(node.pid) as watch:
+            for case in cases:
+                hot.measure(bed, page, case, ours, rivals, arguments.rounds, arguments.seconds)
+    return watch.peak
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""nginx serving files by sendfile with one worker: what a node's hits are measured against."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from real.processes import Process, answers, free_port, run
+
+CONFIGURATION = """\
+daemon off;
+worker_processes 1;
+error_log {folder}/error.log warn;
+pid {folder}/nginx.pid;
+events {{ worker_connections 4096; }}
+http {{
+    access_log off;
+    sendfile on;
+    tcp_nopush {nopush};
+    tcp_nodelay on;
+    keepalive_requests 1000000000;
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    default_type application/octet-stream;
+    server {{
+        listen 127.0.0.1:{port};
+        root {root};
+    }}
+}}
+"""
+
+
+@dataclass
+class Nginx:
+    """One nginx; files below `root` are its objects."""
+
+    folder: Path
+    root: Path
+    nopush: str
+    url: str = ""
+    _process: Process | None = None
+
+    def __enter__(self) -> Nginx:
+        self.folder.mkdir(parents=True)
+        port = free_port()
+        path = self.folder / "nginx.conf"
+        path.write_text(CONFIGURATION.format(folder=self.folder, root=self.root, nopush=self.nopush, port=port))
+        # `user` follows the folder's owner; the worker must be able to read below a private temp folder.
+        if Path("/proc/self").owner() == "root":
+            path.write_text("user root;\n" + path.read_text())
+        self._process = Process([program(), "-c", path, "-p", self.folder], self.folder / "nginx.log")
+        self.url = f"http://127.0.0.1:{port}"
+        try:
+            self._process.wait_until(lambda: answers(port), 10)
+        except BaseException:
+            self._process.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.stop()
+
+    def pids(self) -> list[int]:
+        """Master and worker."""
+        if self._process is None:
+            raise RuntimeError("nginx is not running")
+        master = self._process.pid
+        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
+        return [master, *map(int, children)]
+
+
+def program() -> str:
+    """The path of nginx, which a user's PATH may lack."""
+    found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
+    if found is None:
+        raise FileNotFoundError("nginx: apt-get install nginx-light")
+    return found
+
+
+def version() -> str:
+    """`1.22.1` and the like."""
+    return run(["sh", "-c", f"{program()} -v 2>&1"]).strip().partition("/")[2]
+
+
+def wrk_version() -> str:
+    """The version of the load generator; it exits with 1 when asked."""
+    match = re.search(r"wrk (\S+)", run(["sh", "-c", "wrk -v 2>&1 || true"]))
+    return match[1] if match else "unknown"

@@ -1,0 +1,119 @@
+//! What every eviction policy owes its caller, whatever order it chooses.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::{Eviction, Lru};
+
+/// Runs the suite against one policy: `conforms!(name, an empty policy)`.
+macro_rules! conforms {
+    ($name:ident, $empty:expr) => {
+        mod $name {
+            use super::*;
+
+            #[test]
+            fn each_key_leaves_once_with_its_bytes() {
+                super::each_key_leaves_once_with_its_bytes($empty);
+            }
+
+            #[test]
+            fn only_who_may_leave_leaves() {
+                super::only_who_may_leave_leaves($empty);
+            }
+
+            #[test]
+            fn a_removed_key_is_not_evicted_and_may_return() {
+                super::a_removed_key_is_not_evicted_and_may_return($empty);
+            }
+
+            #[test]
+            fn absent_keys_are_ignored() {
+                super::absent_keys_are_ignored($empty);
+            }
+
+            #[test]
+            fn any_history_holds_what_a_map_holds() {
+                super::any_history_holds_what_a_map_holds(|| $empty);
+            }
+        }
+    };
+}
+
+conforms!(lru, Lru::default());
+
+fn each_key_leaves_once_with_its_bytes(mut policy: impl Eviction<u32>) {
+    (0..100).for_each(|key| policy.insert(key, u64::from(key) * 10));
+    (0..100).step_by(3).for_each(|key| policy.touch(&key));
+    let mut left: Vec<_> = std::iter::from_fn(|| policy.evict(&mut |_| true)).collect();
+    left.sort_unstable();
+    assert_eq!(
+        left,
+        (0..100).map(|key| (key, u64::from(key) * 10)).collect::<Vec<_>>()
+    );
+    assert!(policy.is_empty());
+}
+
+fn only_who_may_leave_leaves(mut policy: impl Eviction<u32>) {
+    (0..10).for_each(|key| policy.insert(key, 1));
+    let odd: Vec<_> = std::iter::from_fn(|| policy.evict(&mut |key| key % 2 == 1)).collect();
+    assert_eq!(odd.len(), 5);
+    assert!(odd.iter().all(|(key, _)| key % 2 == 1));
+    assert_eq!(policy.evict(&mut |_| false), None);
+    assert_eq!(policy.len(), 5, "refusing everybody forgets nobody");
+}
+
+fn a_removed_key_is_not_evicted_and_may_return(mut policy: impl Eviction<u32>) {
+    (0..3).for_each(|key| policy.insert(key, 7));
+    assert_eq!(policy.remove(&1), Some(7));
+    assert!(!policy.contains(&1));
+    policy.insert(1, 9);
+    let mut left: Vec<_> = std::iter::from_fn(|| policy.evict(&mut |_| true)).collect();
+    left.sort_unstable();
+    assert_eq!(left, [(0, 7), (1, 9), (2, 7)]);
+}
+
+fn absent_keys_are_ignored(mut policy: impl Eviction<u32>) {
+    policy.touch(&1);
+    assert_eq!(policy.remove(&1), None);
+    assert_eq!(policy.evict(&mut |_| true), None);
+    assert!(policy.is_empty() && !policy.contains(&1));
+}
+
+fn any_history_holds_what_a_map_holds<P: Eviction<u32>>(empty: impl Fn() -> P) {
+    let history = vec((0..5u8, 0..12u32, any::<u16>()), 0..400);
+    let mut runner = TestRunner::new(Config {
+        failure_persistence: None,
+        ..Config::default()
+    });
+    runner
+        .run(&history, |steps| {
+            let (mut policy, mut model) = (empty(), BTreeMap::new());
+            for (step, key, mask) in steps {
+                match step {
+                    0 | 1 if !model.contains_key(&key) => {
+                        policy.insert(key, u64::from(mask));
+                        model.insert(key, u64::from(mask));
+                    }
+                    2 => assert_eq!(policy.remove(&key), model.remove(&key)),
+                    3 => {
+                        let may_leave = |key: &u32| mask & (1 << key) != 0;
+                        match policy.evict(&mut |key| may_leave(key)) {
+                            Some((key, bytes)) => {
+                                assert!(may_leave(&key));
+                                assert_eq!(model.remove(&key), Some(bytes));
+                            }
+                            None => assert!(!model.keys().any(may_leave), "somebody could have left"),
+                        }
+                    }
+                    _ => policy.touch(&key),
+                }
+                assert_eq!(policy.len(), model.len());
+                assert!((0..12).all(|key| policy.contains(&key) == model.contains_key(&key)));
+            }
+            Ok(())
+        })
+        .expect("the policy agrees with the map");
+}

@@ -1,0 +1,317 @@
+//! What is counted, and under which name. Logic returns outcomes; the edge records them here.
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge as SignedGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
+use shoal_policy::Source;
+
+use super::histogram::Durations;
+
+/// The media type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Every source, in the order of its declaration.
+const SOURCES: [Source; 4] = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
+
+type Gauge = SignedGauge<u64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    operation: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    source: &'static str,
+}
+
+/// Everything one node counts.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    operations: HashMap<&'static str, Operation>,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<OperationLabel, Durations>,
+    requests_in_flight: Gauge,
+    read_bytes: [Counter; SOURCES.len()],
+    lake_requests: Family<OperationLabel, Counter>,
+    lake_bytes: Counter,
+    coalesced_requests: Counter,
+    retries: Counter,
+    uncached: Family<ReasonLabel, Counter>,
+    resident_bytes: Gauge,
+    capacity_bytes: Gauge,
+    fill_bytes: Gauge,
+    evictions: Family<ReasonLabel, Counter>,
+    corrupt_blocks: Counter,
+    store_paused: Gauge,
+    connections: ConnectionMetrics,
+}
+
+impl Metrics {
+    /// Counts for a node with these operations; others may come, they only cost a little more.
+    pub fn new(operations: &[&'static str]) -> Self {
+        let mut names = Names(Registry::with_prefix("shoal"));
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        names.0.register("build", "The software that runs", version);
+        let requests = Family::default();
+        let durations = Family::default();
+        let read_bytes = Family::<SourceLabel, Counter>::default();
+        names.add("requests", "Requests answered.", &requests);
+        names.add(
+            "request_duration_seconds",
+            "From a request's head to the end of its answer.",
+            &durations,
+        );
+        names.add(
+            "read_bytes",
+            "Bytes of objects sent to clients, by where they came from.",
+            &read_bytes,
+        );
+        Self {
+            operations: operations
+                .iter()
+                .map(|&name| (name, Operation::new(name, &durations)))
+                .collect(),
+            requests,
+            durations,
+            read_bytes: SOURCES.map(|source| {
+                read_bytes.get_or_create_owned(&SourceLabel {
+                    source: source.as_str(),
+                })
+            }),
+            requests_in_flight: names.new("requests_in_flight", "Requests being answered."),
+            lake_requests: names.new("lake_requests", "Requests sent to the lake."),
+            lake_bytes: names.new("lake_bytes", "Bytes of objects received from the lake."),
+            coalesced_requests: names.new(
+                "coalesced_requests",
+                "Reads that joined a fetch another had begun.",
+            ),
+            retries: names.new("retries", "Requests to the lake that were tried again."),
+            uncached: names.new("uncached", "Reads whose object was not cached."),
+            resident_bytes: names.new("resident_bytes", "Bytes of blocks on this node's disk."),
+            capacity_bytes: names.new(
+                "capacity_bytes",
+                "Bytes that blocks may take on this node's disk.",
+            ),
+            fill_bytes: names.new("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
+            evictions: names.new("evictions", "Blocks that left the disk."),
+            corrupt_blocks: names.new(
+                "corrupt_blocks",
+                "Blocks whose checksum was wrong; each was fetched anew.",
+            ),
+            store_paused: names.new("store_paused", "1 while the disk takes no new blocks."),
+            connections: ConnectionMetrics {
+                open: names.new("connections", "Open client connections."),
+                refusals: names.new("refusals", "Connections and requests turned away."),
+            },
+            registry: names.0,
+        }
+    }
+
+    /// An answer is complete.
+    pub fn request(&self, operation: &'static str, status: u16, duration: Duration) {
+        if let Some(known) = self.operations.get(operation) {
+            known.durations.observe(duration);
+            if let Some(counter) = known.counter(status) {
+                counter
+                    .get_or_init(|| {
+                        self.requests
+                            .get_or_create_owned(&RequestLabels { operation, status })
+                    })
+                    .inc();
+                return;
+            }
+        } else {
+            self.durations
+                .get_or_create(&OperationLabel { operation })
+                .observe(duration);
+        }
+        self.requests
+            .get_or_create(&RequestLabels { operation, status })
+            .inc();
+    }
+
+    /// A request is being answered until what this returns is dropped.
+    pub fn request_began(&self) -> Counted {
+        Counted::new(&self.requests_in_flight)
+    }
+
+    /// Bytes of an object were sent to a client.
+    pub fn read(&self, source: Source, bytes: u64) {
+        self.read_bytes[source as usize].inc_by(bytes);
+    }
+
+    /// Requests were sent to the lake.
+    pub fn lake_requests(&self, operation: &'static str, count: u64) {
+        self.lake_requests
+            .get_or_create(&OperationLabel { operation })
+            .inc_by(count);
+    }
+
+    /// Bytes of an object came from the lake.
+    pub fn lake_read(&self, bytes: u64) {
+        self.lake_bytes.inc_by(bytes);
+    }
+
+    /// Reads joined fetches that were under way.
+    pub fn coalesced(&self, count: u64) {
+        self.coalesced_requests.inc_by(count);
+    }
+
+    /// Requests to the lake were tried again.
+    pub fn retried(&self, count: u64) {
+        self.retries.inc_by(count);
+    }
+
+    /// A read was served without the cache.
+    pub fn uncached(&self, reason: &'static str) {
+        self.uncached.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Requests were turned away, or blocks not stored.
+    pub fn refused(&self, reason: &'static str, count: u64) {
+        self.connections.refusals.get_or_create(&ReasonLabel { reason }).inc_by(count);
+    }
+
+    /// Blocks left the disk.
+    pub fn evicted(&self, reason: &'static str, blocks: u64) {
+        self.evictions
+            .get_or_create(&ReasonLabel { reason })
+            .inc_by(blocks);
+    }
+
+    /// The checksums of blocks were wrong.
+    pub fn corrupt_blocks(&self, count: u64) {
+        self.corrupt_blocks.inc_by(count);
+    }
+
+    /// How much of the disk is used, of how much.
+    pub fn set_store_bytes(&self, resident: u64, capacity: u64) {
+        self.resident_bytes.set(resident);
+        self.capacity_bytes.set(capacity);
+    }
+
+    /// Bytes fetched or being fetched, not yet on disk.
+    pub fn set_fill_bytes(&self, bytes: u64) {
+        self.fill_bytes.set(bytes);
+    }
+
+    /// Whether the disk takes no new blocks for now.
+    pub fn set_store_paused(&self, paused: bool) {
+        self.store_paused.set(u64::from(paused));
+    }
+
+    /// What the S3 listener counts.
+    pub fn connections(&self) -> ConnectionMetrics {
+        self.connections.clone()
+    }
+
+    /// All of it in the text format of OpenMetrics.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
+
+/// What a listener counts. The default is counted for nobody.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    open: Gauge,
+    refusals: Family<ReasonLabel, Counter>,
+}
+
+impl ConnectionMetrics {
+    /// A connection is open until what this returns is dropped.
+    pub fn opened(&self) -> Counted {
+        Counted::new(&self.open)
+    }
+
+    /// A connection, or a request by its framing, was turned away.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+}
+
+/// Adds one to a gauge while it lives.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
+impl Counted {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Statuses that most answers have; their counters are found without a lock.
+const USUAL_STATUSES: [u16; 10] = [200, 206, 304, 204, 404, 403, 412, 416, 400, 503];
+
+/// The counters of one operation, at hand.
+#[derive(Debug)]
+struct Operation {
+    durations: Durations,
+    /// Made when the status first occurs, so that what never happened is not shown as zero.
+    usual: [OnceLock<Counter>; USUAL_STATUSES.len()],
+}
+
+impl Operation {
+    fn new(operation: &'static str, durations: &Family<OperationLabel, Durations>) -> Self {
+        let durations = durations.get_or_create_owned(&OperationLabel { operation });
+        Self {
+            durations,
+            usual: Default::default(),
+        }
+    }
+
+    fn counter(&self, status: u16) -> Option<&OnceLock<Counter>> {
+        USUAL_STATUSES
+            .iter()
+            .position(|&usual| usual == status)
+            .map(|index| &self.usual[index])
+    }
+}
+
+/// The registry while it is filled.
+struct Names(Registry);
+
+impl Names {
+    /// Names a metric. Counters are shown with `_total` behind the name.
+    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
+        // The registry puts the full stop behind the help itself.
+        self.0.register(name, help.trim_end_matches('.'), metric.clone());
+    }
+
+    fn new<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
+        self.add(name, help, &metric);
+        metric
+    }
+}

@@ -1,0 +1,108 @@
+//! What the parts of a node count by themselves, brought into the metrics when somebody looks.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::admin::metrics::Metrics;
+use crate::config::Config;
+use crate::endpoint::{Counts, Endpoint};
+use crate::fetch::Fetcher;
+use crate::flights::Flights;
+use crate::store::{Counters, Health, Store};
+
+/// Looks at the parts of a node.
+pub struct Observer {
+    /// Shown in `/status`.
+    pub config: Arc<Config>,
+    /// The lake client.
+    pub lake: Arc<Endpoint>,
+    /// The store.
+    pub store: Arc<Store>,
+    /// Fetches on their way.
+    pub flights: Arc<Flights>,
+    /// The memory window.
+    pub fetcher: Arc<Fetcher>,
+    /// What the metrics have been told already.
+    pub told: Mutex<Told>,
+}
+
+/// Totals that went into the metrics so far.
+#[derive(Debug, Default)]
+pub struct Told {
+    lake: Counts,
+    store: Option<Counters>,
+    coalesced: u64,
+}
+
+impl Observer {
+    /// Sets the gauges, and adds to the counters what has come since the last call.
+    pub fn measure(&self, metrics: &Metrics) {
+        let (lake, store, coalesced) = (self.lake.counters(), self.store.counters(), self.flights.coalesced());
+        let mut told = self.told.lock();
+        for (operation, total) in &lake.requests {
+            let before = told.lake.requests.get(operation).copied().unwrap_or_default();
+            metrics.lake_requests(operation, total - before);
+        }
+        metrics.lake_read(lake.bytes_received - told.lake.bytes_received);
+        metrics.retried(lake.retries - told.lake.retries);
+        metrics.coalesced(coalesced - told.coalesced);
+        let before = told.store.take();
+        let before = before.as_ref();
+        for (index, (reason, total)) in store.evictions.iter().enumerate() {
+            metrics.evicted(reason.as_str(), total - before.map_or(0, |before| before.evictions[index].1));
+        }
+        for (index, (reason, total)) in store.refusals.iter().enumerate() {
+            metrics.refused(reason.as_str(), total - before.map_or(0, |before| before.refusals[index].1));
+        }
+        metrics.corrupt_blocks(store.corrupt_blocks - before.map_or(0, |before| before.corrupt_blocks));
+        metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
+        metrics.set_store_paused(self.store.health() != Health::Serving);
+        metrics.set_fill_bytes(self.fetcher.window_used_bytes());
+        *told = Told { lake, store: Some(store), coalesced };
+    }
+
+    /// The node's state as JSON, for `/status`.
+    pub fn status(&self) -> Value {
+        let (lake, store) = (self.lake.counters(), self.store.counters());
+        let health = match self.store.health() {
+            Health::Serving => json!("serving"),
+            Health::Paused { why } => json!({ "paused": why }),
+        };
+        let by_reason = |counts: Vec<(&'static str, u64)>| counts.into_iter().collect::<std::collections::BTreeMap<_, _>>();
+        json!({
+            "node": { "name": self.config.node.name, "topology": self.config.node.topology, "version": env!("CARGO_PKG_VERSION") },
+            "lake": {
+                "endpoint": self.lake.url(),
+                "requests": lake.requests,
+                "retries": lake.retries,
+                "bytes_received": lake.bytes_received,
+                "connections_opened": lake.connections,
+            },
+            "store": {
+                "path": self.config.store.path,
+                "health": health,
+                "capacity_bytes": store.capacity_bytes,
+                "resident_bytes": store.resident_bytes,
+                "taken_bytes": store.taken_bytes,
+                "blocks": store.blocks,
+                "mapped_blocks": store.mapped_blocks,
+                "mapped_bytes": store.mapped_bytes,
+                "stored_blocks": store.stored_blocks,
+                "evictions": by_reason(store.evictions.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()),
+                "refusals": by_reason(store.refusals.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()),
+                "corrupt_blocks": store.corrupt_blocks,
+                "quarantined": store.quarantined,
+                "io_errors": store.io_errors,
+                "scrub": { "blocks": store.scrubbed_blocks, "passes": store.scrub_passes, "percent": store.scrub_percent },
+            },
+            "reads": {
+                "flights": self.flights.count(),
+                "coalesced_requests": self.flights.coalesced(),
+                "fill_bytes": self.fetcher.window_used_bytes(),
+                "fill_capacity_bytes": self.config.limits.fill_bytes,
+            },
+        })
+    }
+}

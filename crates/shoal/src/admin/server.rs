@@ -1,0 +1,183 @@
+//! The admin listener: is the node alive, is it ready, what has it counted, how is it doing? Never S3.
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::Service;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::metrics::{self, ConnectionMetrics, Metrics};
+use crate::front::connection::Timeouts;
+use crate::front::listener::{ConnectionLimits, serve};
+use crate::shutdown::Shutdown;
+
+/// Operators, scrapers and probes are few and quick; whoever is not must not keep them out.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    connections: 64,
+    timeouts: Timeouts {
+        header: Duration::from_secs(5),
+        idle: Duration::from_secs(60),
+        stall: Duration::from_secs(10),
+    },
+    shutdown_grace: Duration::from_secs(1),
+};
+
+/// What must be there before clients are sent to this node.
+///
+/// The lake is not among it: whether it answers changes from one moment to the next and for all nodes alike. Taking
+/// them all out of rotation would turn away the reads they can serve from disk. `/status` and the metrics tell it.
+#[derive(Debug)]
+pub struct Readiness {
+    missing: Mutex<Vec<&'static str>>,
+}
+
+impl Readiness {
+    /// Not ready until each of `parts` is there.
+    pub fn awaiting(parts: &[&'static str]) -> Self {
+        Self {
+            missing: Mutex::new(parts.to_vec()),
+        }
+    }
+
+    /// `part` is there.
+    pub fn reached(&self, part: &str) {
+        self.missing.lock().retain(|missing| *missing != part);
+    }
+
+    /// `part` is no longer there, such as the S3 listener when the node stops.
+    pub fn lost(&self, part: &'static str) {
+        let mut missing = self.missing.lock();
+        if !missing.contains(&part) {
+            missing.push(part);
+        }
+    }
+
+    /// What is still missing.
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.missing.lock().clone()
+    }
+}
+
+/// Says how the node is doing, as `/status` shows it.
+pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// What the admin listener shows.
+#[derive(Clone)]
+pub struct Admin {
+    /// For `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// For `/readyz`.
+    pub readiness: Arc<Readiness>,
+    /// For `/status`.
+    pub status: StatusSource,
+    /// Called before metrics are shown, to set the gauges that nobody sets as they change.
+    pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("readiness", &self.readiness)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admin {
+    /// Serves until `shutdown` begins. The same guarded connections as S3 has, with their own bounds.
+    pub async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
+        let admin = Arc::new(self);
+        serve(
+            listener,
+            None,
+            LIMITS,
+            ConnectionMetrics::default(),
+            shutdown,
+            move |_| Pages(Arc::clone(&admin)),
+        )
+        .await;
+    }
+
+    /// The page at `path`.
+    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+        let known = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/status");
+        if !known {
+            return text(
+                StatusCode::NOT_FOUND,
+                "not found: /healthz, /readyz, /metrics and /status are here\n",
+            );
+        }
+        if !matches!(*method, Method::GET | Method::HEAD) {
+            let mut response = text(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "only GET and HEAD are understood here\n",
+            );
+            response
+                .headers_mut()
+                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            return response;
+        }
+        match path {
+            "/healthz" => text(StatusCode::OK, "alive\n"),
+            "/readyz" => {
+                let missing = self.readiness.missing();
+                let status = if missing.is_empty() {
+                    StatusCode::OK
+                } else {
+                    StatusCode::SERVICE_UNAVAILABLE
+                };
+                page(
+                    status,
+                    "application/json",
+                    json!({ "ready": missing.is_empty(), "missing": missing }),
+                )
+            }
+            "/metrics" => {
+                (self.measure)(&self.metrics);
+                page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
+            }
+            _ => page(StatusCode::OK, "application/json", (self.status)()),
+        }
+    }
+}
+
+fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
+    page(status, "text/plain; charset=utf-8", body)
+}
+
+fn page(status: StatusCode, content_type: &'static str, body: impl fmt::Display) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// The service of one connection.
+struct Pages(Arc<Admin>);
+
+impl Service<Request<Incoming>> for Pages {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        ready(Ok(self.0.answer(request.method(), request.uri().path())))
+    }
+}

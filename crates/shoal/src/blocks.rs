@@ -1,0 +1,253 @@
+//! The bytes of one response, block after block, in order, with a bounded window of blocks ahead.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use shoal_policy::Source;
+
+use crate::fetch::{Boarded, Fetcher, StreamTicket};
+use crate::flights::{FlightError, Passenger};
+use crate::front::range::ByteRange;
+use crate::object::Version;
+use crate::origin::Origin;
+use crate::store::Store;
+
+/// A block whose fetch failed under another reader, or was abandoned by it, is tried again this often.
+const TRIES: u8 = 3;
+
+/// Streams a range of one version; every byte comes from that version or the stream ends in an error.
+pub struct BlockStream {
+    shelf: Arc<Shelf>,
+    /// Slices not yet in a slot: the index of the next block, and the bytes that remain to be planned.
+    planned: ByteRange,
+    slots: VecDeque<Slot>,
+    window: Window,
+    first: Option<Bytes>,
+    tally: Arc<Tally>,
+    /// Keeps the opening response alive while this reader is there.
+    _ticket: Option<StreamTicket>,
+}
+
+/// How many blocks are asked for ahead: doubled with each block read, up to a bound, so that a reader that asks to the end and
+/// goes away after a few KiB (as S3A does) costs one block.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Blocks in slots now, at most.
+    pub now: usize,
+    /// Bound of `now`.
+    pub max: usize,
+}
+
+/// Where the bytes of a response came from.
+#[derive(Debug, Default)]
+pub struct Tally {
+    local: AtomicU64,
+    lake: AtomicU64,
+}
+
+impl Tally {
+    /// Bytes sent so far that came from `source`.
+    pub fn bytes(&self, source: Source) -> u64 {
+        self.counter(source).load(Ordering::Relaxed)
+    }
+
+    fn add(&self, source: Source, bytes: usize) {
+        self.counter(source).fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn counter(&self, source: Source) -> &AtomicU64 {
+        match source {
+            Source::Local => &self.local,
+            Source::Lake | Source::Peer | Source::Tier => &self.lake,
+        }
+    }
+}
+
+/// Where blocks of one version are found, and in whose name they are fetched.
+pub struct Shelf {
+    /// Blocks on this node's disk.
+    pub store: Arc<Store>,
+    /// Blocks at the lake.
+    pub fetcher: Arc<Fetcher>,
+    /// The pinned version.
+    pub version: Arc<Version>,
+    /// Who asks the lake.
+    pub origin: Arc<Origin>,
+}
+
+/// One block's share of the response.
+struct Slot {
+    index: u32,
+    /// Bytes of the block still to be sent, counted from its start.
+    wanted: ByteRange,
+    tries: u8,
+    state: SlotState,
+}
+
+enum SlotState {
+    Resident(Bytes),
+    Boarding(Pin<Box<dyn Future<Output = Found> + Send>>),
+    Aboard(Boarded),
+}
+
+enum Found {
+    Resident(Bytes),
+    Aboard(Boarded),
+}
+
+impl Shelf {
+    /// The block from this node's disk, or a place in its flight from the lake.
+    async fn find(self: Arc<Self>, index: u32) -> Found {
+        let id = self.version.block(index);
+        loop {
+            if self.store.contains(id)
+                && let Some(block) = self.store.load(id).await
+            {
+                return Found::Resident(block);
+            }
+            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin) {
+                return Found::Aboard(boarded);
+            }
+        }
+    }
+}
+
+impl BlockStream {
+    /// Plans the stream of `range`; nothing is fetched before the first poll.
+    pub fn new(shelf: Arc<Shelf>, range: ByteRange, window: Window, ticket: Option<StreamTicket>) -> Self {
+        Self {
+            shelf,
+            planned: range,
+            slots: VecDeque::new(),
+            window,
+            first: None,
+            tally: Arc::default(),
+            _ticket: ticket,
+        }
+    }
+
+    /// Waits until the first bytes are at hand, so that an error before them can still become a status.
+    pub async fn first_piece(&mut self) -> Result<(), FlightError> {
+        self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
+        Ok(())
+    }
+
+    /// Counts the bytes by source, also after the stream has been handed on.
+    pub fn tally(&self) -> Arc<Tally> {
+        Arc::clone(&self.tally)
+    }
+
+    /// The next bytes; `None` at the end of the range.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
+        match self.first.take() {
+            Some(piece) => Poll::Ready(Some(Ok(piece))),
+            None => self.poll_piece(cx),
+        }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
+        loop {
+            self.fill_window(cx);
+            let Some(slot) = self.slots.front_mut() else { return Poll::Ready(None) };
+            let (piece, source) = match ready!(slot.poll_piece(cx, &self.shelf)) {
+                Ok(piece) => piece,
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            };
+            slot.wanted.start += piece.len() as u64;
+            if slot.wanted.is_empty() {
+                self.slots.pop_front();
+                self.window.now = (self.window.now * 2).min(self.window.max);
+            }
+            self.tally.add(source, piece.len());
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+        }
+    }
+
+    /// Opens slots up to the window, and lets those that are not in front yet start their fetch.
+    fn fill_window(&mut self, cx: &mut Context<'_>) {
+        while self.slots.len() < self.window.now && !self.planned.is_empty() {
+            let slot = self.plan_slot();
+            self.slots.push_back(slot);
+        }
+        for slot in &mut self.slots {
+            slot.advance(cx);
+        }
+    }
+
+    fn plan_slot(&mut self) -> Slot {
+        let version = &self.shelf.version;
+        let index = (self.planned.start / version.block_bytes) as u32;
+        let block_start = u64::from(index) * version.block_bytes;
+        let end = self.planned.end.min(block_start + version.block_bytes);
+        let wanted = ByteRange { start: self.planned.start - block_start, end: end - block_start };
+        self.planned.start = end;
+        let state = match self.shelf.store.get_resident(version.block(index)) {
+            Some(block) => SlotState::Resident(block),
+            None => SlotState::Boarding(Box::pin(Arc::clone(&self.shelf).find(index))),
+        };
+        Slot { index, wanted, tries: TRIES, state }
+    }
+}
+
+impl Slot {
+    /// Takes a finished search over into what it found.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        let SlotState::Boarding(search) = &mut self.state else { return };
+        if let Poll::Ready(found) = search.as_mut().poll(cx) {
+            self.state = match found {
+                Found::Resident(block) => SlotState::Resident(block),
+                Found::Aboard(mut boarded) => {
+                    boarded.passenger.seek(self.wanted.start);
+                    SlotState::Aboard(boarded)
+                }
+            };
+        }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>, shelf: &Arc<Shelf>) -> Poll<Result<(Bytes, Source), FlightError>> {
+        loop {
+            self.advance(cx);
+            match &mut self.state {
+                SlotState::Resident(block) => {
+                    let piece = block.slice(self.wanted.start as usize..self.wanted.end as usize);
+                    return Poll::Ready(Ok((piece, Source::Local)));
+                }
+                SlotState::Boarding(_) => return Poll::Pending,
+                SlotState::Aboard(boarded) => {
+                    let own = boarded.led;
+                    match ready!(poll_passenger(&mut boarded.passenger, cx)) {
+                        Ok(mut piece) => {
+                            piece.truncate(piece.len().min(self.wanted.len() as usize));
+                            return Poll::Ready(Ok((piece, Source::Lake)));
+                        }
+                        Err(error) if self.tries > 0 && is_anothers(&error, own) => {
+                            self.tries -= 1;
+                            self.state = SlotState::Boarding(Box::pin(Arc::clone(shelf).find(self.index)));
+                        }
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Result<Bytes, FlightError>> {
+    passenger.poll_piece(cx).map(|piece| piece.expect("a slot wants no byte past its block"))
+}
+
+/// Errors are not shared: what failed under another reader's name may succeed under ours.
+fn is_anothers(error: &FlightError, own: bool) -> bool {
+    match error {
+        FlightError::Abandoned => true,
+        FlightError::Changed | FlightError::Busy => false,
+        FlightError::Status(_) | FlightError::Lake(_) => !own,
+    }
+}

@@ -1,0 +1,423 @@
+//! `shoal dev`: a lake and some nodes on this machine, to try things out.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use futures_util::future::join_all;
+use serde_json::{Value as Json, json};
+use tempfile::TempDir;
+
+use super::failure::{Failure, tell_problem};
+use super::output::{Tone, print};
+use super::signals::StopSignals;
+use super::{block_on, logging};
+use crate::config::{Config, ConfigError, FILE_VARIABLE, IdentityConfig, Log, Origin, Sources, Store};
+use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
+use crate::gateway::Gateway;
+use crate::secret::Secret;
+
+/// What is logged where a person reads the screen. The lake's library takes every mistake of a client for an error.
+const QUIET: &str = "warn,s3s=off,s3s_fs=off";
+
+/// Run a lake and some nodes in one process, on loopback.
+///
+/// Node i listens on port + i. Once all serve, a line `ready` is printed; Ctrl-C stops. Variables such as
+/// `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` hold for every node; files are not read.
+#[derive(Clone, Debug, Args)]
+pub(super) struct Dev {
+    /// How many nodes
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    nodes: u16,
+    /// S3 port of node 0; 0 takes any free port for each node
+    #[arg(long, value_name = "PORT", default_value_t = 9000)]
+    s3_port: u16,
+    /// Admin port of node 0; 0 takes any free port for each node
+    #[arg(long, value_name = "PORT", default_value_t = 9100)]
+    admin_port: u16,
+    /// Port of the embedded lake; 0 takes any free port
+    #[arg(long, value_name = "PORT", default_value_t = 9090)]
+    lake_port: u16,
+    /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is removed at exit
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and `SHOAL_LAKE_SECRET_KEY` or
+    /// the account that the AWS chain finds
+    #[arg(long, value_name = "URL")]
+    lake: Option<String>,
+    /// Print endpoints and credentials as one line of JSON instead of text and `ready`
+    #[arg(long)]
+    json: bool,
+}
+
+impl Dev {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let base = self.base_config()?;
+        logging::start(&base.log);
+        self.check_ports()?;
+        block_on(self.serve(base))
+    }
+
+    async fn serve(self, base: Config) -> Result<(), Failure> {
+        let mut stop = StopSignals::listen()?;
+        let folder = Folder::open(self.dir.as_deref())?;
+        let village = tokio::select! {
+            started = self.start(base, folder.path()) => started?,
+            () = stop.next() => return Ok(()),
+        };
+        print(&if self.json {
+            village.to_json(&folder)
+        } else {
+            village.to_text(&folder)
+        });
+        stop.next().await;
+        stop.or_give_up(village.shutdown()).await
+    }
+
+    /// Starts the lake, then the nodes in front of it.
+    async fn start(&self, base: Config, folder: &Path) -> Result<Village, Failure> {
+        let lake = match &self.lake {
+            Some(_) => None,
+            None => Some(start_lake(&folder.join("lake"), self.lake_port).await?),
+        };
+        let endpoint = lake.as_ref().map_or(base.lake.endpoint.clone(), |lake| {
+            format!("http://{}", lake.address())
+        });
+        let mut nodes = Vec::new();
+        for index in 0..self.nodes {
+            let config = self.node_config(&base, &endpoint, index, folder);
+            let name = config.node.name.clone();
+            let node = Gateway::start(config).await;
+            nodes.push(node.map_err(|error| Failure::new(&format!("{name} cannot start"), &error))?);
+        }
+        Ok(Village {
+            lake,
+            endpoint,
+            nodes,
+        })
+    }
+
+    /// What all nodes have in common: defaults that suit a desk, and the variables of the process.
+    fn base_config(&self) -> Result<Config, ConfigError> {
+        let desk = Config {
+            store: Store {
+                capacity_bytes: 4 << 30,
+                ..Store::default()
+            },
+            log: Log {
+                filter: QUIET.into(),
+                ..Log::default()
+            },
+            ..Config::default()
+        };
+        let mut sources = Sources::of_process();
+        sources.variables.retain(|(name, _)| name != FILE_VARIABLE);
+        sources
+            .flags
+            .extend(self.lake.iter().map(|url| ("lake-endpoint".into(), url.clone())));
+        let loaded = Config::load_over(desk, &sources).map_err(|mut error| {
+            let of_lake = |origin: &Origin| *origin == Origin::Flag("--lake-endpoint".into());
+            for problem in error
+                .problems
+                .iter_mut()
+                .filter(|problem| of_lake(&problem.origin))
+            {
+                problem.origin = Origin::Flag("--lake".into());
+            }
+            error
+        })?;
+        loaded
+            .warnings
+            .iter()
+            .for_each(|warning| tell_problem(Tone::Warning, warning));
+        Ok(loaded.config)
+    }
+
+    fn node_config(&self, base: &Config, endpoint: &str, index: u16, folder: &Path) -> Config {
+        let mut config = base.clone();
+        config.node.name = format!("node-{index}");
+        config.node.topology = format!("dc1/cluster-a/rack-{index}");
+        config.s3.listen = loopback(port(self.s3_port, index));
+        config.admin.listen = loopback(port(self.admin_port, index));
+        config.store.path = folder.join(&config.node.name);
+        config.lake.endpoint = endpoint.into();
+        if self.lake.is_none() {
+            config.lake.access_key = Some(ACCESS_KEY.into());
+            config.lake.secret_key = Some(Secret::new(SECRET_KEY));
+        }
+        config.identities = vec![IdentityConfig {
+            access_key: ACCESS_KEY.into(),
+            secret_key: Secret::new(SECRET_KEY),
+            lake_access_key: None,
+            lake_secret_key: None,
+        }];
+        config
+    }
+
+    /// Refuses ports that do not exist, are wanted twice or are taken, before anything is started.
+    fn check_ports(&self) -> Result<(), Failure> {
+        let mut users = HashMap::new();
+        for (flag, user, port) in self.ports() {
+            let Some(port) = port else {
+                let what = format!("{flag}: there is no port left for the {user}, as ports end at 65535");
+                return Err(Failure::Misused {
+                    what,
+                    hint: format!("choose a lower {flag}, or fewer --nodes"),
+                });
+            };
+            if port == 0 {
+                continue;
+            }
+            if let Some(other) = users.insert(port, user.clone()) {
+                let what = format!("{flag}: port {port} is wanted for the {user} and for the {other}");
+                return Err(Failure::Misused {
+                    what,
+                    hint: format!("choose another {flag}, or fewer --nodes"),
+                });
+            }
+            if let Err(error) = TcpListener::bind(loopback(port)) {
+                return Err(taken(flag, &user, port, &error));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every port that will be listened on: the flag that chose it, who listens, and the port if there is one.
+    fn ports(&self) -> Vec<(&'static str, String, Option<u16>)> {
+        let lake = self
+            .lake
+            .is_none()
+            .then(|| ("--lake-port", "lake".to_string(), Some(self.lake_port)));
+        let mut ports: Vec<_> = lake.into_iter().collect();
+        for (flag, first, listener) in [
+            ("--s3-port", self.s3_port, "S3"),
+            ("--admin-port", self.admin_port, "admin"),
+        ] {
+            ports.extend((0..self.nodes).map(|index| {
+                let exists = first == 0 || first.checked_add(index).is_some();
+                (
+                    flag,
+                    format!("{listener} listener of node-{index}"),
+                    exists.then(|| port(first, index)),
+                )
+            }));
+        }
+        ports
+    }
+}
+
+fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
+    let what = format!("port {port} is not free for the {user}: {error}");
+    let hint = format!("choose another with {flag}; `ss -ltnp` names the process that has it");
+    Failure::Failed {
+        what,
+        hint: Some(hint),
+    }
+}
+
+/// Port `index` places after `first`; 0, any free port, stays 0.
+fn port(first: u16, index: u16) -> u16 {
+    if first == 0 {
+        0
+    } else {
+        first.saturating_add(index)
+    }
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+}
+
+async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
+    let failed =
+        |error: &(dyn std::error::Error + 'static)| Failure::new("the embedded lake cannot start", error);
+    EmbeddedLake::start(folder, loopback(port))
+        .await
+        .map_err(|error| failed(&error))
+}
+
+/// Where everything lies: a folder that stays, or one that goes with the process.
+enum Folder {
+    Kept(PathBuf),
+    Temporary(TempDir),
+}
+
+impl Folder {
+    fn open(kept: Option<&Path>) -> Result<Self, Failure> {
+        let opened = match kept {
+            Some(path) => std::fs::create_dir_all(path)
+                .and_then(|()| path.canonicalize())
+                .map(Self::Kept),
+            None => tempfile::Builder::new()
+                .prefix("shoal-dev-")
+                .tempdir()
+                .map(Self::Temporary),
+        };
+        let named = kept.map_or("a temporary folder".into(), |path| path.display().to_string());
+        opened.map_err(|error| Failure::new(&format!("{named} cannot be used"), &error))
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Kept(path) => path,
+            Self::Temporary(folder) => folder.path(),
+        }
+    }
+}
+
+/// What runs.
+struct Village {
+    lake: Option<EmbeddedLake>,
+    endpoint: String,
+    nodes: Vec<Gateway>,
+}
+
+impl Village {
+    fn to_text(&self, folder: &Folder) -> String {
+        let mut text = String::from("Shoal for development\n\n");
+        let mut line = |line: String| writeln!(text, "{line}").expect("writing to a string does not fail");
+        for (index, node) in self.nodes.iter().enumerate() {
+            line(format!(
+                "  node-{index:<3} http://{}   admin http://{}",
+                node.s3_address(),
+                node.admin_address()
+            ));
+        }
+        line(format!("  lake     {}", self.endpoint));
+        line(match folder {
+            Folder::Kept(path) => format!("  folder   {}", path.display()),
+            Folder::Temporary(path) => format!("  folder   {} (removed at exit)", path.path().display()),
+        });
+        line(format!("\n  access key {ACCESS_KEY}   secret key {SECRET_KEY}\n"));
+        line(format!("  {}\n\nready", self.try_it()));
+        text
+    }
+
+    /// A line that works when it is pasted into a shell.
+    fn try_it(&self) -> String {
+        let bucket = self
+            .lake
+            .as_ref()
+            .map_or(String::new(), |_| format!(" s3://{BUCKET}"));
+        format!(
+            "AWS_ACCESS_KEY_ID={ACCESS_KEY} AWS_SECRET_ACCESS_KEY={SECRET_KEY} AWS_DEFAULT_REGION=us-east-1 \
+             aws --endpoint-url http://{} s3 ls{bucket}",
+            self.nodes[0].s3_address()
+        )
+    }
+
+    fn to_json(&self, folder: &Folder) -> String {
+        let node = |(index, node): (usize, &Gateway)| {
+            json!({
+                "name": format!("node-{index}"),
+                "s3": format!("http://{}", node.s3_address()),
+                "admin": format!("http://{}", node.admin_address()),
+            })
+        };
+        let document = json!({
+            "nodes": self.nodes.iter().enumerate().map(node).collect::<Vec<Json>>(),
+            "lake": self.endpoint,
+            "bucket": self.lake.as_ref().map(|_| BUCKET),
+            "folder": folder.path(),
+            "access_key": ACCESS_KEY,
+            "secret_key": SECRET_KEY,
+        });
+        format!("{document}\n")
+    }
+
+    /// Nodes first: they may still have to ask the lake for a client.
+    async fn shutdown(self) {
+        join_all(self.nodes.into_iter().map(Gateway::shutdown)).await;
+        if let Some(lake) = self.lake {
+            lake.shutdown().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::path::Path;
+
+    use super::{Dev, Failure};
+    use crate::config::Config;
+
+    fn dev(nodes: u16, s3_port: u16, admin_port: u16, lake_port: u16) -> Dev {
+        Dev {
+            nodes,
+            s3_port,
+            admin_port,
+            lake_port,
+            dir: None,
+            lake: None,
+            json: false,
+        }
+    }
+
+    fn refused(dev: &Dev) -> String {
+        match dev.check_ports() {
+            Err(Failure::Misused { what, .. }) => what,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn node_i_listens_on_port_plus_i_and_stores_in_node_i() {
+        let dev = dev(3, 9000, 9100, 9090);
+        let config = dev.node_config(&Config::default(), "http://127.0.0.1:9090", 2, Path::new("/d"));
+        assert_eq!(
+            (config.s3.listen.port(), config.admin.listen.port()),
+            (9002, 9102)
+        );
+        assert_eq!(
+            (config.node.name.as_str(), config.store.path.as_path()),
+            ("node-2", Path::new("/d/node-2"))
+        );
+        assert!(
+            config.s3.listen.ip().is_loopback(),
+            "the credentials are known to everybody"
+        );
+    }
+
+    #[test]
+    fn ports_that_do_not_exist_or_collide_are_refused() {
+        let past_the_end = refused(&dev(3, 65534, 0, 0));
+        assert_eq!(
+            past_the_end,
+            "--s3-port: there is no port left for the S3 listener of node-2, as ports end at 65535"
+        );
+        let collision = refused(&dev(2, 0, 19101, 19102));
+        assert_eq!(
+            collision,
+            "--admin-port: port 19102 is wanted for the admin listener of node-1 and for the lake"
+        );
+    }
+
+    #[test]
+    fn a_taken_port_is_told_by_number_and_flag() {
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = holder.local_addr().unwrap().port();
+        let Err(Failure::Failed { what, hint }) = dev(1, port, 0, 0).check_ports() else {
+            panic!()
+        };
+        assert!(what.starts_with(&format!(
+            "port {port} is not free for the S3 listener of node-0: Address already in use"
+        )));
+        assert!(hint.unwrap().contains("--s3-port"));
+    }
+
+    #[test]
+    fn a_lake_of_ones_own_needs_no_port() {
+        let mut dev = dev(1, 0, 0, 0);
+        dev.lake = Some("http://lake".into());
+        assert!(dev.ports().iter().all(|(flag, ..)| *flag != "--lake-port"));
+    }
+
+    #[test]
+    fn any_free_port_can_be_asked_for() {
+        assert!(dev(64, 0, 0, 0).check_ports().is_ok());
+    }
+}

@@ -1,0 +1,133 @@
+//! How a verb fails: what failed, on what, and what to do about it.
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+use super::output::{Tone, tell};
+use crate::config::{ConfigError, Problem};
+
+/// Why a verb did not do what was asked.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The configuration does not allow it.
+    Refused(ConfigError),
+    /// The command line does not allow it.
+    Misused { what: String, hint: String },
+    /// The world does not allow it.
+    Failed { what: String, hint: Option<String> },
+}
+
+impl Failure {
+    /// A failure of `what` for the reason that `error` and its sources tell.
+    pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
+        Self::Failed {
+            what: format!("{what}: {}", chain(error)),
+            hint: hint(error).map(Into::into),
+        }
+    }
+
+    /// What people and scripts see on stderr.
+    pub(super) fn tell(&self) {
+        match self {
+            Self::Refused(error) => error
+                .problems
+                .iter()
+                .for_each(|problem| tell_problem(Tone::Error, problem)),
+            Self::Misused { what, hint } => tell(Tone::Error, what, Some(hint)),
+            Self::Failed { what, hint } => tell(Tone::Error, what, hint.as_deref()),
+        }
+    }
+
+    pub(super) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Failed { .. } => ExitCode::from(1),
+            // The code that clap uses for arguments it refuses.
+            Self::Refused(_) | Self::Misused { .. } => ExitCode::from(2),
+        }
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+/// One problem of a configuration on stderr.
+pub(super) fn tell_problem(tone: Tone, problem: &Problem) {
+    tell(tone, &problem.to_string(), problem.hint.as_deref());
+}
+
+/// The error and its sources, without the repetitions of errors that print their source themselves.
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for source in sources(error).skip(1) {
+        let source = source.to_string();
+        if !text.ends_with(&source) {
+            text = format!("{text}: {source}");
+        }
+    }
+    text
+}
+
+fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// What to do about the reasons of the operating system that people meet most.
+fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    match sources(error)
+        .find_map(|error| error.downcast_ref::<io::Error>())?
+        .kind()
+    {
+        io::ErrorKind::AddrInUse => {
+            Some("another process listens there (`ss -ltnp` names it); stop it, or choose another port")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            Some("this machine has no such address (`ip addr` lists those it has)")
+        }
+        io::ErrorKind::PermissionDenied => {
+            Some("run as a user who may, or choose a path that shoal owns or a port above 1023")
+        }
+        io::ErrorKind::StorageFull => Some("make room, or choose a folder on another disk"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::Failure;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot listen on 127.0.0.1:9000")]
+    struct Outer(#[source] io::Error);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("no store: {0}")]
+    struct Repeating(#[source] io::Error);
+
+    #[test]
+    fn a_failure_tells_the_whole_reason_and_what_to_do() {
+        let taken = io::Error::new(io::ErrorKind::AddrInUse, "address in use");
+        let Failure::Failed { what, hint } = Failure::new("the node cannot start", &Outer(taken)) else {
+            panic!()
+        };
+        assert_eq!(
+            what,
+            "the node cannot start: cannot listen on 127.0.0.1:9000: address in use"
+        );
+        assert!(hint.unwrap().starts_with("another process listens there"));
+    }
+
+    #[test]
+    fn a_reason_that_an_error_prints_itself_is_told_once() {
+        let error = Repeating(io::Error::other("broken"));
+        let Failure::Failed { what, hint } = Failure::new("stop", &error) else {
+            panic!()
+        };
+        assert_eq!((what.as_str(), hint), ("stop: no store: broken", None));
+    }
+}

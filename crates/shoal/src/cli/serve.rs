@@ -1,0 +1,81 @@
+//! `shoal serve`: one node.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::failure::{Failure, tell_problem};
+use super::output::{Tone, print};
+use super::settings::SettingFlags;
+use super::signals::StopSignals;
+use super::{block_on, logging};
+use crate::config::{Config, Loaded, Sources};
+use crate::gateway::Gateway;
+
+/// Run one node.
+///
+/// Every setting of the file can be given as a variable or a flag: a flag wins over a variable, a variable over the
+/// file, the file over the default. Secrets have no flag, as other users of a machine can read command lines.
+#[derive(Debug, Args)]
+pub(super) struct Serve {
+    /// The configuration file; without it defaults, variables and flags say everything
+    ///
+    /// The variable `SHOAL_CONFIG` names it too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Validate, print the effective configuration with secrets hidden, and exit
+    #[arg(long)]
+    check: bool,
+    /// Print it as JSON
+    #[arg(long, requires = "check")]
+    json: bool,
+    #[command(flatten)]
+    settings: SettingFlags,
+}
+
+impl Serve {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let sources = Sources {
+            file: self.config,
+            flags: self.settings.0,
+            ..Sources::of_process()
+        };
+        let loaded = Config::load(&sources)?;
+        if self.check {
+            check(&loaded, self.json);
+            return Ok(());
+        }
+        logging::start(&loaded.config.log);
+        for warning in &loaded.warnings {
+            tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
+        }
+        block_on(serve(loaded.config))
+    }
+}
+
+fn check(loaded: &Loaded, json: bool) {
+    loaded
+        .warnings
+        .iter()
+        .for_each(|warning| tell_problem(Tone::Warning, warning));
+    if json {
+        print(&format!("{:#}\n", loaded.config.to_json()));
+    } else {
+        print(&loaded.config.to_toml());
+    }
+}
+
+async fn serve(config: Config) -> Result<(), Failure> {
+    let mut stop = StopSignals::listen()?;
+    let name = config.node.name.clone();
+    let gateway = tokio::select! {
+        started = Gateway::start(config) => {
+            started.map_err(|error| Failure::new(&format!("node {name} cannot start"), &error))?
+        }
+        () = stop.next() => return Ok(()),
+    };
+    tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
+    stop.next().await;
+    tracing::info!(node = name, "stopping");
+    stop.or_give_up(gateway.shutdown()).await
+}

@@ -1,0 +1,384 @@
+//! What the values of a configuration must be to each other and to the world.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use http::Uri;
+use tracing_subscriber::EnvFilter;
+
+use super::problem::{Origin, Problem};
+use super::settings::Draft;
+use super::{Config, FreshnessRule, IdentityConfig};
+use crate::s3_uri::S3Uri;
+
+/// Below this a block costs more to keep track of than to fetch again.
+const BLOCK_BYTES_MIN: u64 = 64 << 10;
+/// Above this a range read of a few bytes fetches far too much.
+const BLOCK_BYTES_MAX: u64 = 64 << 20;
+/// Eviction runs ahead of need between watermarks, for which fewer blocks leave no room.
+const CAPACITY_BLOCKS_MIN: u64 = 16;
+/// A flight that writes one block while the next one arrives.
+const FILL_BLOCKS_MIN: u64 = 2;
+
+/// A configuration with the lines its lists were written on.
+pub(super) struct Located<'a> {
+    pub(super) draft: &'a Draft,
+    pub(super) rules: &'a [(FreshnessRule, Origin)],
+    pub(super) identities: &'a [(IdentityConfig, Origin)],
+}
+
+/// All problems and all warnings.
+pub(super) fn check(located: &Located<'_>) -> (Vec<Problem>, Vec<Problem>) {
+    let mut check = Check {
+        located,
+        config: &located.draft.config,
+        problems: vec![],
+        warnings: vec![],
+    };
+    check.node();
+    check.listeners();
+    check.domain();
+    check.tls();
+    check.lake();
+    check.store();
+    check.rules();
+    check.limits();
+    check.log();
+    check.identities();
+    (check.problems, check.warnings)
+}
+
+struct Check<'a> {
+    located: &'a Located<'a>,
+    config: &'a Config,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn refuse(&mut self, section: &str, key: &str, what: &str, hint: &str) {
+        let origin = self.located.draft.origin(section, key);
+        self.problems
+            .push(Problem::new(origin, format!("[{section}] {key} {what}")).hint(hint));
+    }
+
+    fn node(&mut self) {
+        if !is_name(&self.config.node.name) {
+            self.refuse(
+                "node",
+                "name",
+                "is not a name",
+                "use 1 to 63 letters, digits and . - _",
+            );
+        }
+        if !self.config.node.topology.split('/').all(is_name) {
+            let hint = "write names between slashes, outermost first: dc1/cluster-a/rack-1";
+            self.refuse("node", "topology", "is not a place", hint);
+        }
+    }
+
+    fn listeners(&mut self) {
+        let (s3, admin) = (self.config.s3.listen, self.config.admin.listen);
+        if overlap(s3, admin) {
+            let what = format!("({admin}) collides with [s3] listen ({s3})");
+            self.refuse(
+                "admin",
+                "listen",
+                &what,
+                "give health and metrics a port of their own",
+            );
+        }
+        let identities = self.located.identities.len() + self.config.identities.len();
+        if identities == 0 && !s3.ip().is_loopback() {
+            let origin = self.located.draft.origin("s3", "listen");
+            let what = format!("[s3] listen ({s3}) can be reached from outside and there is no [[identity]]");
+            let hint = "clients are strangers to the lake until an [[identity]] lets them sign";
+            self.warnings.push(Problem::new(origin, what).hint(hint));
+        }
+    }
+
+    fn domain(&mut self) {
+        let Some(domain) = &self.config.s3.domain else {
+            return;
+        };
+        let labels_ok = domain.split('.').all(is_dns_label);
+        let ends_in_number = domain
+            .rsplit('.')
+            .next()
+            .is_some_and(|last| last.parse::<u32>().is_ok());
+        if !labels_ok || ends_in_number || domain.len() > 253 {
+            let hint = "write a DNS name without scheme, port or bucket, such as s3.example.org";
+            self.refuse("s3", "domain", "is not a domain", hint);
+        }
+    }
+
+    fn tls(&mut self) {
+        let s3 = &self.config.s3;
+        match (&s3.tls_cert, &s3.tls_key) {
+            (Some(_), None) => self.refuse(
+                "s3",
+                "tls_cert",
+                "has no key",
+                "add tls_key, the private key of it",
+            ),
+            (None, Some(_)) => self.refuse("s3", "tls_key", "has no certificate", "add tls_cert, its chain"),
+            _ => {}
+        }
+        for (key, path) in [("tls_cert", &s3.tls_cert), ("tls_key", &s3.tls_key)] {
+            if let Some(Err(error)) = path.as_ref().map(std::fs::File::open) {
+                self.refuse(
+                    "s3",
+                    key,
+                    &format!("cannot be read: {error}"),
+                    "name a PEM file that shoal may read",
+                );
+            }
+        }
+    }
+
+    fn lake(&mut self) {
+        let lake = &self.config.lake;
+        if let Err(why) = check_endpoint(&lake.endpoint) {
+            let hint = "write only scheme, host and port, such as http://127.0.0.1:9090";
+            self.refuse("lake", "endpoint", why, hint);
+        } else if [self.config.s3.listen, self.config.admin.listen]
+            .iter()
+            .any(|own| is_own(&lake.endpoint, *own))
+        {
+            let hint = "name the S3 store behind this node";
+            self.refuse("lake", "endpoint", "is an address of this node itself", hint);
+        }
+        if !is_name(&lake.region) {
+            self.refuse(
+                "lake",
+                "region",
+                "is not a region",
+                "write a name such as us-east-1",
+            );
+        }
+        match (&lake.access_key, &lake.secret_key) {
+            (Some(_), None) => {
+                self.refuse(
+                    "lake",
+                    "access_key",
+                    "has no secret_key",
+                    "add secret_key_file (or secret_key)",
+                );
+            }
+            (None, Some(_)) => self.refuse("lake", "secret_key", "has no access_key", "add access_key"),
+            _ => {}
+        }
+        if let Some(Err(why)) = lake.access_key.as_deref().map(check_access_key) {
+            self.refuse("lake", "access_key", why, ACCESS_KEY_HINT);
+        }
+    }
+
+    fn store(&mut self) {
+        let store = &self.config.store;
+        if store.path == Path::new("/") {
+            self.refuse(
+                "store",
+                "path",
+                "is the root of the file system",
+                "name a folder of this node's own",
+            );
+        }
+        if !store.block_bytes.is_power_of_two()
+            || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&store.block_bytes)
+        {
+            let hint = "choose a power of two from 64KiB to 64MiB; 4MiB suits most";
+            self.refuse("store", "block_size", "is not a size a block can have", hint);
+        } else if store.capacity_bytes < CAPACITY_BLOCKS_MIN * store.block_bytes {
+            let what = format!("holds fewer than {CAPACITY_BLOCKS_MIN} blocks");
+            self.refuse("store", "capacity", &what, "raise it, or lower block_size");
+        }
+    }
+
+    fn rules(&mut self) {
+        let mut seen = HashMap::new();
+        for (rule, origin) in self.located.rules {
+            let problem = match rule.prefix.parse::<S3Uri>() {
+                Err(why) => {
+                    let what = format!("[[freshness.rule]] prefix cannot be {:?}: {why}", rule.prefix);
+                    Some(Problem::new(origin, what).hint("write s3://bucket/prefix/"))
+                }
+                Ok(uri) => seen.insert(uri, origin).map(|first| {
+                    let what = format!("[[freshness.rule]] {:?} is written twice", rule.prefix);
+                    Problem::new(origin, what).hint(format!("the first stands at {first}"))
+                }),
+            };
+            self.problems.extend(problem);
+        }
+    }
+
+    fn limits(&mut self) {
+        let (limits, block_bytes) = (&self.config.limits, self.config.store.block_bytes);
+        let at_least_one = [
+            ("connections", limits.connections),
+            ("requests", limits.requests),
+            ("requests_per_identity", limits.requests_per_identity),
+            ("read_ahead_blocks", limits.read_ahead_blocks),
+        ];
+        for (key, _) in at_least_one.iter().filter(|(_, count)| *count == 0) {
+            self.refuse("limits", key, "is 0", "nothing could be served; write at least 1");
+        }
+        let times = [
+            ("header_timeout", limits.header_timeout),
+            ("idle_timeout", limits.idle_timeout),
+            ("stall_timeout", limits.stall_timeout),
+        ];
+        for (key, _) in times.iter().filter(|(_, time)| time.is_zero()) {
+            self.refuse(
+                "limits",
+                key,
+                "is 0",
+                "no request could be in time; write some seconds",
+            );
+        }
+        if limits.fill_bytes < FILL_BLOCKS_MIN * block_bytes {
+            let what = format!("holds fewer than {FILL_BLOCKS_MIN} blocks");
+            self.refuse(
+                "limits",
+                "fill_bytes",
+                &what,
+                "raise it, or lower [store] block_size",
+            );
+        }
+        if limits.mapped_bytes < block_bytes {
+            let hint = "raise it, or lower [store] block_size";
+            self.refuse("limits", "mapped_bytes", "holds not even one block", hint);
+        }
+        if limits.retry_budget_percent > 100 {
+            let hint = "write a percentage up to 100; 0 turns retries off";
+            self.refuse(
+                "limits",
+                "retry_budget_percent",
+                "is more than every request",
+                hint,
+            );
+        }
+    }
+
+    fn log(&mut self) {
+        if EnvFilter::try_new(&self.config.log.filter).is_err() {
+            let hint = "write a level (error, warn, info, debug, trace), or target=level pairs: shoal=debug";
+            self.refuse("log", "filter", "is not a filter", hint);
+        }
+        if !["text", "json"].contains(&self.config.log.format.as_str()) {
+            self.refuse(
+                "log",
+                "format",
+                "is neither text nor json",
+                "write \"text\" or \"json\"",
+            );
+        }
+    }
+
+    fn identities(&mut self) {
+        let mut seen = HashMap::new();
+        for (identity, origin) in self.located.identities {
+            let mut refuse = |what: String, hint: String| {
+                self.problems
+                    .push(Problem::new(origin, format!("[[identity]] {what}")).hint(hint));
+            };
+            let keys = [
+                ("access_key", Some(&identity.access_key)),
+                ("lake_access_key", identity.lake_access_key.as_ref()),
+            ];
+            for (name, key) in keys.iter().filter_map(|(name, key)| Some((name, (*key)?))) {
+                if let Err(why) = check_access_key(key) {
+                    refuse(format!("{name} {why}"), ACCESS_KEY_HINT.into());
+                }
+            }
+            if let Some(first) = seen.insert(&identity.access_key, origin) {
+                let hint = format!("the first stands at {first}");
+                refuse(
+                    format!("access_key \"{}\" is written twice", identity.access_key),
+                    hint,
+                );
+            }
+            match (&identity.lake_access_key, &identity.lake_secret_key) {
+                (Some(_), None) => {
+                    let hint = "add lake_secret_key_file (or lake_secret_key)";
+                    refuse("lake_access_key has no lake_secret_key".into(), hint.into());
+                }
+                (None, Some(_)) => {
+                    refuse(
+                        "lake_secret_key has no lake_access_key".into(),
+                        "add lake_access_key".into(),
+                    );
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+const ACCESS_KEY_HINT: &str = "use printable characters other than space, slash, comma and =";
+
+/// An access key stands between slashes and commas in every signature.
+fn check_access_key(key: &str) -> Result<(), &'static str> {
+    let breaks = |c: char| !c.is_ascii_graphic() || ['/', ',', '=', '"'].contains(&c);
+    if key.contains(breaks) {
+        Err("has characters that a signature cannot carry")
+    } else {
+        Ok(())
+    }
+}
+
+/// A word that can stand in headers, labels and paths of places.
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
+    (1..=63).contains(&text.len()) && text.chars().all(allowed)
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    (1..=63).contains(&label.len())
+        && label.chars().all(allowed)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// Whether two listeners would want the same port of the same interface. Port 0 is a new port each time.
+fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let same_interface = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && a.port() != 0 && same_interface
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {
+    let uri: Uri = endpoint.parse().map_err(|_| "is not a URL")?;
+    let authority = uri.authority().ok_or("is not a URL")?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("begins with neither http:// nor https://");
+    }
+    if authority.as_str().contains('@') {
+        return Err("holds a user name, which belongs into access_key");
+    }
+    if authority.host().is_empty() {
+        return Err("names no host");
+    }
+    // `Uri` ignores what follows the colon when it is no port.
+    if authority.as_str().len() > authority.host().len() && authority.port_u16().is_none_or(|port| port == 0)
+    {
+        return Err("has no valid port");
+    }
+    if uri.path_and_query().is_some_and(|path| path != "/") || endpoint.contains('#') {
+        return Err("has a path or a query");
+    }
+    Ok(())
+}
+
+fn is_own(endpoint: &str, own: SocketAddr) -> bool {
+    let Some(host) = endpoint.split("://").nth(1) else {
+        return false;
+    };
+    let own_ip = if own.ip().is_unspecified() {
+        [127, 0, 0, 1].into()
+    } else {
+        own.ip()
+    };
+    let host = host.trim_end_matches('/').replace("localhost", "127.0.0.1");
+    own.port() != 0 && host.parse() == Ok(SocketAddr::new(own_ip, own.port()))
+}

@@ -1,0 +1,268 @@
+//! The configuration file: TOML in, values with their lines out, and no key that we do not know.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use super::problem::{Origin, Problem, nearest};
+use super::settings::{SECTIONS, SETTINGS, of_section, position};
+use super::value::{Given, Value};
+
+/// Keys of one `[[freshness.rule]]`.
+const RULE_KEYS: &[&str] = &["prefix", "freshness"];
+
+/// Keys of one `[[identity]]`.
+const IDENTITY_KEYS: &[&str] = &[
+    "access_key",
+    "secret_key",
+    "secret_key_file",
+    "lake_access_key",
+    "lake_secret_key",
+    "lake_secret_key_file",
+];
+
+/// What was written for the setting at a position of the table, and where.
+pub(super) struct Assignment {
+    pub(super) position: usize,
+    pub(super) given: Given,
+    pub(super) origin: Origin,
+}
+
+/// One table of `[[freshness.rule]]` or `[[identity]]` as it is written.
+pub(super) struct Entry {
+    /// The line of its header.
+    pub(super) origin: Origin,
+    title: &'static str,
+    written: BTreeMap<&'static str, (Given, Origin)>,
+}
+
+/// A file that could be read as TOML.
+#[derive(Default)]
+pub(super) struct File {
+    pub(super) assignments: Vec<Assignment>,
+    pub(super) rules: Vec<Entry>,
+    pub(super) identities: Vec<Entry>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Entry {
+    /// The value of a key and where it stands; `None` when it is not written or (noted in `problems`) misread.
+    pub(super) fn take<T: Value>(
+        &self,
+        key: &'static str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(T, Origin)> {
+        let (given, origin) = self.written.get(key)?;
+        match T::read(given) {
+            Ok(value) => Some((value, origin.clone())),
+            Err(misread) => {
+                let what = format!("{} {key} cannot be {}", self.title, misread.what);
+                problems.push(Problem::new(origin, what).hint(misread.hint));
+                None
+            }
+        }
+    }
+
+    /// Whether the key is written at all.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.written.contains_key(key)
+    }
+
+    /// Like [`Self::take`] for a key that must be there.
+    pub(super) fn require<T: Value>(
+        &self,
+        key: &'static str,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(T, Origin)> {
+        if !self.has(key) {
+            let what = format!("{} has no {key}", self.title);
+            problems.push(Problem::new(&self.origin, what).hint(format!("add a line: {key} = ...")));
+        }
+        self.take(key, problems)
+    }
+}
+
+/// Reads the text of the file at `path`.
+pub(super) fn read(path: &Path, text: &str) -> File {
+    let mut reader = Reader {
+        path: path.into(),
+        text,
+        file: File::default(),
+    };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let origin = reader.origin(error.span().map_or(0, |span| span.start));
+        reader.file.problems.push(Problem::new(
+            &origin,
+            format!("this is not TOML: {}", error.message()),
+        ));
+    }
+    // What a broken file seems to say would only hide what broke it.
+    if errors.is_empty() {
+        reader.document(document.get_ref());
+    }
+    reader.file
+}
+
+struct Reader<'a> {
+    path: Arc<Path>,
+    text: &'a str,
+    file: File,
+}
+
+impl Reader<'_> {
+    fn origin(&self, offset: usize) -> Origin {
+        let line = self.text[..offset.min(self.text.len())].matches('\n').count() + 1;
+        Origin::File {
+            path: Arc::clone(&self.path),
+            line,
+        }
+    }
+
+    fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
+        let origin = self.origin(offset);
+        self.file.problems.push(Problem { origin, what, hint });
+    }
+
+    fn document(&mut self, document: &DeTable<'_>) {
+        for (name, value) in document {
+            let (name, offset) = (name.get_ref().as_ref(), name.span().start);
+            match (name, value.get_ref()) {
+                ("identity", DeValue::Array(_)) => {
+                    self.file.identities = self.entries("[[identity]]", IDENTITY_KEYS, value);
+                }
+                ("identity", _) => self.single("identity", offset),
+                (section, DeValue::Table(table)) if SECTIONS.contains(&section) => {
+                    self.section(section, table);
+                }
+                (section, _) if SECTIONS.contains(&section) => {
+                    let what = format!("[{section}] is a section and not a value");
+                    self.problem(
+                        offset,
+                        what,
+                        Some(format!("write [{section}] on a line of its own")),
+                    );
+                }
+                (unknown, DeValue::Table(_) | DeValue::Array(_)) => self.unknown_section(unknown, offset),
+                (unknown, _) => {
+                    let what = format!("unknown key \"{unknown}\" outside of any section");
+                    self.problem(offset, what, sections_with(unknown));
+                }
+            }
+        }
+    }
+
+    fn section(&mut self, section: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let (key, offset) = (name.get_ref().as_ref(), name.span().start);
+            match (section, key, value.get_ref()) {
+                ("freshness", "rule", DeValue::Array(_)) => {
+                    self.file.rules = self.entries("[[freshness.rule]]", RULE_KEYS, value);
+                }
+                ("freshness", "rule", _) => self.single("freshness.rule", offset),
+                _ => self.assign(section, key, value, offset),
+            }
+        }
+    }
+
+    fn assign(&mut self, section: &str, key: &str, value: &Spanned<DeValue<'_>>, offset: usize) {
+        let Some(position) = position(section, key) else {
+            let known = of_section(section).map(|setting| setting.key);
+            let known: Vec<_> = known.chain((section == "freshness").then_some("rule")).collect();
+            return self.unknown_key(key, &format!("[{section}]"), &known, offset);
+        };
+        if let Some(given) = self.given(value, key) {
+            self.file.assignments.push(Assignment {
+                position,
+                given,
+                origin: self.origin(offset),
+            });
+        }
+    }
+
+    /// The tables of an array of tables, each with the keys that it may have.
+    fn entries(
+        &mut self,
+        title: &'static str,
+        known: &'static [&'static str],
+        tables: &Spanned<DeValue<'_>>,
+    ) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for table in tables.get_ref().as_array().into_iter().flatten() {
+            let DeValue::Table(keys) = table.get_ref() else {
+                self.problem(table.span().start, format!("{title} holds tables"), None);
+                continue;
+            };
+            let mut written = BTreeMap::new();
+            for (name, value) in keys {
+                let (key, offset) = (name.get_ref().as_ref(), name.span().start);
+                match known.iter().find(|known| **known == key) {
+                    Some(known) => {
+                        let given = self.given(value, key);
+                        written.extend(given.map(|given| (*known, (given, self.origin(offset)))));
+                    }
+                    None => self.unknown_key(key, title, known, offset),
+                }
+            }
+            entries.push(Entry {
+                origin: self.origin(table.span().start),
+                title,
+                written,
+            });
+        }
+        entries
+    }
+
+    fn given(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<Given> {
+        let deserializer: ValueDeserializer<'_> = value.clone().into_deserializer();
+        match toml::Value::deserialize(deserializer) {
+            Ok(value) => Some(Given::File(value)),
+            Err(error) => {
+                self.problem(
+                    value.span().start,
+                    format!("{key} has no valid value: {}", error.message()),
+                    None,
+                );
+                None
+            }
+        }
+    }
+
+    fn single(&mut self, name: &str, offset: usize) {
+        let hint = format!("write [[{name}]], once for each");
+        self.problem(offset, format!("[{name}] is a list of tables"), Some(hint));
+    }
+
+    fn unknown_section(&mut self, unknown: &str, offset: usize) {
+        let hint = match nearest(unknown, SECTIONS) {
+            Some("identity") => "did you mean [[identity]]?".into(),
+            Some(section) => format!("did you mean [{section}]?"),
+            None => format!("the sections are {}", SECTIONS.join(", ")),
+        };
+        self.problem(offset, format!("unknown section [{unknown}]"), Some(hint));
+    }
+
+    fn unknown_key(&mut self, unknown: &str, title: &str, known: &[&str], offset: usize) {
+        let hint = nearest(unknown, known.iter().copied())
+            .map(|key| format!("did you mean \"{key}\"?"))
+            .or_else(|| sections_with(unknown))
+            .unwrap_or_else(|| format!("the keys of {title} are {}", known.join(", ")));
+        self.problem(
+            offset,
+            format!("unknown key \"{unknown}\" in {title}"),
+            Some(hint),
+        );
+    }
+}
+
+/// Where a key would be known.
+fn sections_with(key: &str) -> Option<String> {
+    let sections = SETTINGS.iter().filter(|setting| setting.key == key);
+    let sections: Vec<_> = sections.map(|setting| format!("[{}]", setting.section)).collect();
+    (!sections.is_empty()).then(|| format!("\"{key}\" belongs to {}", sections.join(" or ")))
+}

@@ -1,0 +1,383 @@
+//! The layers of a configuration laid over each other: flag over variable over file over default.
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::file::{self, Assignment, Entry, File};
+use super::problem::{ConfigError, Origin, Problem};
+use super::settings::{Draft, SETTINGS, Setting, position};
+use super::value::Given;
+use super::{Config, FreshnessRule, IdentityConfig, check};
+use crate::secret::Secret;
+
+/// Names the file when no flag does.
+pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
+
+/// Where a configuration is written.
+#[derive(Default)]
+pub struct Sources {
+    /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that do not begin with `SHOAL_` are ignored.
+    pub variables: Vec<(String, String)>,
+    /// Flags given on the command line, without their dashes, and their values.
+    pub flags: Vec<(String, String)>,
+}
+
+/// A configuration that a node can run with.
+#[derive(Debug)]
+pub struct Loaded {
+    /// What is in force.
+    pub config: Config,
+    /// What someone should know before it is used.
+    pub warnings: Vec<Problem>,
+}
+
+impl Sources {
+    /// The variables of this process, and nothing else yet.
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            (
+                name.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        };
+        Self {
+            variables: std::env::vars_os().map(text).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        let variable = self
+            .variables
+            .iter()
+            .find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
+        self.file
+            .clone()
+            .or_else(|| variable.map(|(_, path)| path.into()))
+    }
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Variables hold secrets, ours and those of others.
+        f.debug_struct("Sources")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// Reads, layers and checks a configuration. On failure every problem is told, not only the first.
+    pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
+        Self::load_over(Self::default(), sources)
+    }
+
+    /// Like [`Self::load`], with defaults of the caller's own.
+    pub fn load_over(defaults: Self, sources: &Sources) -> Result<Loaded, ConfigError> {
+        let mut loader = Loader {
+            draft: Draft::over(defaults),
+            problems: Vec::new(),
+            warnings: Vec::new(),
+        };
+        loader.run(sources);
+        let Loader {
+            draft,
+            mut problems,
+            warnings,
+        } = loader;
+        if problems.is_empty() {
+            Ok(Loaded {
+                config: draft.config,
+                warnings,
+            })
+        } else {
+            problems.sort_by_key(|problem| match problem.origin {
+                Origin::File { line, .. } => (0, line),
+                Origin::Env(_) => (1, 0),
+                Origin::Flag(_) => (2, 0),
+                Origin::Default => (3, 0),
+            });
+            Err(ConfigError { problems })
+        }
+    }
+}
+
+struct Loader {
+    draft: Draft,
+    problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Loader {
+    fn run(&mut self, sources: &Sources) {
+        let file = sources
+            .file()
+            .map(|path| self.read_file(&path))
+            .unwrap_or_default();
+        self.problems.extend(file.problems);
+        self.apply(file.assignments);
+        let variables = self.variables(&sources.variables);
+        self.apply(variables);
+        let flags = sources.flags.iter().filter_map(flag).collect();
+        self.apply(flags);
+
+        let rules = file
+            .rules
+            .iter()
+            .filter_map(|entry| self.rule(entry))
+            .collect::<Vec<_>>();
+        let identities = file
+            .identities
+            .iter()
+            .filter_map(|entry| self.identity(entry))
+            .collect::<Vec<_>>();
+        self.read_lake_secret();
+        // A value that could not be read would be checked as if it were the default.
+        if self.problems.is_empty() {
+            let located = check::Located {
+                draft: &self.draft,
+                rules: &rules,
+                identities: &identities,
+            };
+            let (problems, warnings) = check::check(&located);
+            self.problems.extend(problems);
+            self.warnings.extend(warnings);
+        }
+        self.draft
+            .config
+            .freshness
+            .rules
+            .extend(rules.into_iter().map(|(rule, _)| rule));
+        self.draft
+            .config
+            .identities
+            .extend(identities.into_iter().map(|(identity, _)| identity));
+    }
+
+    fn read_file(&mut self, path: &Path) -> File {
+        match std::fs::read_to_string(path) {
+            Ok(text) => {
+                let file = file::read(path, &text);
+                if holds_secrets(&file) {
+                    self.warn_if_public(
+                        path,
+                        &Origin::Default,
+                        "the configuration file, which holds a secret,",
+                    );
+                }
+                file
+            }
+            Err(error) => {
+                let what = format!(
+                    "the configuration file {} cannot be read: {error}",
+                    path.display()
+                );
+                self.problems
+                    .push(Problem::new(&Origin::Default, what).hint("name it with --config FILE"));
+                File::default()
+            }
+        }
+    }
+
+    /// Lays one layer over what the layers below it have set.
+    fn apply(&mut self, layer: Vec<Assignment>) {
+        self.replace_lake_secret(&layer);
+        for Assignment {
+            position,
+            given,
+            origin,
+        } in layer
+        {
+            let setting = &SETTINGS[position];
+            match (setting.assign)(&mut self.draft, &given) {
+                Ok(()) => self.draft.origins[position] = origin,
+                Err(misread) => {
+                    let what = format!("[{}] {} cannot be {}", setting.section, setting.key, misread.what);
+                    self.problems.push(Problem::new(&origin, what).hint(misread.hint));
+                }
+            }
+        }
+    }
+
+    /// A secret given either way replaces a secret that a lower layer gave the other way.
+    fn replace_lake_secret(&mut self, layer: &[Assignment]) {
+        let given = |key| {
+            let position = position("lake", key).expect("a setting of the table");
+            let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
+            layer.iter().find(written).map(|one| &one.origin)
+        };
+        let (secret, file) = (given("secret_key"), given("secret_key_file"));
+        if let (Some(_), Some(origin)) = (secret, file) {
+            self.problems.push(both_secrets("[lake]", "secret_key", origin));
+        }
+        if secret.or(file).is_some() {
+            self.draft.config.lake.secret_key = None;
+            self.draft.lake_secret_key_file = None;
+        }
+    }
+
+    fn variables(&mut self, variables: &[(String, String)]) -> Vec<Assignment> {
+        let mut layer = Vec::new();
+        let ours = variables
+            .iter()
+            .filter(|(name, _)| name.starts_with("SHOAL_") && name != FILE_VARIABLE);
+        for (name, value) in ours {
+            let origin = Origin::Env(name.clone());
+            match SETTINGS.iter().position(|setting| setting.variable() == *name) {
+                Some(position) => {
+                    layer.push(Assignment {
+                        position,
+                        given: Given::Bare(value.clone()),
+                        origin,
+                    });
+                }
+                None => self.unknown_variable(name, &origin),
+            }
+        }
+        layer
+    }
+
+    /// A misspelled variable is refused like a misspelled key. One that resembles none of ours is only told: for
+    /// a service called `shoal`, Kubernetes puts `SHOAL_SERVICE_HOST` and others into every container.
+    fn unknown_variable(&mut self, name: &str, origin: &Origin) {
+        let problem = Problem::new(origin, "unknown variable");
+        match nearest_variable(name) {
+            Some(known) => self.problems.push(problem.hint(format!("did you mean {known}?"))),
+            None => self
+                .warnings
+                .push(problem.hint("it is ignored; `shoal serve --help` names those that are read")),
+        }
+    }
+
+    fn rule(&mut self, entry: &Entry) -> Option<(FreshnessRule, Origin)> {
+        let prefix = entry.require("prefix", &mut self.problems);
+        let mode = entry.require("freshness", &mut self.problems);
+        let ((prefix, origin), (mode, _)) = (prefix?, mode?);
+        Some((FreshnessRule { prefix, mode }, origin))
+    }
+
+    fn identity(&mut self, entry: &Entry) -> Option<(IdentityConfig, Origin)> {
+        let access_key = entry.require("access_key", &mut self.problems);
+        let secret_key = self.secret(entry, "secret_key", "secret_key_file");
+        if !entry.has("secret_key") && !entry.has("secret_key_file") {
+            let problem = Problem::new(&entry.origin, "[[identity]] has no secret_key");
+            self.problems
+                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
+        }
+        let lake_access_key = entry.take("lake_access_key", &mut self.problems);
+        let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
+        let (access_key, origin) = access_key?;
+        let identity = IdentityConfig {
+            access_key,
+            secret_key: secret_key?,
+            lake_access_key: lake_access_key.map(|(key, _)| key),
+            lake_secret_key,
+        };
+        Some((identity, origin))
+    }
+
+    /// A secret that may be written in place or in a file, but not in both.
+    fn secret(&mut self, entry: &Entry, key: &'static str, file_key: &'static str) -> Option<Secret> {
+        let secret = entry.take::<Secret>(key, &mut self.problems);
+        let file = entry.take::<PathBuf>(file_key, &mut self.problems);
+        match (secret, file) {
+            (Some(_), Some((_, origin))) => {
+                self.problems.push(both_secrets("[[identity]]", key, &origin));
+                None
+            }
+            (Some((secret, _)), None) => Some(secret),
+            (None, Some((path, origin))) => self.read_secret(file_key, &path, &origin),
+            (None, None) => None,
+        }
+    }
+
+    fn read_lake_secret(&mut self) {
+        if let Some(path) = self.draft.lake_secret_key_file.clone() {
+            let origin = self.draft.origin("lake", "secret_key_file").clone();
+            self.draft.config.lake.secret_key = self.read_secret("secret_key_file", &path, &origin);
+        }
+    }
+
+    /// The content of a file without the line end that editors leave behind.
+    fn read_secret(&mut self, key: &str, path: &Path, origin: &Origin) -> Option<Secret> {
+        let refuse = |why: String| {
+            Problem::new(origin, format!("{key} {} {why}", path.display()))
+                .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.problems.push(refuse(format!("cannot be read: {error}")));
+                return None;
+            }
+        };
+        let secret = text.trim_end_matches(['\n', '\r']);
+        if secret.is_empty() || secret.contains(['\n', '\r']) {
+            self.problems.push(refuse("is not one line".into()));
+            return None;
+        }
+        self.warn_if_public(path, origin, key);
+        Some(Secret::new(secret))
+    }
+
+    fn warn_if_public(&mut self, path: &Path, origin: &Origin, name: &str) {
+        let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & 0o004 != 0 {
+            let what = format!(
+                "{name} {} can be read by every user of this machine",
+                path.display()
+            );
+            self.warnings
+                .push(Problem::new(origin, what).hint(format!("chmod 600 {}", path.display())));
+        }
+    }
+}
+
+impl Given {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Bare(text) if text.is_empty())
+    }
+}
+
+fn flag((name, value): &(String, String)) -> Option<Assignment> {
+    let position = SETTINGS
+        .iter()
+        .position(|setting| setting.flag().as_deref() == Some(name.as_str()))?;
+    let origin = Origin::Flag(format!("--{name}"));
+    Some(Assignment {
+        position,
+        given: Given::Bare(value.clone()),
+        origin,
+    })
+}
+
+fn holds_secrets(file: &File) -> bool {
+    let lake = file
+        .assignments
+        .iter()
+        .any(|one| SETTINGS[one.position].key == "secret_key");
+    lake || file
+        .identities
+        .iter()
+        .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
+}
+
+fn both_secrets(title: &str, key: &str, origin: &Origin) -> Problem {
+    Problem::new(origin, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
+}
+
+/// A known variable from which `name` differs by a slip of the fingers.
+fn nearest_variable(name: &str) -> Option<String> {
+    let known = SETTINGS
+        .iter()
+        .map(Setting::variable)
+        .chain([FILE_VARIABLE.into()]);
+    known
+        .map(|known| (strsim::osa_distance(name, &known), known))
+        .filter(|(slips, _)| *slips <= 2)
+        .min()
+        .map(|(_, known)| known)
+}

@@ -1,0 +1,113 @@
+//! What is wrong with a configuration, where it stands, and what to do about it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a value was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// Nowhere: it is the default.
+    #[default]
+    Default,
+    /// A line of the configuration file, counted from 1.
+    File {
+        /// The file as it was named on the command line.
+        path: Arc<Path>,
+        /// Counted from 1.
+        line: usize,
+    },
+    /// An environment variable.
+    Env(String),
+    /// A command-line flag, with its dashes.
+    Flag(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Env(name) | Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One thing that is wrong, or (as a warning) that someone should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where the offending value was written.
+    pub origin: Origin,
+    /// What is wrong, on which key.
+    pub what: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn new(origin: &Origin, what: impl Into<String>) -> Self {
+        Self {
+            origin: origin.clone(),
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    #[must_use]
+    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Origin::Default => f.write_str(&self.what),
+            origin => write!(f, "{origin}: {}", self.what),
+        }
+    }
+}
+
+/// Everything that is wrong with a configuration, all of it at once.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", one_a_line(.problems))]
+pub struct ConfigError {
+    /// At least one, those of the file in the order of its lines.
+    pub problems: Vec<Problem>,
+}
+
+fn one_a_line(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The known name that is most like `unknown`, if one is like it at all.
+pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let written = unknown.to_lowercase();
+    let likeness = |name: &str| strsim::jaro_winkler(&written, name);
+    known
+        .into_iter()
+        .map(|name| (likeness(name), name))
+        .filter(|(likeness, _)| *likeness > 0.8)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_nearest_name_is_the_one_that_was_meant() {
+        let known = ["capacity", "block_size", "path"];
+        assert_eq!(nearest("capcity", known), Some("capacity"));
+        assert_eq!(nearest("Capacity", known), Some("capacity"));
+        assert_eq!(nearest("blocksize", known), Some("block_size"));
+        assert_eq!(nearest("block-size", known), Some("block_size"));
+        assert_eq!(nearest("compression", known), None);
+    }
+}

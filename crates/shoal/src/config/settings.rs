@@ -1,0 +1,185 @@
+//! The table of settings: where each is written, what it means, and which field it fills.
+//!
+//! The file, the variables, the flags, `--help` and `--check` are all read off this table, so a setting exists in
+//! every one of them or in none.
+
+use std::path::PathBuf;
+
+use toml::Value as Toml;
+
+use super::value::{Given, Misread, Value};
+use super::{Config, Origin};
+
+/// A configuration while its layers are laid over each other.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) config: Config,
+    /// Read, once the last layer is known, into `config.lake.secret_key`.
+    pub(super) lake_secret_key_file: Option<PathBuf>,
+    /// Where each value comes from, in the order of [`SETTINGS`].
+    pub(super) origins: Vec<Origin>,
+}
+
+/// One scalar setting: `[store] capacity`, `SHOAL_STORE_CAPACITY`, `--store-capacity`.
+pub(crate) struct Setting {
+    pub(crate) section: &'static str,
+    pub(crate) key: &'static str,
+    /// One line for `--help` and `shoal.toml`.
+    pub(crate) doc: &'static str,
+    pub(super) assign: fn(&mut Draft, &Given) -> Result<(), Misread>,
+    pub(super) show: fn(&Draft) -> Option<Toml>,
+}
+
+impl Setting {
+    /// The environment variable that sets it.
+    pub(crate) fn variable(&self) -> String {
+        format!("SHOAL_{}_{}", self.section, self.key).to_uppercase()
+    }
+
+    /// The long flag that sets it, without dashes. A secret has none: other users of a machine can read
+    /// command lines.
+    pub(crate) fn flag(&self) -> Option<String> {
+        (self.key != "secret_key").then(|| format!("{}-{}", self.section, self.key).replace('_', "-"))
+    }
+}
+
+macro_rules! settings {
+    ($($section:ident $key:ident => $($field:ident).+, $doc:literal;)*) => {
+        /// Every scalar setting, section by section.
+        pub(crate) static SETTINGS: &[Setting] = &[$(Setting {
+            section: stringify!($section),
+            key: stringify!($key),
+            doc: $doc,
+            assign: |draft, given| {
+                draft.$($field).+ = Value::read(given)?;
+                Ok(())
+            },
+            show: |draft| draft.$($field).+.to_toml(),
+        },)*];
+    };
+}
+
+settings! {
+    node name => config.node.name, "Unique in the cluster; shown in headers, logs and status";
+    node topology => config.node.topology, "The node's place, outermost first";
+
+    s3 listen => config.s3.listen, "Where clients speak S3: address and port";
+    s3 domain => config.s3.domain, "Domain of virtual-host style (bucket.domain); path style always works";
+    s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
+    s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
+
+    admin listen => config.admin.listen, "Health, metrics and status: address and port, never those of S3";
+
+    lake endpoint => config.lake.endpoint, "The S3 store this node extends: http:// or https://, without a path";
+    lake region => config.lake.region, "Region that signatures to the lake name";
+    lake access_key => config.lake.access_key, "Account for identities without one of their own; else the AWS chain";
+    lake secret_key => config.lake.secret_key, "Its secret; better in a file";
+    lake secret_key_file => lake_secret_key_file, "File that holds the secret and nothing else";
+
+    store path => config.store.path, "A folder of this node's own";
+    store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
+    store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
+
+    freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
+
+    limits connections => config.limits.connections, "Open client connections";
+    limits requests => config.limits.requests, "Requests in flight on the node";
+    limits requests_per_identity => config.limits.requests_per_identity, "Requests in flight of one identity";
+    limits fill_bytes => config.limits.fill_bytes, "Memory for bytes fetched from the lake and not yet on disk";
+    limits mapped_bytes => config.limits.mapped_bytes, "Address space kept mapped for hits";
+    limits read_ahead_blocks => config.limits.read_ahead_blocks, "Blocks fetched ahead of one reader";
+    limits header_timeout => config.limits.header_timeout, "A request head must arrive within this time";
+    limits idle_timeout => config.limits.idle_timeout, "A connection without a request is closed after this time";
+    limits stall_timeout => config.limits.stall_timeout, "A body that makes no progress for this time ends the connection";
+    limits retry_budget_percent => config.limits.retry_budget_percent, "Retries to the lake, in percent of requests";
+
+    log filter => config.log.filter, "What is logged to stderr, such as info or shoal=debug";
+    log format => config.log.format, "text or json";
+    log access => config.log.access, "One line a request";
+}
+
+/// The sections of the file in the order in which they are printed.
+pub(super) const SECTIONS: [&str; 9] = [
+    "node",
+    "s3",
+    "admin",
+    "lake",
+    "store",
+    "freshness",
+    "limits",
+    "log",
+    "identity",
+];
+
+/// The settings of one section.
+pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(move |setting| setting.section == section)
+}
+
+/// Position in [`SETTINGS`] and thereby in [`Draft::origins`].
+pub(super) fn position(section: &str, key: &str) -> Option<usize> {
+    SETTINGS
+        .iter()
+        .position(|setting| setting.section == section && setting.key == key)
+}
+
+impl Draft {
+    /// A draft over `config`, of which nothing was written anywhere yet.
+    pub(super) fn over(config: Config) -> Self {
+        Self {
+            config,
+            lake_secret_key_file: None,
+            origins: vec![Origin::Default; SETTINGS.len()],
+        }
+    }
+
+    /// Where the value of a setting comes from.
+    pub(super) fn origin(&self, section: &str, key: &str) -> &Origin {
+        let position = position(section, key).expect("the caller names a setting of the table");
+        &self.origins[position]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{Draft, SECTIONS, SETTINGS};
+    use crate::config::Config;
+
+    #[test]
+    fn every_setting_has_names_of_its_own_and_a_known_section() {
+        let variables: HashSet<_> = SETTINGS.iter().map(super::Setting::variable).collect();
+        assert_eq!(variables.len(), SETTINGS.len());
+        assert!(variables.contains("SHOAL_S3_LISTEN") && variables.contains("SHOAL_STORE_BLOCK_SIZE"));
+        assert!(SETTINGS.iter().all(|setting| SECTIONS.contains(&setting.section)));
+    }
+
+    #[test]
+    fn a_secret_has_no_flag() {
+        let without: Vec<_> = SETTINGS
+            .iter()
+            .filter(|s| s.flag().is_none())
+            .map(|s| (s.section, s.key))
+            .collect();
+        assert_eq!(without, [("lake", "secret_key")]);
+    }
+
+    #[test]
+    fn every_setting_with_a_default_shows_it_and_reads_it_back() {
+        for setting in SETTINGS {
+            let mut draft = Draft::over(Config::default());
+            let Some(shown) = (setting.show)(&draft) else {
+                continue;
+            };
+            (setting.assign)(&mut draft, &super::Given::File(shown.clone())).unwrap();
+            assert_eq!(
+                (setting.show)(&draft),
+                Some(shown),
+                "[{}] {}",
+                setting.section,
+                setting.key
+            );
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! How the text of a setting becomes a value of its type, and how the value is written again.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use toml::Value as Toml;
+
+use super::FreshnessMode;
+use super::units::{format_size, format_time, parse_size, parse_time};
+use crate::secret::Secret;
+
+/// What was written for a setting, before it has a type.
+#[derive(Clone, Debug)]
+pub(super) enum Given {
+    /// A value of the file, which has TOML's types.
+    File(Toml),
+    /// The text of a variable or a flag, which has none.
+    Bare(String),
+}
+
+/// Why a text is not a value of the type: a sentence about it, and what to write instead.
+#[derive(Debug)]
+pub(super) struct Misread {
+    pub(super) what: String,
+    pub(super) hint: String,
+}
+
+/// The types a setting can have.
+pub(super) trait Value: Sized {
+    /// An example and what to say about it: `write ...`.
+    const WRITE: &'static str;
+
+    /// The value of a text; `None` when it is none.
+    fn from_text(text: &str) -> Option<Self>;
+
+    /// The value of a TOML value; types that TOML knows say so here.
+    fn from_toml(value: &Toml) -> Option<Self> {
+        Self::from_text(value.as_str()?)
+    }
+
+    /// The value as the file would have it; `None` for what is not set.
+    fn to_toml(&self) -> Option<Toml>;
+
+    /// What was written, for a message.
+    fn quote(given: &Given) -> String {
+        match given {
+            Given::Bare(text) if text.is_empty() => "nothing".into(),
+            Given::Bare(text) => format!("{text:?}"),
+            Given::File(value @ (Toml::Array(_) | Toml::Table(_))) => indefinite(value.type_str()),
+            Given::File(value) => value.to_string(),
+        }
+    }
+
+    /// Reads what was written.
+    fn read(given: &Given) -> Result<Self, Misread> {
+        let value = match given {
+            Given::Bare(text) => Self::from_text(text),
+            Given::File(value) => Self::from_toml(value),
+        };
+        value.ok_or_else(|| Misread {
+            what: Self::quote(given),
+            hint: Self::WRITE.into(),
+        })
+    }
+}
+
+fn indefinite(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!("{article} {noun}")
+}
+
+impl Value for String {
+    const WRITE: &'static str = "write a text in quotes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.clone()))
+    }
+}
+
+impl Value for Secret {
+    const WRITE: &'static str = "write a text in quotes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self::new(text))
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String("[hidden]".into()))
+    }
+
+    fn quote(given: &Given) -> String {
+        match given {
+            Given::File(value) if !value.is_str() => indefinite(value.type_str()),
+            _ => "nothing".into(),
+        }
+    }
+}
+
+impl Value for PathBuf {
+    const WRITE: &'static str = "write a path in quotes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.display().to_string()))
+    }
+}
+
+impl Value for SocketAddr {
+    const WRITE: &'static str =
+        "write an IP address and a port below 65536, such as \"127.0.0.1:9000\" or \"[::]:9000\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.to_string()))
+    }
+}
+
+/// Every `u64` of the configuration counts bytes.
+impl Value for u64 {
+    const WRITE: &'static str =
+        "write a size as a whole number and B, KiB, MiB, GiB or TiB, such as \"100GiB\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        parse_size(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(format_size(*self)))
+    }
+}
+
+impl Value for Duration {
+    const WRITE: &'static str = "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        parse_time(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(format_time(*self)))
+    }
+}
+
+/// Numbers of things, not of bytes.
+macro_rules! count {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            const WRITE: &'static str = "write a whole number, such as 16";
+
+            fn from_text(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn from_toml(value: &Toml) -> Option<Self> {
+                value.as_integer()?.try_into().ok()
+            }
+
+            fn to_toml(&self) -> Option<Toml> {
+                i64::try_from(*self).ok().map(Toml::Integer)
+            }
+        }
+    )*};
+}
+
+count!(u32, usize);
+
+impl Value for bool {
+    const WRITE: &'static str = "write true or false";
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        value.as_bool()
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::Boolean(*self))
+    }
+}
+
+impl Value for FreshnessMode {
+    const WRITE: &'static str = "write \"revalidate\", \"immutable\", or a time such as \"30s\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "revalidate" => Some(Self::Revalidate),
+            "immutable" => Some(Self::Immutable),
+            time => parse_time(time).map(Self::Ttl),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(match self {
+            Self::Revalidate => "revalidate".into(),
+            Self::Immutable => "immutable".into(),
+            Self::Ttl(time) => format_time(*time),
+        }))
+    }
+}
+
+/// A setting that may be absent. An empty variable or flag takes away what a layer below it has set.
+impl<T: Value> Value for Option<T> {
+    const WRITE: &'static str = T::WRITE;
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            Some(None)
+        } else {
+            T::from_text(text).map(Some)
+        }
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        T::from_toml(value).map(Some)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        self.as_ref().and_then(Value::to_toml)
+    }
+
+    fn quote(given: &Given) -> String {
+        T::quote(given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use toml::Value as Toml;
+
+    use super::{Given, Value};
+    use crate::config::FreshnessMode;
+    use crate::secret::Secret;
+
+    fn bare<T: Value>(text: &str) -> Option<T> {
+        T::read(&Given::Bare(text.into())).ok()
+    }
+
+    #[test]
+    fn freshness_is_a_word_or_a_time() {
+        assert_eq!(bare("revalidate"), Some(FreshnessMode::Revalidate));
+        assert_eq!(bare("immutable"), Some(FreshnessMode::Immutable));
+        assert_eq!(bare("30s"), Some(FreshnessMode::Ttl(Duration::from_secs(30))));
+        assert_eq!(bare::<FreshnessMode>("30"), None);
+        assert_eq!(bare::<FreshnessMode>("always"), None);
+    }
+
+    #[test]
+    fn ports_end_at_65535_and_names_are_not_addresses() {
+        assert!(bare::<SocketAddr>("127.0.0.1:65535").is_some());
+        assert!(bare::<SocketAddr>("[::1]:9000").is_some());
+        for wrong in ["127.0.0.1:65536", "127.0.0.1", "9000", "localhost:9000", ""] {
+            assert!(bare::<SocketAddr>(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_in_the_file_are_numbers_and_not_texts() {
+        assert_eq!(usize::read(&Given::File(Toml::Integer(7))).ok(), Some(7));
+        assert!(usize::read(&Given::File(Toml::String("7".into()))).is_err());
+        assert!(usize::read(&Given::File(Toml::Integer(-7))).is_err());
+        assert!(
+            u64::read(&Given::File(Toml::Integer(7))).is_err(),
+            "a size needs its unit"
+        );
+        assert_eq!(bare::<usize>("7"), Some(7));
+    }
+
+    #[test]
+    fn an_empty_variable_unsets_what_may_be_absent_and_nothing_else() {
+        assert_eq!(bare::<Option<String>>(""), Some(None));
+        assert_eq!(bare::<String>(""), None);
+        assert!(Option::<String>::read(&Given::File(Toml::String(String::new()))).is_err());
+    }
+
+    #[test]
+    fn a_misread_secret_is_not_quoted() {
+        let given = Given::File(Toml::Integer(123_456));
+        let misread = Option::<Secret>::read(&given).unwrap_err();
+        assert_eq!(misread.what, "an integer");
+        assert_eq!(Secret::new("x").to_toml(), Some(Toml::String("[hidden]".into())));
+    }
+}

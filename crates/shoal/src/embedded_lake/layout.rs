@@ -1,0 +1,272 @@
+//! Where `s3s-fs` keeps an object: its bytes under its own name, what is known about them in two files beside
+//! the buckets. Here objects appear, change and vanish as one.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use md5::{Digest, Md5};
+use s3s::{S3Result, s3_error};
+
+/// Bucket of objects that are not complete. No client can name it: bucket names do not begin with a dot.
+pub(super) const STAGING: &str = ".staging";
+
+/// File that stands for an object whose key ends with a slash, as a folder cannot hold bytes.
+const FOLDER_OBJECT: &str = ".folder";
+
+/// File names end at 255 bytes on every file system that matters.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The folder of a lake.
+#[derive(Debug)]
+pub(super) struct Layout {
+    root: PathBuf,
+    staged: AtomicU64,
+}
+
+/// An object in [`STAGING`], removed on drop unless it was committed.
+pub(super) struct Staged<'a> {
+    layout: &'a Layout,
+    pub(super) key: String,
+}
+
+impl Layout {
+    /// Opens a lake's folder and clears away what a crash left unfinished.
+    pub(super) fn open(root: &Path) -> io::Result<Self> {
+        fs::create_dir_all(root)?;
+        let layout = Self {
+            root: root.canonicalize()?,
+            staged: AtomicU64::new(0),
+        };
+        let staging = layout.root.join(STAGING);
+        fs::remove_dir_all(&staging).or_else(unless_absent)?;
+        fs::create_dir(&staging)?;
+        let prefix = format!(".bucket-{}.", URL_SAFE_NO_PAD.encode(STAGING));
+        for entry in fs::read_dir(&layout.root)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            // Uploads in parts outlive a restart; their attributes wait under the name of the upload.
+            if name.starts_with(&prefix) && !name.contains(".upload-") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(layout)
+    }
+
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The file name under which a key is kept, or why it cannot be.
+    pub(super) fn name_of(&self, bucket: &str, key: &str) -> S3Result<String> {
+        let name = if key.ends_with('/') {
+            format!("{key}{FOLDER_OBJECT}")
+        } else {
+            key.to_string()
+        };
+        let is_file_name = |part: &str| !matches!(part, "" | "." | "..") && part.len() <= NAME_BYTES_MAX;
+        if !name.split('/').all(is_file_name) || name.contains('\0') {
+            return Err(s3_error!(
+                InvalidArgument,
+                "The development lake keeps objects as files: it has no keys with empty, . or .. or very long parts"
+            ));
+        }
+        let longest = self
+            .sidecars(bucket, &name)
+            .map(|path| path.file_name().map_or(0, OsStr::len));
+        if longest.iter().any(|length| *length > NAME_BYTES_MAX) {
+            return Err(s3_error!(
+                KeyTooLongError,
+                "The development lake has no keys as long as this one"
+            ));
+        }
+        Ok(name)
+    }
+
+    /// The key that is kept under a file name.
+    pub(super) fn key_of(name: &str) -> &str {
+        let folder = name.strip_suffix(FOLDER_OBJECT);
+        folder.filter(|folder| folder.ends_with('/')).unwrap_or(name)
+    }
+
+    pub(super) fn has_bucket(&self, bucket: &str) -> bool {
+        self.root.join(bucket).is_dir()
+    }
+
+    /// The file with the bytes of an object. A folder on the way to other objects is none.
+    pub(super) fn find(&self, bucket: &str, name: &str) -> S3Result<PathBuf> {
+        let path = self.body(bucket, name);
+        match (path.is_file(), self.has_bucket(bucket)) {
+            (true, _) => Ok(path),
+            (false, true) => Err(s3_error!(NoSuchKey, "The specified key does not exist.")),
+            (false, false) => Err(s3_error!(NoSuchBucket, "The specified bucket does not exist")),
+        }
+    }
+
+    /// A place for an object that nobody sees until it is complete.
+    pub(super) fn stage(&self) -> Staged<'_> {
+        Staged {
+            layout: self,
+            key: self.staged.fetch_add(1, Ordering::Relaxed).to_string(),
+        }
+    }
+
+    /// A staging place with a name that a later request finds again.
+    pub(super) fn stage_as(&self, key: String) -> Staged<'_> {
+        Staged { layout: self, key }
+    }
+
+    /// Removes an object and the folders that it leaves empty. It may be absent.
+    pub(super) fn remove(&self, bucket: &str, name: &str) -> io::Result<()> {
+        let body = self.body(bucket, name);
+        if body.is_dir() {
+            return Ok(());
+        }
+        for path in [body.as_path()]
+            .into_iter()
+            .chain(self.sidecars(bucket, name).iter().map(PathBuf::as_path))
+        {
+            fs::remove_file(path).or_else(unless_absent)?;
+        }
+        let bucket = self.root.join(bucket);
+        let parents = body.ancestors().skip(1).take_while(|parent| *parent != bucket);
+        // The first folder that is not empty ends it.
+        parents.map(fs::remove_dir).find(Result::is_err);
+        Ok(())
+    }
+
+    /// The ETag of an object without quotes. A file that was put or changed by hand gets the one S3 would give it.
+    /// Must not run beside [`Staged::commit`].
+    pub(super) fn etag(&self, bucket: &str, name: &str) -> io::Result<String> {
+        let [_, internal] = self.sidecars(bucket, name);
+        let body = self.body(bucket, name);
+        let body_time = fs::metadata(&body)?.modified()?;
+        let known = fs::metadata(&internal).and_then(|metadata| metadata.modified());
+        if known.is_ok_and(|known| known >= body_time) {
+            let text = fs::read(&internal)?;
+            let info: serde_json::Value = serde_json::from_slice(&text)?;
+            if let Some(etag) = info["e_tag"].as_str() {
+                return Ok(etag.into());
+            }
+        }
+        let etag = hash(&body)?;
+        if fs::metadata(&body)?.modified()? != body_time {
+            // Someone is still writing it: true for now, not to be remembered.
+            return Ok(etag);
+        }
+        let aside = self
+            .root
+            .join(STAGING)
+            .join(format!("adopt-{}", self.staged.fetch_add(1, Ordering::Relaxed)));
+        fs::write(&aside, serde_json::json!({ "e_tag": etag }).to_string())?;
+        fs::rename(&aside, &internal)?;
+        Ok(etag)
+    }
+
+    /// The sizes of the parts of an upload by number; `None` when there is no such upload.
+    pub(super) fn parts(&self, upload: &str) -> io::Result<Option<Vec<(i32, u64)>>> {
+        let plain = upload.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        if !plain || !self.root.join(format!(".upload-{upload}.json")).exists() {
+            return Ok(None);
+        }
+        let prefix = format!(".upload_id-{upload}.part-");
+        let mut parts = Vec::new();
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            let number = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
+            if let Some(number) = number {
+                parts.push((number, entry.metadata()?.len()));
+            }
+        }
+        parts.sort_unstable();
+        Ok(Some(parts))
+    }
+
+    fn body(&self, bucket: &str, name: &str) -> PathBuf {
+        self.root.join(bucket).join(name)
+    }
+
+    /// What `s3s-fs` writes about an object: its attributes, and its ETag with its checksums.
+    fn sidecars(&self, bucket: &str, name: &str) -> [PathBuf; 2] {
+        let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        let stem = format!(".bucket-{}.object-{}", encode(bucket), encode(name));
+        ["metadata", "internal"].map(|kind| self.root.join(format!("{stem}.{kind}.json")))
+    }
+}
+
+impl Staged<'_> {
+    /// Makes the object visible in one go, in the place of one that may have been there. Must not run beside reads:
+    /// its three files are renamed one after another.
+    pub(super) fn commit(self, bucket: &str, name: &str) -> S3Result<()> {
+        let body = self.layout.body(bucket, name);
+        let parent = body.parent().expect("a body lies in a bucket");
+        let refused = |error: io::Error| match error.kind() {
+            io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists | io::ErrorKind::IsADirectory => {
+                s3_error!(
+                    InvalidRequest,
+                    "The development lake keeps objects as files: a key and a key below it (a and a/b) cannot both exist"
+                )
+            }
+            _ => s3s::S3Error::internal_error(error),
+        };
+        fs::create_dir_all(parent).map_err(refused)?;
+        fs::rename(self.layout.body(STAGING, &self.key), &body).map_err(refused)?;
+        let from = self.layout.sidecars(STAGING, &self.key);
+        for (from, to) in from.iter().zip(self.layout.sidecars(bucket, name)) {
+            match fs::rename(from, &to) {
+                // A copy of a file that was put by hand has no attributes; those of its predecessor must not stay.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::remove_file(&to).or_else(unless_absent)
+                }
+                done => done,
+            }
+            .map_err(s3s::S3Error::internal_error)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Staged<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.layout.remove(STAGING, &self.key) {
+            tracing::warn!(%error, "an unfinished object of the development lake could not be removed");
+        }
+    }
+}
+
+fn unless_absent(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound {
+        Ok(())
+    } else {
+        Err(error)
+    }
+}
+
+fn hash(path: &Path) -> io::Result<String> {
+    let (mut file, mut hasher) = (fs::File::open(path)?, Md5::new());
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex(&hasher.finalize())),
+            length => hasher.update(&buffer[..length]),
+        }
+    }
+}
+
+/// Bytes as lower-case digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a string does not fail");
+            text
+        })
+}

@@ -1,0 +1,409 @@
+//! One fetch per block, however many wait for it.
+//!
+//! A flight is a block on its way from the lake. Its *pilot* brings the bytes, in a task of its own; its *passengers* read
+//! them as they arrive. A passenger that leaves does not disturb the others; when the last one leaves, the pilot is told.
+//! When the block is on disk the flight *lands*: the pieces in memory give way to the mapped file, so that a slow
+//! passenger holds page cache and not heap.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use http::StatusCode;
+use parking_lot::Mutex;
+use shoal_policy::BlockId;
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+/// All flights of a node.
+#[derive(Debug, Default)]
+pub struct Flights {
+    in_the_air: Mutex<HashMap<BlockId, Arc<Flight>>>,
+    coalesced: AtomicU64,
+}
+
+/// Why a flight did not bring its block.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum FlightError {
+    /// The object is no longer the version the block belongs to.
+    #[error("the object changed at the lake while it was read")]
+    Changed,
+    /// The lake answered with a status that is neither the block nor "changed".
+    #[error("the lake answered {0} to a read of a block")]
+    Status(StatusCode),
+    /// The lake cannot be reached, broke off, or sent something else than it announced.
+    #[error("{0}")]
+    Lake(Arc<str>),
+    /// The memory window of the read path stayed full.
+    #[error("too many bytes are on their way from the lake")]
+    Busy,
+    /// The pilot gave up because nobody waited, just before this passenger came.
+    #[error("the fetch was abandoned")]
+    Abandoned,
+}
+
+/// What [`Flights::join`] found.
+#[derive(Debug)]
+pub enum Join {
+    /// The block is on its way already.
+    Aboard(Passenger),
+    /// The block landed in the meantime: look into the store again.
+    Landed,
+    /// Nobody fetches the block: the caller must, in a task of its own.
+    Lead(Pilot, Passenger),
+}
+
+#[derive(Debug)]
+struct Flight {
+    len: u64,
+    state: Mutex<State>,
+    passengers: AtomicUsize,
+    /// Tells the pilot that passengers came or went; shared by the flights of one stream.
+    traffic: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct State {
+    pieces: Vec<Bytes>,
+    received: u64,
+    end: End,
+    wakers: Vec<Waker>,
+    /// The share of the memory window that the pieces take; given back when they are dropped.
+    window: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug)]
+enum End {
+    /// Bytes are still coming.
+    Flying,
+    /// All bytes are here, on the heap: the store did not take the block, or has not yet.
+    Arrived,
+    /// The block is on disk; its mapping serves every byte.
+    Landed(Bytes),
+    /// No more bytes will come.
+    Failed(FlightError),
+}
+
+impl Flights {
+    /// Joins the flight of a block or starts one. `landed` looks into the store's index: it is asked under the same lock
+    /// under which flights are removed, so that a block is never fetched twice because it landed in between.
+    pub fn join(self: &Arc<Self>, id: BlockId, len: u64, traffic: &Arc<Notify>, landed: impl FnOnce() -> bool) -> Join {
+        let mut in_the_air = self.in_the_air.lock();
+        if let Some(flight) = in_the_air.get(&id) {
+            self.coalesced.fetch_add(1, Ordering::Relaxed);
+            return Join::Aboard(Passenger::board(flight));
+        }
+        if landed() {
+            return Join::Landed;
+        }
+        let flight = Arc::new(Flight {
+            len,
+            state: Mutex::new(State {
+                pieces: Vec::new(),
+                received: 0,
+                end: End::Flying,
+                wakers: Vec::new(),
+                window: None,
+            }),
+            passengers: AtomicUsize::new(0),
+            traffic: Arc::clone(traffic),
+        });
+        in_the_air.insert(id, Arc::clone(&flight));
+        let passenger = Passenger::board(&flight);
+        Join::Lead(Pilot { id, flight, flights: Arc::clone(self) }, passenger)
+    }
+
+    /// Reads that waited for a fetch another read had started.
+    pub fn coalesced(&self) -> u64 {
+        self.coalesced.load(Ordering::Relaxed)
+    }
+
+    /// Blocks on their way now.
+    pub fn count(&self) -> usize {
+        self.in_the_air.lock().len()
+    }
+
+    fn remove(&self, id: BlockId, flight: &Arc<Flight>) {
+        let mut in_the_air = self.in_the_air.lock();
+        if in_the_air.get(&id).is_some_and(|current| Arc::ptr_eq(current, flight)) {
+            in_the_air.remove(&id);
+        }
+    }
+}
+
+/// The one who brings a block. Dropped before the end, it fails the flight as abandoned.
+#[derive(Debug)]
+pub struct Pilot {
+    id: BlockId,
+    flight: Arc<Flight>,
+    flights: Arc<Flights>,
+}
+
+impl Pilot {
+    /// The block to bring.
+    pub fn id(&self) -> BlockId {
+        self.id
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.flight.len
+    }
+
+    /// Whether the block has no bytes; blocks never are empty.
+    pub fn is_empty(&self) -> bool {
+        self.flight.len == 0
+    }
+
+    /// Whether anybody waits for the block.
+    pub fn is_awaited(&self) -> bool {
+        self.flight.passengers.load(Ordering::Acquire) > 0
+    }
+
+    /// Takes a share of the memory window for the bytes to come.
+    pub fn hold_window(&self, window: OwnedSemaphorePermit) {
+        self.flight.state.lock().window = Some(window);
+    }
+
+    /// Hands on bytes that arrived; together they must be exactly the block.
+    pub fn push(&self, piece: Bytes) {
+        self.change(|state| {
+            state.received += piece.len() as u64;
+            assert!(state.received <= self.flight.len, "a pilot pushes no more than its block");
+            state.pieces.push(piece);
+            if state.received == self.flight.len {
+                state.end = End::Arrived;
+            }
+        });
+    }
+
+    /// The whole block, to be written to disk.
+    pub fn pieces(&self) -> Vec<Bytes> {
+        self.flight.state.lock().pieces.clone()
+    }
+
+    /// The block is in the store: its mapping takes the place of the pieces.
+    pub fn land(self, mapped: Bytes) {
+        assert_eq!(mapped.len() as u64, self.flight.len, "what landed is the whole block");
+        self.change(|state| {
+            state.pieces = Vec::new();
+            state.window = None;
+            state.end = End::Landed(mapped);
+        });
+    }
+
+    /// The store did not take the block: those aboard read it from memory, nobody else comes aboard.
+    pub fn keep(self) {
+        let state = self.flight.state.lock();
+        assert_eq!(state.received, self.flight.len, "only a complete block is kept");
+    }
+
+    /// No more bytes will come.
+    pub fn fail(self, error: FlightError) {
+        self.end_with(error);
+    }
+
+    fn end_with(&self, error: FlightError) {
+        self.change(|state| {
+            state.pieces = Vec::new();
+            state.window = None;
+            state.end = End::Failed(error);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let wakers = {
+            let mut state = self.flight.state.lock();
+            change(&mut state);
+            std::mem::take(&mut state.wakers)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Pilot {
+    fn drop(&mut self) {
+        self.flights.remove(self.id, &self.flight);
+        let unfinished = matches!(self.flight.state.lock().end, End::Flying);
+        if unfinished {
+            self.end_with(FlightError::Abandoned);
+        }
+    }
+}
+
+/// One who reads a block as it arrives, from wherever it is.
+#[derive(Debug)]
+pub struct Passenger {
+    flight: Arc<Flight>,
+    /// Next byte to read, counted from the start of the block.
+    offset: u64,
+    /// Piece that holds it, and where that piece starts; valid while the flight has pieces.
+    piece: (usize, u64),
+}
+
+impl Passenger {
+    fn board(flight: &Arc<Flight>) -> Self {
+        flight.passengers.fetch_add(1, Ordering::AcqRel);
+        flight.traffic.notify_one();
+        Self { flight: Arc::clone(flight), offset: 0, piece: (0, 0) }
+    }
+
+    /// Goes on reading at this byte of the block.
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+        self.piece = (0, 0);
+    }
+
+    /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
+        if self.offset == self.flight.len {
+            return Poll::Ready(None);
+        }
+        let flight = Arc::clone(&self.flight);
+        let mut state = flight.state.lock();
+        let piece = match &state.end {
+            End::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
+            End::Landed(block) => Some(block.slice(self.offset as usize..)),
+            End::Flying | End::Arrived => self.find(&state.pieces),
+        };
+        match piece {
+            Some(piece) => {
+                self.offset += piece.len() as u64;
+                Poll::Ready(Some(Ok(piece)))
+            }
+            None => {
+                if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+                    state.wakers.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        }
+    }
+
+    fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
+        let (mut index, mut start) = self.piece;
+        let found = loop {
+            let piece = pieces.get(index)?;
+            let end = start + piece.len() as u64;
+            if self.offset < end {
+                break piece.slice((self.offset - start) as usize..);
+            }
+            (index, start) = (index + 1, end);
+        };
+        self.piece = (index, start);
+        Some(found)
+    }
+}
+
+impl Drop for Passenger {
+    fn drop(&mut self) {
+        self.flight.passengers.fetch_sub(1, Ordering::AcqRel);
+        self.flight.traffic.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    const ID: BlockId = BlockId { version: VersionId([7; 16]), index: 0 };
+
+    fn lead(flights: &Arc<Flights>, len: u64) -> (Pilot, Passenger) {
+        match flights.join(ID, len, &Arc::default(), || false) {
+            Join::Lead(pilot, passenger) => (pilot, passenger),
+            other => panic!("nobody else flies: {other:?}"),
+        }
+    }
+
+    fn follow(flights: &Arc<Flights>) -> Passenger {
+        match flights.join(ID, 6, &Arc::default(), || false) {
+            Join::Aboard(passenger) => passenger,
+            other => panic!("the block is on its way: {other:?}"),
+        }
+    }
+
+    async fn next(passenger: &mut Passenger) -> Option<Result<Bytes, FlightError>> {
+        poll_fn(|cx| passenger.poll_piece(cx)).await
+    }
+
+    async fn rest(mut passenger: Passenger) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while let Some(piece) = next(&mut passenger).await {
+            bytes.extend_from_slice(&piece.unwrap());
+        }
+        bytes
+    }
+
+    #[tokio::test]
+    async fn everyone_aboard_reads_the_same_bytes_as_they_arrive() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, mut first) = lead(&flights, 6);
+        let second = tokio::spawn(rest(follow(&flights)));
+        pilot.push(Bytes::from_static(b"abc"));
+        assert_eq!(next(&mut first).await.unwrap().unwrap(), "abc", "before the block is complete");
+        pilot.push(Bytes::from_static(b"def"));
+        assert_eq!(second.await.unwrap(), b"abcdef");
+        assert_eq!(flights.coalesced(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_landed_block_serves_the_rest_from_its_mapping() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, mut passenger) = lead(&flights, 6);
+        pilot.push(Bytes::from_static(b"ab"));
+        assert_eq!(next(&mut passenger).await.unwrap().unwrap(), "ab");
+        pilot.push(Bytes::from_static(b"cdef"));
+        pilot.land(Bytes::from_static(b"ABCDEF"));
+        assert_eq!(rest(passenger).await, b"CDEF");
+        assert_eq!(flights.count(), 0);
+        assert!(matches!(flights.join(ID, 6, &Arc::default(), || true), Join::Landed));
+    }
+
+    #[tokio::test]
+    async fn a_passenger_may_start_in_the_middle() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, mut passenger) = lead(&flights, 6);
+        passenger.seek(4);
+        pilot.push(Bytes::from_static(b"abc"));
+        pilot.push(Bytes::from_static(b"def"));
+        pilot.keep();
+        assert_eq!(rest(passenger).await, b"ef");
+    }
+
+    #[tokio::test]
+    async fn an_error_is_an_error_for_everyone_and_the_next_may_try_again() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, mut first) = lead(&flights, 6);
+        let mut second = follow(&flights);
+        pilot.push(Bytes::from_static(b"abc"));
+        pilot.fail(FlightError::Changed);
+        assert!(matches!(next(&mut first).await, Some(Err(FlightError::Changed))));
+        assert!(matches!(next(&mut second).await, Some(Err(FlightError::Changed))));
+        lead(&flights, 6);
+    }
+
+    #[tokio::test]
+    async fn the_first_to_leave_cancels_nothing_and_the_last_is_noticed() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, first) = lead(&flights, 6);
+        let second = follow(&flights);
+        drop(first);
+        assert!(pilot.is_awaited());
+        drop(second);
+        assert!(!pilot.is_awaited());
+    }
+
+    #[tokio::test]
+    async fn a_pilot_that_vanishes_fails_its_flight() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, mut passenger) = lead(&flights, 6);
+        drop(pilot);
+        assert!(matches!(next(&mut passenger).await, Some(Err(FlightError::Abandoned))));
+        assert_eq!(flights.count(), 0);
+    }
+}

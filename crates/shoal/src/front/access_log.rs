@@ -1,0 +1,205 @@
+//! One line a request: who asked for what, what they were told, and where the bytes came from.
+
+use std::time::{Duration, SystemTime};
+
+use tracing::info;
+
+/// The `tracing` target of the lines, so that a filter can select them.
+pub const TARGET: &str = "shoal::access";
+
+/// A request and its answer, as the access log tells it. Nothing here is secret: an access key is the public half.
+#[derive(Clone, Debug)]
+pub struct Access<'request> {
+    /// When the request arrived.
+    pub at: SystemTime,
+    /// Name of the request in its answer.
+    pub request_id: &'request str,
+    /// Address of the client.
+    pub peer: std::net::SocketAddr,
+    /// Access key the request was signed with; none when it was anonymous.
+    pub access_key: Option<&'request str>,
+    /// The operation, as in metrics.
+    pub operation: &'static str,
+    /// Method of the request.
+    pub method: &'request str,
+    /// Bucket, where the request names one.
+    pub bucket: Option<&'request str>,
+    /// Key bytes, percent-decoded, where the request names one.
+    pub key: Option<&'request [u8]>,
+    /// Query as sent; its credentials are left out of the line.
+    pub query: Option<&'request str>,
+    /// Status of the answer.
+    pub status: u16,
+    /// Bytes of the answer's body that were sent.
+    pub body_bytes: u64,
+    /// From the request's head to the last byte of the answer.
+    pub duration: Duration,
+    /// The answer's `X-Cache`.
+    pub x_cache: Option<&'static str>,
+    /// Of the body, bytes from this node's disk.
+    pub local_bytes: u64,
+    /// Of the body, bytes from the lake.
+    pub lake_bytes: u64,
+}
+
+/// Writes the line of one request.
+pub fn access_line(access: &Access<'_>) {
+    // Nothing is rendered when nobody listens.
+    if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+        return;
+    }
+    let key = access.key.map(String::from_utf8_lossy);
+    let query = access.query.map(without_credentials);
+    info!(
+        target: TARGET,
+        time = %rfc3339(access.at),
+        request_id = access.request_id,
+        peer = %access.peer,
+        caller = access.access_key.unwrap_or("anonymous"),
+        operation = access.operation,
+        method = access.method,
+        bucket = access.bucket,
+        key = key.as_deref(),
+        query,
+        status = access.status,
+        bytes = access.body_bytes,
+        duration_ms = access.duration.as_secs_f64() * 1000.0,
+        x_cache = access.x_cache,
+        local_bytes = access.local_bytes,
+        lake_bytes = access.lake_bytes,
+    );
+}
+
+/// Query parameters that let whoever reads the log repeat the request.
+const CREDENTIALS: [&str; 4] = [
+    "x-amz-signature",
+    "x-amz-security-token",
+    "x-amz-credential",
+    "signature",
+];
+
+/// The query with the values of its credentials replaced by `hidden`.
+pub fn without_credentials(query: &str) -> String {
+    let shown = |parameter: &str| -> String {
+        let name = parameter.split('=').next().unwrap_or_default();
+        // A name may be percent-encoded, in part or whole, and still be understood by the lake.
+        let decoded = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+        if CREDENTIALS
+            .iter()
+            .any(|credential| decoded.eq_ignore_ascii_case(credential))
+        {
+            format!("{name}=hidden")
+        } else {
+            parameter.to_owned()
+        }
+    };
+    query.split('&').map(shown).collect::<Vec<_>>().join("&")
+}
+
+fn rfc3339(at: SystemTime) -> String {
+    let format = time::macros::format_description!(
+        "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
+    );
+    time::OffsetDateTime::from(at)
+        .format(format)
+        .expect("a time in UTC has all its parts")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, SystemTime};
+
+    use super::{Access, access_line, without_credentials};
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn access() -> Access<'static> {
+        Access {
+            at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+            request_id: "00000000000000AB",
+            peer: "127.0.0.1:4000".parse().unwrap(),
+            access_key: Some("AKREADER"),
+            operation: "GetObject",
+            method: "GET",
+            bucket: Some("data"),
+            key: Some(b"a/\xff\nb"),
+            query: Some("versionId=7&X-Amz-Signature=deadbeef"),
+            status: 206,
+            body_bytes: 4096,
+            duration: Duration::from_micros(1500),
+            x_cache: Some("HIT"),
+            local_bytes: 4096,
+            lake_bytes: 0,
+        }
+    }
+
+    fn line_of(access: &Access<'_>, filter: &str) -> String {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .with_env_filter(filter)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || access_line(access));
+        String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_line_tells_who_asked_for_what_and_what_they_were_told() {
+        let line: serde_json::Value = serde_json::from_str(&line_of(&access(), "info")).unwrap();
+        assert_eq!(line["target"], "shoal::access");
+        let fields = &line["fields"];
+        assert_eq!(fields["time"], "2023-11-14T22:13:20.123Z");
+        assert_eq!(fields["caller"], "AKREADER");
+        assert_eq!(fields["operation"], "GetObject");
+        assert_eq!(fields["bucket"], "data");
+        assert_eq!(fields["key"], "a/\u{fffd}\nb");
+        assert_eq!(fields["status"], 206);
+        assert_eq!(fields["bytes"], 4096);
+        assert_eq!(fields["duration_ms"], 1.5);
+        assert_eq!(fields["x_cache"], "HIT");
+        assert_eq!(fields["local_bytes"], 4096);
+        assert_eq!(fields["lake_bytes"], 0);
+        assert_eq!(fields["request_id"], "00000000000000AB");
+    }
+
+    #[test]
+    fn a_key_with_a_line_break_stays_on_one_line() {
+        assert_eq!(line_of(&access(), "info").matches('\n').count(), 1);
+    }
+
+    #[test]
+    fn a_filter_can_turn_the_access_log_off() {
+        assert_eq!(line_of(&access(), "info,shoal::access=off"), "");
+    }
+
+    #[test]
+    fn credentials_of_presigned_urls_are_not_written() {
+        assert!(!line_of(&access(), "info").contains("deadbeef"));
+        assert_eq!(
+            without_credentials(
+                "a=1&X-Amz-Signature=s&x-amz-security-token=t&X-Amz-Credential=c&Signature=d&b"
+            ),
+            "a=1&X-Amz-Signature=hidden&x-amz-security-token=hidden&X-Amz-Credential=hidden&Signature=hidden&b"
+        );
+        assert_eq!(
+            without_credentials("%58-Amz-%53ignature=s"),
+            "%58-Amz-%53ignature=hidden"
+        );
+    }
+}

@@ -1,0 +1,91 @@
+//! What a request says about its sender, before any of it is believed.
+
+use std::borrow::Cow;
+use std::time::{Duration, SystemTime};
+
+use http::header::{AUTHORIZATION, DATE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
+
+use super::Refusal;
+use super::credential::Credential;
+use super::{header, presigned};
+use crate::sigv4::Timestamp;
+
+/// Where the claim stood.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    /// The `Authorization` header.
+    Header,
+    /// The query; the URL is valid for so long.
+    Query { expires: Duration },
+}
+
+/// A claim to be someone, with the proof of it.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    pub(super) place: Place,
+    pub(super) credential: Credential<'a>,
+    /// Lower-case names joined by semicolons.
+    pub(super) signed_headers: Cow<'a, str>,
+    /// Should be 64 hexadecimal digits.
+    pub(super) signature: Cow<'a, [u8]>,
+    pub(super) timestamp: Timestamp,
+    /// The last line of the canonical request.
+    pub(super) payload_hash: Cow<'a, [u8]>,
+    /// A session token came along.
+    pub(super) has_token: bool,
+}
+
+impl<'a> Claim<'a> {
+    /// Reads the one claim a request may make; `None` if it makes none.
+    pub(super) fn read(parts: &'a Parts) -> Result<Option<Self>, Refusal> {
+        let query = presigned::Parameters::read(parts.uri.query().unwrap_or_default())?;
+        let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
+        match (authorization, query) {
+            (Some(_), Some(_)) => Err(Refusal::TwoKindsOfCredentials),
+            (Some(authorization), None) => Self::from_header(authorization, &parts.headers).map(Some),
+            (None, Some(query)) => query.into_claim(&parts.headers).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    fn from_header(authorization: &'a HeaderValue, headers: &'a HeaderMap) -> Result<Self, Refusal> {
+        let authorization = header::Authorization::parse(authorization)?;
+        let payload_hash = headers
+            .get("x-amz-content-sha256")
+            .ok_or(Refusal::MissingPayloadHash)?;
+        Ok(Self {
+            place: Place::Header,
+            credential: Credential::parse(Cow::Borrowed(authorization.credential), Place::Header)?,
+            signed_headers: Cow::Borrowed(authorization.signed_headers),
+            signature: Cow::Borrowed(authorization.signature.as_bytes()),
+            timestamp: date(headers)?,
+            payload_hash: Cow::Borrowed(payload_hash.as_bytes()),
+            has_token: has_token(headers),
+        })
+    }
+}
+
+/// Whether a session token stands in the headers.
+pub(super) fn has_token(headers: &HeaderMap) -> bool {
+    headers
+        .get("x-amz-security-token")
+        .is_some_and(|token| !token.is_empty())
+}
+
+/// `x-amz-date`, or else `Date` in its own format or that of signatures.
+fn date(headers: &HeaderMap) -> Result<Timestamp, Refusal> {
+    if let Some(date) = headers.get("x-amz-date") {
+        return Timestamp::parse(date.as_bytes()).ok_or(Refusal::MissingDate);
+    }
+    let date = headers.get(DATE).ok_or(Refusal::MissingDate)?;
+    Timestamp::parse(date.as_bytes())
+        .or_else(|| http_date(date))
+        .ok_or(Refusal::MissingDate)
+}
+
+fn http_date(date: &HeaderValue) -> Option<Timestamp> {
+    let time: SystemTime = httpdate::parse_http_date(date.to_str().ok()?).ok()?;
+    Some(Timestamp::at(time))
+}

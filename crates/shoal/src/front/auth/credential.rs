@@ -1,0 +1,80 @@
+//! `AKID/20130524/us-east-1/s3/aws4_request`: whose signature it is, and what it is valid for.
+
+use std::borrow::Cow;
+
+use super::Refusal;
+use super::claim::Place;
+use crate::sigv4::{SERVICE, TERMINATOR, Timestamp};
+
+/// A credential as the request writes it: an access key and four words of scope.
+#[derive(Debug)]
+pub(super) struct Credential<'a> {
+    text: Cow<'a, str>,
+    access_key_len: usize,
+    place: Place,
+}
+
+impl<'a> Credential<'a> {
+    /// Splits from the right, for an access key may hold slashes.
+    pub(super) fn parse(text: Cow<'a, str>, place: Place) -> Result<Self, Refusal> {
+        match text.rmatch_indices('/').nth(3) {
+            Some((at, _)) if at > 0 => Ok(Self {
+                text,
+                access_key_len: at,
+                place,
+            }),
+            _ => Err(Refusal::malformed(
+                place,
+                "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".",
+            )),
+        }
+    }
+
+    /// Who claims to have signed.
+    pub(super) fn access_key(&self) -> &str {
+        &self.text[..self.access_key_len]
+    }
+
+    /// Holds the scope against the only one this node accepts for a request signed at `timestamp`.
+    pub(super) fn check(&self, expected_region: &str, timestamp: &Timestamp) -> Result<(), Refusal> {
+        let mut words = self.text[self.access_key_len + 1..].split('/');
+        let mut word = || words.next().expect("parse found four words");
+        let (day, region, service, terminator) = (word(), word(), word(), word());
+        let wrong = |detail: String| Err(Refusal::malformed(self.place, detail));
+
+        if region != expected_region {
+            return wrong(format!(
+                "the region '{}' is wrong; expecting '{expected_region}'",
+                shown(region)
+            ));
+        }
+        if service != SERVICE {
+            let service = shown(service);
+            return wrong(format!(
+                "incorrect service \"{service}\". This endpoint belongs to \"{SERVICE}\"."
+            ));
+        }
+        if terminator != TERMINATOR {
+            let terminator = shown(terminator);
+            return wrong(format!(
+                "incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."
+            ));
+        }
+        if day != timestamp.day() {
+            let (day, signed) = (shown(day), timestamp.day());
+            return wrong(format!(
+                "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// What a stranger wrote, cut to what belongs into a message.
+fn shown(word: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 64;
+    match word.char_indices().nth(LONGEST) {
+        Some((at, _)) => Cow::Owned(format!("{}…", &word[..at])),
+        None => Cow::Borrowed(word),
+    }
+}

@@ -1,0 +1,248 @@
+//! The one gate before routing: who sent this request, and how its body is to be checked.
+//!
+//! Header signatures, presigned URLs and requests without credentials come in; a [`Verified`] or an S3 error
+//! comes out. What is verified is what was sent: nothing here rewrites a byte of the request.
+
+mod claim;
+mod credential;
+mod header;
+mod presigned;
+mod refusal;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::HOST;
+use http::request::Parts;
+use subtle::ConstantTimeEq;
+
+pub use presigned::without_credentials;
+pub use refusal::Refusal;
+
+use self::claim::{Claim, Place};
+use super::error::S3Error;
+use super::payload::Payload;
+use crate::identity::{Caller, Identities, Identity};
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign};
+
+/// A request's clock may differ from ours by this much.
+const SKEW_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// A request that passed the gate.
+#[derive(Debug)]
+pub struct Verified {
+    /// Who sent it.
+    pub caller: Caller,
+    /// Where the credentials stood.
+    pub credentials: Credentials,
+    /// How the body is to be checked.
+    pub payload: Payload,
+}
+
+/// Where a request carries its credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nowhere: the caller is a stranger.
+    None,
+    /// In the `Authorization` header.
+    Header,
+    /// In the query: a presigned URL.
+    Query {
+        /// `X-Amz-Expires`, counted from `X-Amz-Date`.
+        expires: Duration,
+    },
+}
+
+/// Decides who gets in.
+#[derive(Debug)]
+pub struct Gate {
+    identities: Identities,
+    region: String,
+    keys: KeyCache,
+}
+
+impl Gate {
+    /// A gate that knows `identities` and accepts signatures for `region`.
+    pub fn new(identities: Identities, region: impl Into<String>) -> Self {
+        Self {
+            identities,
+            region: region.into(),
+            keys: KeyCache::default(),
+        }
+    }
+
+    /// Verifies the head of a request received at `now`.
+    pub fn verify(&self, parts: &Parts, now: SystemTime) -> Result<Verified, S3Error> {
+        self.admit(parts, now).map_err(S3Error::from)
+    }
+
+    /// As [`verify`](Self::verify), with the reason by name.
+    pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
+        refuse_repeated(&parts.headers)?;
+        let host = host(parts)?;
+        let Some(claim) = Claim::read(parts)? else {
+            return admit_stranger(&parts.headers);
+        };
+
+        claim.credential.check(&self.region, &claim.timestamp)?;
+        let identity = self
+            .identities
+            .get(claim.credential.access_key())
+            .ok_or(Refusal::UnknownAccessKey)?;
+        if claim.has_token {
+            return Err(Refusal::TokenForStaticIdentity);
+        }
+        check_time(&claim, now)?;
+        check_signed_headers(&parts.headers, &claim)?;
+        let payload_hash = payload_hash(&claim)?;
+        let seed = self.check_signature(parts, &host, &claim, identity)?;
+
+        Ok(Verified {
+            caller: Caller::Identity(Arc::clone(identity)),
+            credentials: match claim.place {
+                Place::Header => Credentials::Header,
+                Place::Query { expires } => Credentials::Query { expires },
+            },
+            payload: Payload {
+                hash: payload_hash,
+                seed: payload_hash.signs_chunks().then_some(seed),
+            },
+        })
+    }
+
+    fn check_signature(
+        &self,
+        parts: &Parts,
+        host: &[u8],
+        claim: &Claim<'_>,
+        identity: &Identity,
+    ) -> Result<SeedSignature, Refusal> {
+        let mut text = Vec::with_capacity(1024);
+        canonical::Request {
+            method: parts.method.as_str(),
+            path: parts.uri.path(),
+            query: parts.uri.query().unwrap_or_default(),
+            headers: &parts.headers,
+            host,
+            signed_headers: &claim.signed_headers,
+            payload_hash: &claim.payload_hash,
+        }
+        .write(&mut text)?;
+        let scope = scope(&claim.timestamp, &self.region);
+        let key = self.keys.key(
+            &identity.access_key,
+            &identity.secret_key,
+            &claim.timestamp,
+            &self.region,
+        );
+        let signature = key.sign(&string_to_sign(&claim.timestamp, &scope, &text));
+        if !bool::from(signature.as_bytes().ct_eq(&claim.signature)) {
+            return Err(Refusal::SignatureMismatch);
+        }
+        Ok(SeedSignature {
+            key,
+            timestamp: claim.timestamp,
+            scope,
+            signature,
+        })
+    }
+}
+
+/// Without credentials nothing proves a chunk's signature, and no lake unwraps the chunks of a stranger.
+fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
+    let hash = match headers.get("x-amz-content-sha256") {
+        Some(value) => PayloadHash::parse(value.as_bytes()).ok_or(Refusal::UnknownPayloadHash)?,
+        None => PayloadHash::Unsigned,
+    };
+    if hash.is_streaming() {
+        return Err(Refusal::StreamingWithoutCredentials);
+    }
+    Ok(Verified {
+        caller: Caller::Anonymous,
+        credentials: Credentials::None,
+        payload: Payload { hash, seed: None },
+    })
+}
+
+/// Two values of one of these would leave it to chance which one the signature, the cache and the lake believe.
+fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
+    const SINGLE: [&str; 9] = [
+        "host",
+        "date",
+        "authorization",
+        "content-length",
+        "content-md5",
+        "x-amz-date",
+        "x-amz-content-sha256",
+        "x-amz-decoded-content-length",
+        "x-amz-security-token",
+    ];
+    // Most requests repeat nothing, and the map knows.
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    match SINGLE
+        .into_iter()
+        .find(|name| headers.get_all(*name).iter().nth(1).is_some())
+    {
+        Some(name) => Err(Refusal::RepeatedHeader(name)),
+        None => Ok(()),
+    }
+}
+
+/// The host the client named: the `Host` header, or the authority that HTTP/2 sends in its place.
+fn host(parts: &Parts) -> Result<Cow<'_, [u8]>, Refusal> {
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    match (parts.headers.get(HOST), authority) {
+        (Some(host), Some(authority)) if host.as_bytes() != authority.as_bytes() => Err(Refusal::TwoHosts),
+        (Some(host), _) => Ok(Cow::Borrowed(host.as_bytes())),
+        (None, Some(authority)) => Ok(Cow::Borrowed(authority.as_bytes())),
+        (None, None) => Err(Refusal::MissingHost),
+    }
+}
+
+fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
+    let signed = claim.timestamp.time();
+    let early = signed.duration_since(now).unwrap_or_default() > SKEW_MAX;
+    let age = now.duration_since(signed).unwrap_or_default();
+    match claim.place {
+        Place::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
+        Place::Query { .. } if early => Err(Refusal::NotYetValid),
+        Place::Query { expires } if age >= expires => Err(Refusal::Expired),
+        _ => Ok(()),
+    }
+}
+
+/// The host and every `x-amz-*` header are signed; what is not signed could have been added on the way.
+fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Refusal> {
+    let names = || claim.signed_headers.split(';');
+    // In ascending order a name appears once, so that no header is hashed twice.
+    if !names().zip(names().skip(1)).all(|(one, next)| one < next) {
+        return Err(Refusal::malformed(
+            claim.place,
+            "SignedHeaders must be sorted names, each once.",
+        ));
+    }
+    let is_signed = |name: &str| names().any(|signed| signed == name);
+    if !is_signed("host") {
+        return Err(Refusal::UnsignedHeader("host".into()));
+    }
+    let unsigned = headers
+        .keys()
+        .find(|name| name.as_str().starts_with("x-amz-") && !is_signed(name.as_str()));
+    unsigned.map_or(Ok(()), |name| Err(Refusal::UnsignedHeader(name.as_str().into())))
+}
+
+fn payload_hash(claim: &Claim<'_>) -> Result<PayloadHash, Refusal> {
+    let hash = PayloadHash::parse(&claim.payload_hash).ok_or(Refusal::UnknownPayloadHash)?;
+    // A presigned URL is handed to others: it grants one body, not a chain of signatures (CVE-2026-40344).
+    if hash.is_streaming() && matches!(claim.place, Place::Query { .. }) {
+        return Err(Refusal::StreamingWithPresigned);
+    }
+    Ok(hash)
+}

@@ -1,0 +1,175 @@
+//! Why the gate does not let a request in; each "no" has a name, a code and a sentence.
+
+use std::borrow::Cow;
+
+use super::claim::Place;
+use crate::front::error::{ErrorCode, S3Error};
+use crate::sigv4::canonical::CanonicalError;
+
+/// A reason to refuse the head of a request. The sentences are those of S3 where S3 has one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A header that may be there once is there twice.
+    #[error("The header {0} may be given only once.")]
+    RepeatedHeader(&'static str),
+    /// HTTP/1.1 and HTTP/2 both name the host.
+    #[error("The request names no host.")]
+    MissingHost,
+    /// The `Host` header contradicts the request line or `:authority`.
+    #[error("The Host header and the host of the request target differ.")]
+    TwoHosts,
+    /// Credentials in the header and in the query.
+    #[error(
+        "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string \
+         parameter or the Authorization header should be specified"
+    )]
+    TwoKindsOfCredentials,
+    /// Signature version 2 or 4A.
+    #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
+    UnsupportedSignatureVersion,
+    /// An `Authorization` header that is not of S3.
+    #[error("Unsupported Authorization Type")]
+    UnsupportedAuthorization,
+    /// The `Authorization` header or the credential in the query does not read or names another scope.
+    #[error("{}{detail}", if *.in_query { "Error parsing the X-Amz-Credential parameter; " } else { "The authorization header is malformed; " })]
+    Malformed {
+        /// A presigned URL, not a header.
+        in_query: bool,
+        /// What is wrong with it.
+        detail: Cow<'static, str>,
+    },
+    /// A presigned URL with some of its parameters.
+    #[error(
+        "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, \
+         X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
+    )]
+    MissingParameters,
+    /// A presigned URL with one of its parameters twice.
+    #[error("A query-string authentication parameter may be given only once.")]
+    RepeatedParameter,
+    /// A presigned URL with another algorithm.
+    #[error("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"")]
+    UnsupportedAlgorithm,
+    /// A presigned URL with a date that does not read.
+    #[error("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")]
+    MalformedQueryDate,
+    /// `X-Amz-Expires=soon`
+    #[error("X-Amz-Expires should be a number")]
+    ExpiresNotANumber,
+    /// `X-Amz-Expires=-1`
+    #[error("X-Amz-Expires must be non-negative")]
+    ExpiresNegative,
+    /// More than seven days.
+    #[error(
+        "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less \
+         than 604800 seconds"
+    )]
+    ExpiresTooLong,
+    /// A presigned URL of tomorrow.
+    #[error("Request is not valid yet")]
+    NotYetValid,
+    /// A presigned URL of yesterday.
+    #[error("Request has expired")]
+    Expired,
+    /// No date, or one that does not read.
+    #[error("AWS authentication requires a valid Date or x-amz-date header")]
+    MissingDate,
+    /// Signed more than 15 minutes from now.
+    #[error("The difference between the request time and the current time is too large.")]
+    TimeTooSkewed,
+    /// Nobody here signs with that key.
+    #[error("The AWS Access Key Id you provided does not exist in our records.")]
+    UnknownAccessKey,
+    /// Identities of this node have no temporary credentials.
+    #[error("The provided token is malformed or otherwise invalid.")]
+    TokenForStaticIdentity,
+    /// A header that must be signed is not.
+    #[error("There were headers present in the request which were not signed: {0}")]
+    UnsignedHeader(Box<str>),
+    /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 tells no difference.
+    #[error(
+        "The request signature we calculated does not match the signature you provided. Check your key and \
+         signing method."
+    )]
+    SignatureMismatch,
+    /// A `%` in the path that encodes nothing.
+    #[error("Couldn't parse the specified URI.")]
+    MalformedPath,
+    /// A signed request must say how its body is protected.
+    #[error("Missing required header for this request: x-amz-content-sha256")]
+    MissingPayloadHash,
+    /// A value that S3 does not define.
+    #[error(
+        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
+    )]
+    UnknownPayloadHash,
+    /// Header and query disagree on the body.
+    #[error("The header x-amz-content-sha256 and the parameter X-Amz-Content-Sha256 differ.")]
+    TwoPayloadHashes,
+    /// aws-chunked with a presigned URL.
+    #[error("A presigned request cannot have a streaming payload.")]
+    StreamingWithPresigned,
+    /// aws-chunked from a stranger.
+    #[error("A request without credentials cannot have a streaming payload.")]
+    StreamingWithoutCredentials,
+}
+
+impl Refusal {
+    pub(super) fn malformed(place: Place, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::Malformed {
+            in_query: matches!(place, Place::Query { .. }),
+            detail: detail.into(),
+        }
+    }
+
+    /// The S3 code a client is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::RepeatedHeader(_)
+            | Self::MissingHost
+            | Self::TwoHosts
+            | Self::UnsupportedSignatureVersion
+            | Self::MissingPayloadHash
+            | Self::TwoPayloadHashes
+            | Self::StreamingWithPresigned
+            | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
+            Self::TwoKindsOfCredentials | Self::UnsupportedAuthorization | Self::UnknownPayloadHash => {
+                ErrorCode::InvalidArgument
+            }
+            Self::Malformed { in_query: false, .. } => ErrorCode::AuthorizationHeaderMalformed,
+            Self::Malformed { in_query: true, .. }
+            | Self::MissingParameters
+            | Self::RepeatedParameter
+            | Self::UnsupportedAlgorithm
+            | Self::MalformedQueryDate
+            | Self::ExpiresNotANumber => ErrorCode::AuthorizationQueryParametersError,
+            // AWS answers 400 to an impossible lifetime, Ceph 403, and clients are tested against Ceph's.
+            Self::ExpiresNegative
+            | Self::ExpiresTooLong
+            | Self::NotYetValid
+            | Self::Expired
+            | Self::MissingDate
+            | Self::UnsignedHeader(_) => ErrorCode::AccessDenied,
+            Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
+            Self::UnknownAccessKey => ErrorCode::InvalidAccessKeyId,
+            Self::TokenForStaticIdentity => ErrorCode::InvalidToken,
+            Self::SignatureMismatch => ErrorCode::SignatureDoesNotMatch,
+            Self::MalformedPath => ErrorCode::InvalidUri,
+        }
+    }
+}
+
+impl From<CanonicalError> for Refusal {
+    fn from(error: CanonicalError) -> Self {
+        match error {
+            CanonicalError::MalformedPath => Self::MalformedPath,
+            CanonicalError::MissingHeader => Self::SignatureMismatch,
+        }
+    }
+}
+
+impl From<Refusal> for S3Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::new(refusal.code(), refusal.to_string())
+    }
+}

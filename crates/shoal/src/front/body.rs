@@ -1,0 +1,133 @@
+//! What a response carries: nothing, a few bytes, blocks of a version, or what the lake sends.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+
+use crate::blocks::BlockStream;
+use crate::endpoint::LakeBody;
+use crate::front::record::Record;
+
+/// The body of every response of this node. When it is dropped, sent or not, the request is over and written down.
+pub struct ResponseBody {
+    content: Content,
+    record: Option<Box<Record>>,
+}
+
+enum Content {
+    Empty,
+    /// A HEAD: nothing is sent, the length is announced.
+    Head(u64),
+    Full(Bytes),
+    Blocks { stream: Box<BlockStream>, remaining: u64 },
+    Lake(Box<LakeBody>),
+}
+
+/// Why a body breaks off; the connection is then aborted, so that the client cannot take the part for the whole.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl ResponseBody {
+    /// No body.
+    pub fn empty() -> Self {
+        Content::Empty.into()
+    }
+
+    /// The length of an object, without its bytes.
+    pub fn head(len: u64) -> Self {
+        Content::Head(len).into()
+    }
+
+    /// Bytes at hand.
+    pub fn full(bytes: Bytes) -> Self {
+        Content::Full(bytes).into()
+    }
+
+    /// Blocks of a version, `len` bytes together.
+    pub fn blocks(stream: BlockStream, len: u64) -> Self {
+        Content::Blocks { stream: Box::new(stream), remaining: len }.into()
+    }
+
+    /// What the lake sends, as it comes.
+    pub fn lake(body: LakeBody) -> Self {
+        Content::Lake(Box::new(body)).into()
+    }
+
+    /// Writes the request down when this body ends.
+    #[must_use]
+    pub fn recorded(mut self, record: Box<Record>) -> Self {
+        self.record = Some(record);
+        self
+    }
+
+    /// The same answer to a HEAD: headers only.
+    pub fn without_content(&mut self) {
+        self.content = Content::Empty;
+    }
+}
+
+impl From<Content> for ResponseBody {
+    fn from(content: Content) -> Self {
+        Self { content, record: None }
+    }
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = &mut *self;
+        let frame = match &mut this.content {
+            Content::Empty | Content::Head(_) => Poll::Ready(None),
+            Content::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                this.content = Content::Empty;
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
+                let piece = piece?;
+                Some(piece.map_err(BodyError::from).map(|piece| {
+                    *remaining -= piece.len() as u64;
+                    Frame::data(piece)
+                }))
+            }),
+            Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
+        };
+        if let (Poll::Ready(Some(frame)), Some(record)) = (&frame, &mut this.record) {
+            match frame {
+                Ok(frame) => record.sent(frame.data_ref().map_or(0, Bytes::len)),
+                Err(error) => record.broke_off(error.as_ref()),
+            }
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Empty | Content::Head(_) => true,
+            Content::Full(bytes) => bytes.is_empty(),
+            Content::Blocks { remaining, .. } => *remaining == 0,
+            Content::Lake(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Empty => SizeHint::with_exact(0),
+            Content::Head(len) => SizeHint::with_exact(*len),
+            Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Blocks { remaining, .. } => SizeHint::with_exact(*remaining),
+            Content::Lake(body) => body.size_hint(),
+        }
+    }
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            record.end();
+        }
+    }
+}

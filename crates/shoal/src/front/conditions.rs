@@ -1,0 +1,140 @@
+//! Conditional requests: what `If-Match` and its kin make of a version (RFC 9110, section 13.2.2).
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, header};
+
+/// The four conditions of a request, as the client wrote them.
+#[derive(Clone, Debug, Default)]
+pub struct Conditions {
+    if_match: Option<String>,
+    if_none_match: Option<String>,
+    if_modified_since: Option<SystemTime>,
+    if_unmodified_since: Option<SystemTime>,
+}
+
+/// What becomes of a conditional request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Answer as if there were no condition.
+    Proceed,
+    /// `304`
+    NotModified,
+    /// `412`
+    Failed,
+}
+
+/// The headers that make a request conditional.
+pub const CONDITIONAL_HEADERS: [http::HeaderName; 5] = [
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
+    header::IF_RANGE,
+];
+
+impl Conditions {
+    /// Reads the conditions; a date that is no HTTP date is no condition.
+    pub fn parse(headers: &HeaderMap) -> Self {
+        Self {
+            if_match: list(headers, &header::IF_MATCH),
+            if_none_match: list(headers, &header::IF_NONE_MATCH),
+            if_modified_since: date(headers, &header::IF_MODIFIED_SINCE),
+            if_unmodified_since: date(headers, &header::IF_UNMODIFIED_SINCE),
+        }
+    }
+
+    /// Whether there is any condition.
+    pub fn is_empty(&self) -> bool {
+        self.if_match.is_none()
+            && self.if_none_match.is_none()
+            && self.if_modified_since.is_none()
+            && self.if_unmodified_since.is_none()
+    }
+
+    /// Judges a version that exists.
+    pub fn judge(&self, etag: &str, last_modified: Option<SystemTime>) -> Verdict {
+        match (&self.if_match, self.if_unmodified_since) {
+            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed,
+            (None, Some(since)) if modified_after(last_modified, since) => return Verdict::Failed,
+            _ => {}
+        }
+        match (&self.if_none_match, self.if_modified_since) {
+            (Some(known), _) if names(known, etag) => Verdict::NotModified,
+            (None, Some(since)) if last_modified.is_some() && !modified_after(last_modified, since) => Verdict::NotModified,
+            _ => Verdict::Proceed,
+        }
+    }
+}
+
+fn list(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
+    let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    (!values.is_empty()).then(|| values.join(","))
+}
+
+fn date(headers: &HeaderMap, name: &http::HeaderName) -> Option<SystemTime> {
+    httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
+}
+
+/// HTTP dates have whole seconds, so both sides are cut to them.
+fn modified_after(last_modified: Option<SystemTime>, since: SystemTime) -> bool {
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    last_modified.is_some_and(|modified| seconds(modified) > seconds(since))
+}
+
+/// Whether a list of entity tags names `etag`; quoted, unquoted (Hadoop's S3A before 3.4) and weak spellings are equal.
+fn names(list: &str, etag: &str) -> bool {
+    let etag = bare(etag);
+    list.split(',').map(str::trim).any(|candidate| candidate == "*" || bare(candidate) == etag)
+}
+
+fn bare(etag: &str) -> &str {
+    let etag = etag.strip_prefix("W/").unwrap_or(etag);
+    etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ETAG: &str = "\"abc-2\"";
+    const EARLIER: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
+    const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+    const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
+
+    fn judge(headers: &[(&str, &str)]) -> Verdict {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        let modified = httpdate::parse_http_date(THEN).unwrap() + Duration::from_millis(700);
+        Conditions::parse(&map).judge(ETAG, Some(modified))
+    }
+
+    #[test]
+    fn conditions_are_judged_in_the_order_of_the_standard() {
+        use Verdict::{Failed, NotModified, Proceed};
+        let table: [(&[(&str, &str)], Verdict); 17] = [
+            (&[], Proceed),
+            (&[("if-match", ETAG)], Proceed),
+            (&[("if-match", "abc-2")], Proceed),
+            (&[("if-match", "\"x\", \"abc-2\"")], Proceed),
+            (&[("if-match", "*")], Proceed),
+            (&[("if-match", "\"x\"")], Failed),
+            (&[("if-none-match", ETAG)], NotModified),
+            (&[("if-none-match", "abc-2")], NotModified),
+            (&[("if-none-match", "W/\"abc-2\"")], NotModified),
+            (&[("if-none-match", "\"x\"")], Proceed),
+            (&[("if-modified-since", THEN)], NotModified),
+            (&[("if-modified-since", EARLIER)], Proceed),
+            (&[("if-unmodified-since", THEN)], Proceed),
+            (&[("if-unmodified-since", EARLIER)], Failed),
+            (&[("if-match", ETAG), ("if-unmodified-since", EARLIER)], Proceed),
+            (&[("if-none-match", "\"x\""), ("if-modified-since", LATER)], Proceed),
+            (&[("if-modified-since", "yesterday")], Proceed),
+        ];
+        for (headers, expected) in table {
+            assert_eq!(judge(headers), expected, "{headers:?}");
+        }
+    }
+}

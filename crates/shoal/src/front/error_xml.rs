@@ -1,0 +1,91 @@
+//! The XML body of an error answer, as S3 writes it.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use crate::front::error::ErrorCode;
+
+/// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
+pub fn error_xml(code: ErrorCode, message: &str, resource: &str, request_id: &str) -> Bytes {
+    let xml = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message>\
+         <Resource>{}</Resource><RequestId>{}</RequestId></Error>",
+        code.as_str(),
+        escape(message),
+        escape(resource),
+        escape(request_id),
+    );
+    Bytes::from(xml)
+}
+
+/// How a request is named in its answer and in the logs: sixteen hexadecimal digits of chance.
+pub fn request_id(bits: u64) -> String {
+    format!("{bits:016X}")
+}
+
+/// The text with the characters of XML's own replaced, and those XML cannot carry at all.
+fn escape(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|character| replacement(character).is_some()) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        match replacement(character) {
+            Some(replacement) => escaped.push_str(replacement),
+            None => escaped.push(character),
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+fn replacement(character: char) -> Option<&'static str> {
+    match character {
+        '&' => Some("&amp;"),
+        '<' => Some("&lt;"),
+        '>' => Some("&gt;"),
+        '"' => Some("&quot;"),
+        '\'' => Some("&apos;"),
+        '\t' => Some("&#x9;"),
+        '\n' => Some("&#xA;"),
+        '\r' => Some("&#xD;"),
+        // XML 1.0 has no way to write these, not even as references.
+        '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => Some("\u{fffd}"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::error_xml;
+    use crate::front::error::ErrorCode;
+
+    fn text(message: &str, resource: &str) -> String {
+        let xml = error_xml(ErrorCode::AccessDenied, message, resource, "0123456789ABCDEF");
+        String::from_utf8(xml.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn an_error_reads_as_s3_writes_it() {
+        assert_eq!(
+            text("Access Denied", "/bucket/key"),
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>AccessDenied</Code>\
+             <Message>Access Denied</Message><Resource>/bucket/key</Resource>\
+             <RequestId>0123456789ABCDEF</RequestId></Error>"
+        );
+    }
+
+    #[test]
+    fn a_key_cannot_write_markup_into_the_answer() {
+        let xml = text("m", "/b/</Resource><Code a=\"1\" b='2'>&");
+        assert!(xml.contains(
+            "<Resource>/b/&lt;/Resource&gt;&lt;Code a=&quot;1&quot; b=&apos;2&apos;&gt;&amp;</Resource>"
+        ));
+    }
+
+    #[test]
+    fn control_characters_leave_the_answer_well_formed() {
+        let xml = text("m", "/b/\u{0}\u{8}\t\r\n\u{1f}\u{ffff}é🐟");
+        assert!(xml.contains("<Resource>/b/\u{fffd}\u{fffd}&#x9;&#xD;&#xA;\u{fffd}\u{fffd}é🐟</Resource>"));
+    }
+}

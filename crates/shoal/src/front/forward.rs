@@ -1,0 +1,106 @@
+//! Requests that are the lake's to answer: sent on as they came, signed anew, answered as the lake answers.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Method, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+
+use crate::catalog::Catalog;
+use crate::endpoint::{
+    Endpoint, EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials,
+};
+use crate::front::auth::Verified;
+use crate::front::error::S3Error;
+use crate::front::lake_errors;
+use crate::front::operation::{Classified, Effect};
+use crate::front::payload::{CheckedBody, Outcome};
+
+/// Sends a request on to the lake. What it may have changed is forgotten before and after.
+///
+/// Errors: the body was not what its signature, length or checksum says (the lake saw a broken-off request and stored
+/// nothing), or the lake does not answer.
+pub async fn forward(
+    lake: &Endpoint,
+    catalog: &Arc<Catalog>,
+    parts: &Parts,
+    body: Incoming,
+    verified: Verified,
+    classified: &Classified,
+) -> Result<Response<LakeBody>, S3Error> {
+    let _forgotten = Forget::of(catalog, classified);
+    let account = lake.account_for(&verified.caller);
+    let payload = verified.payload.hash;
+    let (body, outcome) = request_body(parts, body, verified)?;
+    let request = EndpointRequest {
+        operation: classified.operation.as_str(),
+        method: parts.method.clone(),
+        target: without_presigned_credentials(&classified.target),
+        headers: end_to_end(&parts.headers),
+        body,
+        payload,
+        account,
+    };
+    let answered = lake.send(request).await;
+    // What is wrong with the body is the client's to hear, whatever the lake made of the broken-off request.
+    if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
+        return Err(error.clone());
+    }
+    answered.map_err(|error| lake_errors::unanswered(&error))
+}
+
+fn request_body(parts: &Parts, body: Incoming, verified: Verified) -> Result<(RequestBody, Option<Outcome>), S3Error> {
+    let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
+    if !has_body && !verified.payload.hash.is_streaming() && matches!(parts.method, Method::GET | Method::HEAD) {
+        return Ok((RequestBody::Empty, None));
+    }
+    let resigned = verified.payload.hash.signs_chunks();
+    let checked = CheckedBody::new(body, parts, verified.payload)?;
+    let outcome = checked.outcome();
+    let length = http_body::Body::size_hint(&checked).exact();
+    let body = if resigned {
+        RequestBody::Seeded {
+            length,
+            body: Box::new(move |seed| {
+                let mut checked = checked;
+                checked.resign(seed);
+                checked.map_err(Into::into).boxed_unsync()
+            }),
+        }
+    } else {
+        RequestBody::Stream { length, body: checked.map_err(Into::into).boxed_unsync() }
+    };
+    Ok((body, Some(outcome)))
+}
+
+/// Voids what the catalog holds about the object or bucket, now and when the request is over, however it ends: between
+/// the two the lake may change it at any moment.
+struct Forget {
+    catalog: Arc<Catalog>,
+    effect: Effect,
+    classified: Classified,
+}
+
+impl Forget {
+    fn of(catalog: &Arc<Catalog>, classified: &Classified) -> Self {
+        let effect = classified.effect();
+        let forget = Self { catalog: Arc::clone(catalog), effect, classified: classified.clone() };
+        forget.apply();
+        forget
+    }
+
+    fn apply(&self) {
+        match (self.effect, &self.classified.object, &self.classified.bucket) {
+            (Effect::Object, Some(object), _) => self.catalog.forget_object(object),
+            (Effect::Bucket, _, Some(bucket)) => self.catalog.forget_bucket(bucket),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        self.apply();
+    }
+}

@@ -1,0 +1,139 @@
+//! The grammar of lines, names, values and hosts: which bytes may stand where.
+
+use crate::front::error::S3Error;
+
+use super::bad_request;
+
+const TOKEN: u8 = 1;
+const PATH: u8 = 2;
+const QUERY: u8 = 4;
+const HOST: u8 = 8;
+
+/// What each byte may be part of.
+static CLASSES: [u8; 256] = classes();
+
+const fn classes() -> [u8; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let byte = index as u8;
+        let mut class = 0;
+        if byte.is_ascii_alphanumeric() {
+            class |= TOKEN | HOST;
+        }
+        if matches!(
+            byte,
+            b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_'
+        ) || matches!(byte, b'`' | b'|' | b'~')
+        {
+            class |= TOKEN;
+        }
+        if matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            class |= HOST;
+        }
+        // The two sets of the HTTP library's URI type, without the `#` at which it would silently cut the target.
+        if matches!(byte, b'!' | b'"' | 0x24..=0x3b | b'=' | b'?' | 0x40..=0x5f | 0x61..=0x7e | 0x80..=0xff) {
+            class |= PATH;
+        }
+        if matches!(byte, b'!' | 0x24..=0x3b | b'=' | 0x3f..=0x7e | 0x80..=0xff) {
+            class |= QUERY;
+        }
+        table[index] = class;
+        index += 1;
+    }
+    table
+}
+
+fn all_of(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().all(|&byte| CLASSES[usize::from(byte)] & class != 0)
+}
+
+/// Whether `bytes` is a token: a method or a field name.
+pub(super) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && all_of(bytes, TOKEN)
+}
+
+/// Whether a request may begin with this byte.
+pub(super) fn may_begin_head(byte: u8) -> bool {
+    byte == b'\r' || CLASSES[usize::from(byte)] & TOKEN != 0
+}
+
+/// Whether the HTTP library's URI type takes `target`, which begins with `/`, whole and unchanged.
+pub(super) fn is_origin_form(target: &[u8]) -> bool {
+    let query = memchr::memchr(b'?', target).unwrap_or(target.len());
+    let (path, query) = target.split_at(query);
+    all_of(path, PATH) && all_of(query, QUERY) && (target.is_ascii() || std::str::from_utf8(target).is_ok())
+}
+
+/// Whether every byte may stand in a field value: no control bytes but the tab.
+pub(super) fn is_field_value(bytes: &[u8]) -> bool {
+    // Folded, not short-circuited: the loop over a long signature then takes whole vectors at a time.
+    bytes.iter().fold(true, |fine, &byte| {
+        fine & ((byte >= b' ' && byte != 0x7f) || byte == b'\t')
+    })
+}
+
+/// Whether `host` is a name or address with an optional port, as a `Host` field may carry it.
+pub(super) fn is_host(host: &[u8]) -> bool {
+    let (name, port) = match host.strip_prefix(b"[") {
+        Some(rest) => {
+            let Some(end) = memchr::memchr(b']', rest) else {
+                return false;
+            };
+            let address = &rest[..end];
+            if !address
+                .iter()
+                .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
+            {
+                return false;
+            }
+            (address, &rest[end + 1..])
+        }
+        None => {
+            let end = memchr::memchr(b':', host).unwrap_or(host.len());
+            if !all_of(&host[..end], HOST) {
+                return false;
+            }
+            host.split_at(end)
+        }
+    };
+    let port_is_fine = match port.split_first() {
+        None => true,
+        Some((b':', digits)) => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
+        Some(_) => false,
+    };
+    !name.is_empty() && port_is_fine
+}
+
+/// A field line in its parts, the value without the white space around it.
+pub(super) struct Field<'line> {
+    pub(super) name: &'line [u8],
+    pub(super) value: &'line [u8],
+}
+
+/// Takes apart one field line, given without its CRLF.
+pub(super) fn field(line: &[u8]) -> Result<Field<'_>, S3Error> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err(bad_request("A header line must not be folded."));
+    }
+    let colon = memchr::memchr(b':', line).ok_or_else(|| bad_request("A header line has no colon."))?;
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    if !is_token(name) {
+        // White space before the colon ends here too.
+        return Err(bad_request("A header name is not valid."));
+    }
+    if !is_field_value(value) {
+        return Err(bad_request("A header value holds a control character."));
+    }
+    Ok(Field {
+        name,
+        value: value.trim_ascii(),
+    })
+}
+
+/// The line that ends at `newline`, from `start`, without its CRLF.
+pub(super) fn line(window: &[u8], start: usize, newline: usize) -> Result<&[u8], S3Error> {
+    window[start..newline]
+        .strip_suffix(b"\r")
+        .ok_or_else(|| bad_request("A line must end with CR LF."))
+}

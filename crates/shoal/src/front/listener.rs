@@ -1,0 +1,355 @@
+//! The door: accepts connections, bounds how many there are, and ends them in good order.
+
+mod accept;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::debug;
+
+use crate::admin::metrics::ConnectionMetrics;
+use crate::config::Limits;
+use crate::front::connection::{Answering, Exchange, GuardedIo, Timeouts};
+use crate::front::error::{ErrorCode, S3Error};
+use crate::front::tls::TlsReloader;
+use crate::shutdown::Shutdown;
+
+use accept::Acceptor;
+
+/// A boxed error, as bodies have it.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How many connections beyond the limit are told so at a time. Any further one is closed without a word.
+const TURNED_AWAY_AT_A_TIME: usize = 128;
+
+/// The HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the largest heads.
+const BUFFER_BYTES: usize = 128 * 1024;
+
+/// HTTP/2: requests in flight on one connection.
+const STREAMS: u32 = 128;
+
+/// HTTP/2: bytes a client may send ahead on one stream and on the whole connection.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// HTTP/2: fields of one request, after decompression, in bytes.
+const HEADER_LIST_BYTES: u32 = 64 * 1024;
+
+/// HTTP/2: how often a silent peer is asked whether it lives, and how long it may take to say so.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Bounds of one listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// Open connections; a client beyond is answered `503 SlowDown` and its connection closed.
+    pub connections: usize,
+    /// How long a connection may keep us waiting.
+    pub timeouts: Timeouts,
+    /// How long requests in flight may take to finish once stopping has begun.
+    pub shutdown_grace: Duration,
+}
+
+impl From<&Limits> for ConnectionLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            connections: limits.connections,
+            timeouts: Timeouts::from(limits),
+            shutdown_grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Address and port the client connects from.
+    pub address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
+
+/// The listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}\nhint: {hint}")]
+pub struct ListenError {
+    address: SocketAddr,
+    hint: &'static str,
+    source: io::Error,
+}
+
+/// Opens a listening socket on `address`.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let open = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()
+        } else {
+            TcpSocket::new_v6()
+        }?;
+        // A restarted node must not wait for the connections of its predecessor to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(1024)
+    };
+    open().map_err(|source| {
+        let hint = match source.kind() {
+            io::ErrorKind::AddrInUse => "another process listens there; stop it or choose another port",
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one"
+            }
+            io::ErrorKind::AddrNotAvailable => "the address is not one of this machine",
+            _ => "check the listen address in the configuration",
+        };
+        ListenError {
+            address,
+            hint,
+            source,
+        }
+    })
+}
+
+/// Serves until `shutdown` begins, then lets requests in flight finish within the grace period.
+///
+/// `make_service` is called once a connection. Beyond `limits.connections` clients are answered `503 SlowDown`
+/// rather than left in the kernel's queue: an SDK backs off from an answer, while silence only times out.
+pub async fn serve<M, S, B>(
+    listener: TcpListener,
+    tls: Option<Arc<TlsReloader>>,
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+    shutdown: Shutdown,
+    make_service: M,
+) where
+    M: Fn(Peer) -> S + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let door = Arc::new(Door {
+        tls,
+        limits,
+        metrics,
+        shutdown,
+        make_service,
+    });
+    let rooms = Arc::new(Semaphore::new(door.limits.connections));
+    let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
+    let mut acceptor = Acceptor::new(listener);
+    let mut connections = JoinSet::new();
+    loop {
+        let (stream, address) = tokio::select! {
+            accepted = acceptor.next(&door.metrics) => accepted,
+            () = door.shutdown.begun() => break,
+            // Finished connections are let go of as they finish.
+            Some(_) = connections.join_next() => continue,
+        };
+        let (permit, exchange) = if let Ok(permit) = Arc::clone(&rooms).try_acquire_owned() {
+            (permit, Exchange::default())
+        } else {
+            door.metrics.refused("connections");
+            let Ok(permit) = Arc::clone(&porch).try_acquire_owned() else {
+                continue;
+            };
+            let error = S3Error::new(ErrorCode::SlowDown, "Please reduce your request rate.").closing();
+            (permit, Exchange::turning_away(error))
+        };
+        connections.spawn(Arc::clone(&door).attend(stream, address, exchange, permit));
+    }
+    drop(acceptor);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if timeout(door.limits.shutdown_grace, finished).await.is_err() {
+        debug!(
+            open = connections.len(),
+            "closing connections whose requests outlast the grace period"
+        );
+        connections.shutdown().await;
+    }
+}
+
+/// What every connection of one listener shares.
+struct Door<M> {
+    tls: Option<Arc<TlsReloader>>,
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+    shutdown: Shutdown,
+    make_service: M,
+}
+
+impl<M, S, B> Door<M>
+where
+    M: Fn(Peer) -> S + Send + Sync + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    /// One connection from its first byte to its last.
+    async fn attend(
+        self: Arc<Self>,
+        stream: TcpStream,
+        address: SocketAddr,
+        exchange: Exchange,
+        _permit: OwnedSemaphorePermit,
+    ) {
+        let _open = self.metrics.opened();
+        let exchange = Arc::new(exchange);
+        let service = Answering::new(
+            (self.make_service)(Peer {
+                address,
+                tls: self.tls.is_some(),
+            }),
+            Arc::clone(&exchange),
+        );
+        let ended = match &self.tls {
+            None => self.speak_http1(stream, service, &exchange).await,
+            Some(tls) => match timeout(self.limits.timeouts.header, tls.acceptor().accept(stream)).await {
+                Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
+                    self.speak_http2(stream, service, &exchange).await
+                }
+                Ok(Ok(stream)) => self.speak_http1(stream, service, &exchange).await,
+                Ok(Err(error)) => {
+                    self.metrics.refused("tls-handshake");
+                    debug!(%address, %error, "no TLS connection came about");
+                    return;
+                }
+                Err(_) => return self.metrics.refused("tls-handshake"),
+            },
+        };
+        let (received_bytes, sent_bytes) = exchange.transferred_bytes();
+        if let Some(refusal) = exchange.refusal() {
+            self.metrics.refused(refusal_reason(refusal.code));
+            debug!(%address, %refusal, received_bytes, sent_bytes, "connection refused");
+        } else if let Err(error) = ended {
+            debug!(%address, %error, received_bytes, sent_bytes, "connection broken");
+        }
+    }
+
+    async fn speak_http1<T>(
+        &self,
+        stream: T,
+        service: Answering<S>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<(), hyper::Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts);
+        let connection = http1::Builder::new()
+            // The guarded socket keeps the deadlines: it knows where a head begins.
+            .header_read_timeout(None)
+            // A client that closes its side has gone: its read ends, and the fetches behind it.
+            .half_close(false)
+            // Flushing by pipeline would copy every byte of every body.
+            .pipeline_flush(false)
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(TokioIo::new(io), service);
+        self.see_through(connection, exchange).await
+    }
+
+    async fn speak_http2<T>(
+        &self,
+        stream: T,
+        service: Answering<S>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<(), hyper::Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let io = GuardedIo::http2(stream, Arc::clone(exchange), self.limits.timeouts);
+        let connection = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(HEADER_LIST_BYTES)
+            .max_send_buf_size(STREAM_WINDOW_BYTES as usize)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .serve_connection(TokioIo::new(io), service);
+        self.see_through(connection, exchange).await
+    }
+
+    /// Drives a connection to its end, and asks it to end when the node stops or the connection itself wants to.
+    async fn see_through<C: Closable>(&self, connection: C, exchange: &Exchange) -> Result<(), hyper::Error> {
+        let mut connection = pin!(connection);
+        let mut begun = pin!(self.shutdown.begun());
+        let mut listening = false;
+        let mut asked = false;
+        poll_fn(|cx: &mut Context<'_>| {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            // Listening is arranged once; afterwards an atomic load a wake-up says whether it was for that.
+            let stops = (!listening || self.shutdown.has_begun()) && begun.as_mut().poll(cx).is_ready();
+            listening = true;
+            if asked || !(stops || exchange.should_close()) {
+                return Poll::Pending;
+            }
+            asked = true;
+            connection.as_mut().finish();
+            connection.as_mut().poll(cx)
+        })
+        .await
+    }
+}
+
+/// The label of a refusal of the connection itself.
+fn refusal_reason(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::RequestTimeout => "timeout",
+        ErrorCode::RequestHeaderSectionTooLarge => "head-too-large",
+        _ => "framing",
+    }
+}
+
+/// A connection that can be asked to take no further request.
+trait Closable: Future<Output = Result<(), hyper::Error>> {
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Closable for http1::Connection<I, S>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B, E> Closable for http2::Connection<I, S, E>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: 'static,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}

@@ -1,0 +1,163 @@
+//! What the head of a request announces about its body.
+
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use super::digests::Algorithm;
+use super::{Payload, PayloadError};
+use crate::sigv4::PayloadHash;
+use crate::sigv4::canonical::split_pair;
+
+/// Everything a body will be held against.
+#[derive(Clone, Debug)]
+pub struct Announced {
+    /// `x-amz-content-sha256` and the seed of the chunk signatures.
+    pub payload: Payload,
+    /// `Content-Length`: bytes on the wire. Absent with `Transfer-Encoding: chunked`.
+    pub length: Option<u64>,
+    /// `x-amz-decoded-content-length`: bytes of an aws-chunked body without its framing.
+    pub decoded_length: Option<u64>,
+    /// Digests that headers give.
+    pub(super) digests: Vec<Expected>,
+    /// The checksum that the trailer will give.
+    pub(super) trailer: Option<Trailer>,
+}
+
+/// A digest the body must have, and what the client is told when it does not.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    pub(super) algorithm: Algorithm,
+    pub(super) digest: Vec<u8>,
+    pub(super) otherwise: PayloadError,
+}
+
+/// The one header that `x-amz-trailer` names, in lower case.
+#[derive(Clone, Debug)]
+pub(super) struct Trailer {
+    pub(super) name: String,
+    /// `None` for a checksum we do not know: the lake verifies it.
+    pub(super) algorithm: Option<Algorithm>,
+}
+
+impl Announced {
+    /// Reads the head; what is wrong with it is known before a byte of the body is.
+    pub fn read(parts: &Parts, payload: Payload) -> Result<Self, PayloadError> {
+        let headers = &parts.headers;
+        let hash = payload.hash;
+        let decoded_length = length(headers, "x-amz-decoded-content-length")?;
+        if hash.is_streaming() && decoded_length.is_none() {
+            return Err(PayloadError::MissingDecodedLength);
+        }
+        let mut digests = Vec::new();
+        if let PayloadHash::Sha256(digest) = hash {
+            let (algorithm, digest) = (Algorithm::Sha256, digest.to_vec());
+            digests.push(Expected {
+                algorithm,
+                digest,
+                otherwise: PayloadError::WrongHash,
+            });
+        }
+        digests.extend(content_md5(headers)?);
+        if checksums_are_of_the_body(parts) {
+            for algorithm in Algorithm::CHECKSUMS {
+                digests.extend(checksum(headers, algorithm)?);
+            }
+        }
+        Ok(Self {
+            payload,
+            length: length(headers, "content-length")?,
+            decoded_length,
+            digests,
+            trailer: if hash.has_trailer() {
+                trailer(headers)?
+            } else {
+                None
+            },
+        })
+    }
+}
+
+/// Completing a multipart upload names the checksum of the object, which is not that of the list of parts sent;
+/// a copy has no body at all.
+fn checksums_are_of_the_body(parts: &Parts) -> bool {
+    let query = parts.uri.query().unwrap_or_default();
+    let has_upload_id = query
+        .split('&')
+        .any(|pair| split_pair(pair.as_bytes()).0 == b"uploadId");
+    let completes_upload = parts.method == Method::POST && has_upload_id;
+    !completes_upload && !parts.headers.contains_key("x-amz-copy-source")
+}
+
+fn length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, PayloadError> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let digits = value.as_bytes();
+    // `parse` alone would take "+5".
+    let number = digits
+        .iter()
+        .all(u8::is_ascii_digit)
+        .then(|| value.to_str().ok()?.parse().ok())
+        .flatten();
+    number.map(Some).ok_or(PayloadError::MalformedLength(name))
+}
+
+fn content_md5(headers: &HeaderMap) -> Result<Option<Expected>, PayloadError> {
+    let Some(value) = headers.get("content-md5") else {
+        return Ok(None);
+    };
+    let digest = Algorithm::Md5
+        .parse(value.as_bytes())
+        .ok_or(PayloadError::MalformedMd5)?;
+    Ok(Some(Expected {
+        algorithm: Algorithm::Md5,
+        digest,
+        otherwise: PayloadError::WrongMd5,
+    }))
+}
+
+fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected>, PayloadError> {
+    let name = match algorithm {
+        Algorithm::Crc32 => "x-amz-checksum-crc32",
+        Algorithm::Crc32c => "x-amz-checksum-crc32c",
+        Algorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
+        Algorithm::Sha1 => "x-amz-checksum-sha1",
+        Algorithm::Sha256 => "x-amz-checksum-sha256",
+        Algorithm::Md5 => return Ok(None),
+    };
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let malformed = PayloadError::MalformedChecksum(algorithm, false);
+    let digest = algorithm.parse(value.as_bytes()).ok_or(malformed)?;
+    Ok(Some(Expected {
+        algorithm,
+        digest,
+        otherwise: PayloadError::WrongChecksum(algorithm),
+    }))
+}
+
+fn trailer(headers: &HeaderMap) -> Result<Option<Trailer>, PayloadError> {
+    let mut values = headers.get_all("x-amz-trailer").iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let name = value
+        .to_str()
+        .map_err(|_| PayloadError::UnsupportedTrailer)?
+        .trim()
+        .to_ascii_lowercase();
+    let is_checksum = name.strip_prefix("x-amz-checksum-").is_some_and(|rest| {
+        !rest.is_empty()
+            && rest
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    });
+    if values.next().is_some() || !is_checksum {
+        return Err(PayloadError::UnsupportedTrailer);
+    }
+    Ok(Some(Trailer {
+        algorithm: Algorithm::of_header(&name),
+        name,
+    }))
+}

@@ -1,0 +1,136 @@
+//! The body that the lake client sends: the client's, checked on the way.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http_body::{Body, Frame, SizeHint};
+
+use super::Payload;
+use super::announced::Announced;
+use super::checker::Checker;
+use super::error::PayloadError;
+use crate::front::error::S3Error;
+use crate::sigv4::SeedSignature;
+
+/// What went wrong with a body, if anything did; shared with whoever waits for the lake's answer.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome(Arc<OnceLock<S3Error>>);
+
+impl Outcome {
+    /// The error to tell the client in place of the lake's answer.
+    pub fn error(&self) -> Option<&S3Error> {
+        self.0.get()
+    }
+}
+
+/// Passes a body on and completes it only when it is right. Ends in an error otherwise, so that the lake sees a
+/// request broken off.
+#[derive(Debug)]
+pub struct CheckedBody<B> {
+    inner: B,
+    checker: Checker,
+    ready: VecDeque<Bytes>,
+    /// Bytes still to give, if their number was announced.
+    length_left: Option<u64>,
+    ended: bool,
+    outcome: Outcome,
+}
+
+impl<B> CheckedBody<B> {
+    /// A body to be checked as the head of its request says. An empty one is checked at once, for nobody may ever
+    /// poll it.
+    pub fn new(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
+        let announced = Announced::read(parts, payload)?;
+        let length_left = announced.length;
+        let mut checker = Checker::new(announced);
+        let mut ready = VecDeque::new();
+        let ended = length_left == Some(0);
+        if ended {
+            checker.finish(&mut ready)?;
+        }
+        Ok(Self {
+            inner,
+            checker,
+            ready,
+            length_left,
+            ended,
+            outcome: Outcome::default(),
+        })
+    }
+
+    /// Where the error will be, should there be one.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome.clone()
+    }
+
+    /// Signs chunks anew, beginning at the signature of the request to the lake. Must come before the first
+    /// poll when the client signed its chunks; does nothing to other bodies.
+    pub fn resign(&mut self, seed: SeedSignature) {
+        self.checker.resign(seed);
+    }
+
+    fn fail(&mut self, error: S3Error) -> S3Error {
+        self.ended = true;
+        self.ready.clear();
+        self.outcome.0.get_or_init(|| error).clone()
+    }
+}
+
+impl<B> Body for CheckedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    type Data = Bytes;
+    type Error = S3Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, S3Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(data) = this.ready.pop_front() {
+                this.length_left = this
+                    .length_left
+                    .map(|left| left.saturating_sub(data.len() as u64));
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if this.ended {
+                return Poll::Ready(None);
+            }
+            let checked = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+                // Trailers of HTTP itself mean nothing to S3 and stop here.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => this
+                        .checker
+                        .push(data, &mut this.ready)
+                        .map_err(|error| S3Error::from(error).closing()),
+                    Err(_) => Ok(()),
+                },
+                Some(Err(_)) => Err(S3Error::from(PayloadError::WrongLength).closing()),
+                None => {
+                    this.ended = true;
+                    this.checker.finish(&mut this.ready).map_err(S3Error::from)
+                }
+            };
+            if let Err(error) = checked {
+                return Poll::Ready(Some(Err(this.fail(error))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended && self.ready.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length_left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,191 @@
+//! The hashes and checksums a body can be held against.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use crc_fast::CrcAlgorithm;
+use md5::Md5;
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+
+/// A checksum that S3 knows, or `Content-MD5`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// CRC-32 of ISO/IEC 3309, as in zip.
+    Crc32,
+    /// CRC-32 of Castagnoli.
+    Crc32c,
+    /// CRC-64 of the `NVMe` specification.
+    Crc64Nvme,
+    /// SHA-1
+    Sha1,
+    /// SHA-256
+    Sha256,
+    /// MD5
+    Md5,
+}
+
+impl Algorithm {
+    /// Those that `x-amz-checksum-…` names.
+    pub const CHECKSUMS: [Self; 5] = [
+        Self::Crc32,
+        Self::Crc32c,
+        Self::Crc64Nvme,
+        Self::Sha1,
+        Self::Sha256,
+    ];
+
+    /// The name as headers spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Crc32 => "crc32",
+            Self::Crc32c => "crc32c",
+            Self::Crc64Nvme => "crc64nvme",
+            Self::Sha1 => "sha1",
+            Self::Sha256 => "sha256",
+            Self::Md5 => "md5",
+        }
+    }
+
+    /// The algorithm of a header `x-amz-checksum-…`, given in lower case.
+    pub fn of_header(name: &str) -> Option<Self> {
+        let name = name.strip_prefix("x-amz-checksum-")?;
+        Self::CHECKSUMS
+            .into_iter()
+            .find(|algorithm| algorithm.as_str() == name)
+    }
+
+    /// Bytes of a digest.
+    pub const fn len_bytes(self) -> usize {
+        match self {
+            Self::Crc32 | Self::Crc32c => 4,
+            Self::Crc64Nvme => 8,
+            Self::Md5 => 16,
+            Self::Sha1 => 20,
+            Self::Sha256 => 32,
+        }
+    }
+
+    /// The bytes of a digest that a header gives in base 64.
+    pub fn parse(self, value: &[u8]) -> Option<Vec<u8>> {
+        STANDARD
+            .decode(value)
+            .ok()
+            .filter(|digest| digest.len() == self.len_bytes())
+    }
+}
+
+/// Digests computed together while a body passes.
+#[derive(Debug, Default)]
+pub(super) struct Digests {
+    running: Vec<(Algorithm, Running)>,
+}
+
+#[derive(Debug)]
+enum Running {
+    Crc(crc_fast::Digest),
+    Sha1(Sha1),
+    Sha256(Sha256),
+    Md5(Md5),
+}
+
+impl Digests {
+    /// Computes `algorithm` too, from here on.
+    pub(super) fn add(&mut self, algorithm: Algorithm) {
+        if self.running.iter().any(|(running, _)| *running == algorithm) {
+            return;
+        }
+        let hasher = match algorithm {
+            Algorithm::Crc32 => Running::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc)),
+            Algorithm::Crc32c => Running::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi)),
+            Algorithm::Crc64Nvme => Running::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme)),
+            Algorithm::Sha1 => Running::Sha1(Sha1::new()),
+            Algorithm::Sha256 => Running::Sha256(Sha256::new()),
+            Algorithm::Md5 => Running::Md5(Md5::new()),
+        };
+        self.running.push((algorithm, hasher));
+    }
+
+    /// The next bytes of the body.
+    pub(super) fn update(&mut self, data: &[u8]) {
+        for (_, hasher) in &mut self.running {
+            match hasher {
+                Running::Crc(crc) => crc.update(data),
+                Running::Sha1(sha1) => sha1.update(data),
+                Running::Sha256(sha256) => sha256.update(data),
+                Running::Md5(md5) => md5.update(data),
+            }
+        }
+    }
+
+    /// Whether the bytes so far have this digest; the algorithm must have been added.
+    pub(super) fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
+        let (_, hasher) = self
+            .running
+            .iter()
+            .find(|(running, _)| *running == algorithm)
+            .expect("what is compared was added before the body began");
+        match hasher {
+            Running::Crc(crc) => crc.finalize().to_be_bytes()[8 - algorithm.len_bytes()..] == *expected,
+            Running::Sha1(sha1) => sha1.clone().finalize()[..] == *expected,
+            Running::Sha256(sha256) => sha256.clone().finalize()[..] == *expected,
+            Running::Md5(md5) => md5.clone().finalize()[..] == *expected,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Algorithm, Digests};
+
+    /// Digests of `123456789`: the check values of the CRC catalogue, RFC 1321 and the SHA test vectors.
+    const CHECKS: [(Algorithm, &str); 6] = [
+        (Algorithm::Crc32, "y/Q5Jg=="),
+        (Algorithm::Crc32c, "4waSgw=="),
+        (Algorithm::Crc64Nvme, "rosUhgp5mIg="),
+        (Algorithm::Sha1, "98O8HYCOBHMq32eZZczDTKeuNEE="),
+        (Algorithm::Sha256, "FeKw08M4keuw8e9gnsQZQgwg4yDOlMZfvIwzEkSOsiU="),
+        (Algorithm::Md5, "JfnnlDI7RTiF9RgfG2JNCw=="),
+    ];
+
+    #[test]
+    fn the_catalogues_check_values_come_out_however_the_bytes_are_cut() {
+        for cut in 0..=9 {
+            let mut digests = Digests::default();
+            for (algorithm, _) in CHECKS {
+                digests.add(algorithm);
+                digests.add(algorithm);
+            }
+            digests.update(&b"123456789"[..cut]);
+            digests.update(&b"123456789"[cut..]);
+            for (algorithm, value) in CHECKS {
+                let expected = algorithm.parse(value.as_bytes()).unwrap();
+                assert!(digests.matches(algorithm, &expected), "{algorithm:?}");
+                let other: Vec<u8> = expected.iter().map(|byte| byte ^ 1).collect();
+                assert!(!digests.matches(algorithm, &other), "{algorithm:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_digest_of_another_length_or_alphabet_does_not_parse() {
+        for value in ["", "y/Q5Jg", "y_Q5Jg==", "y/Q5JgA=", "not base 64", "y/Q5Jg==\n"] {
+            assert_eq!(Algorithm::Crc32.parse(value.as_bytes()), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_checksum_headers_name_an_algorithm() {
+        assert_eq!(
+            Algorithm::of_header("x-amz-checksum-crc64nvme"),
+            Some(Algorithm::Crc64Nvme)
+        );
+        for name in [
+            "x-amz-checksum-algorithm",
+            "x-amz-checksum-mode",
+            "x-amz-checksum-md5",
+            "crc32",
+        ] {
+            assert_eq!(Algorithm::of_header(name), None, "{name}");
+        }
+    }
+}

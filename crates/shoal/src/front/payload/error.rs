@@ -1,0 +1,93 @@
+//! What can be wrong with a body, and what the client is told.
+
+use super::decoder::ChunkError;
+use super::digests::Algorithm;
+use crate::front::error::{ErrorCode, S3Error};
+
+/// Why a body is not passed on to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// The connection ended first, or the body has another length than announced.
+    #[error("You did not provide the number of bytes specified by the Content-Length HTTP header")]
+    WrongLength,
+    /// `Content-Length` or `x-amz-decoded-content-length` is not a number.
+    #[error("The header {0} is not a length.")]
+    MalformedLength(&'static str),
+    /// aws-chunked without `x-amz-decoded-content-length`.
+    #[error("You must provide the x-amz-decoded-content-length HTTP header.")]
+    MissingDecodedLength,
+    /// The body has another SHA-256 than `x-amz-content-sha256` says.
+    #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
+    WrongHash,
+    /// `Content-MD5` is not 16 bytes of base 64.
+    #[error("The Content-MD5 you specified was invalid.")]
+    MalformedMd5,
+    /// The body has another MD5.
+    #[error("The Content-MD5 you specified did not match what we received.")]
+    WrongMd5,
+    /// `x-amz-checksum-*` is not base 64 of the right length.
+    #[error("Value for x-amz-checksum-{} {} is invalid.", .0.as_str(), if *.1 { "trailing header" } else { "header" })]
+    MalformedChecksum(Algorithm, bool),
+    /// The body has another checksum.
+    #[error("The {} you specified did not match the calculated checksum.", .0.as_str().to_ascii_uppercase())]
+    WrongChecksum(Algorithm),
+    /// `x-amz-trailer` names something that is no checksum, or several.
+    #[error("The value specified in the x-amz-trailer header is not supported")]
+    UnsupportedTrailer,
+    /// The trailer is not the one that `x-amz-trailer` announced.
+    #[error(
+        "The request contained trailing data that was not well-formed or did not conform to our published schema."
+    )]
+    UnexpectedTrailer,
+    /// A chunk's or the trailer's signature is wrong.
+    #[error(
+        "The request signature we calculated does not match the signature you provided. Check your key and \
+         signing method."
+    )]
+    WrongSignature,
+    /// The aws-chunked framing is wrong.
+    #[error("{0}")]
+    Framing(#[from] ChunkError),
+    /// Ours: a signed body was sent on without the lake's key.
+    #[error("We encountered an internal error. Please try again.")]
+    NotResigned,
+}
+
+impl PayloadError {
+    /// The S3 code a client is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::WrongLength => ErrorCode::IncompleteBody,
+            Self::MalformedLength(_) => ErrorCode::InvalidArgument,
+            Self::MissingDecodedLength => ErrorCode::MissingContentLength,
+            Self::WrongHash => ErrorCode::XAmzContentSha256Mismatch,
+            Self::MalformedMd5 => ErrorCode::InvalidDigest,
+            Self::WrongMd5 | Self::WrongChecksum(_) => ErrorCode::BadDigest,
+            Self::MalformedChecksum(..) | Self::UnsupportedTrailer => ErrorCode::InvalidRequest,
+            Self::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
+            Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
+            Self::NotResigned => ErrorCode::InternalError,
+            Self::Framing(error) => match error {
+                ChunkError::Truncated
+                | ChunkError::ShorterThanAnnounced
+                | ChunkError::LongerThanAnnounced => ErrorCode::IncompleteBody,
+                ChunkError::MalformedTrailer | ChunkError::TooManyTrailers => {
+                    ErrorCode::MalformedTrailerError
+                }
+                ChunkError::ChunkTooLarge
+                | ChunkError::MalformedSize
+                | ChunkError::LineTooLong
+                | ChunkError::BareNewline
+                | ChunkError::MissingNewline
+                | ChunkError::UnexpectedTrailer
+                | ChunkError::DataAfterEnd => ErrorCode::InvalidRequest,
+            },
+        }
+    }
+}
+
+impl From<PayloadError> for S3Error {
+    fn from(error: PayloadError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}

@@ -1,0 +1,140 @@
+//! One request and its answer, from head to last byte, as operators see it.
+//!
+//! This is the edge where outcomes become metrics and log lines; the read and write paths know of neither.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use http::StatusCode;
+use http::request::Parts;
+use shoal_policy::Source;
+
+use crate::admin::metrics::{Counted, Metrics};
+use crate::blocks::Tally;
+use crate::clock;
+use crate::front::access_log::{Access, access_line};
+use crate::front::in_flight::Place;
+use crate::front::listener::Peer;
+use crate::front::operation::{Classified, Operation};
+use crate::front::respond::CacheStatus;
+use crate::identity::Caller;
+use crate::object::Uncacheable;
+
+/// What is known of a request so far; it is written down when the response body ends.
+#[derive(Debug)]
+pub struct Record {
+    metrics: Arc<Metrics>,
+    started: Instant,
+    _in_flight: Counted,
+    /// `x-amz-request-id` of the answer.
+    pub request_id: String,
+    /// What was asked.
+    pub operation: Operation,
+    /// What was answered.
+    pub status: StatusCode,
+    /// How much of it was here.
+    pub cache: Option<CacheStatus>,
+    /// Why it was not cached.
+    pub reason: Option<Uncacheable>,
+    /// Where the bytes of blocks came from.
+    pub tally: Option<Arc<Tally>>,
+    /// Present when the access log is on.
+    pub subject: Option<Box<Subject>>,
+    /// Held until the end.
+    pub places: [Option<Place>; 2],
+    sent_bytes: u64,
+}
+
+/// Who asked for what, for the access log.
+#[derive(Debug)]
+pub struct Subject {
+    at: SystemTime,
+    peer: SocketAddr,
+    caller: Caller,
+    classified: Classified,
+    client: Arc<Parts>,
+}
+
+impl Subject {
+    /// What the access log tells of a request that arrived at `at`.
+    pub fn new(at: SystemTime, client: &Arc<Parts>, classified: &Classified, caller: &Caller) -> Self {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        Self {
+            at,
+            peer: client.extensions.get::<Peer>().map_or(nowhere, |peer| peer.address),
+            caller: caller.clone(),
+            classified: classified.clone(),
+            client: Arc::clone(client),
+        }
+    }
+}
+
+impl Record {
+    /// A request that began now.
+    pub fn begin(metrics: Arc<Metrics>, request_id: String) -> Self {
+        Self {
+            _in_flight: metrics.request_began(),
+            metrics,
+            started: clock::instant(),
+            request_id,
+            operation: Operation::OtherRead,
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            cache: None,
+            reason: None,
+            tally: None,
+            subject: None,
+            places: [None, None],
+            sent_bytes: 0,
+        }
+    }
+
+    /// When it began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Counts body bytes handed to the connection.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent_bytes += bytes as u64;
+    }
+
+    /// Notes why the body broke off; the connection is aborted.
+    pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
+        tracing::warn!(request_id = self.request_id, operation = self.operation.as_str(), %error, "response broken off");
+    }
+
+    /// Writes it down; the body is over, sent or not.
+    pub fn end(&self) {
+        let duration = clock::instant().saturating_duration_since(self.started);
+        self.metrics.request(self.operation.as_str(), self.status.as_u16(), duration);
+        let by_source = |source| self.tally.as_ref().map_or(0, |tally| tally.bytes(source));
+        for source in [Source::Local, Source::Lake] {
+            self.metrics.read(source, by_source(source));
+        }
+        if let Some(reason) = self.reason {
+            self.metrics.uncached(reason.as_str());
+        }
+        let Some(subject) = &self.subject else { return };
+        access_line(&Access {
+            at: subject.at,
+            request_id: &self.request_id,
+            peer: subject.peer,
+            access_key: match &subject.caller {
+                Caller::Anonymous => None,
+                Caller::Identity(identity) => Some(&identity.access_key),
+            },
+            operation: self.operation.as_str(),
+            method: subject.client.method.as_str(),
+            bucket: subject.classified.bucket.as_deref(),
+            key: subject.classified.object.as_ref().map(|name| &*name.key),
+            query: subject.classified.target.query(),
+            status: self.status.as_u16(),
+            body_bytes: self.sent_bytes,
+            duration,
+            x_cache: self.cache.map(CacheStatus::as_str),
+            local_bytes: by_source(Source::Local),
+            lake_bytes: by_source(Source::Lake),
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! Answers of the read path as HTTP: statuses, headers, `X-Cache`.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+
+use crate::front::body::ResponseBody;
+use crate::front::error::{ErrorCode, S3Error};
+use crate::front::error_xml::error_xml;
+use crate::front::operation::{Query, response_override};
+use crate::front::range::{ByteRange, RangeRequest};
+use crate::object::Version;
+use crate::read::{Reading, Residency};
+
+/// `X-Cache`: how much of an answer this node had.
+pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
+/// `X-Cache-Reason`: why an answer was not cached.
+pub const X_CACHE_REASON: HeaderName = HeaderName::from_static("x-cache-reason");
+/// `x-amz-request-id`
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+/// `Server-Timing`
+pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// How much of an answer this node had; the words of `X-Cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheStatus {
+    /// All of it, and the lake was not asked.
+    Hit,
+    /// None of it.
+    Miss,
+    /// Some of its blocks.
+    Partial,
+    /// All of it; the lake confirmed permission and freshness.
+    Revalidated,
+    /// Not cached; `X-Cache-Reason` says why when the request was a read.
+    Bypass,
+}
+
+impl CacheStatus {
+    /// The word in the header and the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "HIT",
+            Self::Miss => "MISS",
+            Self::Partial => "PARTIAL",
+            Self::Revalidated => "REVALIDATED",
+            Self::Bypass => "BYPASS",
+        }
+    }
+
+    /// The status of a reading.
+    pub fn of(reading: &Reading) -> Self {
+        match (reading.residency, reading.asked) {
+            (Residency::All, false) => Self::Hit,
+            (Residency::All, true) => Self::Revalidated,
+            (Residency::Some, _) => Self::Partial,
+            (Residency::None, _) => Self::Miss,
+        }
+    }
+}
+
+/// What a client asked of the form of an answer.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// `response-*` parameters.
+    pub overrides: Vec<(HeaderName, HeaderValue)>,
+    /// `x-amz-checksum-mode: ENABLED`
+    pub checksum_mode: bool,
+}
+
+impl Wishes {
+    /// Reads the `response-*` parameters.
+    ///
+    /// Errors: `InvalidArgument` for a value that cannot stand in a header (CR, LF, other control characters).
+    pub fn parse(query: &Query, checksum_mode: bool) -> Result<Self, S3Error> {
+        let overrides = query.iter().filter_map(|(name, value)| Some((response_override(name)?, value)));
+        let overrides = overrides.map(|(name, value)| match HeaderValue::from_str(value) {
+            Ok(value) => Ok((name, value)),
+            Err(_) => Err(S3Error::new(ErrorCode::InvalidArgument, "A response-* parameter holds control characters.")),
+        });
+        Ok(Self { overrides: overrides.collect::<Result<_, _>>()?, checksum_mode })
+    }
+}
+
+/// `200` or `206` with the bytes of a version.
+pub fn object(reading: Reading, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::blocks(reading.blocks, reading.range.len()));
+    *response.status_mut() = describe(response_headers(&reading.version, wishes), reading.range, asked, &reading.version)
+        .map_headers(response.headers_mut());
+    response
+}
+
+/// The answer to a HEAD from what we know.
+pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
+    let whole = ByteRange { start: 0, end: version.size_bytes };
+    let mut response = Response::new(ResponseBody::head(version.size_bytes));
+    *response.status_mut() = describe(response_headers(version, wishes), whole, RangeRequest::Whole, version)
+        .map_headers(response.headers_mut());
+    response
+}
+
+/// `304`, with the headers RFC 9110 asks for.
+pub fn not_modified(version: &Version) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    for name in [header::ETAG, header::LAST_MODIFIED, header::CACHE_CONTROL, header::EXPIRES] {
+        if let Some(value) = version.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+/// A status without a body.
+pub fn empty(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// `416`, naming the size.
+pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Response<ResponseBody> {
+    let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable");
+    let mut response = self::error(&error, resource, request_id);
+    let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
+    response.headers_mut().insert(header::CONTENT_RANGE, range);
+    response
+}
+
+/// An error of ours in S3's XML.
+pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<ResponseBody> {
+    let xml = error_xml(error.code, &error.message, resource, request_id);
+    let mut response = Response::new(ResponseBody::full(xml));
+    *response.status_mut() = error.code.status();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    if matches!(error.code, ErrorCode::SlowDown | ErrorCode::ServiceUnavailable) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if error.close {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Notes on every answer: its id, where it came from, how long its head took.
+pub fn stamp(headers: &mut HeaderMap, request_id: &str, cache: Option<CacheStatus>, head_time: Duration) {
+    if !headers.contains_key(&REQUEST_ID) {
+        headers.insert(REQUEST_ID, HeaderValue::from_str(request_id).expect("request ids are hexadecimal"));
+    }
+    if let Some(cache) = cache {
+        headers.insert(X_CACHE, HeaderValue::from_static(cache.as_str()));
+    }
+    let micros = head_time.as_micros();
+    let timing = format!("shoal;dur={}.{:03}", micros / 1000, micros % 1000);
+    headers.insert(SERVER_TIMING, HeaderValue::try_from(timing).expect("digits are a header value"));
+}
+
+struct Described {
+    status: StatusCode,
+    headers: HeaderMap,
+}
+
+impl Described {
+    fn map_headers(self, headers: &mut HeaderMap) -> StatusCode {
+        *headers = self.headers;
+        self.status
+    }
+}
+
+fn describe(mut headers: HeaderMap, range: ByteRange, asked: RangeRequest, version: &Version) -> Described {
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.len()));
+    if asked == RangeRequest::Whole {
+        return Described { status: StatusCode::OK, headers };
+    }
+    let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, version.size_bytes);
+    headers.insert(header::CONTENT_RANGE, HeaderValue::try_from(content_range).expect("digits are a header value"));
+    // Checksums are those of the whole object; a client would take them for those of the part.
+    remove_checksums(&mut headers);
+    Described { status: StatusCode::PARTIAL_CONTENT, headers }
+}
+
+fn response_headers(version: &Version, wishes: &Wishes) -> HeaderMap {
+    let mut headers = version.headers.clone();
+    headers.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
+    if !wishes.checksum_mode {
+        remove_checksums(&mut headers);
+    }
+    for (name, value) in &wishes.overrides {
+        headers.insert(name, value.clone());
+    }
+    headers
+}
+
+fn remove_checksums(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("x-amz-checksum-")).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+

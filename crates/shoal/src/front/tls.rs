@@ -1,0 +1,214 @@
+//! The certificate of the S3 port, renewed on disk without a restart.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use sha2::{Digest, Sha256};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
+use tokio::time::interval;
+use tokio_rustls::TlsAcceptor;
+use tracing::{error, info};
+
+use crate::shutdown::Shutdown;
+
+/// How often the files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A certificate or key that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The file is missing or closed to us.
+    #[error("cannot read {}: {source}\nhint: the node needs to read it; check the path and its permissions", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file is no PEM.
+    #[error("{} is not valid PEM: {source}\nhint: expected are blocks between -----BEGIN and -----END lines", path.display())]
+    NotPem {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: pem::Error,
+    },
+    /// The certificate file has no certificate in it.
+    #[error("{} holds no certificate\nhint: put the server's certificate first, then its intermediates", path.display())]
+    NoCertificate {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The key file has no key in it.
+    #[error("{} holds no private key\nhint: PKCS#8, PKCS#1 and SEC1 keys without a passphrase are understood", path.display())]
+    NoKey {
+        /// Which file.
+        path: PathBuf,
+    },
+    /// The two do not belong together, or are of a kind that cannot be used.
+    #[error("the certificate {} and the key {} cannot be used: {source}\nhint: they must belong together", certificate.display(), key.display())]
+    Unusable {
+        /// The certificate file.
+        certificate: PathBuf,
+        /// The key file.
+        key: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+}
+
+/// The certificate in use, and the files it comes from.
+#[derive(Debug)]
+pub struct TlsReloader {
+    certificate: PathBuf,
+    key: PathBuf,
+    current: ArcSwap<Loaded>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    /// Digest of the two files, to see when they change.
+    digest: [u8; 32],
+}
+
+impl TlsReloader {
+    /// Loads a PEM certificate chain and its private key.
+    pub fn load(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Self>, TlsError> {
+        let (certificate, key) = (certificate.into(), key.into());
+        let files = Files::read(&certificate, &key)?;
+        let loaded = Loaded {
+            digest: files.digest(),
+            config: files.configuration(&certificate, &key)?,
+        };
+        Ok(Arc::new(Self {
+            certificate,
+            key,
+            current: ArcSwap::from_pointee(loaded),
+        }))
+    }
+
+    /// Makes TLS of a connection, with the certificate of this moment.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.current.load().config))
+    }
+
+    /// Takes the files over if they have changed, and says whether they had. On an error what was in use stays.
+    ///
+    /// Reads files: call it where blocking is allowed.
+    pub fn renew(&self) -> Result<bool, TlsError> {
+        let files = Files::read(&self.certificate, &self.key)?;
+        let digest = files.digest();
+        if self.current.load().digest == digest {
+            return Ok(false);
+        }
+        let config = files.configuration(&self.certificate, &self.key)?;
+        self.current.store(Arc::new(Loaded { config, digest }));
+        Ok(true)
+    }
+
+    /// Looks at the files every few seconds and on SIGHUP, until `shutdown` begins.
+    ///
+    /// The error is of the operating system: it gives no signals.
+    pub async fn watch(self: Arc<Self>, shutdown: Shutdown) -> io::Result<()> {
+        let mut hangups = signal(SignalKind::hangup())?;
+        let mut looks = interval(LOOK_INTERVAL);
+        let mut failures = 0;
+        loop {
+            let asked = tokio::select! {
+                _ = looks.tick() => false,
+                Some(()) = hangups.recv() => true,
+                () = shutdown.begun() => return Ok(()),
+            };
+            let reloader = Arc::clone(&self);
+            let renewed = spawn_blocking(move || reloader.renew())
+                .await
+                .expect("reading two files does not panic");
+            failures = if renewed.is_ok() { 0 } else { failures + 1 };
+            match renewed {
+                Ok(false) => (),
+                Ok(true) => info!(certificate = %self.certificate.display(), "new certificate in use"),
+                Err(error) if asked || is_worth_reporting(failures) => {
+                    error!(%error, "new certificate not used, the old one stays in use");
+                }
+                Err(_) => (),
+            }
+        }
+    }
+}
+
+/// Whether the `failures`-th failure in a row is told: not the first, which may have met a certificate whose key was
+/// still being written; the second; and then one an hour, for as long as nobody acts.
+fn is_worth_reporting(failures: u32) -> bool {
+    failures == 2 || (failures > 2 && failures.is_multiple_of(720))
+}
+
+/// The two files as they were read.
+struct Files {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Files {
+    fn read(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
+        let read = |path: &Path| {
+            std::fs::read(path).map_err(|source| TlsError::Unreadable {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        Ok(Self {
+            certificate: read(certificate)?,
+            key: read(key)?,
+        })
+    }
+
+    fn digest(&self) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        hasher.update((self.certificate.len() as u64).to_le_bytes());
+        hasher.update(&self.certificate);
+        hasher.update(&self.key);
+        hasher.finalize().into()
+    }
+
+    fn configuration(&self, certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+        let not_pem = |path: &Path, source| TlsError::NotPem {
+            path: path.to_owned(),
+            source,
+        };
+        let chain = CertificateDer::pem_slice_iter(&self.certificate)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|source| not_pem(certificate, source))?;
+        if chain.is_empty() {
+            return Err(TlsError::NoCertificate {
+                path: certificate.to_owned(),
+            });
+        }
+        let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(|source| match source {
+            pem::Error::NoItemsFound => TlsError::NoKey { path: key.to_owned() },
+            source => not_pem(key, source),
+        })?;
+        let unusable = |source| TlsError::Unusable {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+            source,
+        };
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
+            .map_err(unusable)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}

@@ -1,0 +1,234 @@
+//! The parts of a node, put together here and nowhere else.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use tokio::task::JoinHandle;
+
+use crate::admin::metrics::Metrics;
+use crate::admin::observe::Observer;
+use crate::admin::server::{Admin, Readiness};
+use crate::catalog::Catalog;
+use crate::config::Config;
+use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
+use crate::fetch::Fetcher;
+use crate::flights::Flights;
+use crate::freshness::FreshnessRules;
+use crate::front::auth::Gate;
+use crate::front::in_flight::InFlight;
+use crate::front::listener::{self, ConnectionLimits, ListenError, Peer};
+use crate::front::operation::Operation;
+use crate::front::serve::Front;
+use crate::front::tls::{TlsError, TlsReloader};
+use crate::identity::{Account, Identities, Identity};
+use crate::read::{Openings, Reader};
+use crate::shutdown::{self, Shutdown, Trigger};
+use crate::store::{Recovery, Store, StoreError};
+
+/// What `/readyz` waits for.
+const STORE: &str = "store";
+const S3: &str = "s3";
+
+/// One running node.
+pub struct Gateway {
+    s3_address: SocketAddr,
+    admin_address: SocketAddr,
+    recovery: Recovery,
+    store: Arc<Store>,
+    readiness: Arc<Readiness>,
+    stop: Trigger,
+    servers: Vec<JoinHandle<()>>,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    /// The disk.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The lake's address.
+    #[error(transparent)]
+    Lake(#[from] EndpointError),
+    /// The lake's credentials.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// A port.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The certificate.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Gateway {
+    /// Opens the store and both listeners; S3 is served when this returns.
+    ///
+    /// The admin listener comes first: while the store reads its footers, `/readyz` says what is missing.
+    pub async fn start(config: Config) -> Result<Self, GatewayError> {
+        let config = Arc::new(config);
+        let (s3, admin) = (listener::listen(config.s3.listen)?, listener::listen(config.admin.listen)?);
+        let address = |listener: &tokio::net::TcpListener| listener.local_addr().expect("a bound listener has an address");
+        let (s3_address, admin_address) = (address(&s3), address(&admin));
+        let tls = match (&config.s3.tls_cert, &config.s3.tls_key) {
+            (Some(certificate), Some(key)) => Some(TlsReloader::load(certificate, key)?),
+            _ => None,
+        };
+        let credentials = NodeCredentials::resolve(&config.lake).await?;
+        let lake = Arc::new(Endpoint::new(&config.lake, &config.limits, credentials)?);
+        let (store, recovery) = open_store(&config).await?;
+
+        let parts = Parts::new(&config, lake, Arc::clone(&store));
+        let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
+        let (stop, stopping) = shutdown::channel();
+        let servers = vec![
+            tokio::spawn(parts.admin(&readiness).serve(admin, stopping.clone())),
+            tokio::spawn(serve_s3(s3, tls, parts, stopping)),
+        ];
+        readiness.reached(STORE);
+        readiness.reached(S3);
+        Ok(Self { s3_address, admin_address, recovery, store, readiness, stop, servers })
+    }
+
+    /// Where S3 is served.
+    pub fn s3_address(&self) -> SocketAddr {
+        self.s3_address
+    }
+
+    /// Where operators look.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin_address
+    }
+
+    /// What the store found on its disk.
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The store, for tests and commands that look at it.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Finishes the requests in flight and stops.
+    pub async fn shutdown(self) {
+        self.readiness.lost(S3);
+        self.stop.begin();
+        for server in self.servers {
+            if let Err(error) = server.await {
+                tracing::error!(%error, "a listener ended in a panic");
+            }
+        }
+        self.store.shutdown().await;
+    }
+}
+
+async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
+    let (store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
+    let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes));
+    opening.await.expect("opening a store does not panic")
+}
+
+async fn serve_s3(
+    listener: tokio::net::TcpListener,
+    tls: Option<Arc<TlsReloader>>,
+    parts: Parts,
+    stopping: Shutdown,
+) {
+    if let Some(tls) = &tls {
+        let (tls, stopping) = (Arc::clone(tls), stopping.clone());
+        tokio::spawn(async move {
+            if let Err(error) = tls.watch(stopping).await {
+                tracing::error!(%error, "the certificate is no longer watched; restart the node to renew it");
+            }
+        });
+    }
+    let limits = ConnectionLimits::from(&parts.config.limits);
+    let (front, connections) = (parts.front, parts.metrics.connections());
+    listener::serve(listener, tls, limits, connections, stopping, move |peer: Peer| {
+        let front = Arc::clone(&front);
+        service_fn(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            let front = Arc::clone(&front);
+            async move { Ok::<_, Infallible>(front.serve(request).await) }
+        })
+    })
+    .await;
+}
+
+/// Everything that answers requests.
+struct Parts {
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    front: Arc<Front>,
+    observer: Arc<Observer>,
+}
+
+impl Parts {
+    fn new(config: &Arc<Config>, lake: Arc<Endpoint>, store: Arc<Store>) -> Self {
+        let (limits, ahead) = (&config.limits, config.limits.read_ahead_blocks);
+        let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
+        let catalog = Arc::new(Catalog::default());
+        let flights = Arc::new(Flights::default());
+        let window = limits.fill_bytes;
+        let fetcher = Fetcher::new(Arc::clone(&lake), Arc::clone(&store), Arc::clone(&flights), window, ahead);
+        let fetcher = Arc::new(fetcher);
+        let observer = Observer {
+            config: Arc::clone(config),
+            lake: Arc::clone(&lake),
+            store: Arc::clone(&store),
+            flights,
+            fetcher: Arc::clone(&fetcher),
+            told: parking_lot::Mutex::default(),
+        };
+        let reader = Reader {
+            lake: Arc::clone(&lake),
+            store,
+            catalog: Arc::clone(&catalog),
+            fetcher,
+            ahead,
+            block_bytes: config.store.block_bytes,
+            openings: Openings::default(),
+        };
+        let identities = identities(config);
+        let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identities.len());
+        let front = Front {
+            gate: Gate::new(identities, &config.lake.region),
+            lake,
+            catalog,
+            reader,
+            freshness: FreshnessRules::new(&config.freshness),
+            in_flight,
+            metrics: Arc::clone(&metrics),
+            domain: config.s3.domain.clone(),
+            access_log: config.log.access,
+        };
+        Self { config: Arc::clone(config), metrics, front: Arc::new(front), observer: Arc::new(observer) }
+    }
+
+    fn admin(&self, readiness: &Arc<Readiness>) -> Admin {
+        let (measured, shown) = (Arc::clone(&self.observer), Arc::clone(&self.observer));
+        Admin {
+            metrics: Arc::clone(&self.metrics),
+            readiness: Arc::clone(readiness),
+            status: Arc::new(move || shown.status()),
+            measure: Arc::new(move |metrics| measured.measure(metrics)),
+        }
+    }
+}
+
+fn identities(config: &Config) -> Identities {
+    Identities::new(config.identities.iter().zip(0..).map(|(identity, index)| Identity {
+        index,
+        access_key: identity.access_key.clone(),
+        secret_key: identity.secret_key.clone(),
+        lake_account: lake_account(identity),
+    }))
+}
+
+fn lake_account(identity: &crate::config::IdentityConfig) -> Option<Arc<Account>> {
+    let (access_key, secret_key) = (identity.lake_access_key.clone()?, identity.lake_secret_key.clone()?);
+    Some(Arc::new(Account { access_key, secret_key, session_token: None }))
+}

@@ -1,0 +1,118 @@
+//! In whose name the lake is asked for an object, and how.
+
+use std::sync::{Arc, OnceLock};
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, header};
+
+use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
+use crate::sigv4::PayloadHash;
+use crate::front::conditions::CONDITIONAL_HEADERS;
+
+/// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
+#[derive(Debug)]
+pub struct Origin {
+    account: LakeAccount,
+    client: Arc<Parts>,
+    /// Path style, as the client sent it.
+    target: PathAndQuery,
+    forwarded: OnceLock<Forwarded>,
+}
+
+#[derive(Debug)]
+struct Forwarded {
+    target: PathAndQuery,
+    headers: HeaderMap,
+}
+
+impl Origin {
+    /// The read that `client` asks for, signed by `account`.
+    pub fn new(account: LakeAccount, client: Arc<Parts>, target: PathAndQuery) -> Self {
+        Self { account, client, target, forwarded: OnceLock::new() }
+    }
+
+    /// A request for the object without a range or a condition: end-to-end headers such as `x-amz-request-payer` go
+    /// along, `response-*` parameters and presigned credentials do not.
+    pub fn request(&self, method: Method) -> EndpointRequest {
+        let forwarded = self.forwarded.get_or_init(|| Forwarded {
+            target: bare(&self.target),
+            headers: unconditional(end_to_end(&self.client.headers)),
+        });
+        EndpointRequest {
+            operation: if method == Method::HEAD { "head_object" } else { "get_object" },
+            method,
+            target: forwarded.target.clone(),
+            headers: forwarded.headers.clone(),
+            body: RequestBody::Empty,
+            payload: PayloadHash::empty(),
+            account: self.account.clone(),
+        }
+    }
+
+    /// The client's condition headers, for the lake to judge when we do not know the object.
+    pub fn conditions(&self) -> impl Iterator<Item = (http::HeaderName, http::HeaderValue)> + '_ {
+        let client = &self.client.headers;
+        CONDITIONAL_HEADERS
+            .into_iter()
+            .flat_map(|name| client.get_all(&name).iter().map(move |value| (name.clone(), value.clone())).collect::<Vec<_>>())
+    }
+}
+
+fn unconditional(mut headers: HeaderMap) -> HeaderMap {
+    for own in CONDITIONAL_HEADERS.into_iter().chain([header::RANGE, header::CACHE_CONTROL, header::PRAGMA]) {
+        headers.remove(own);
+    }
+    headers
+}
+
+/// The target with nothing but its `versionId`.
+fn bare(target: &PathAndQuery) -> PathAndQuery {
+    let version = target.query().unwrap_or_default().split('&').find(|pair| pair.starts_with("versionId="));
+    let bare = match version {
+        Some(version) => PathAndQuery::try_from(format!("{}?{version}", target.path())),
+        None => PathAndQuery::try_from(target.path()),
+    };
+    bare.expect("parts of a target are a target")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(target: &str, headers: &[(&'static str, &'static str)]) -> Origin {
+        let mut request = http::Request::new(());
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let client = Arc::new(request.into_parts().0);
+        Origin::new(LakeAccount::Anonymous, client, target.parse().unwrap())
+    }
+
+    #[test]
+    fn only_the_version_of_a_target_reaches_the_lake() {
+        let target = |target| origin(target, &[]).request(Method::GET).target;
+        let presigned = "/b/k%2F?response-expires=x&versionId=a%2Bb&X-Amz-Signature=s";
+        assert_eq!(target(presigned).as_str(), "/b/k%2F?versionId=a%2Bb");
+        assert_eq!(target("/b/k?response-expires=x").as_str(), "/b/k");
+    }
+
+    #[test]
+    fn what_this_node_answers_itself_is_not_asked_of_the_lake() {
+        let origin = origin(
+            "/b/k",
+            &[
+                ("range", "bytes=0-1"),
+                ("if-match", "\"x\""),
+                ("cache-control", "no-cache"),
+                ("authorization", "AWS4 …"),
+                ("x-amz-request-payer", "requester"),
+            ],
+        );
+        let request = origin.request(Method::GET);
+        let names: Vec<_> = request.headers.keys().map(http::HeaderName::as_str).collect();
+        assert_eq!(names, ["x-amz-request-payer"]);
+        let conditions: Vec<_> = origin.conditions().map(|(name, _)| name).collect();
+        assert_eq!(conditions, [header::IF_MATCH]);
+    }
+}

@@ -1,0 +1,461 @@
+//! The life of a GET: who may read which version, which bytes of it, from where.
+//!
+//! Nothing here counts or logs: the answer carries what happened, the edge records it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::response::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use parking_lot::Mutex;
+use shoal_policy::ObjectId;
+use tokio::sync::watch;
+
+use crate::blocks::{BlockStream, Shelf, Window};
+use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
+use crate::clock;
+use crate::endpoint::{Endpoint, EndpointError, LakeBody};
+use crate::fetch::{Fetcher, StreamTicket, content_range, range_header};
+use crate::flights::FlightError;
+use crate::front::conditions::{Conditions, Verdict};
+use crate::front::range::{ByteRange, RangeRequest};
+use crate::identity::CallerId;
+use crate::object::{ObjectName, Uncacheable, Version};
+use crate::origin::Origin;
+use crate::store::Store;
+
+/// An object that changes more often than this while it is being opened is not read.
+const RESTARTS: usize = 4;
+/// `X-Cache` looks at the first blocks of a range only; 1 GiB at the default block size.
+const BLOCKS_LOOKED_AT: u32 = 256;
+
+/// Reads objects for clients.
+pub struct Reader {
+    /// The store behind us.
+    pub lake: Arc<Endpoint>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// Versions and grants.
+    pub catalog: Arc<Catalog>,
+    /// Blocks from the lake.
+    pub fetcher: Arc<Fetcher>,
+    /// Read-ahead of one reader, in blocks.
+    pub ahead: usize,
+    /// Size of a block.
+    pub block_bytes: u64,
+    /// Objects being opened for the first time.
+    pub openings: Openings,
+}
+
+/// A GET, understood.
+#[derive(Debug)]
+pub struct Ask {
+    /// Who asks.
+    pub caller: CallerId,
+    /// What for.
+    pub name: ObjectName,
+    /// Digest of the name.
+    pub object: ObjectId,
+    /// Which bytes.
+    pub range: RangeRequest,
+    /// Under which conditions.
+    pub conditions: Conditions,
+    /// How the lake is asked in the client's name.
+    pub origin: Arc<Origin>,
+    /// How old a yes of the lake may be; zero when the client or the configuration wants to ask.
+    pub reuse: Duration,
+    /// `Cache-Control: only-if-cached`
+    pub only_if_cached: bool,
+    /// `x-amz-checksum-mode: ENABLED`
+    pub checksum_mode: bool,
+}
+
+/// What becomes of a GET.
+pub enum Answer {
+    /// Bytes of a version.
+    Object(Reading),
+    /// `304`
+    NotModified(Arc<Version>),
+    /// `412`
+    PreconditionFailed,
+    /// `416`, with the size.
+    Unsatisfiable(u64),
+    /// `504`: only-if-cached, and some of it is not.
+    NotCached,
+    /// What the lake said, as it is.
+    Relay(Response<LakeBody>),
+    /// Forward the request untouched, and say why.
+    Bypass(Uncacheable),
+}
+
+/// What becomes of a HEAD whose answer is known.
+#[derive(Debug)]
+pub enum HeadAnswer {
+    /// `200`
+    Object(Arc<Version>),
+    /// `304`
+    NotModified(Arc<Version>),
+    /// `412`
+    PreconditionFailed,
+}
+
+/// A response body to be, and what is known about it.
+pub struct Reading {
+    /// The pinned version.
+    pub version: Arc<Version>,
+    /// The bytes meant.
+    pub range: ByteRange,
+    /// Those bytes.
+    pub blocks: BlockStream,
+    /// Whether the lake was asked about permission and freshness for this read.
+    pub asked: bool,
+    /// Which part of the blocks was on this node's disk at the start.
+    pub residency: Residency,
+}
+
+/// How much of a range was on disk when it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Residency {
+    /// Every block.
+    All,
+    /// Some blocks.
+    Some,
+    /// No block.
+    None,
+}
+
+/// Why a GET has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The lake does not answer.
+    #[error(transparent)]
+    Lake(#[from] EndpointError),
+    /// The lake answered with an error of its own to a question about the object.
+    #[error("the lake answered {0}")]
+    LakeStatus(StatusCode),
+    /// A block cannot be had.
+    #[error(transparent)]
+    Flight(FlightError),
+    /// Every attempt found another version.
+    #[error("the object changes faster than it can be read")]
+    Restless,
+}
+
+/// A version to read, and how we came by it.
+struct Pinned {
+    version: Arc<Version>,
+    asked: bool,
+    ticket: Option<StreamTicket>,
+    /// The version's bytes came with the answer that named it, so nothing of it was here.
+    opened: bool,
+}
+
+enum Pin {
+    Version(Pinned),
+    Answer(Answer),
+}
+
+impl Reader {
+    /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
+    pub async fn read(&self, ask: &Ask) -> Result<Answer, ReadError> {
+        for _ in 0..RESTARTS {
+            let pinned = match self.pin(ask).await? {
+                Pin::Version(pinned) => pinned,
+                Pin::Answer(answer) => return Ok(answer),
+            };
+            let version = Arc::clone(&pinned.version);
+            match ask.conditions.judge(&version.etag, version.last_modified) {
+                Verdict::Proceed => {}
+                Verdict::NotModified => return Ok(Answer::NotModified(version)),
+                Verdict::Failed => return Ok(Answer::PreconditionFailed),
+            }
+            let Ok(range) = ask.range.resolve(version.size_bytes) else {
+                return Ok(Answer::Unsatisfiable(version.size_bytes));
+            };
+            let residency = if pinned.opened { Residency::None } else { self.residency(&version, range) };
+            if ask.only_if_cached && residency != Residency::All {
+                return Ok(Answer::NotCached);
+            }
+            let mut blocks = self.stream(ask, &version, range, pinned.ticket);
+            match blocks.first_piece().await {
+                Ok(()) => return Ok(Answer::Object(Reading { version, range, blocks, asked: pinned.asked, residency })),
+                Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
+                Err(error) => return Err(ReadError::Flight(error)),
+            }
+        }
+        Err(ReadError::Restless)
+    }
+
+    /// Answers a HEAD from a remembered yes; `None`: the lake must be asked.
+    pub fn head(&self, ask: &Ask) -> Option<HeadAnswer> {
+        let version = self.granted(ask, self.asking(ask))?;
+        Some(match ask.conditions.judge(&version.etag, version.last_modified) {
+            Verdict::Proceed => HeadAnswer::Object(version),
+            Verdict::NotModified => HeadAnswer::NotModified(version),
+            Verdict::Failed => HeadAnswer::PreconditionFailed,
+        })
+    }
+
+    /// The moment of a question to the lake, to be given with its answer.
+    pub fn asking(&self, ask: &Ask) -> (Epoch, Instant) {
+        (self.catalog.epoch(&ask.name), clock::instant())
+    }
+
+    /// Notes what the lake said to an unconditional HEAD. An answer that names no version teaches nothing.
+    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: (Epoch, Instant)) {
+        if response.status() == StatusCode::OK {
+            self.learn(ask, response.headers(), None, asked).ok();
+        }
+    }
+
+    /// The current version, when the lake lets this caller read it.
+    async fn pin(&self, ask: &Ask) -> Result<Pin, ReadError> {
+        let mut waited = false;
+        loop {
+            let asked = self.asking(ask);
+            if let Some(version) = self.granted(ask, asked) {
+                return Ok(Pin::Version(Pinned { version, asked: false, ticket: None, opened: false }));
+            }
+            if let Some(known) = self.remembered(ask.object).await {
+                return self.question(ask, known, asked).await;
+            }
+            if ask.only_if_cached {
+                return self.inquire(ask, asked).await;
+            }
+            // Only bytes are shared between those who open one object, not the permission: who has waited asks for itself.
+            match self.openings.enter(ask.object) {
+                Opening::Lead(_guard) => return self.open(ask, asked).await,
+                Opening::Wait(_) if waited => return self.open(ask, asked).await,
+                Opening::Wait(mut ended) => {
+                    // An error means that the leader is gone, which is what we wait for.
+                    let _ = ended.changed().await;
+                    waited = true;
+                }
+            }
+        }
+    }
+
+    fn granted(&self, ask: &Ask, (epoch, now): (Epoch, Instant)) -> Option<Arc<Version>> {
+        if ask.reuse.is_zero() {
+            return None;
+        }
+        let known = self.catalog.granted(ask.caller, ask.object, epoch, ask.reuse, now)?;
+        (!wants_checksums(ask, &known)).then_some(known.version)
+    }
+
+    async fn remembered(&self, object: ObjectId) -> Option<Remembered> {
+        if let Some(known) = self.catalog.remembered(object) {
+            return Some(known);
+        }
+        let version = self.store.describe(object).await?;
+        // Blocks of another size are of no use; they leave in their time.
+        let usable = version.block_bytes == self.block_bytes;
+        usable.then_some(Remembered { version, checksums: Checksums::Unasked })
+    }
+
+    /// One body-less request asks both: may this caller read the object, and is the version we know still current?
+    async fn question(&self, ask: &Ask, known: Remembered, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+        let version = known.version;
+        if wants_checksums(ask, &Remembered { version: Arc::clone(&version), checksums: known.checksums }) {
+            return self.inquire(ask, asked).await;
+        }
+        let mut request = ask.origin.request(Method::HEAD);
+        request.headers.insert(header::IF_NONE_MATCH, version.etag_header());
+        let response = self.lake.send(request).await?;
+        match response.status() {
+            StatusCode::NOT_MODIFIED if same_metadata(&version, response.headers()) => {
+                self.catalog.learn(ask.caller, &ask.name, &version, known.checksums, asked);
+                Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false }))
+            }
+            StatusCode::NOT_MODIFIED => self.inquire(ask, asked).await,
+            _ => self.inquired(ask, response.into_parts().0, asked).await,
+        }
+    }
+
+    /// Asks for the metadata of whatever version is current.
+    async fn inquire(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+        let response = self.lake.send(ask.origin.request(Method::HEAD)).await?;
+        self.inquired(ask, response.into_parts().0, asked).await
+    }
+
+    async fn inquired(&self, ask: &Ask, head: Parts, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+        match head.status {
+            StatusCode::OK => match self.learn(ask, &head.headers, None, asked) {
+                Ok((version, _)) => Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false })),
+                Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
+            },
+            status if status.is_server_error() => Err(ReadError::LakeStatus(status)),
+            // A no has a body that only a GET brings: the client gets the answer it would get on a cold object.
+            _ => {
+                if let Some(known) = self.catalog.remembered(ask.object)
+                    && head.status == StatusCode::NOT_FOUND
+                {
+                    self.catalog.drop_version(ask.object, known.version.id);
+                }
+                self.open(ask, asked).await
+            }
+        }
+    }
+
+    /// Asks for an object we know nothing of: metadata and first bytes in one request.
+    async fn open(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+        let mut request = ask.origin.request(Method::GET);
+        request.headers.extend(ask.origin.conditions());
+        if let Some(range) = opening_range(ask.range, self.block_bytes, self.ahead) {
+            request.headers.insert(header::RANGE, range);
+        }
+        let response = self.lake.send(request).await?;
+        if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
+            return Ok(Pin::Answer(Answer::Relay(response)));
+        }
+        let part = (response.status() == StatusCode::PARTIAL_CONTENT).then(|| content_range(response.headers()));
+        match self.learn(ask, response.headers(), part, asked) {
+            Ok((version, range)) => {
+                let ticket = self.fetcher.stream(&version, range, response.into_body());
+                Ok(Pin::Version(Pinned { version, asked: true, ticket, opened: true }))
+            }
+            Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
+        }
+    }
+
+    /// Reads a version from a response and notes that this caller may read it. `part` is the `Content-Range` of a `206`.
+    fn learn(
+        &self,
+        ask: &Ask,
+        headers: &HeaderMap,
+        part: Option<Option<(ByteRange, u64)>>,
+        asked: (Epoch, Instant),
+    ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
+        let (range, size_bytes) = match part {
+            Some(part) => part.ok_or(Uncacheable::NoLength)?,
+            None => {
+                let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+                let size = length.and_then(|length| length.parse().ok()).ok_or(Uncacheable::NoLength)?;
+                (ByteRange { start: 0, end: size }, size)
+            }
+        };
+        let version = Arc::new(Version::from_response(ask.object, headers, size_bytes, self.block_bytes)?);
+        // Only a response to the whole object carries its checksums.
+        let whole = part.is_none() && ask.checksum_mode;
+        let checksums = if whole { Checksums::Asked } else { Checksums::Unasked };
+        self.catalog.learn(ask.caller, &ask.name, &version, checksums, asked);
+        Ok((version, range))
+    }
+
+    fn residency(&self, version: &Version, range: ByteRange) -> Residency {
+        let first = (range.start / version.block_bytes) as u32;
+        let end = range.end.div_ceil(version.block_bytes) as u32;
+        let looked_at = first..end.min(first.saturating_add(BLOCKS_LOOKED_AT));
+        let total = looked_at.len();
+        match looked_at.filter(|index| self.store.contains(version.block(*index))).count() {
+            resident if resident == total => Residency::All,
+            0 => Residency::None,
+            _ => Residency::Some,
+        }
+    }
+
+    fn stream(&self, ask: &Ask, version: &Arc<Version>, range: ByteRange, ticket: Option<StreamTicket>) -> BlockStream {
+        let shelf = Shelf {
+            store: Arc::clone(&self.store),
+            fetcher: Arc::clone(&self.fetcher),
+            version: Arc::clone(version),
+            origin: Arc::clone(&ask.origin),
+        };
+        let open_ended = matches!(ask.range, RangeRequest::From(_));
+        let now = if open_ended { 1 } else { self.ahead };
+        BlockStream::new(Arc::new(shelf), range, Window { now, max: self.ahead }, ticket)
+    }
+}
+
+/// Checksums of the whole object are wanted and we never asked for them.
+fn wants_checksums(ask: &Ask, known: &Remembered) -> bool {
+    ask.checksum_mode && ask.range == RangeRequest::Whole && known.checksums == Checksums::Unasked
+}
+
+/// A copy of an object onto itself changes its metadata and keeps its ETag; a lake that sends the date with its 304 lets
+/// us see that.
+fn same_metadata(version: &Version, not_modified: &HeaderMap) -> bool {
+    let theirs = not_modified.get(header::LAST_MODIFIED);
+    theirs.is_none() || theirs == version.headers.get(header::LAST_MODIFIED)
+}
+
+/// The range that opens an unknown object: the blocks that the first bytes wanted lie in. `None`: the whole object.
+fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option<HeaderValue> {
+    let floor = |byte: u64| byte - byte % block_bytes;
+    let blocks_from = |first: u64, blocks: u64| {
+        let start = floor(first);
+        range_header(ByteRange { start, end: start.saturating_add(blocks.saturating_mul(block_bytes)) })
+    };
+    Some(match wanted {
+        RangeRequest::Whole => return None,
+        RangeRequest::FirstLast(first, last) => {
+            let touched = (floor(last) - floor(first)) / block_bytes + 1;
+            blocks_from(first, touched.min(ahead as u64))
+        }
+        RangeRequest::From(first) => blocks_from(first, 1),
+        // The last block lies in the last `block_bytes`, whatever the size is.
+        RangeRequest::Suffix(length) => {
+            let length = length.max(block_bytes).min(block_bytes * ahead as u64);
+            HeaderValue::try_from(format!("bytes=-{length}")).expect("digits are a header value")
+        }
+    })
+}
+
+/// Objects being opened: one leader each, the others wait for its end.
+#[derive(Debug, Default)]
+pub struct Openings(Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>);
+
+enum Opening {
+    Lead(OpeningGuard),
+    Wait(watch::Receiver<()>),
+}
+
+struct OpeningGuard {
+    openings: Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>,
+    object: ObjectId,
+    _ended: watch::Sender<()>,
+}
+
+impl Openings {
+    fn enter(&self, object: ObjectId) -> Opening {
+        let mut openings = self.0.lock();
+        if let Some(ended) = openings.get(&object) {
+            return Opening::Wait(ended.clone());
+        }
+        let (ended, waiting) = watch::channel(());
+        openings.insert(object, waiting);
+        Opening::Lead(OpeningGuard { openings: Arc::clone(&self.0), object, _ended: ended })
+    }
+}
+
+impl Drop for OpeningGuard {
+    fn drop(&mut self) {
+        self.openings.lock().remove(&self.object);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_object_is_opened_by_the_blocks_it_is_wanted_for() {
+        let block = 100;
+        let table = [
+            (RangeRequest::Whole, None),
+            (RangeRequest::FirstLast(0, 0), Some("bytes=0-99")),
+            (RangeRequest::FirstLast(150, 249), Some("bytes=100-299")),
+            (RangeRequest::FirstLast(150, 100_000), Some("bytes=100-499")),
+            (RangeRequest::From(350), Some("bytes=300-399")),
+            (RangeRequest::Suffix(8), Some("bytes=-100")),
+            (RangeRequest::Suffix(150), Some("bytes=-150")),
+            (RangeRequest::Suffix(u64::MAX), Some("bytes=-400")),
+            (RangeRequest::From(u64::MAX), Some("bytes=18446744073709551600-18446744073709551614")),
+        ];
+        for (wanted, expected) in table {
+            let range = opening_range(wanted, block, 4);
+            assert_eq!(range.as_ref().map(|range| range.to_str().unwrap()), expected, "{wanted:?}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `s3://bucket/key` as people write it in commands and rules.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The name of a bucket, an object, or everything below a prefix. Nothing is percent-decoded: what is written is
+/// the key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct S3Uri {
+    /// Never empty, never with a slash.
+    pub bucket: String,
+    /// Without the slash after the bucket; empty for the bucket itself.
+    pub key: String,
+}
+
+/// Why a text is not an [`S3Uri`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum S3UriError {
+    /// It does not begin with `s3://`.
+    #[error("it does not begin with s3://")]
+    Scheme,
+    /// Nothing stands where the bucket should.
+    #[error("it names no bucket")]
+    NoBucket,
+    /// The bucket has characters that no lake allows.
+    #[error("a bucket name has letters, digits and . - _ : only")]
+    Bucket,
+    /// S3 keys end at 1024 bytes.
+    #[error("its key is longer than 1024 bytes")]
+    LongKey,
+}
+
+impl S3Uri {
+    const KEY_BYTES_MAX: usize = 1024;
+
+    /// Whether `key` of `bucket` is this object or lies below this prefix. A prefix is a prefix of bytes, as in S3:
+    /// `s3://b/data` covers `database` too.
+    pub fn covers(&self, bucket: &str, key: &[u8]) -> bool {
+        self.bucket == bucket && key.starts_with(self.key.as_bytes())
+    }
+}
+
+impl FromStr for S3Uri {
+    type Err = S3UriError;
+
+    fn from_str(text: &str) -> Result<Self, S3UriError> {
+        let path = text.strip_prefix("s3://").ok_or(S3UriError::Scheme)?;
+        let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
+        // Ceph names the buckets of other tenants `tenant:bucket`; old AWS buckets have underscores and capitals.
+        let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_', ':'].contains(&c);
+        match (bucket, key) {
+            ("", _) => Err(S3UriError::NoBucket),
+            _ if !bucket.chars().all(allowed) => Err(S3UriError::Bucket),
+            _ if key.len() > Self::KEY_BYTES_MAX => Err(S3UriError::LongKey),
+            _ => Ok(Self {
+                bucket: bucket.into(),
+                key: key.into(),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for S3Uri {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3://{}/{}", self.bucket, self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{S3Uri, S3UriError};
+
+    fn parse(text: &str) -> Result<(String, String), S3UriError> {
+        text.parse().map(|uri: S3Uri| (uri.bucket, uri.key))
+    }
+
+    #[test]
+    fn a_uri_names_a_bucket_and_perhaps_a_key() {
+        let cases = [
+            ("s3://b", "b", ""),
+            ("s3://b/", "b", ""),
+            ("s3://b/k", "b", "k"),
+            ("s3://b/a/b//c/", "b", "a/b//c/"),
+            ("s3://b//k", "b", "/k"),
+            ("s3://My_Old.Bucket/k", "My_Old.Bucket", "k"),
+            ("s3://tenant:b/k", "tenant:b", "k"),
+            ("s3://b/100%25 ä?#", "b", "100%25 ä?#"),
+        ];
+        for (text, bucket, key) in cases {
+            assert_eq!(parse(text), Ok((bucket.into(), key.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_object_of_a_lake_is_refused_with_its_reason() {
+        assert_eq!(parse("b/k"), Err(S3UriError::Scheme));
+        assert_eq!(parse("S3://b/k"), Err(S3UriError::Scheme));
+        assert_eq!(parse("https://b/k"), Err(S3UriError::Scheme));
+        assert_eq!(parse("s3://"), Err(S3UriError::NoBucket));
+        assert_eq!(parse("s3:///k"), Err(S3UriError::NoBucket));
+        assert_eq!(parse("s3://my bucket/k"), Err(S3UriError::Bucket));
+        assert_eq!(parse("s3://user@b/k"), Err(S3UriError::Bucket));
+        assert_eq!(
+            parse(&format!("s3://b/{}", "k".repeat(1025))),
+            Err(S3UriError::LongKey)
+        );
+        assert!(parse(&format!("s3://b/{}", "k".repeat(1024))).is_ok());
+    }
+
+    #[test]
+    fn a_prefix_covers_the_keys_that_begin_with_its_bytes() {
+        let uri: S3Uri = "s3://b/data".parse().unwrap();
+        assert!(uri.covers("b", b"data/x") && uri.covers("b", b"database"));
+        assert!(!uri.covers("b", b"dat") && !uri.covers("c", b"data/x"));
+        assert!("s3://b".parse::<S3Uri>().unwrap().covers("b", b"\xff"));
+    }
+
+    #[test]
+    fn a_uri_is_written_as_it_is_read() {
+        for text in ["s3://b/", "s3://b/k", "s3://b//k/"] {
+            assert_eq!(text.parse::<S3Uri>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! One word to every task of the process: begin to stop.
+
+use tokio::sync::watch;
+
+/// Says the word. Dropping it says it too, so that nothing outlives whoever was in charge.
+#[derive(Debug)]
+pub struct Trigger(watch::Sender<bool>);
+
+/// Hears the word.
+#[derive(Clone, Debug)]
+pub struct Shutdown(watch::Receiver<bool>);
+
+/// A trigger and its listener.
+pub fn channel() -> (Trigger, Shutdown) {
+    let (sender, receiver) = watch::channel(false);
+    (Trigger(sender), Shutdown(receiver))
+}
+
+impl Trigger {
+    /// Asks everybody to stop. Saying it twice changes nothing.
+    pub fn begin(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Shutdown {
+    /// Whether stopping has begun; an atomic load.
+    pub fn has_begun(&self) -> bool {
+        self.0.has_changed().unwrap_or(true)
+    }
+
+    /// Waits until stopping begins.
+    pub async fn begun(&self) {
+        let mut receiver = self.0.clone();
+        // An error means that the trigger is gone, which says the same.
+        let _ = receiver.wait_for(|begun| *begun).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::channel;
+
+    #[tokio::test]
+    async fn everybody_hears_that_stopping_begins_also_those_who_ask_late() {
+        let (trigger, shutdown) = channel();
+        let early = shutdown.clone();
+        assert!(!early.has_begun());
+        let waiting = tokio::spawn(async move { early.begun().await });
+        trigger.begin();
+        waiting.await.unwrap();
+        let late = shutdown.clone();
+        assert!(shutdown.has_begun() && late.has_begun());
+        late.begun().await;
+    }
+
+    #[tokio::test]
+    async fn a_dropped_trigger_means_stop() {
+        let (trigger, shutdown) = channel();
+        drop(trigger);
+        assert!(shutdown.has_begun());
+        shutdown.begun().await;
+    }
+}

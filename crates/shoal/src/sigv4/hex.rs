@@ -1,0 +1,55 @@
+//! Base 16 for 32-byte digests, without allocation.
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Lower-case hexadecimal, as signatures and content hashes are written.
+pub fn encode(bytes: &[u8; 32]) -> [u8; 64] {
+    let mut text = [0; 64];
+    for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    text
+}
+
+/// The 32 bytes that 64 digits of either case stand for.
+pub fn decode(text: &[u8]) -> Option<[u8; 32]> {
+    let text: &[u8; 64] = text.try_into().ok()?;
+    let mut bytes = [0; 32];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// The value of one digit.
+pub fn digit(character: u8) -> Option<u8> {
+    match character {
+        b'0'..=b'9' => Some(character - b'0'),
+        b'a'..=b'f' => Some(character - b'a' + 10),
+        b'A'..=b'F' => Some(character - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{decode, encode};
+    use proptest::prelude::{any, proptest};
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_decodes_to_itself(bytes: [u8; 32]) {
+            assert_eq!(decode(&encode(&bytes)), Some(bytes));
+            assert_eq!(decode(&encode(&bytes).to_ascii_uppercase()), Some(bytes));
+        }
+
+        #[test]
+        fn whatever_is_not_sixty_four_digits_is_refused(at in 0_usize..64, other in any::<u8>()) {
+            let mut text = [b'a'; 64];
+            text[at] = other;
+            assert_eq!(decode(&text).is_some(), other.is_ascii_hexdigit());
+            assert_eq!(decode(&text[at..]).is_some(), at == 0 && other.is_ascii_hexdigit());
+        }
+    }
+}

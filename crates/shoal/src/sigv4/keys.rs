@@ -1,0 +1,135 @@
+//! Signing keys: derived from a secret once a day and region, then kept.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
+use parking_lot::RwLock;
+
+use super::{SERVICE, Timestamp};
+use crate::secret::Secret;
+
+/// The key of one secret for one day and region.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct SigningKey([u8; 32]);
+
+impl SigningKey {
+    /// Derives the key: four HMACs.
+    pub fn derive(secret: &Secret, day: &Timestamp, region: &str) -> Self {
+        let key = generate_signing_key(secret.expose(), day.time(), region, SERVICE);
+        Self(key.as_ref().try_into().expect("HMAC-SHA256 has 32 bytes"))
+    }
+
+    /// The signature of `text`: 64 lower-case hexadecimal digits.
+    pub fn sign(&self, text: &[u8]) -> String {
+        calculate_signature(self.0, text)
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[hidden]")
+    }
+}
+
+/// Signing keys by access key. An access key has one secret and, nearly always, one day and region at a time.
+#[derive(Debug, Default)]
+pub struct KeyCache {
+    keys: RwLock<HashMap<Box<str>, Derived>>,
+}
+
+#[derive(Debug)]
+struct Derived {
+    secret: Secret,
+    day: Timestamp,
+    region: Box<str>,
+    key: SigningKey,
+}
+
+impl KeyCache {
+    /// Access keys remembered at most. Deriving again costs microseconds, so a full cache is simply emptied.
+    const CAPACITY: usize = 4096;
+
+    /// The key for the day of `timestamp`.
+    pub fn key(&self, access_key: &str, secret: &Secret, timestamp: &Timestamp, region: &str) -> SigningKey {
+        let known = self
+            .keys
+            .read()
+            .get(access_key)
+            .and_then(|derived| derived.fits(secret, timestamp, region));
+        known.unwrap_or_else(|| self.derive(access_key, secret, timestamp, region))
+    }
+
+    fn derive(&self, access_key: &str, secret: &Secret, timestamp: &Timestamp, region: &str) -> SigningKey {
+        let key = SigningKey::derive(secret, timestamp, region);
+        let derived = Derived {
+            secret: secret.clone(),
+            day: *timestamp,
+            region: region.into(),
+            key,
+        };
+        let mut keys = self.keys.write();
+        if keys.len() >= Self::CAPACITY {
+            keys.clear();
+        }
+        keys.insert(access_key.into(), derived);
+        key
+    }
+}
+
+impl Derived {
+    fn fits(&self, secret: &Secret, timestamp: &Timestamp, region: &str) -> Option<SigningKey> {
+        let fits = self.day.day() == timestamp.day() && &*self.region == region && self.secret == *secret;
+        fits.then_some(self.key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KeyCache, SigningKey};
+    use crate::secret::Secret;
+    use crate::sigv4::Timestamp;
+
+    fn day(text: &str) -> Timestamp {
+        Timestamp::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_cached_key_is_the_derived_key_whatever_was_asked_before() {
+        let cache = KeyCache::default();
+        let secrets = [Secret::new("one"), Secret::new("two")];
+        let days = [
+            day("20130524T000000Z"),
+            day("20130524T235959Z"),
+            day("20130525T000000Z"),
+        ];
+        for round in 0..2 {
+            for secret in &secrets {
+                for day in &days {
+                    for region in ["us-east-1", "eu-west-1"] {
+                        let key = cache.key("AK", secret, day, region);
+                        assert!(key == SigningKey::derive(secret, day, region), "round {round}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_cache_is_bounded_in_access_keys() {
+        let cache = KeyCache::default();
+        let (secret, day) = (Secret::new("secret"), day("20130524T000000Z"));
+        for n in 0..KeyCache::CAPACITY + 10 {
+            cache.key(&n.to_string(), &secret, &day, "us-east-1");
+        }
+        assert!(cache.keys.read().len() <= KeyCache::CAPACITY);
+    }
+
+    #[test]
+    fn neither_key_nor_secret_shows_itself() {
+        let cache = KeyCache::default();
+        let key = cache.key("AK", &Secret::new("hush"), &day("20130524T000000Z"), "us-east-1");
+        assert!(!format!("{cache:?}").contains("hush"));
+        assert_eq!(format!("{key:?}"), "[hidden]");
+    }
+}

@@ -1,0 +1,138 @@
+//! The moment a request was signed, in the one format that signatures know.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+
+/// A moment in whole seconds, together with its text `20130524T000000Z`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Timestamp {
+    text: [u8; 16],
+    time: SystemTime,
+}
+
+impl Timestamp {
+    /// The second in which `time` lies.
+    pub fn at(time: SystemTime) -> Self {
+        let utc = OffsetDateTime::from(time);
+        let year = u32::try_from(utc.year().clamp(0, 9999)).expect("the year was clamped");
+        let mut text = *b"00000000T000000Z";
+        write_decimal(&mut text[..4], year);
+        let fields = [
+            (4, u8::from(utc.month())),
+            (6, utc.day()),
+            (9, utc.hour()),
+            (11, utc.minute()),
+            (13, utc.second()),
+        ];
+        for (at, value) in fields {
+            write_decimal(&mut text[at..at + 2], u32::from(value));
+        }
+        Self {
+            text,
+            time: utc.replace_nanosecond(0).expect("0 is a nanosecond").into(),
+        }
+    }
+
+    /// Reads `20130524T000000Z` and nothing else.
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        let text: &[u8; 16] = text.try_into().ok()?;
+        if text[8] != b'T' || text[15] != b'Z' {
+            return None;
+        }
+        let two = |at: usize| read_decimal(&text[at..at + 2]).map(|value| value as u8);
+        let year = i32::try_from(read_decimal(&text[..4])?).ok()?;
+        let date = Date::from_calendar_date(year, Month::try_from(two(4)?).ok()?, two(6)?).ok()?;
+        let time = Time::from_hms(two(9)?, two(11)?, two(13)?).ok()?;
+        Some(Self {
+            text: *text,
+            time: PrimitiveDateTime::new(date, time).assume_utc().into(),
+        })
+    }
+
+    /// The text, as `x-amz-date` carries it.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.text).expect("a timestamp is ASCII")
+    }
+
+    /// The day, `20130524`, as the credential scope carries it.
+    pub fn day(&self) -> &str {
+        &self.as_str()[..8]
+    }
+
+    /// The moment itself.
+    pub fn time(&self) -> SystemTime {
+        self.time
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+fn write_decimal(digits: &mut [u8], mut value: u32) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+fn read_decimal(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |value, digit| {
+        digit
+            .is_ascii_digit()
+            .then(|| value * 10 + u32::from(digit - b'0'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Timestamp;
+    use proptest::prelude::proptest;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn the_day_of_the_aws_examples_reads_as_it_is_written() {
+        let timestamp = Timestamp::parse(b"20130524T000000Z").unwrap();
+        assert_eq!(timestamp.time(), UNIX_EPOCH + Duration::from_secs(1_369_353_600));
+        assert_eq!(
+            (timestamp.as_str(), timestamp.day()),
+            ("20130524T000000Z", "20130524")
+        );
+    }
+
+    #[test]
+    fn what_is_no_moment_is_refused() {
+        for text in [
+            "",
+            "20130524",
+            "20130524T000000",
+            "20130524T000000+",
+            "20130230T000000Z",
+            "20130524t000000Z",
+        ] {
+            assert_eq!(Timestamp::parse(text.as_bytes()), None, "{text}");
+        }
+        for text in [
+            "20131324T000000Z",
+            "20130524T240000Z",
+            "20130524T006000Z",
+            "2013052 T000000Z",
+            "+0130524T000000Z",
+        ] {
+            assert_eq!(Timestamp::parse(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_moment_written_and_read_loses_only_its_fraction(seconds in 0_u64..250_000_000_000, nanos in 0_u32..1_000_000_000) {
+            let written = Timestamp::at(UNIX_EPOCH + Duration::new(seconds, nanos));
+            assert_eq!(written.time(), UNIX_EPOCH + Duration::from_secs(seconds));
+            assert_eq!(Timestamp::parse(written.as_str().as_bytes()), Some(written));
+        }
+    }
+}

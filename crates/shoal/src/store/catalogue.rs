@@ -1,0 +1,165 @@
+//! Which blocks of which versions of which objects are here.
+
+use std::collections::HashMap;
+
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+/// The versions that have a block here, by their own name and by their object's.
+#[derive(Debug, Default)]
+pub(super) struct Catalogue {
+    versions: HashMap<VersionId, Held>,
+    objects: HashMap<ObjectId, Vec<VersionId>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    object: ObjectId,
+    /// Of the block that was stored last: orders the versions of an object.
+    sequence: u64,
+    blocks: BlockSet,
+}
+
+/// Indexes of blocks, 64 to a word: a whole object takes two bits a block, a lone block of a large one takes one word.
+#[derive(Debug, Default)]
+struct BlockSet(Vec<(u32, u64)>);
+
+impl Catalogue {
+    /// A block of a version of `object` is here now.
+    pub(super) fn insert(&mut self, object: ObjectId, block: BlockId, sequence: u64) {
+        let held = self.versions.entry(block.version).or_insert_with(|| {
+            self.objects.entry(object).or_default().push(block.version);
+            Held { object, sequence, blocks: BlockSet::default() }
+        });
+        held.sequence = held.sequence.max(sequence);
+        held.blocks.insert(block.index);
+    }
+
+    /// A block is no longer here.
+    pub(super) fn remove(&mut self, block: BlockId) {
+        let Some(held) = self.versions.get_mut(&block.version) else { return };
+        held.blocks.remove(block.index);
+        if held.blocks.0.is_empty() {
+            let object = held.object;
+            self.versions.remove(&block.version);
+            self.forget(object, block.version);
+        }
+    }
+
+    /// The version of `object` that was stored last, among those that are here.
+    pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
+        self.objects.get(&object)?.iter().copied().max_by_key(|version| self.versions[version].sequence)
+    }
+
+    /// All versions of `object` that are here.
+    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
+        self.objects.get(&object).cloned().unwrap_or_default()
+    }
+
+    /// Indexes of the blocks of `version` that are here, ascending.
+    pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
+        self.versions.get(&version).map(|held| held.blocks.iter().collect()).unwrap_or_default()
+    }
+
+    /// Some block of `version`.
+    pub(super) fn any_block_of(&self, version: VersionId) -> Option<BlockId> {
+        let index = self.versions.get(&version)?.blocks.iter().next()?;
+        Some(BlockId { version, index })
+    }
+
+    fn forget(&mut self, object: ObjectId, version: VersionId) {
+        let versions = self.objects.get_mut(&object).expect("a version's object is known");
+        versions.retain(|other| *other != version);
+        if versions.is_empty() {
+            self.objects.remove(&object);
+        }
+    }
+}
+
+impl BlockSet {
+    fn insert(&mut self, index: u32) {
+        let (word, bit) = (index / 64, 1 << (index % 64));
+        match self.0.binary_search_by_key(&word, |(word, _)| *word) {
+            Ok(position) => self.0[position].1 |= bit,
+            Err(position) => {
+                // Most objects are a block or read front to back: room for exactly one more keeps the many small ones small.
+                if self.0.len() < 4 {
+                    self.0.reserve_exact(1);
+                }
+                self.0.insert(position, (word, bit));
+            }
+        }
+    }
+
+    fn remove(&mut self, index: u32) {
+        if let Ok(position) = self.0.binary_search_by_key(&(index / 64), |(word, _)| *word) {
+            self.0[position].1 &= !(1 << (index % 64));
+            if self.0[position].1 == 0 {
+                self.0.remove(position);
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().flat_map(|&(word, bits)| {
+            (0..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, any, proptest};
+    use shoal_policy::{BlockId, ObjectId, VersionId};
+
+    use super::{BlockSet, Catalogue};
+
+    const OBJECT: ObjectId = ObjectId([1; 16]);
+
+    fn block(version: u8, index: u32) -> BlockId {
+        BlockId { version: VersionId([version; 16]), index }
+    }
+
+    #[test]
+    fn the_version_stored_last_is_the_newest_until_its_last_block_leaves() {
+        let mut catalogue = Catalogue::default();
+        catalogue.insert(OBJECT, block(1, 0), 1);
+        catalogue.insert(OBJECT, block(2, 0), 2);
+        catalogue.insert(OBJECT, block(2, 9), 3);
+        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([2; 16])));
+        catalogue.remove(block(2, 0));
+        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([2; 16])));
+        catalogue.remove(block(2, 9));
+        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
+        catalogue.remove(block(1, 0));
+        assert_eq!(catalogue.newest(OBJECT), None);
+        assert!(catalogue.objects.is_empty() && catalogue.versions.is_empty(), "nothing is left behind");
+    }
+
+    #[test]
+    fn a_version_stored_again_is_the_newest_again() {
+        let mut catalogue = Catalogue::default();
+        catalogue.insert(OBJECT, block(1, 0), 1);
+        catalogue.insert(OBJECT, block(2, 0), 2);
+        catalogue.insert(OBJECT, block(1, 1), 3);
+        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
+        assert_eq!(catalogue.blocks_of(VersionId([1; 16])), [0, 1]);
+        assert_eq!(catalogue.versions_of(OBJECT).len(), 2);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_block_set_is_a_set(steps in vec((any::<bool>(), 0..300_u32), 0..200)) {
+            let (mut set, mut model) = (BlockSet::default(), BTreeSet::new());
+            for (insert, index) in steps {
+                if insert { set.insert(index); model.insert(index); } else { set.remove(index); model.remove(&index); }
+                assert!(set.iter().eq(model.iter().copied()));
+                assert!(set.0.iter().all(|(_, bits)| *bits != 0));
+            }
+        }
+    }
+}

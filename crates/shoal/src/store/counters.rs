@@ -1,0 +1,138 @@
+//! What the store counted. Nothing here is a metric: the admin page turns a snapshot into some.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shoal_policy::admission::Refusal;
+
+/// Why a block left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Departure {
+    /// To make room.
+    Room,
+    /// Its version or object was invalidated.
+    Invalidated,
+    /// Its bytes were not what was written.
+    Corrupt,
+    /// Its file could not be read, or was gone.
+    Unreadable,
+}
+
+impl Departure {
+    /// Every reason, for metrics and documentation.
+    pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
+
+    /// The word used in metric labels and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Room => "room",
+            Self::Invalidated => "invalidated",
+            Self::Corrupt => "corrupt",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// A snapshot of everything the store counts. Counts start with the process, except what is resident.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Room taken on the disk by blocks, in bytes.
+    pub resident_bytes: u64,
+    /// Room taken on the disk in all: blocks, what is being written, what is leaving, the quarantine, the folders.
+    pub taken_bytes: u64,
+    /// What the operator allows, in bytes.
+    pub capacity_bytes: u64,
+    /// Blocks here.
+    pub blocks: u64,
+    /// Blocks mapped for hits.
+    pub mapped_blocks: u64,
+    /// Bytes mapped for hits.
+    pub mapped_bytes: u64,
+    /// Blocks written.
+    pub stored_blocks: u64,
+    /// Blocks that left, by reason.
+    pub evictions: Vec<(Departure, u64)>,
+    /// Blocks not stored, by reason.
+    pub refusals: Vec<(Refusal, u64)>,
+    /// Blocks whose bytes were not what was written, found when loaded, described or scrubbed.
+    pub corrupt_blocks: u64,
+    /// Files moved to quarantine, those found at start included.
+    pub quarantined: u64,
+    /// Disk operations that failed.
+    pub io_errors: u64,
+    /// Blocks the scrub has read.
+    pub scrubbed_blocks: u64,
+    /// Times the scrub has been through the whole store.
+    pub scrub_passes: u64,
+    /// How far the scrub is in its present pass, in percent.
+    pub scrub_percent: u64,
+}
+
+/// The running counts behind [`Counters`].
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) stored_blocks: Count,
+    pub(super) corrupt_blocks: Count,
+    pub(super) quarantined: Count,
+    pub(super) io_errors: Count,
+    pub(super) scrubbed_blocks: Count,
+    pub(super) scrub_passes: Count,
+    pub(super) scrub_percent: Count,
+    evictions: [Count; Departure::ALL.len()],
+    refusals: [Count; Refusal::ALL.len()],
+}
+
+/// A number several threads count up.
+#[derive(Debug, Default)]
+pub(super) struct Count(AtomicU64);
+
+impl Count {
+    pub(super) fn add(&self, number: u64) {
+        self.0.fetch_add(number, Ordering::Relaxed);
+    }
+
+    pub(super) fn set(&self, number: u64) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Tally {
+    pub(super) fn evicted(&self, reason: Departure) {
+        self.evictions[reason as usize].add(1);
+    }
+
+    pub(super) fn refused(&self, reason: Refusal) {
+        self.refusals[reason as usize].add(1);
+    }
+
+    pub(super) fn evictions(&self) -> Vec<(Departure, u64)> {
+        Departure::ALL.iter().copied().zip(self.evictions.iter().map(Count::get)).collect()
+    }
+
+    pub(super) fn refusals(&self) -> Vec<(Refusal, u64)> {
+        Refusal::ALL.iter().copied().zip(self.refusals.iter().map(Count::get)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::admission::Refusal;
+
+    use super::{Departure, Tally};
+
+    #[test]
+    fn each_reason_is_counted_under_its_own_name() {
+        let tally = Tally::default();
+        for (times, &reason) in Departure::ALL.iter().enumerate() {
+            (0..times).for_each(|_| tally.evicted(reason));
+        }
+        for (times, &reason) in Refusal::ALL.iter().enumerate() {
+            (0..times).for_each(|_| tally.refused(reason));
+        }
+        assert!(tally.evictions().into_iter().eq(Departure::ALL.iter().copied().zip(0..)));
+        assert!(tally.refusals().into_iter().eq(Refusal::ALL.iter().copied().zip(0..)));
+    }
+}

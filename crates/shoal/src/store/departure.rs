@@ -1,0 +1,209 @@
+//! How files get out: unlinked first, and their room given back when nothing holds them any more.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use shoal_policy::residency::{Leaving, Reservation};
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+use super::Store;
+use super::counters::Departure;
+use super::disk::ReadError;
+use super::ledger::Victims;
+use super::mapping::Mapping;
+
+/// Blocks evicted ahead of need in one turn; between turns others get the locks.
+const BATCH: usize = 16;
+
+/// A file whose room is taken until it is gone from the disk.
+#[derive(Debug)]
+pub(super) struct Departing {
+    file: FileName,
+    room: Room,
+    /// Readers keep an unlinked file on the disk for as long as they hold its mapping.
+    mapping: Option<Weak<Mapping>>,
+    unlinked: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum FileName {
+    Block(BlockId),
+    Aside(u64),
+    Quarantined(String),
+}
+
+#[derive(Debug)]
+pub(super) enum Room {
+    Leaving(Leaving<BlockId>),
+    Reserved(Reservation),
+}
+
+impl Departing {
+    pub(super) fn new(file: FileName, room: Room, mapping: Option<Weak<Mapping>>) -> Self {
+        Self { file, room, mapping, unlinked: false }
+    }
+
+    fn is_held(&self) -> bool {
+        self.mapping.as_ref().is_some_and(|mapping| mapping.strong_count() > 0)
+    }
+}
+
+impl Store {
+    /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
+    pub fn remove_version(&self, version: VersionId) {
+        for index in self.blocks_of(version) {
+            let victims = self.ledger.lock().remove(BlockId { version, index }, &self.mappings);
+            self.leave(victims, Departure::Invalidated);
+        }
+    }
+
+    /// Invalidates every version of an object.
+    pub fn remove_object(&self, object: ObjectId) {
+        let versions = self.ledger.lock().catalogue.versions_of(object);
+        versions.into_iter().for_each(|version| self.remove_version(version));
+    }
+
+    /// Evicts down to the low mark, if the high one is passed.
+    pub(super) fn evict_ahead(&self) {
+        let mut started = false;
+        loop {
+            let uses = self.mappings.take_uses();
+            let victims = {
+                let mut ledger = self.ledger.lock();
+                ledger.touch(&uses);
+                ledger.evict_ahead(started, BATCH, &self.mappings)
+            };
+            if victims.is_empty() || self.keeper.is_stopped() {
+                return self.evicted(victims);
+            }
+            self.evicted(victims);
+            started = true;
+        }
+    }
+
+    /// These leave to make room.
+    pub(super) fn evicted(&self, victims: Victims) {
+        self.leave(victims, Departure::Room);
+    }
+
+    /// A block that cannot be read or is not what it should be leaves, its file for the quarantine.
+    pub(super) fn condemn(&self, block: BlockId, reason: Departure, error: &ReadError) {
+        let victims = self.ledger.lock().remove(block, &self.mappings);
+        for (leaving, mapping) in victims {
+            tracing::warn!(?block, %error, "a block on disk is not what it should be; it will be fetched again");
+            if reason == Departure::Corrupt {
+                self.tally.corrupt_blocks.add(1);
+            }
+            self.tally.evicted(reason);
+            let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
+            let departing = Departing::new(FileName::Block(block), Room::Leaving(leaving), mapping);
+            // What readers still hold is unlinked, so that its room is free when they are done.
+            match if departing.is_held() { Err(departing) } else { self.quarantine_block(block, departing) } {
+                Ok(()) => self.tally.quarantined.add(1),
+                Err(departing) => self.depart(departing),
+            }
+        }
+    }
+
+    /// Unlinks a file and gives its room back, now or when that is possible.
+    pub(super) fn depart(&self, departing: Departing) {
+        if let Some(departing) = self.try_depart(departing) {
+            self.departing.lock().push(departing);
+            self.keeper.wake();
+        }
+    }
+
+    /// Tries again what could not leave before.
+    pub(super) fn retry_departures(&self) {
+        let waiting = std::mem::take(&mut *self.departing.lock());
+        let mut still: Vec<_> =
+            waiting.into_iter().filter_map(|departing| self.try_depart(departing)).collect();
+        self.departing.lock().append(&mut still);
+    }
+
+    /// Whether something waits for readers, or for the disk, before it is gone.
+    pub(super) fn has_departures(&self) -> bool {
+        !self.departing.lock().is_empty()
+    }
+
+    /// Puts a file that is in the quarantine folder under its bounds.
+    pub(super) fn keep_quarantined(&self, name: String, room: Reservation) {
+        let leaving = self.quarantine.lock().push(name, room);
+        for (name, room) in leaving {
+            self.depart(Departing::new(FileName::Quarantined(name), Room::Reserved(room), None));
+        }
+    }
+
+    fn leave(&self, victims: Victims, reason: Departure) {
+        for (leaving, mapping) in victims {
+            self.tally.evicted(reason);
+            let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
+            self.depart(Departing::new(FileName::Block(leaving.key), Room::Leaving(leaving), mapping));
+        }
+    }
+
+    fn try_depart(&self, mut departing: Departing) -> Option<Departing> {
+        if !departing.unlinked {
+            if let Err(error) = self.unlink(&departing.file) {
+                self.disk_failed("unlink", &error);
+                return Some(departing);
+            }
+            departing.unlinked = true;
+        }
+        if departing.is_held() {
+            return Some(departing);
+        }
+        self.give_back(departing.room);
+        None
+    }
+
+    fn unlink(&self, file: &FileName) -> io::Result<()> {
+        match file {
+            FileName::Block(block) => {
+                let _name = self.lock_name(*block);
+                // Stored again meanwhile: the rename took the old file away, and the name stands for the new one.
+                if self.contains(*block) { Ok(()) } else { self.disk.remove_block(*block) }
+            }
+            FileName::Aside(number) => self.disk.remove_aside(*number),
+            FileName::Quarantined(name) => self.disk.remove_quarantined(name),
+        }
+    }
+
+    fn give_back(&self, room: Room) {
+        let mut ledger = self.ledger.lock();
+        match room {
+            Room::Leaving(leaving) => ledger.residency.left(leaving),
+            Room::Reserved(reservation) => ledger.residency.cancel(reservation),
+        }
+    }
+
+    /// Moves a forgotten block's file to the quarantine; hands it back when that is not possible.
+    fn quarantine_block(&self, block: BlockId, departing: Departing) -> Result<(), Departing> {
+        let Room::Leaving(leaving) = &departing.room else { return Err(departing) };
+        let bytes = leaving.bytes();
+        let name = {
+            let mut quarantine = self.quarantine.lock();
+            if !quarantine.takes(bytes) {
+                return Err(departing);
+            }
+            quarantine.next_name(Some(block))
+        };
+        let moved = {
+            let _name = self.lock_name(block);
+            !self.contains(block)
+                && self.disk.set_aside_for_inspection(&self.disk.block_path(block), &name).is_ok()
+        };
+        if !moved {
+            return Err(departing);
+        }
+        let room = {
+            let mut ledger = self.ledger.lock();
+            if let Room::Leaving(leaving) = departing.room {
+                ledger.residency.left(leaving);
+            }
+            ledger.residency.reserve(bytes).expect("room given back under the same lock is free")
+        };
+        self.keep_quarantined(name, room);
+        Ok(())
+    }
+}

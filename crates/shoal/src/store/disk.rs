@@ -1,0 +1,307 @@
+//! The files of the store: where they lie, how they are written, read and taken away.
+//!
+//! ```text
+//! shoal-store            what this folder is; locked while a node uses it
+//! blocks/00 … blocks/ff  one file a block, named after it
+//! aside/                 files being written; emptied at start
+//! quarantine/            the last few files that were not what they should be
+//! ```
+//!
+//! Everything that can fail on a disk is here, and passes [`Disk::check`] first, where tests let it fail.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, IoSlice, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rustix::fs::{Advice, OFlags, fadvise};
+use shoal_policy::{BlockId, VersionId};
+
+use super::footer::{Checksum, Footer, FooterError, Tail};
+
+/// How many folders blocks are spread over.
+pub(super) const FOLDERS: u16 = 256;
+
+/// Room a file's name takes in its folder: file systems keep folders about half full.
+const NAME_BYTES: u64 = 128;
+
+/// Files up to this many disk blocks need no block that lists their blocks.
+const DIRECT_BLOCKS: u64 = 4;
+
+/// How much is read at once: enough for a disk to be busy, little enough to stay in the processor's cache.
+const READ_BYTES: usize = 256 << 10;
+
+/// Read from the end of a file in the hope that the whole footer is in it.
+const FOOTER_GUESS_BYTES: u64 = 4096;
+
+/// What is about to be done to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskOp {
+    /// Write a block's bytes to a file of another name.
+    Write,
+    /// Give a written file its name.
+    Publish,
+    /// Read a footer or a block.
+    Read,
+    /// Unlink or move a file.
+    Remove,
+    /// See whether the disk works again.
+    Probe,
+}
+
+/// Decides whether an operation fails before it reaches the disk. Tests make disks fail with it.
+pub type DiskFault = dyn Fn(DiskOp) -> io::Result<()> + Send + Sync;
+
+/// The folder of a store.
+pub(super) struct Disk {
+    root: PathBuf,
+    /// Size of a disk block in bytes.
+    unit_bytes: u64,
+    fault: Option<Arc<DiskFault>>,
+}
+
+/// A block file that does not have its name yet.
+#[derive(Debug)]
+pub(super) struct Aside {
+    pub(super) number: u64,
+    pub(super) file: File,
+    /// Room it takes on the disk.
+    pub(super) allocated_bytes: u64,
+}
+
+/// Why a block could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReadError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Footer(#[from] FooterError),
+    #[error("it is another block")]
+    OtherBlock,
+    #[error("the data's checksum is wrong")]
+    Checksum,
+}
+
+impl Disk {
+    pub(super) fn new(root: PathBuf, fault: Option<Arc<DiskFault>>) -> io::Result<Self> {
+        for folder in ["aside", "quarantine", "blocks"] {
+            create_folder(&root.join(folder))?;
+        }
+        for number in 0..FOLDERS {
+            create_folder(&root.join(format!("blocks/{number:02x}")))?;
+        }
+        let unit_bytes = rustix::fs::statvfs(&root)?.f_frsize.max(512);
+        Ok(Self { root, unit_bytes, fault })
+    }
+
+    /// The most room a file of this length takes: its disk blocks, one that lists them, its name.
+    pub(super) fn charge_bytes(&self, file_bytes: u64) -> u64 {
+        let blocks = file_bytes.div_ceil(self.unit_bytes);
+        let listing = u64::from(blocks > DIRECT_BLOCKS);
+        (blocks + listing) * self.unit_bytes + NAME_BYTES
+    }
+
+    /// Room taken by the folders themselves.
+    pub(super) fn folder_bytes(&self) -> io::Result<u64> {
+        let named = ["", "aside", "quarantine", "blocks"].map(String::from);
+        let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
+        named
+            .into_iter()
+            .chain(numbered)
+            .map(|folder| Ok(allocated_bytes(&fs::metadata(self.root.join(folder))?)))
+            .sum()
+    }
+
+    /// Writes a block aside. What a failed write leaves behind is taken away by [`Disk::remove_aside`].
+    pub(super) fn write_aside(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<Aside> {
+        self.check(DiskOp::Write)?;
+        let mut options = OpenOptions::new();
+        let mut file =
+            options.read(true).write(true).create(true).truncate(true).mode(0o600).open(self.aside_path(number))?;
+        write_all(&mut file, pieces, footer)?;
+        let allocated_bytes = allocated_bytes(&file.metadata()?);
+        Ok(Aside { number, file, allocated_bytes })
+    }
+
+    /// Gives a written block its name, in place of whatever had it.
+    pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
+        self.check(DiskOp::Publish)?;
+        fs::rename(self.aside_path(aside.number), self.block_path(block))
+    }
+
+    pub(super) fn remove_aside(&self, number: u64) -> io::Result<()> {
+        self.unlink(&self.aside_path(number))
+    }
+
+    pub(super) fn remove_block(&self, block: BlockId) -> io::Result<()> {
+        self.unlink(&self.block_path(block))
+    }
+
+    /// Opens a block and reads its footer.
+    pub(super) fn open_block(&self, block: BlockId) -> Result<(File, Footer), ReadError> {
+        self.check(DiskOp::Read)?;
+        let file = open(&self.block_path(block))?;
+        let footer = read_footer(&file, file.metadata()?.len())?;
+        if footer.block() == block { Ok((file, footer)) } else { Err(ReadError::OtherBlock) }
+    }
+
+    /// Reads the data of an open block, and with it fills the page cache, and compares it with its checksum.
+    pub(super) fn verify(&self, file: &File, footer: &Footer) -> Result<(), ReadError> {
+        self.check(DiskOp::Read)?;
+        // All of it is asked of the disk at once; not being able to ask is no error, reading is what counts.
+        let _ = fadvise(file, 0, None, Advice::WillNeed);
+        let mut buffer = vec![0; READ_BYTES.min(footer.data_bytes as usize)];
+        let mut checksum = Checksum::new();
+        let mut offset = 0;
+        while offset < footer.data_bytes {
+            let length = (footer.data_bytes - offset).min(buffer.len() as u64) as usize;
+            file.read_exact_at(&mut buffer[..length], offset)?;
+            checksum.update(&buffer[..length]);
+            offset += length as u64;
+        }
+        if checksum.finish() == footer.data_checksum { Ok(()) } else { Err(ReadError::Checksum) }
+    }
+
+    /// Moves a file of the store that is not what it should be out of the way.
+    pub(super) fn set_aside_for_inspection(&self, path: &Path, name: &str) -> io::Result<()> {
+        self.check(DiskOp::Remove)?;
+        fs::rename(path, self.quarantine_path(name))
+    }
+
+    pub(super) fn remove_quarantined(&self, name: &str) -> io::Result<()> {
+        self.unlink(&self.quarantine_path(name))
+    }
+
+    /// Whether the disk takes and keeps a few bytes.
+    pub(super) fn probe(&self) -> io::Result<()> {
+        self.check(DiskOp::Probe)?;
+        let path = self.root.join("aside/probe");
+        let result = File::create(&path).and_then(|mut file| {
+            file.write_all(&[0x5a; 64 << 10])?;
+            // A failing disk shows only when the bytes really go there.
+            file.sync_data()
+        });
+        match (result, fs::remove_file(&path)) {
+            (Err(error), _) | (Ok(()), Err(error)) => Err(error),
+            (Ok(()), Ok(())) => Ok(()),
+        }
+    }
+
+    pub(super) fn unlink(&self, path: &Path) -> io::Result<()> {
+        self.check(DiskOp::Remove)?;
+        match fs::remove_file(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+
+    pub(super) fn folder(&self, number: u16) -> PathBuf {
+        self.root.join(format!("blocks/{number:02x}"))
+    }
+
+    pub(super) fn aside(&self) -> PathBuf {
+        self.root.join("aside")
+    }
+
+    pub(super) fn quarantine(&self) -> PathBuf {
+        self.root.join("quarantine")
+    }
+
+    pub(super) fn block_path(&self, block: BlockId) -> PathBuf {
+        self.folder(folder_of(block)).join(file_name(block))
+    }
+
+    fn aside_path(&self, number: u64) -> PathBuf {
+        self.root.join(format!("aside/{number:016x}"))
+    }
+
+    fn quarantine_path(&self, name: &str) -> PathBuf {
+        self.quarantine().join(name)
+    }
+
+    fn check(&self, op: DiskOp) -> io::Result<()> {
+        self.fault.as_ref().map_or(Ok(()), |fault| fault(op))
+    }
+}
+
+/// Room a file really takes.
+pub(super) fn allocated_bytes(metadata: &Metadata) -> u64 {
+    // POSIX counts in units of 512 bytes whatever the disk's own unit is.
+    metadata.blocks() * 512
+}
+
+pub(super) fn file_name(block: BlockId) -> String {
+    format!("{}-{:08x}", block.version, block.index)
+}
+
+/// The folder of a block: the digest's first byte, moved by the index so that a long object fills all folders.
+pub(super) fn folder_of(block: BlockId) -> u16 {
+    u16::from(block.version.0[0] ^ block.index.to_le_bytes()[0])
+}
+
+/// The pair of [`file_name`].
+pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
+    let name = name.to_str().filter(|name| name.len() == 41)?;
+    let (version, index) = name.split_once('-').filter(|(version, _)| version.len() == 32)?;
+    let mut digest = [0; 16];
+    for (byte, position) in digest.iter_mut().zip((0..32).step_by(2)) {
+        *byte = u8::from_str_radix(version.get(position..position + 2)?, 16).ok()?;
+    }
+    let block = BlockId { version: VersionId(digest), index: u32::from_str_radix(index, 16).ok()? };
+    // One spelling only: digits in capitals or with a sign would name the block a second time.
+    (file_name(block) == name).then_some(block)
+}
+
+/// Opens a regular file to read; never waits for a pipe and never follows a link out of the folder.
+pub(super) fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Reads the footer at the end of a file of `file_bytes`; its data has exactly the rest.
+pub(super) fn read_footer(file: &File, file_bytes: u64) -> Result<Footer, ReadError> {
+    let mut end = read_end(file, file_bytes, FOOTER_GUESS_BYTES)?;
+    let tail = Tail::decode(&end)?;
+    if tail.footer_bytes() > end.len() {
+        end = read_end(file, file_bytes, tail.footer_bytes() as u64)?;
+    }
+    let footer = Footer::decode(&end, tail)?;
+    if tail.data(file_bytes) != (0..footer.data_bytes) {
+        return Err(FooterError::Malformed.into());
+    }
+    Ok(footer)
+}
+
+fn read_end(file: &File, file_bytes: u64, length: u64) -> io::Result<Vec<u8>> {
+    let length = length.min(file_bytes);
+    let mut end = vec![0; length as usize];
+    file.read_exact_at(&mut end, file_bytes - length)?;
+    Ok(end)
+}
+
+fn write_all(file: &mut File, pieces: &[Bytes], footer: &[u8]) -> io::Result<()> {
+    let mut slices: Vec<_> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+    slices.push(IoSlice::new(footer));
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match file.write_vectored(rest) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut rest, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn create_folder(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    // What is cached may be confidential.
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,181 @@
+//! How a block gets in: checked, given room, written aside, mapped, renamed, admitted.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use shoal_policy::BlockId;
+use shoal_policy::admission::Refusal;
+use shoal_policy::residency::Reservation;
+
+use super::Store;
+use super::departure::{Departing, FileName, Room};
+use super::disk::Aside;
+use super::footer::{Checksum, Footer};
+use super::mapping::Mapping;
+use super::{is_exhaustion, on_pool};
+use crate::clock;
+use crate::object::Version;
+
+impl Store {
+    /// Stores a block and returns it mapped.
+    ///
+    /// `pieces` together are the block, whole. Storing a block that is here already does nothing and returns what is here. A refusal is no error:
+    /// the block is not cached, and its name says why.
+    pub async fn put(
+        self: &Arc<Self>,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+    ) -> Result<Bytes, Refusal> {
+        let stored = match self.check(block, &version, &pieces) {
+            Ok(()) => {
+                let store = Arc::clone(self);
+                // A runtime that shuts down has no threads left to write with.
+                on_pool(move || store.put_now(block, &version, &pieces)).await.unwrap_or(Err(Refusal::Exhausted))
+            }
+            Err(refusal) => Err(refusal),
+        };
+        stored.inspect_err(|&refusal| self.tally.refused(refusal))
+    }
+
+    fn check(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<(), Refusal> {
+        let data_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let is_block = version.id == block.version
+            && version.id == Version::id_of(version.object, &version.etag, version.size_bytes)
+            && version.block_bytes == self.block_bytes
+            && block.index < version.block_count()
+            && data_bytes == version.block_len(block.index);
+        if !is_block {
+            return Err(Refusal::Mismatched);
+        }
+        if self.paused.load(Ordering::Acquire) || self.keeper.is_stopped() {
+            return Err(Refusal::Paused);
+        }
+        Ok(())
+    }
+
+    fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
+        if let Some(bytes) = self.load_now(block) {
+            return Ok(bytes);
+        }
+        let number = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let footer = describe(block, version, pieces, number);
+        let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
+        let mut room = self.reserve(self.disk.charge_bytes(footer.data_bytes + encoded.len() as u64))?;
+        let written = self.write_aside(number, pieces, &encoded, &mut room).and_then(|aside| {
+            let mapping = Mapping::of(&aside.file, footer.data_bytes as usize);
+            Ok((aside, mapping.map_err(|error| self.write_failed("map", &error))?))
+        });
+        match written {
+            Ok((aside, mapping)) => self.publish(&footer, &aside, mapping, room),
+            Err(refusal) => {
+                self.abandon(number, room);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Takes room, making it if there is none: the watermarks keep some free, but a burst may outrun them.
+    fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
+        let mut uses = self.mappings.take_uses();
+        loop {
+            let reserved = {
+                let mut ledger = self.ledger.lock();
+                ledger.touch(&std::mem::take(&mut uses));
+                let reserved = ledger.reserve(bytes, &self.mappings);
+                if ledger.residency.is_crowded() {
+                    self.keeper.wake();
+                }
+                reserved
+            };
+            match reserved {
+                Ok(room) => return Ok(room),
+                Err((refusal, victims)) if victims.is_empty() => return Err(refusal),
+                Err((_, victims)) => self.evicted(victims),
+            }
+        }
+    }
+
+    fn write_aside(
+        &self,
+        number: u64,
+        pieces: &[Bytes],
+        footer: &[u8],
+        room: &mut Reservation,
+    ) -> Result<Aside, Refusal> {
+        let aside = self
+            .disk
+            .write_aside(number, pieces, footer)
+            .map_err(|error| self.write_failed("write", &error))?;
+        // File systems of unusual habits may take more than ours usually do.
+        let beyond = aside.allocated_bytes.saturating_sub(room.bytes());
+        self.ledger.lock().residency.extend(room, beyond)?;
+        Ok(aside)
+    }
+
+    fn publish(
+        &self,
+        footer: &Footer,
+        aside: &Aside,
+        mapping: Mapping,
+        room: Reservation,
+    ) -> Result<Bytes, Refusal> {
+        let block = footer.block();
+        let name = self.lock_name(block);
+        let renamed = if self.contains(block) { None } else { Some(self.disk.publish(aside, block)) };
+        match renamed {
+            Some(Ok(())) => {
+                let mut ledger = self.ledger.lock();
+                ledger.admit(room, block, footer.version.object, footer.sequence);
+                let bytes = self.mappings.insert(block, mapping, clock::instant());
+                let unmapped = ledger.mapped(block, footer.data_bytes, &self.mappings);
+                drop(ledger);
+                drop(name);
+                drop(unmapped);
+                self.tally.stored_blocks.add(1);
+                Ok(bytes)
+            }
+            Some(Err(error)) => {
+                drop(name);
+                let refusal = self.write_failed("rename", &error);
+                self.abandon(aside.number, room);
+                Err(refusal)
+            }
+            None => {
+                // Somebody else stored it while we wrote: theirs stays, as readers may hold it.
+                drop(name);
+                drop(mapping);
+                self.abandon(aside.number, room);
+                self.load_now(block).ok_or(Refusal::NoRoom)
+            }
+        }
+    }
+
+    /// Takes away what was written aside and will not be published.
+    fn abandon(&self, number: u64, room: Reservation) {
+        self.depart(Departing::new(FileName::Aside(number), Room::Reserved(room), None));
+    }
+
+    fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
+        if is_exhaustion(error) {
+            self.tally.io_errors.add(1);
+            return Refusal::Exhausted;
+        }
+        self.disk_failed(action, error);
+        Refusal::Paused
+    }
+}
+
+fn describe(block: BlockId, version: &Version, pieces: &[Bytes], sequence: u64) -> Footer {
+    let mut checksum = Checksum::new();
+    pieces.iter().for_each(|piece| checksum.update(piece));
+    Footer {
+        index: block.index,
+        data_bytes: version.block_len(block.index),
+        data_checksum: checksum.finish(),
+        sequence,
+        version: version.clone(),
+    }
+}

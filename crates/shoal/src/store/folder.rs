@@ -1,0 +1,162 @@
+//! Whose folder is it? Ours alone, of a format we know, and of one node at a time.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::footer::FORMAT;
+
+const MARKER: &str = "shoal-store";
+
+/// Why a store cannot be opened. Each says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another process uses the folder.
+    #[error("store {}: another node uses this folder\nhint: give each node a [store] path of its own", path.display())]
+    Locked {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There are files in the folder, and nothing says that they are a store.
+    #[error(
+        "store {}: the folder is not empty and holds no store\nhint: set [store] path to a new or empty folder; nothing in this one was touched",
+        path.display()
+    )]
+    NotAStore {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A store written by another release.
+    #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: empty the folder; the lake has it all", path.display())]
+    OtherFormat {
+        /// The folder.
+        path: PathBuf,
+        /// What its marker says.
+        found: String,
+    },
+    /// The capacity does not even hold the folders and a few blocks.
+    #[error("store {}: a capacity of {capacity_bytes} bytes is too small\nhint: set [store] capacity to {least_bytes} bytes or more", path.display())]
+    TooSmall {
+        /// The folder.
+        path: PathBuf,
+        /// As configured.
+        capacity_bytes: u64,
+        /// What would do.
+        least_bytes: u64,
+    },
+    /// The file system said no.
+    #[error("store {}: {action}: {error}\nhint: the node needs to create, write and lock files there", path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// What came back.
+        #[source]
+        error: io::Error,
+    },
+}
+
+/// Proof that the folder is a store of ours and that nobody else uses it while this lives.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// Closing it ends the lock; so does the end of the process, however it ends.
+    _marker: File,
+}
+
+/// Creates the folder or recognises it, and locks it.
+pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
+    let failed = |action| move |error| StoreError::Io { path: path.into(), action, error };
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create the folder"))?;
+    if !is_claimable(path).map_err(failed("list the folder"))? {
+        return Err(StoreError::NotAStore { path: path.into() });
+    }
+    let mut marker = OpenOptions::new()
+        .read(true)
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(path.join(MARKER))
+        .map_err(failed("open the marker"))?;
+    match marker.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(StoreError::Locked { path: path.into() }),
+        Err(TryLockError::Error(error)) => return Err(failed("lock the marker")(error)),
+    }
+    let mut found = String::new();
+    marker.read_to_string(&mut found).map_err(failed("read the marker"))?;
+    let ours = format!("format {FORMAT}\n");
+    if found.is_empty() {
+        marker.write_all(ours.as_bytes()).map_err(failed("write the marker"))?;
+    } else if found != ours {
+        return Err(StoreError::OtherFormat { path: path.into(), found: found.trim_end().into() });
+    }
+    Ok(Claim { _marker: marker })
+}
+
+/// A folder with our marker, or with nothing in it but what file systems put there themselves.
+fn is_claimable(path: &Path) -> io::Result<bool> {
+    let mut empty = true;
+    for entry in fs::read_dir(path)? {
+        let name = entry?.file_name();
+        if name == MARKER {
+            return Ok(true);
+        }
+        empty &= name == "lost+found";
+    }
+    Ok(empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{MARKER, StoreError, claim};
+
+    #[test]
+    fn a_new_folder_an_empty_one_and_our_own_are_claimed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("a/b");
+        drop(claim(&path).unwrap());
+        drop(claim(&path).unwrap());
+        fs::create_dir_all(parent.path().join("mount/lost+found")).unwrap();
+        claim(&parent.path().join("mount")).unwrap();
+    }
+
+    #[test]
+    fn a_second_claim_waits_for_the_end_of_the_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = claim(folder.path()).unwrap();
+        let error = claim(folder.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Locked { .. }));
+        assert!(error.to_string().contains("\nhint: "));
+        drop(first);
+        claim(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_somebody_else_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("thesis.tex"), "…").unwrap();
+        assert!(matches!(claim(folder.path()), Err(StoreError::NotAStore { .. })));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn another_format_is_refused_and_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(MARKER), "format 9\n").unwrap();
+        let error = claim(folder.path()).unwrap_err();
+        assert!(matches!(&error, StoreError::OtherFormat { found, .. } if found == "format 9"), "{error}");
+        assert_eq!(fs::read_to_string(folder.path().join(MARKER)).unwrap(), "format 9\n");
+    }
+
+    #[test]
+    fn a_marker_that_was_created_but_not_written_is_completed() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(MARKER), "").unwrap();
+        drop(claim(folder.path()).unwrap());
+        assert_eq!(fs::read_to_string(folder.path().join(MARKER)).unwrap(), "format 1\n");
+    }
+}

@@ -1,0 +1,150 @@
+//! The index in memory: what is here, how much room it takes, what is mapped, what must stay. One lock guards it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::{Eviction as _, Lru};
+use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
+use shoal_policy::{BlockId, ObjectId};
+
+use super::catalogue::Catalogue;
+use super::mapping::Mapping;
+use super::mappings::Mappings;
+
+/// Mappings kept at most: half of what Linux grants a process (`vm.max_map_count`).
+const MAPPINGS_MAX: usize = 32 << 10;
+
+/// Everything the store knows about its blocks. Hits do not come here.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) residency: Residency<BlockId, Lru<BlockId>>,
+    pub(super) catalogue: Catalogue,
+    mapped: Lru<BlockId>,
+    mapped_bytes: u64,
+    mapped_bytes_max: u64,
+    /// Blocks being read from disk, and by how many: they must not leave meanwhile.
+    pins: HashMap<BlockId, u32>,
+}
+
+/// Blocks on their way out, each with its mapping, if it had one.
+pub(super) type Victims = Vec<(Leaving<BlockId>, Option<Arc<Mapping>>)>;
+
+impl Ledger {
+    pub(super) fn new(capacity_bytes: u64, mapped_bytes_max: u64) -> Self {
+        let residency = Residency::new(capacity_bytes, Watermarks::of(capacity_bytes), Lru::default());
+        Self {
+            residency,
+            catalogue: Catalogue::default(),
+            mapped: Lru::default(),
+            mapped_bytes: 0,
+            mapped_bytes_max,
+            pins: HashMap::new(),
+        }
+    }
+
+    /// A block has its name and its room.
+    pub(super) fn admit(&mut self, room: Reservation, block: BlockId, object: ObjectId, sequence: u64) {
+        self.residency.commit(room, block);
+        self.catalogue.insert(object, block, sequence);
+    }
+
+    /// Blocks were used, perhaps a while ago.
+    pub(super) fn touch(&mut self, uses: &[BlockId]) {
+        for block in uses {
+            self.residency.touch(block);
+            self.mapped.touch(block);
+        }
+    }
+
+    /// Takes room, or says which block leaves so that the caller may ask again.
+    pub(super) fn reserve(
+        &mut self,
+        bytes: u64,
+        mappings: &Mappings,
+    ) -> Result<Reservation, (Refusal, Victims)> {
+        self.residency.reserve(bytes).map_err(|refusal| match refusal {
+            Refusal::NoRoom => {
+                let Self { residency, pins, .. } = &mut *self;
+                let victim = residency.evict(&mut |block| may_leave(*block, pins, mappings));
+                (refusal, self.forget_all(victim, mappings))
+            }
+            _ => (refusal, Victims::new()),
+        })
+    }
+
+    /// Blocks that leave ahead of need, at most `most`.
+    pub(super) fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Victims {
+        let Self { residency, pins, .. } = &mut *self;
+        let victims = residency.evict_ahead(started, most, &mut |block| may_leave(*block, pins, mappings));
+        self.forget_all(victims, mappings)
+    }
+
+    /// A block that leaves because it is no longer valid.
+    pub(super) fn remove(&mut self, block: BlockId, mappings: &Mappings) -> Victims {
+        let victim = self.residency.remove(&block);
+        self.forget_all(victim, mappings)
+    }
+
+    /// A block has been mapped; what is unmapped for it comes back, to be dropped outside of the lock.
+    ///
+    /// The bounds give way to readers: what they hold stays mapped.
+    pub(super) fn mapped(&mut self, block: BlockId, bytes: u64, mappings: &Mappings) -> Vec<Arc<Mapping>> {
+        if !self.mapped.contains(&block) {
+            self.mapped.insert(block, bytes);
+            self.mapped_bytes += bytes;
+        }
+        let mut unmapped = Vec::new();
+        while self.mapped_bytes > self.mapped_bytes_max || self.mapped.len() > MAPPINGS_MAX {
+            let Some((block, bytes)) = self.mapped.evict(&mut |block| !mappings.is_in_use(*block)) else { break };
+            self.mapped_bytes -= bytes;
+            unmapped.extend(mappings.remove(block));
+        }
+        unmapped
+    }
+
+    /// Keeps a block from leaving until it is unpinned; `false` when it is not here.
+    pub(super) fn pin(&mut self, block: BlockId) -> bool {
+        let here = self.residency.contains(&block);
+        if here {
+            *self.pins.entry(block).or_default() += 1;
+        }
+        here
+    }
+
+    pub(super) fn unpin(&mut self, block: BlockId) {
+        let pins = self.pins.get_mut(&block).expect("an unpinned block was pinned");
+        *pins -= 1;
+        if *pins == 0 {
+            self.pins.remove(&block);
+        }
+    }
+
+    /// Blocks and bytes mapped.
+    pub(super) fn mapped_size(&self) -> (u64, u64) {
+        (self.mapped.len() as u64, self.mapped_bytes)
+    }
+
+    fn forget_all(
+        &mut self,
+        victims: impl IntoIterator<Item = Leaving<BlockId>>,
+        mappings: &Mappings,
+    ) -> Victims {
+        victims.into_iter().map(|leaving| self.forget(leaving, mappings)).collect()
+    }
+
+    fn forget(
+        &mut self,
+        leaving: Leaving<BlockId>,
+        mappings: &Mappings,
+    ) -> (Leaving<BlockId>, Option<Arc<Mapping>>) {
+        self.catalogue.remove(leaving.key);
+        self.mapped_bytes -= self.mapped.remove(&leaving.key).unwrap_or_default();
+        let mapping = mappings.remove(leaving.key);
+        (leaving, mapping)
+    }
+}
+
+fn may_leave(block: BlockId, pins: &HashMap<BlockId, u32>, mappings: &Mappings) -> bool {
+    !pins.contains_key(&block) && !mappings.is_in_use(block)
+}

@@ -1,0 +1,226 @@
+//! What is found on the disk when a store opens: the index is rebuilt from the footers, so that a restart is warm.
+//!
+//! Only footers are read; data is verified when a block is first loaded, and by the scrub. Nothing found here is fatal.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+
+use shoal_policy::{BlockId, ObjectId};
+
+use super::Store;
+use super::disk::{self, Disk, FOLDERS, ReadError};
+use super::quarantine::{self, Quarantine};
+
+/// Footers read at once. More than processors, because a cold disk answers many questions as fast as one.
+const THREADS: usize = 8;
+
+/// What opening a store found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Blocks that are here again.
+    pub blocks: u64,
+    /// Room they take on the disk, in bytes.
+    pub bytes: u64,
+    /// Files that were being written when the node stopped; removed.
+    pub half_written: u64,
+    /// Files that were not, or no longer, blocks: cut, overwritten, misnamed, strange; moved to quarantine.
+    pub quarantined: u64,
+    /// Blocks of another block size; removed.
+    pub other_block_size: u64,
+    /// Blocks beyond a capacity that has become smaller; removed, oldest first.
+    pub over_capacity: u64,
+    /// Files that could not be read or removed; left alone.
+    pub unreadable: u64,
+}
+
+/// Everything in the folders, classified.
+#[derive(Debug, Default)]
+struct Found {
+    blocks: Vec<FoundBlock>,
+    strange: Vec<PathBuf>,
+    other_block_size: Vec<BlockId>,
+    unreadable: u64,
+}
+
+/// A block as its footer describes it.
+#[derive(Debug)]
+struct FoundBlock {
+    block: BlockId,
+    object: ObjectId,
+    sequence: u64,
+    /// Room it takes.
+    charge_bytes: u64,
+}
+
+enum Kind {
+    Block(FoundBlock),
+    OtherBlockSize(BlockId),
+    Strange,
+}
+
+impl Store {
+    /// Puts what is on the disk into the index, and everything else out of the way.
+    pub(super) fn recover(&mut self) -> io::Result<Recovery> {
+        let mut recovery = Recovery::default();
+        let (half_written, stuck) = empty_aside(&self.disk)?;
+        recovery.half_written = half_written;
+        let mut found = scan(&self.disk, self.block_bytes);
+        recovery.unreadable = stuck + found.unreadable;
+        for block in found.other_block_size.drain(..) {
+            recovery.other_block_size += 1;
+            recovery.unreadable += u64::from(self.disk.remove_block(block).is_err());
+        }
+        self.recover_quarantine(&mut recovery, &found.strange)?;
+        self.recover_blocks(&mut recovery, found.blocks);
+        Ok(recovery)
+    }
+
+    fn recover_quarantine(&self, recovery: &mut Recovery, strange: &[PathBuf]) -> io::Result<()> {
+        for (name, charge_bytes) in Quarantine::earlier(&self.disk)? {
+            // Without room for it the file is not kept.
+            let reserved = self.ledger.lock().residency.reserve(charge_bytes);
+            match reserved {
+                Ok(room) => self.keep_quarantined(name, room),
+                Err(_) => recovery.unreadable += u64::from(self.disk.remove_quarantined(&name).is_err()),
+            }
+        }
+        for path in strange {
+            match self.quarantine_file(path) {
+                Ok(()) => {
+                    recovery.quarantined += 1;
+                    self.tally.quarantined.add(1);
+                }
+                Err(error) => {
+                    recovery.unreadable += 1;
+                    tracing::warn!(path = %path.display(), %error, "a strange file could not be moved out of the way");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn quarantine_file(&self, path: &Path) -> io::Result<()> {
+        let charge_bytes = quarantine::charge_bytes(&self.disk, &fs::symlink_metadata(path)?);
+        let kept = self.quarantine.lock().takes(charge_bytes);
+        let reserved = kept.then(|| self.ledger.lock().residency.reserve(charge_bytes).ok()).flatten();
+        let Some(room) = reserved else { return self.disk.unlink(path) };
+        let name = self.quarantine.lock().next_name(None);
+        tracing::warn!(path = %path.display(), name, "a strange file in the store is moved to its quarantine");
+        if let Err(error) = self.disk.set_aside_for_inspection(path, &name) {
+            self.ledger.lock().residency.cancel(room);
+            return Err(error);
+        }
+        self.keep_quarantined(name, room);
+        Ok(())
+    }
+
+    /// Takes in the blocks stored last, as many as there is room for, in the order they were stored.
+    fn recover_blocks(&mut self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
+        blocks.sort_unstable_by_key(|block| block.sequence);
+        *self.sequence.get_mut() = blocks.last().map_or(0, |newest| newest.sequence + 1);
+        let ledger = self.ledger.get_mut();
+        let mut free_bytes = ledger.residency.capacity_bytes() - ledger.residency.taken_bytes();
+        let fitting = blocks.iter().rev().take_while(|block| {
+            let rest = free_bytes.checked_sub(block.charge_bytes);
+            free_bytes = rest.unwrap_or_default();
+            rest.is_some()
+        });
+        let newest = blocks.split_off(blocks.len() - fitting.count());
+        for surplus in blocks {
+            recovery.over_capacity += 1;
+            recovery.unreadable += u64::from(self.disk.remove_block(surplus.block).is_err());
+        }
+        for FoundBlock { block, object, sequence, charge_bytes } in newest {
+            let room = ledger.residency.reserve(charge_bytes).expect("what fits has room");
+            ledger.admit(room, block, object, sequence);
+            recovery.blocks += 1;
+            recovery.bytes += charge_bytes;
+        }
+    }
+}
+
+/// Reads every footer.
+fn scan(disk: &Disk, block_bytes: u64) -> Found {
+    let next = AtomicU16::new(0);
+    let work = || {
+        let mut found = Found::default();
+        loop {
+            let folder = next.fetch_add(1, Ordering::Relaxed);
+            if folder >= FOLDERS {
+                return found;
+            }
+            found.scan_folder(disk, folder, block_bytes);
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let parts = workers.into_iter().map(|worker| worker.join().expect("reading footers does not panic"));
+        parts.fold(Found::default(), Found::merge)
+    })
+}
+
+/// Removes what was being written when the node stopped; says how many files, and how many would not go.
+fn empty_aside(disk: &Disk) -> io::Result<(u64, u64)> {
+    let (mut removed, mut stuck) = (0, 0);
+    for entry in fs::read_dir(disk.aside())? {
+        match disk.unlink(&entry?.path()) {
+            Ok(()) => removed += 1,
+            Err(_) => stuck += 1,
+        }
+    }
+    Ok((removed, stuck))
+}
+
+impl Found {
+    fn scan_folder(&mut self, disk: &Disk, number: u16, block_bytes: u64) {
+        let Ok(entries) = fs::read_dir(disk.folder(number)) else {
+            self.unreadable += 1;
+            return;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                self.unreadable += 1;
+                return;
+            };
+            match classify(disk, number, &entry, block_bytes) {
+                Ok(Kind::Block(block)) => self.blocks.push(block),
+                Ok(Kind::OtherBlockSize(block)) => self.other_block_size.push(block),
+                Ok(Kind::Strange) => self.strange.push(entry.path()),
+                Err(_) => self.unreadable += 1,
+            }
+        }
+    }
+
+    fn merge(mut self, other: Self) -> Self {
+        self.blocks.extend(other.blocks);
+        self.strange.extend(other.strange);
+        self.other_block_size.extend(other.other_block_size);
+        self.unreadable += other.unreadable;
+        self
+    }
+}
+
+/// A folder in ours is nobody's block, but it may be somebody's work: it is left alone, as an error.
+fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io::Result<Kind> {
+    let kind = entry.file_type()?;
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let named = disk::parse_file_name(&entry.file_name()).filter(|block| disk::folder_of(*block) == folder);
+    let Some(block) = named.filter(|_| kind.is_file()) else { return Ok(Kind::Strange) };
+    match disk.open_block(block) {
+        Ok((_, footer)) if footer.version.block_bytes != block_bytes => Ok(Kind::OtherBlockSize(block)),
+        Ok((file, footer)) => {
+            let metadata = file.metadata()?;
+            // The larger of what it may take and what it does take.
+            let charge_bytes = disk.charge_bytes(metadata.len()).max(disk::allocated_bytes(&metadata));
+            let (object, sequence) = (footer.version.object, footer.sequence);
+            Ok(Kind::Block(FoundBlock { block, object, sequence, charge_bytes }))
+        }
+        Err(ReadError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        Err(_) => Ok(Kind::Strange),
+    }
+}

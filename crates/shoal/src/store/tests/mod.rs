@@ -1,0 +1,1 @@
+//! The store from outside, on a real folder.

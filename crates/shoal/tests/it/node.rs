@@ -1,0 +1,120 @@
+//! A node in the process of the test, in front of a lake that counts.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use shoal::config::{Config, FreshnessMode, IdentityConfig};
+use shoal::gateway::Gateway;
+use shoal::secret::Secret;
+use shoal::store::Store;
+use tempfile::TempDir;
+
+use crate::client::{Client, Reply};
+use crate::lake::{ACCESS_KEY, Lake, SECRET_KEY};
+
+/// Small blocks, so that small objects have many.
+pub(crate) const BLOCK: u64 = 64 << 10;
+
+/// A second client, known to node and lake.
+pub(crate) const OTHER_KEY: &str = "other-access-key";
+const OTHER_SECRET: &str = "other-secret-key";
+
+pub(crate) struct Node {
+    gateway: Gateway,
+    pub(crate) lake: Lake,
+    config: Config,
+    folder: Arc<TempDir>,
+}
+
+impl Node {
+    /// A node in front of an empty lake that revalidates on every read.
+    pub(crate) async fn start() -> Self {
+        Self::start_with(|_| ()).await
+    }
+
+    /// A node whose objects never change under their name.
+    pub(crate) async fn start_immutable() -> Self {
+        Self::start_with(|config| config.freshness.default = FreshnessMode::Immutable).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
+        let lake = Lake::start().await;
+        lake.add_user(OTHER_KEY, OTHER_SECRET);
+        lake.create_bucket("b");
+        let folder = Arc::new(TempDir::new().unwrap());
+        let mut config = Config::default();
+        config.s3.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.admin.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        config.lake.endpoint = lake.url();
+        config.store.path = folder.path().join("store");
+        config.store.capacity_bytes = 64 << 20;
+        config.store.block_bytes = BLOCK;
+        config.limits.fill_bytes = 8 << 20;
+        config.identities = vec![identity(ACCESS_KEY, SECRET_KEY), identity(OTHER_KEY, OTHER_SECRET)];
+        change(&mut config);
+        let gateway = Gateway::start(config.clone()).await.unwrap();
+        Self { gateway, lake, config, folder }
+    }
+
+    /// Stops the node and starts it again on the same disk; `between` may do things to the disk.
+    pub(crate) async fn restart_after(self, between: impl FnOnce(&std::path::Path)) -> Self {
+        let Self { gateway, lake, config, folder } = self;
+        gateway.shutdown().await;
+        between(&config.store.path);
+        let gateway = Gateway::start(config.clone()).await.unwrap();
+        Self { gateway, lake, config, folder }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.gateway.s3_address()
+    }
+
+    pub(crate) fn store(&self) -> &Arc<Store> {
+        self.gateway.store()
+    }
+
+    /// The owner of the lake's account.
+    pub(crate) fn client(&self) -> Client {
+        Client::signing(self.address(), ACCESS_KEY, SECRET_KEY)
+    }
+
+    /// Somebody else with a key pair of its own.
+    pub(crate) fn other(&self) -> Client {
+        Client::signing(self.address(), OTHER_KEY, OTHER_SECRET)
+    }
+
+    pub(crate) fn stranger(&self) -> Client {
+        Client::anonymous(self.address())
+    }
+
+    /// A page of the admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> Reply {
+        Client::anonymous(self.gateway.admin_address()).get(path).send().await
+    }
+
+    /// Reads until the blocks that are on their way have landed, so that the next read finds them.
+    pub(crate) async fn settle(&self) {
+        for _ in 0..500 {
+            let status: serde_json::Value = serde_json::from_slice(&self.admin("/status").await.body).unwrap();
+            if status["reads"]["flights"] == 0 && status["reads"]["fill_bytes"] == 0 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("blocks are still on their way");
+    }
+
+    pub(crate) async fn stop(self) {
+        self.gateway.shutdown().await;
+        drop(self.folder);
+    }
+}
+
+fn identity(access_key: &str, secret_key: &str) -> IdentityConfig {
+    IdentityConfig {
+        access_key: access_key.into(),
+        secret_key: Secret::new(secret_key),
+        lake_access_key: None,
+        lake_secret_key: None,
+    }
+}

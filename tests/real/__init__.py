@@ -1,0 +1,1 @@
+"""Real clients against real lakes, directly and through a node."""

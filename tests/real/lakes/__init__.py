@@ -1,0 +1,17 @@
+"""Real S3 stores that the proof starts by itself, each in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from . import ceph, minio, versitygw
+from .base import REGION, Account, Lake, LakeUnavailable, User, cache_dir
+
+LAKES: dict[str, Callable[[Path, Sequence[User]], Lake]] = {
+    "versitygw": versitygw.start,
+    "ceph": ceph.start,
+    "minio": minio.start,
+}
+
+__all__ = ["LAKES", "REGION", "Account", "Lake", "LakeUnavailable", "User", "cache_dir"]

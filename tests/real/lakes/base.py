@@ -1,0 +1,88 @@
+"""What every lake of the proof offers: a URL, an account, and an orderly end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..processes import Process, run
+
+REGION = "us-east-1"
+ACCESS_KEY = "lakekey"
+SECRET_KEY = "lakesecret"
+
+
+class LakeUnavailable(RuntimeError):
+    """This machine cannot run the lake; the message says why, for the line that reports the skip."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A key pair that the lake knows."""
+
+    access_key: str
+    secret_key: str
+
+
+@dataclass(frozen=True)
+class User:
+    """An account with a name; lakes that know only keys ignore the rest."""
+
+    account: Account
+    user_id: str
+    display_name: str
+    email: str
+    tenant: str = ""
+    capabilities: str = ""
+
+
+@dataclass
+class Lake:
+    """A running S3 store on loopback."""
+
+    name: str
+    version: str
+    url: str
+    account: Account
+    """Whether it takes bodies with a checksum in the trailer, the default of the newest SDKs."""
+    takes_trailers: bool = True
+    """In the order they have to be stopped."""
+    processes: list[Process] = field(default_factory=list)
+
+    def stop(self) -> None:
+        """Stops all of it."""
+        for process in self.processes:
+            process.stop()
+
+    def __enter__(self) -> Lake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def cache_dir() -> Path:
+    """Where binaries and the virtual environment are kept between runs."""
+    base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    folder = base / "shoal"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def go_binary(name: str, module: str) -> Path:
+    """The path of a Go program, built once from `module@version` and kept in the cache folder."""
+    folder = cache_dir() / "bin"
+    binary = folder / name
+    if binary.exists():
+        return binary
+    go = shutil.which("go")
+    if go is None:
+        raise LakeUnavailable(f"{name} is not in {folder}, and there is no `go` to build it with")
+    folder.mkdir(exist_ok=True)
+    try:
+        run([go, "install", module], env={"GOBIN": str(folder)}, timeout_s=1200)
+    except RuntimeError as error:
+        raise LakeUnavailable(f"building {name} failed: {error}") from error
+    return binary

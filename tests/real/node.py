@@ -1,0 +1,143 @@
+"""One Shoal node in front of a lake: its configuration file, its process, what it says about itself."""
+
+from __future__ import annotations
+
+import shutil
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .lakes import REGION, Account
+from .processes import Process, free_port
+
+CONFIGURATION = """\
+[node]
+name = "proof"
+topology = "dc1/cluster-a/rack-1"
+
+[s3]
+listen = "127.0.0.1:{s3_port}"
+
+[admin]
+listen = "127.0.0.1:{admin_port}"
+
+[lake]
+endpoint = "{lake_url}"
+region = "{region}"
+
+[store]
+path = "{store}"
+capacity = "{capacity}"
+block_size = "{block_size}"
+
+[freshness]
+default = "{freshness}"
+"""
+
+# Each identity is the same account here and at the lake, so that both answer the same client.
+IDENTITY = """
+[[identity]]
+access_key = "{access_key}"
+secret_key = "{secret_key}"
+lake_access_key = "{access_key}"
+lake_secret_key = "{secret_key}"
+"""
+
+
+@dataclass
+class Node:
+    """A node that `start` brings up; it lives in `folder`."""
+
+    binary: Path
+    folder: Path
+    lake_url: str
+    accounts: Sequence[Account]
+    freshness: str = "revalidate"
+    capacity: str = "20GiB"
+    block_size: str = "4MiB"
+    environment: dict[str, str] = field(default_factory=dict)
+    s3_port: int = field(default_factory=free_port)
+    admin_port: int = field(default_factory=free_port)
+    _process: Process | None = None
+
+    @property
+    def url(self) -> str:
+        """Where clients speak S3 to it."""
+        return f"http://127.0.0.1:{self.s3_port}"
+
+    @property
+    def pid(self) -> int:
+        """Its process id while it runs."""
+        if self._process is None:
+            raise RuntimeError("the node is not running")
+        return self._process.pid
+
+    def start(self) -> Node:
+        """Starts it with whatever its store holds and waits until it is ready."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / "shoal.toml"
+        path.write_text(self._configuration())
+        self._process = Process([self.binary, "serve", "--config", path], self.log, env=self.environment)
+        try:
+            self._process.wait_until(self._ready, 30)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stops it; its store stays."""
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+    def restart_cold(self) -> None:
+        """The same node with an empty store."""
+        self.stop()
+        shutil.rmtree(self._store, ignore_errors=True)
+        self.start()
+
+    def metrics(self) -> str:
+        """The text of `/metrics`."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10) as answer:
+            return answer.read().decode()
+
+    @property
+    def log(self) -> Path:
+        """What it wrote to stderr, over all its starts."""
+        return self.folder / "node.log"
+
+    def __enter__(self) -> Node:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def _store(self) -> Path:
+        return self.folder / "store"
+
+    def _configuration(self) -> str:
+        head = CONFIGURATION.format(
+            s3_port=self.s3_port,
+            admin_port=self.admin_port,
+            lake_url=self.lake_url,
+            region=REGION,
+            store=self._store,
+            capacity=self.capacity,
+            block_size=self.block_size,
+            freshness=self.freshness,
+        )
+        identities = (
+            IDENTITY.format(access_key=account.access_key, secret_key=account.secret_key) for account in self.accounts
+        )
+        return head + "".join(identities)
+
+    def _ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=2) as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False

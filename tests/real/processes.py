@@ -1,0 +1,103 @@
+"""Processes this harness starts: on free loopback ports, awaited, and stopped by their own pid."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+
+class StartError(RuntimeError):
+    """A process did not come up; the message ends with the tail of its log."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process:
+    """A child whose output goes to a log file."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.log = log
+        self.name = Path(command[0]).name
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            # A session of its own, so that Ctrl-C reaches this harness alone and the order of stopping is ours.
+            self._child = subprocess.Popen(
+                [str(part) for part in command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else {**os.environ, **env},
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id, valid until `stop`."""
+        return self._child.pid
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float) -> None:
+        """Returns once `ready()` holds; raises `StartError` when the child dies or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if self._child.poll() is not None:
+                raise StartError(f"{self.name} ended with status {self._child.returncode}\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.name} was not ready after {timeout_s:.0f} s\n{self.log_tail()}")
+            time.sleep(0.05)
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The end of what the child said."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, timeout_s: float = 20) -> None:
+        """Asks the child to end, insists after a while, and reaps it. Safe to repeat."""
+        if self._child.poll() is None:
+            self._child.terminate()
+            try:
+                self._child.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+
+
+def answers(port: int) -> bool:
+    """Whether something accepts connections on this port of 127.0.0.1."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+    except OSError:
+        return False
+
+
+def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, timeout_s: float = 300) -> str:
+    """Runs a command to its end and returns its stdout; raises with what it wrote when it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env=None if env is None else {**os.environ, **env},
+        timeout=timeout_s,
+        check=False,
+    )
+    if done.returncode != 0:
+        shown = " ".join(str(part) for part in command[:3])
+        raise RuntimeError(f"`{shown} …` ended with status {done.returncode}: {(done.stdout + done.stderr).strip()}")
+    return done.stdout
