@@ -96,7 +96,7 @@ def compare(
                     lake.account,
                     f"{name}-{side}",
                     folder / f"{lake.name}-clients" / f"{name}-{side}",
-                    lake.takes_trailers,
+                    lake.knows_checksums,
                 )
             )
             for side, url in (("lake", lake.url), ("node", node_url))
