@@ -78,6 +78,7 @@ class Node:
         """Starts it with whatever its store holds and waits until it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "shoal.toml"
+        path.touch(mode=0o600)
         path.write_text(self._configuration())
         self._process = Process([self.binary, "serve", "--config", path], self.log, env=self.environment)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -58,7 +59,7 @@ class Question:
     headers: dict[str, str] = field(default_factory=dict)
     query: dict[str, str] = field(default_factory=dict)
     anonymous: bool = False
-    """Whether an answer with a body must come from the node when it is asked again."""
+    """Whether an answer with a body comes from the node when it is asked again."""
     cached: bool = True
 
 
@@ -109,8 +110,8 @@ QUESTIONS: dict[str, Question] = {
     "if-unmodified-since: future": conditional(If_Unmodified_Since=FUTURE),
     "if-match beats if-unmodified-since": conditional(If_Match="{etag}", If_Unmodified_Since=PAST),
     "if-none-match beats if-modified-since": conditional(If_None_Match=OTHER_ETAG, If_Modified_Since=FUTURE),
-    "if-range": ranged("bytes=0-9", If_Range="{etag}"),
-    "if-range: other": ranged("bytes=0-9", If_Range=OTHER_ETAG),
+    "if-range": Question(headers={"Range": "bytes=0-9", "If-Range": "{etag}"}, cached=False),
+    "if-range: other": Question(headers={"Range": "bytes=0-9", "If-Range": OTHER_ETAG}, cached=False),
     "overridden headers": Question(
         query={
             "response-content-type": "text/x-other",
@@ -229,31 +230,33 @@ class Parity:
             return send(url, account, question.method, self._bucket, sample.key, query=question.query, headers=headers)
 
         expected = ask(self._lake_url)
-        for reading in ("cold", "warm", "warm again"):
+        for reading in ("cold", "warm"):
             found = ask(self._node_url)
             require_equal(f"{sample.key}, {reading}", expected, found)
-            source = found.headers.get("x-cache")
-            asks_node = question.cached and question.method == "GET" and found.status in (200, 206) and found.body
-            if (
-                reading != "cold"
-                and asks_node
-                and self._node_url != self._lake_url
-                and source not in ("HIT", "REVALIDATED")
-            ):
-                raise Difference(f"{sample.key}, {reading}: X-Cache is {source}, {found.headers.get('x-cache-reason')}")
+        if question.cached and question.method == "GET" and found.status in (200, 206) and found.body:
+            self._require_hit(sample.key, lambda: ask(self._node_url))
+
+    def _require_hit(self, key: str, ask: Callable[[], Answer]) -> None:
+        """Without this a node that caches nothing would pass. Blocks reach the disk soon after the client has them."""
+        if self._node_url == self._lake_url:
+            return
+        deadline = time.monotonic() + 3
+        while (answer := ask()).headers.get("x-cache") not in ("HIT", "REVALIDATED"):
+            if time.monotonic() > deadline:
+                cache, reason = (answer.headers.get(name) for name in ("x-cache", "x-cache-reason"))
+                raise Difference(f"{key}: X-Cache remains {cache}, reason {reason}")
 
     def _compare_odd_keys(self) -> None:
+        sides = {"lake": self._lake_url, "node": self._node_url}
         for key in ODD_KEYS:
             body = key.encode()
-            for writer, reader in ((self._lake_url, self._node_url), (self._node_url, self._lake_url)):
-                expected = self._ask(self._lake_url, "PUT", f"d/{key}", body=body)
-                found = self._ask(writer, "PUT", f"w/{key}", body=body)
-                require_equal(f"PUT {key!r}", expected, found)
+            for writer, url in sides.items():
+                expected = self._ask(self._lake_url, "PUT", f"plain/{key}", body=body)
+                require_equal(f"PUT {key!r}", expected, self._ask(url, "PUT", f"{writer}/{key}", body=body))
                 if expected.status == 200:
                     for _ in range(2):
-                        require_equal(
-                            f"GET {key!r}", self._ask(writer, "GET", f"w/{key}"), self._ask(reader, "GET", f"w/{key}")
-                        )
+                        read = (self._ask(side, "GET", f"{writer}/{key}") for side in sides.values())
+                        require_equal(f"GET {key!r}", *read)
 
     def _compare_absent(self) -> None:
         for bucket, key in (
@@ -322,14 +325,16 @@ class Parity:
                 )
                 for side, url in (("lake", self._lake_url), ("node", self._node_url))
             )
-            if expected.status == 200 and name != "right":
-                # A lake that does not look is no reason for the node to be careless.
-                if found.status == 200:
-                    raise Difference(f"a body with a {name} trailer was stored")
-                continue
-            require_equal(f"PUT with a {name} trailer", expected, found)
+            if name == "right":
+                require_equal("PUT with a right trailer", expected, found)
+            elif not 400 <= found.status < 500:
+                # What to call the error is a matter of taste, and a lake that does not look no excuse to be careless.
+                raise Difference(f"PUT with a {name} trailer: {found.status}")
             stored = [self._ask(self._lake_url, "GET", f"{key}/{side}") for side in ("lake", "node")]
-            require_equal(f"GET after a {name} trailer", *(replace(answer, headers={}) for answer in stored))
+            if name == "right":
+                require_equal("GET after a right trailer", *(replace(answer, headers={}) for answer in stored))
+            elif stored[1].status != 404:
+                raise Difference(f"a body with a {name} trailer was stored")
 
     def _lake(
         self,

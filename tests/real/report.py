@@ -69,7 +69,7 @@ def first_differences(expected: object, found: object, limit: int = 6) -> list[s
         if len(differences) >= limit or left == right:
             return
         if isinstance(left, dict) and isinstance(right, dict):
-            for key in sorted({*left, *right}, key=str):
+            for key in sorted({*left, *right}, key=lambda key: (key != "status", str(key))):
                 walk(f"{path}.{key}", left.get(key, "(absent)"), right.get(key, "(absent)"))
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and len(left) == len(right):
             for index, (one, other) in enumerate(zip(left, right, strict=True)):

@@ -41,6 +41,8 @@ LEFT_OUT = (
 )
 # Aborts radosgw 16.2.15, and with it every test after it.
 DESELECTED = ("s3tests/functional/test_s3.py::test_upload_part_copy_percent_encoded_key",)
+# At versitygw a bucket's policy binds its owner, too: nobody can clear the bucket, and every test after it fails.
+LEFT_OUT_AT = {"versitygw": ("bucket_policy",)}
 TEST_TIMEOUT_S = 120
 PASS_TIMEOUT_S = 3600
 
@@ -62,7 +64,8 @@ class Suite:
         wanted = self.folder / f"{self.name}-{label}.txt"
         wanted.write_text("\n".join(tests or FILES) + "\n")
         plugins = ("-p", "warm") if warm else ()
-        selection = ("-m", f"not ({' or '.join(LEFT_OUT)})", *(f"--deselect={test}" for test in DESELECTED))
+        left_out = " or ".join((*LEFT_OUT, *LEFT_OUT_AT.get(self.name, ())))
+        selection = ("-m", f"not ({left_out})", *(f"--deselect={test}" for test in DESELECTED))
         environment = {
             **os.environ,
             "S3TEST_CONF": str(configuration),

@@ -19,7 +19,7 @@ MIB = 1 << 20
 def filesystem(store: Store) -> fs.S3FileSystem:
     """A file system on the store, without retries."""
     # The C++ SDK reads this whenever a client is made; the file system has no setting for it.
-    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "WHEN_SUPPORTED" if store.takes_trailers else "WHEN_REQUIRED"
+    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "WHEN_SUPPORTED" if store.knows_checksums else "WHEN_REQUIRED"
     return fs.S3FileSystem(
         access_key=store.account.access_key,
         secret_key=store.account.secret_key,

@@ -90,7 +90,7 @@ def start(folder: Path, users: Sequence[User] = ()) -> Lake:
         )
     )
     account = Account(ACCESS_KEY, SECRET_KEY)
-    lake = Lake("ceph", version(), f"http://127.0.0.1:{rgw_port}", account, takes_trailers=False)
+    lake = Lake("ceph", version(), f"http://127.0.0.1:{rgw_port}", account, knows_checksums=False)
     try:
         build(lake, folder, conf, fsid, rgw_port)
         for user in (User(lake.account, "lake", "lake", "lake@example.com"), *users):
