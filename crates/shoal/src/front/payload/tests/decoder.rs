@@ -57,6 +57,11 @@ fn data(events: &[Event]) -> Vec<u8> {
     data.collect::<Vec<&[u8]>>().concat()
 }
 
+/// What a right body decodes to.
+pub(super) fn decoded(framing: Framing, length: u64, body: &[u8]) -> Vec<u8> {
+    data(&decode(framing, length, &[body]).unwrap())
+}
+
 fn error(framing: Framing, length: u64, body: &str) -> ChunkError {
     decode(framing, length, &[body.as_bytes()]).unwrap_err()
 }
