@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -191,6 +192,7 @@ impl Parts {
             ahead,
             block_bytes: config.store.block_bytes,
             openings: Openings::default(),
+            undated: AtomicBool::new(false),
         };
         let identities = identities(config);
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identities.len());
