@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
@@ -19,6 +18,7 @@ use crate::fetch::Fetcher;
 use crate::flights::Flights;
 use crate::freshness::FreshnessRules;
 use crate::front::auth::Gate;
+use crate::front::connection::ClientBody;
 use crate::front::in_flight::InFlight;
 use crate::front::listener::{self, ConnectionLimits, ListenError, Peer};
 use crate::front::operation::Operation;
@@ -150,7 +150,7 @@ async fn serve_s3(
     let (front, connections) = (parts.front, parts.metrics.connections());
     listener::serve(listener, tls, limits, connections, stopping, move |peer: Peer| {
         let front = Arc::clone(&front);
-        service_fn(move |mut request: http::Request<Incoming>| {
+        service_fn(move |mut request: http::Request<ClientBody>| {
             request.extensions_mut().insert(peer);
             let front = Arc::clone(&front);
             async move { Ok::<_, Infallible>(front.serve(request).await) }

@@ -29,7 +29,7 @@ use tracing::debug;
 
 use crate::admin::metrics::ConnectionMetrics;
 use crate::config::Limits;
-use crate::front::connection::{Answering, Exchange, GuardedIo, Timeouts};
+use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::tls::TlsReloader;
 use crate::shutdown::Shutdown;
@@ -141,7 +141,7 @@ pub async fn serve<M, S, B>(
     make_service: M,
 ) where
     M: Fn(Peer) -> S + Send + Sync + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -199,7 +199,7 @@ struct Door<M> {
 impl<M, S, B> Door<M>
 where
     M: Fn(Peer) -> S + Send + Sync + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -214,12 +214,14 @@ where
     ) {
         let _open = self.metrics.opened();
         let exchange = Arc::new(exchange);
+        let peer = Peer {
+            address,
+            tls: self.tls.is_some(),
+        };
         let service = Answering::new(
-            (self.make_service)(Peer {
-                address,
-                tls: self.tls.is_some(),
-            }),
+            (self.make_service)(peer),
             Arc::clone(&exchange),
+            self.limits.timeouts,
         );
         let ended = match &self.tls {
             None => self.speak_http1(stream, service, &exchange).await,

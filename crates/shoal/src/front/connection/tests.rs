@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -18,13 +17,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use super::{Answering, Exchange, GuardedIo, Timeouts};
+use super::{Answering, ClientBody, Exchange, GuardedIo, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 
 const TIMEOUTS: Timeouts = Timeouts {
     header: Duration::from_secs(15),
-    idle: Duration::from_secs(300),
-    stall: Duration::from_secs(60),
+    idle: Duration::from_mins(5),
+    stall: Duration::from_mins(1),
 };
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
@@ -40,7 +39,7 @@ struct Client {
 /// A service that reads the whole body and answers with the path and the length of it.
 ///
 /// `/slow` takes ten minutes; `/deaf` answers without reading the body; `/large` answers with a megabyte.
-fn answer(request: Request<Incoming>) -> Answered {
+fn answer(request: Request<ClientBody>) -> Answered {
     Box::pin(async move {
         let path = request.uri().path().to_owned();
         let body = match path.as_str() {
@@ -57,7 +56,7 @@ fn answer(request: Request<Incoming>) -> Answered {
             },
         };
         if path == "/slow" {
-            sleep(Duration::from_secs(600)).await;
+            sleep(Duration::from_mins(10)).await;
         }
         Ok(Response::new(Full::new(body)))
     })
@@ -75,7 +74,7 @@ fn connect_with(exchange: Exchange, pipe_bytes: usize) -> Client {
     let io = TokioIo::new(GuardedIo::http1(server, Arc::clone(&exchange), TIMEOUTS));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        .serve_connection(io, Answering::new(service, Arc::clone(&exchange)));
+        .serve_connection(io, Answering::new(service, Arc::clone(&exchange), TIMEOUTS));
     Client {
         stream,
         exchange,
