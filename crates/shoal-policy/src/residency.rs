@@ -112,18 +112,17 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
     }
 
     /// What was reserved for has been written: it is held now.
-    pub fn commit(&mut self, reservation: Reservation, key: K) {
+    pub fn commit(&mut self, Reservation { bytes }: Reservation, key: K) {
         assert!(!self.policy.contains(&key), "a key is admitted once");
-        self.reserved_bytes -= reservation.bytes;
-        self.used_bytes += reservation.bytes;
-        self.policy.insert(key, reservation.bytes);
+        self.reserved_bytes -= bytes;
+        self.used_bytes += bytes;
+        self.policy.insert(key, bytes);
         self.assert_promise();
     }
 
     /// Nothing of what was reserved for is left on the medium.
-    #[expect(clippy::needless_pass_by_value, reason = "a reservation is given back once")]
-    pub fn cancel(&mut self, reservation: Reservation) {
-        self.reserved_bytes -= reservation.bytes;
+    pub fn cancel(&mut self, Reservation { bytes }: Reservation) {
+        self.reserved_bytes -= bytes;
     }
 
     /// `key` was used.
@@ -172,9 +171,8 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
     }
 
     /// What was leaving is gone from the medium: its room is free.
-    #[expect(clippy::needless_pass_by_value, reason = "room is given back once")]
-    pub fn left(&mut self, leaving: Leaving<K>) {
-        self.leaving_bytes -= leaving.bytes;
+    pub fn left(&mut self, Leaving { bytes, .. }: Leaving<K>) {
+        self.leaving_bytes -= bytes;
     }
 
     /// Whether `key` is held.

@@ -70,9 +70,9 @@ impl Store {
     /// Invalidates every version of an object.
     pub fn remove_object(&self, object: ObjectId) {
         let versions = self.ledger.lock().catalogue.versions_of(object);
-        versions
-            .into_iter()
-            .for_each(|version| self.remove_version(version));
+        for version in versions {
+            self.remove_version(version);
+        }
     }
 
     /// Evicts down to the low mark, if the high one is passed.

@@ -182,7 +182,9 @@ impl Store {
 
 fn describe(block: BlockId, version: &Version, pieces: &[Bytes], sequence: u64) -> Footer {
     let mut checksum = Checksum::new();
-    pieces.iter().for_each(|piece| checksum.update(piece));
+    for piece in pieces {
+        checksum.update(piece);
+    }
     Footer {
         index: block.index,
         data_bytes: version.block_len(block.index),

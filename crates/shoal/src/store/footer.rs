@@ -131,7 +131,7 @@ impl Footer {
             return Err(FooterError::Malformed);
         }
         let mut reader = Reader(&footer[..tail.description_bytes as usize]);
-        let parsed = reader.footer().ok_or(FooterError::Malformed)?;
+        let parsed = reader.footer()?;
         if reader.0.is_empty() && parsed.is_consistent() {
             Ok(parsed)
         } else {
@@ -155,7 +155,7 @@ impl Tail {
     pub(super) fn decode(end: &[u8]) -> Result<Self, FooterError> {
         let start = end.len().checked_sub(TAIL_BYTES).ok_or(FooterError::NotABlock)?;
         let mut reader = Reader(&end[start..]);
-        let tail = reader.tail().ok_or(FooterError::NotABlock)?;
+        let tail = reader.tail()?;
         if reader.0 != MAGIC || tail.footer_bytes() > FOOTER_BYTES_MAX {
             return Err(FooterError::NotABlock);
         }
@@ -196,11 +196,11 @@ fn write_time(out: &mut Vec<u8>, time: Option<SystemTime>) {
     out.extend_from_slice(&distance.subsec_nanos().to_le_bytes());
 }
 
-/// Takes fields off the front of bytes nobody vouches for; `None` when they are not there.
+/// Takes fields off the front of bytes nobody vouches for.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn footer(&mut self) -> Option<Footer> {
+    fn footer(&mut self) -> Result<Footer, FooterError> {
         let object = ObjectId(self.array()?);
         let id = VersionId(self.array()?);
         let index = self.u32()?;
@@ -210,7 +210,7 @@ impl<'a> Reader<'a> {
         let size_bytes = self.u64()?;
         let block_bytes = self.u64()?;
         let last_modified = self.time()?;
-        let etag = std::str::from_utf8(self.bytes()?).ok()?.into();
+        let etag = std::str::from_utf8(self.bytes()?).map_err(malformed)?.into();
         let headers = self.headers()?;
         let version = Version {
             id,
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
             last_modified,
             headers,
         };
-        Some(Footer {
+        Ok(Footer {
             index,
             data_bytes,
             data_checksum,
@@ -230,56 +230,65 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn tail(&mut self) -> Option<Tail> {
-        Some(Tail {
+    fn tail(&mut self) -> Result<Tail, FooterError> {
+        Ok(Tail {
             description_bytes: self.u32()?,
             format: self.u32()?,
             checksum: self.u64()?,
         })
     }
 
-    fn headers(&mut self) -> Option<HeaderMap> {
+    fn headers(&mut self) -> Result<HeaderMap, FooterError> {
         let mut headers = HeaderMap::new();
         for _ in 0..self.u32()? {
-            let name = HeaderName::from_bytes(self.bytes()?).ok()?;
-            let value = HeaderValue::from_bytes(self.bytes()?).ok()?;
-            headers.try_append(name, value).ok()?;
+            let name = HeaderName::from_bytes(self.bytes()?).map_err(malformed)?;
+            let value = HeaderValue::from_bytes(self.bytes()?).map_err(malformed)?;
+            headers.try_append(name, value).map_err(malformed)?;
         }
-        Some(headers)
+        Ok(headers)
     }
 
-    fn time(&mut self) -> Option<Option<SystemTime>> {
+    fn time(&mut self) -> Result<Option<SystemTime>, FooterError> {
         let [kind] = self.array()?;
         let (seconds, nanos) = (self.u64()?, self.u32()?);
-        let distance = (nanos < 1_000_000_000).then(|| Duration::new(seconds, nanos))?;
-        match kind {
-            0 => Some(None),
-            1 => SystemTime::UNIX_EPOCH.checked_add(distance).map(Some),
-            2 => SystemTime::UNIX_EPOCH.checked_sub(distance).map(Some),
-            _ => None,
+        if nanos >= 1_000_000_000 {
+            return Err(FooterError::Malformed);
         }
+        let distance = Duration::new(seconds, nanos);
+        let time = match kind {
+            0 => return Ok(None),
+            1 => SystemTime::UNIX_EPOCH.checked_add(distance),
+            2 => SystemTime::UNIX_EPOCH.checked_sub(distance),
+            _ => None,
+        };
+        time.map(Some).ok_or(FooterError::Malformed)
     }
 
-    fn bytes(&mut self) -> Option<&'a [u8]> {
+    fn bytes(&mut self) -> Result<&'a [u8], FooterError> {
         let length = self.u32()? as usize;
-        let (taken, rest) = self.0.split_at_checked(length)?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(FooterError::Malformed)?;
         self.0 = rest;
-        Some(taken)
+        Ok(taken)
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    fn u64(&mut self) -> Result<u64, FooterError> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    fn u32(&mut self) -> Result<u32, FooterError> {
         self.array().map(u32::from_le_bytes)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], FooterError> {
+        let (taken, rest) = self.0.split_first_chunk().ok_or(FooterError::Malformed)?;
         self.0 = rest;
-        Some(*taken)
+        Ok(*taken)
     }
+}
+
+/// Why exactly bytes are no header or no text does not matter.
+fn malformed<E>(_: E) -> FooterError {
+    FooterError::Malformed
 }
 
 #[cfg(test)]
