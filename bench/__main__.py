@@ -50,7 +50,9 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bench/run.sh", description=__doc__)
     parser.add_argument("--shoal", type=Path, required=True, help="the binary, built with --release")
-    parser.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="the lake of the cold cases (versitygw)")
+    parser.add_argument(
+        "--lake", choices=tuple(LAKES), default="versitygw", help="the lake of the cold cases (versitygw)"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (7)")
     parser.add_argument("--seconds", type=float, default=3, help="length of one hot run (3)")
     parser.add_argument("--only", choices=("hot", "cold"), help="one half")
@@ -68,14 +70,22 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
     bed = Bed(lake, folder / "www", folder / "requests")
     bed.create_bucket()
     page = Page(
-        f"{run([binary, '--version']).strip()}, nginx {nginx.version()}, wrk {nginx.wrk_version()}, {lake.name} {lake.version}",
-        f"{arguments.rounds} interleaved rounds, hot runs of {arguments.seconds:g} s, one client thread; node: SigV4 verified, "
-        "freshness `immutable`, blocks of 4 MiB, one worker thread; nginx: sendfile, one worker, the better `tcp_nopush`.",
+        f"{run([binary, '--version']).strip()}, nginx {nginx.version()}, wrk {nginx.wrk_version()}, "
+        f"{lake.name} {lake.version}",
+        f"{arguments.rounds} interleaved rounds, hot runs of {arguments.seconds:g} s, one client thread; "
+        "node: SigV4 verified, freshness `immutable`, blocks of 4 MiB, one worker thread; "
+        "nginx: sendfile, one worker, the better `tcp_nopush`.",
     )
 
     def node(name: str, lake_url: str) -> Node:
         return Node(
-            binary, folder / name, lake_url, [lake.account], freshness="immutable", capacity=CAPACITY, environment=ONE_THREAD
+            binary,
+            folder / name,
+            lake_url,
+            [lake.account],
+            freshness="immutable",
+            capacity=CAPACITY,
+            environment=ONE_THREAD,
         )
 
     if arguments.only != "cold":
@@ -83,7 +93,11 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
             peak = run_hot(arguments, bed, page, hot_node, folder)
         page.note(f"Memory over all hot cases: {peak}.")
     if arguments.only != "hot":
-        with CountingRelay(lake.url) as relay, node("cold-node", lake.url) as plain, node("counted-node", relay.url) as counted:
+        with (
+            CountingRelay(lake.url) as relay,
+            node("cold-node", lake.url) as plain,
+            node("counted-node", relay.url) as counted,
+        ):
             large = 64 * MIB if arguments.quick else GIB
             peak = Cold(bed, page, plain, counted, relay, arguments.rounds).run(large)
         page.note(f"Memory over all cold cases: {peak}.")

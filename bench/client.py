@@ -26,7 +26,9 @@ class WrongAnswer(RuntimeError):
     """Not the bytes that were asked for."""
 
 
-def open_get(url: str, account: Account, get: Get, receive_buffer: int | None = None) -> tuple[socket.socket, int, bytes]:
+def open_get(
+    url: str, account: Account, get: Get, receive_buffer: int | None = None
+) -> tuple[socket.socket, int, bytes]:
     """Sends a GET on a new connection; returns the socket, the body's length, and the body's first bytes."""
     parts = urlsplit(url)
     connection = socket.socket()

@@ -50,44 +50,62 @@ class Cold:
         ratios, lake_bytes, seconds = [], [], []
         memory.restart(self.node)
         memory.restart(self.counted)
-        for get in gets:
+        for number, get in enumerate(gets):
             expected = self.bed.expected(get)
-            direct = read(self.bed.lake.url, self.bed.account, get, expected).last_byte
-            through = read(self.node.url, self.bed.account, get, expected).last_byte
+            direct, through = self._read_both(get, expected, lake_first=number % 2 == 0)
             ratios.append(direct / through)
             seconds.append((direct, through))
-            lake_bytes.append(self._lake_bytes(lambda get=get, expected=expected: self._read_counted(get, expected)) / len(expected))
+            lake_bytes.append(self._lake_bytes(self._read_counted, get, expected) / len(expected))
         direct, through = (Spread.of([pair[side] * 1e3 for pair in seconds]).median for side in (0, 1))
         detail = f"lake {direct:.0f} ms, node {through:.0f} ms"
-        self.page.add(Row("cold 64 MiB, one reader", "throughput to the lake's", Spread.of(ratios), Goal(0.95, at_least=True), detail))
-        self.page.add(Row("cold 64 MiB, one reader", "lake bytes", Spread.of(lake_bytes), Goal(1.0), "times the object"))
+        self.page.add(
+            Row(
+                "cold 64 MiB, one reader",
+                "throughput to the lake's",
+                Spread.of(ratios),
+                Goal(0.95, at_least=True),
+                detail,
+            )
+        )
+        self.page.add(
+            Row("cold 64 MiB, one reader", "lake bytes", Spread.of(lake_bytes), Goal(1.0), "times the object")
+        )
 
     def _range_of_a_large_object(self, memory: MemoryPeaks, size: int) -> None:
         (large,) = self.bed.put(["cold-large"], size)
         chance = random.Random(2)
         ratios, lake_mib, milliseconds = [], [], []
-        for _ in range(self.rounds):
+        for number in range(self.rounds):
             start = chance.randrange(size - 4 * MIB)
             get = Get(BUCKET, large.key, f"bytes={start}-{start + 4 * MIB - 1}")
             expected = self.bed.expected(get)
             # The node is new each time: it must find out about the object, too.
             memory.restart(self.node)
             memory.restart(self.counted)
-            direct = read(self.bed.lake.url, self.bed.account, get, expected).last_byte
-            through = read(self.node.url, self.bed.account, get, expected).last_byte
+            direct, through = self._read_both(get, expected, lake_first=number % 2 == 0)
             ratios.append(through / direct)
             milliseconds.append((direct * 1e3, through * 1e3))
-            lake_mib.append(self._lake_bytes(lambda get=get, expected=expected: self._read_counted(get, expected)) / MIB)
+            lake_mib.append(self._lake_bytes(self._read_counted, get, expected) / MIB)
         case = f"cold 4 MiB range of {size / GIB:g} GiB"
         direct, through = (Spread.of([pair[side] for pair in milliseconds]).median for side in (0, 1))
-        self.page.add(Row(case, "latency to the lake's", Spread.of(ratios), Goal(1.2), f"lake {direct:.1f} ms, node {through:.1f} ms"))
+        self.page.add(
+            Row(
+                case,
+                "latency to the lake's",
+                Spread.of(ratios),
+                Goal(1.2),
+                f"lake {direct:.1f} ms, node {through:.1f} ms",
+            )
+        )
         self.page.add(Row(case, "lake MiB", Spread.of(lake_mib), Goal(8.01), "heads included"))
 
     def _many_readers(self, memory: MemoryPeaks) -> None:
         gets = self.bed.put((f"shared-{number}" for number in range(min(3, self.rounds))), 64 * MIB)
         memory.restart(self.counted)
-        ratios = [self._lake_bytes(lambda get=get: self._read_together(get)) / len(self.bed.expected(get)) for get in gets]
-        self.page.add(Row(f"{READERS} readers of one cold object", "lake bytes", Spread.of(ratios), Goal(1.0), "times 64 MiB"))
+        ratios = [self._lake_bytes(self._read_together, get) / len(self.bed.expected(get)) for get in gets]
+        self.page.add(
+            Row(f"{READERS} readers of one cold object", "lake bytes", Spread.of(ratios), Goal(1.0), "times 64 MiB")
+        )
 
     def _read_together(self, get: Get) -> None:
         expected, gate = self.bed.expected(get), threading.Barrier(READERS)
@@ -126,17 +144,30 @@ class Cold:
         memory.restart(self.node)
         for state in ("cold", "hot"):
             with MemoryWatch(self.node.pid) as watch, ThreadPoolExecutor(SLOW_READERS) as pool:
-                list(pool.map(lambda get: read_slowly(self.node.url, self.bed.account, get, SLOW_RATE, SLOW_SECONDS), gets))
-            self.page.note(f"Memory with {SLOW_READERS} readers of {state} 64 MiB objects at 1 MiB/s each: {watch.peak}.")
+                list(
+                    pool.map(
+                        lambda get: read_slowly(self.node.url, self.bed.account, get, SLOW_RATE, SLOW_SECONDS), gets
+                    )
+                )
+            self.page.note(
+                f"Memory with {SLOW_READERS} readers of {state} 64 MiB objects at 1 MiB/s each: {watch.peak}."
+            )
             if state == "cold":
                 self.bed.verify(Server("node", self.node.url, list), gets)
+
+    def _read_both(self, get: Get, expected: memoryview, lake_first: bool) -> tuple[float, float]:
+        """Seconds at the lake and through the node; neither always follows the other."""
+        urls = (self.bed.lake.url, self.node.url)
+        times = [read(url, self.bed.account, get, expected).last_byte for url in (urls if lake_first else urls[::-1])]
+        direct, through = times if lake_first else times[::-1]
+        return direct, through
 
     def _read_counted(self, get: Get, expected: memoryview) -> None:
         read(self.counted.url, self.bed.account, get, expected)
 
-    def _lake_bytes(self, action: Callable[[], None]) -> int:
+    def _lake_bytes(self, action: Callable[..., object], *arguments: object) -> int:
         self.relay.take()
-        action()
+        action(*arguments)
         return self.relay.take()
 
 

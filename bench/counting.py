@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 _PIECE = 1 << 18
@@ -60,7 +61,5 @@ class CountingRelay:
         except OSError:
             # One side is gone; tell the other.
             for connection in (source, sink):
-                try:
+                with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass

@@ -36,8 +36,8 @@ class Sample:
 
     bytes_per_second: float
     cpu: float
-    """Server and client together. The kernel charges the work of a loopback connection to whichever side happens to run,
-    above all on a busy machine, so the server's share alone can mislead."""
+    """Server and client together: the kernel charges the work of a loopback connection to whichever side happens to
+    run, above all on a busy machine, so the server's share alone can mislead."""
     cpu_with_client: float
     """The share of the processors that other processes took."""
     others: float
@@ -70,7 +70,9 @@ def ranges(large: Get) -> list[Get]:
     return [Get(BUCKET, large.key, f"bytes={start}-{start + RANGE - 1}") for start in starts]
 
 
-def measure(bed: Bed, page: Page, case: Case, node: Server, rivals: Sequence[Server], rounds: int, seconds: float) -> None:
+def measure(
+    bed: Bed, page: Page, case: Case, node: Server, rivals: Sequence[Server], rounds: int, seconds: float
+) -> None:
     """Interleaved rounds; the node's ratios to the better rival of each round."""
     servers = (node, *rivals)
     for server in servers:
@@ -110,13 +112,14 @@ def require_clean(case: str, server: Server, load: Load) -> None:
 def compare(page: Page, case: Case, samples: dict[str, list[Sample]], node: Server, rivals: Sequence[Server]) -> None:
     """Adds the rows of a case: in each round the node against the better rival, measure by measure."""
 
-    def row(measure: str, value: str, goal: Goal | None, unit: str, scale: float, digits: int, best: Callable[..., float]) -> None:
+    def row(
+        measure: str, value: str, goal: Goal | None, unit: str, scale: float, digits: int, best: Callable[..., float]
+    ) -> None:
         rounds = zip(*(samples[server.name] for server in (node, *rivals)), strict=True)
-        ratios = [
-            getattr(mine, value) / best(getattr(other, value) for other in others) for mine, *others in rounds
-        ]
+        ratios = [getattr(mine, value) / best(getattr(other, value) for other in others) for mine, *others in rounds]
         absolute = (
-            f"{name} {statistics.median(getattr(one, value) for one in own) * scale:.{digits}f}" for name, own in samples.items()
+            f"{name} {statistics.median(getattr(one, value) for one in own) * scale:.{digits}f}"
+            for name, own in samples.items()
         )
         page.add(Row(case.name, measure, Spread.of(ratios), goal, f"{', '.join(absolute)} {unit}"))
 

@@ -48,7 +48,14 @@ class Load:
 
 
 def generate(
-    url: str, account: Account, gets: Sequence[Get], scratch: Path, *, connections: int, seconds: float, once: bool = False
+    url: str,
+    account: Account,
+    gets: Sequence[Get],
+    scratch: Path,
+    *,
+    connections: int,
+    seconds: float,
+    once: bool = False,
 ) -> Load:
     """Sends `gets` in turn for `seconds`, or each `once`; keep-alive, one request at a time a connection."""
     host = urlsplit(url).netloc

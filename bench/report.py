@@ -7,7 +7,7 @@ import platform
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 
@@ -100,7 +100,7 @@ class Page:
 
     def append_to(self, folder: Path) -> Path:
         """Appends the page to today's file."""
-        now = datetime.now(timezone.utc)
+        now = datetime.now(UTC)
         path = folder / f"{now:%Y-%m-%d}.md"
         fresh = not path.exists()
         with path.open("a") as file:
@@ -113,7 +113,11 @@ class Page:
 def machine() -> str:
     """Processor, cores, memory, kernel."""
     model = next(
-        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")),
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
         platform.machine(),
     )
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .clients import CLIENTS, Check
-from .lakes import LAKES, Account, Lake, LakeUnavailable
+from .lakes import LAKES, Lake, LakeUnavailable
 from .node import Node
 from .parity import Parity
 from .report import Difference, Report, Skip, first_differences
@@ -54,7 +54,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--client", choices=(*CLIENTS, "parity"), help="only this client")
     parser.add_argument("--quick", action="store_true", help="a few checks of each kind")
     parser.add_argument("--shoal", type=Path, help="the binary; without it the lake is compared with itself")
-    parser.add_argument("--freshness", default="revalidate", help="the node's freshness")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     arguments = parser.parse_args()
     if arguments.lake is None:
@@ -70,10 +69,7 @@ def prove(report: Report, lake: Lake, folder: Path, arguments: argparse.Namespac
     if arguments.shoal is None:
         compare(report, lake, lake.url, lambda: None, folder, arguments)
         return
-    node = Node(
-        arguments.shoal.resolve(), folder / f"{lake.name}-node", lake.url, [lake.account], freshness=arguments.freshness
-    )
-    with node:
+    with Node(arguments.shoal.resolve(), folder / f"{lake.name}-node", lake.url, [lake.account]) as node:
         compare(report, lake, node.url, node.restart_cold, folder, arguments)
         with report.check(lake.name, "node", "logs no error"):
             errors = [line for line in node.log.read_text().splitlines() if "ERROR" in line or "panicked" in line]
@@ -96,7 +92,7 @@ def compare(
                     lake.account,
                     f"{name}-{side}",
                     folder / f"{lake.name}-clients" / f"{name}-{side}",
-                    lake.takes_trailers,
+                    lake.knows_checksums,
                 )
             )
             for side, url in (("lake", lake.url), ("node", node_url))
@@ -121,7 +117,7 @@ def compare_client(check: Check, direct: Store, through: Store) -> None:
     """One check at the lake, then through the node; what they saw must be equal."""
     try:
         expected = check(direct)
-    except Exception as error:  # noqa: BLE001 - a lake that cannot do it has nothing to compare
+    except Exception as error:
         raise Skip(f"the lake itself: {type(error).__name__}: {error}") from error
     found = check(through)
     differences = first_differences(expected, found)

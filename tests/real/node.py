@@ -78,6 +78,7 @@ class Node:
         """Starts it with whatever its store holds and waits until it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / "shoal.toml"
+        path.touch(mode=0o600)
         path.write_text(self._configuration())
         self._process = Process([self.binary, "serve", "--config", path], self.log, env=self.environment)
         try:
@@ -102,7 +103,8 @@ class Node:
     def metrics(self) -> str:
         """The text of `/metrics`."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10) as answer:
-            return answer.read().decode()
+            text: bytes = answer.read()
+        return text.decode()
 
     @property
     def log(self) -> Path:
@@ -138,6 +140,6 @@ class Node:
     def _ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=2) as answer:
-                return answer.status == 200
+                return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

@@ -1,4 +1,4 @@
-"""Reads of the same objects at the lake and through the node, compared status for status, header for header, byte for byte.
+"""Reads of the same objects at the lake and through the node, compared by status, headers and bytes.
 
 The objects are written to the lake directly. Each question is asked of the lake, then of a node that never saw the
 object, then of the node that did. What a question tests is its name; what it asks is data.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -58,7 +59,7 @@ class Question:
     headers: dict[str, str] = field(default_factory=dict)
     query: dict[str, str] = field(default_factory=dict)
     anonymous: bool = False
-    """Whether an answer with a body must come from the node when it is asked again."""
+    """Whether an answer with a body comes from the node when it is asked again."""
     cached: bool = True
 
 
@@ -109,8 +110,8 @@ QUESTIONS: dict[str, Question] = {
     "if-unmodified-since: future": conditional(If_Unmodified_Since=FUTURE),
     "if-match beats if-unmodified-since": conditional(If_Match="{etag}", If_Unmodified_Since=PAST),
     "if-none-match beats if-modified-since": conditional(If_None_Match=OTHER_ETAG, If_Modified_Since=FUTURE),
-    "if-range": ranged("bytes=0-9", If_Range="{etag}"),
-    "if-range: other": ranged("bytes=0-9", If_Range=OTHER_ETAG),
+    "if-range": Question(headers={"Range": "bytes=0-9", "If-Range": "{etag}"}, cached=False),
+    "if-range: other": Question(headers={"Range": "bytes=0-9", "If-Range": OTHER_ETAG}, cached=False),
     "overridden headers": Question(
         query={
             "response-content-type": "text/x-other",
@@ -138,7 +139,14 @@ QUESTIONS: dict[str, Question] = {
     "an unknown method": Question("PATCH", cached=False),
 }
 
-QUICK = ("the whole object", "its head", "range: over a block's end", "range: suffix over a block", "if-none-match", "anonymous")
+QUICK = (
+    "the whole object",
+    "its head",
+    "range: over a block's end",
+    "range: suffix over a block",
+    "if-none-match",
+    "anonymous",
+)
 
 
 class Parity:
@@ -175,7 +183,9 @@ class Parity:
     def _write_samples(self) -> Iterator[Sample]:
         self._lake("PUT", "")
         for size in (0, 1, BLOCK - 1, BLOCK, BLOCK + 1):
-            yield self._sample(f"size/{size}", {"x-amz-meta-size": str(size), "Content-Type": "text/x-sample"}, content(size))
+            yield self._sample(
+                f"size/{size}", {"x-amz-meta-size": str(size), "Content-Type": "text/x-sample"}, content(size)
+            )
         yield self._sample(
             "headers",
             {
@@ -203,7 +213,9 @@ class Parity:
         upload = begun.partition("<UploadId>")[2].partition("</UploadId>")[0]
         listed = ""
         for number, body in enumerate(parts, start=1):
-            etag = self._lake("PUT", key, query={"partNumber": str(number), "uploadId": upload}, body=body).headers["etag"]
+            etag = self._lake("PUT", key, query={"partNumber": str(number), "uploadId": upload}, body=body).headers[
+                "etag"
+            ]
             listed += f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
         page = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
         self._lake("POST", key, query={"uploadId": upload}, body=page)
@@ -218,32 +230,47 @@ class Parity:
             return send(url, account, question.method, self._bucket, sample.key, query=question.query, headers=headers)
 
         expected = ask(self._lake_url)
-        for reading in ("cold", "warm", "warm again"):
+        for reading in ("cold", "warm"):
             found = ask(self._node_url)
             require_equal(f"{sample.key}, {reading}", expected, found)
-            source = found.headers.get("x-cache")
-            asks_node = question.cached and question.method == "GET" and found.status in (200, 206) and found.body
-            if reading != "cold" and asks_node and self._node_url != self._lake_url and source not in ("HIT", "REVALIDATED"):
-                raise Difference(f"{sample.key}, {reading}: X-Cache is {source}, {found.headers.get('x-cache-reason')}")
+        if question.cached and question.method == "GET" and found.status in (200, 206) and found.body:
+            self._require_hit(sample.key, lambda: ask(self._node_url))
+
+    def _require_hit(self, key: str, ask: Callable[[], Answer]) -> None:
+        """Without this a node that caches nothing would pass. Blocks reach the disk soon after the client has them."""
+        if self._node_url == self._lake_url:
+            return
+        deadline = time.monotonic() + 3
+        while (answer := ask()).headers.get("x-cache") not in ("HIT", "REVALIDATED"):
+            if time.monotonic() > deadline:
+                cache, reason = (answer.headers.get(name) for name in ("x-cache", "x-cache-reason"))
+                raise Difference(f"{key}: X-Cache remains {cache}, reason {reason}")
 
     def _compare_odd_keys(self) -> None:
+        sides = {"lake": self._lake_url, "node": self._node_url}
         for key in ODD_KEYS:
             body = key.encode()
-            for writer, reader in ((self._lake_url, self._node_url), (self._node_url, self._lake_url)):
-                expected = self._ask(self._lake_url, "PUT", f"d/{key}", body=body)
-                found = self._ask(writer, "PUT", f"w/{key}", body=body)
-                require_equal(f"PUT {key!r}", expected, found)
+            for writer, url in sides.items():
+                expected = self._ask(self._lake_url, "PUT", f"plain/{key}", body=body)
+                require_equal(f"PUT {key!r}", expected, self._ask(url, "PUT", f"{writer}/{key}", body=body))
                 if expected.status == 200:
                     for _ in range(2):
-                        require_equal(f"GET {key!r}", self._ask(writer, "GET", f"w/{key}"), self._ask(reader, "GET", f"w/{key}"))
+                        read = (self._ask(side, "GET", f"{writer}/{key}") for side in sides.values())
+                        require_equal(f"GET {key!r}", *read)
 
     def _compare_absent(self) -> None:
-        for bucket, key in ((self._bucket, "absent"), (self._bucket, ""), ("absent-bucket", "x"), ("absent-bucket", "")):
+        for bucket, key in (
+            (self._bucket, "absent"),
+            (self._bucket, ""),
+            ("absent-bucket", "x"),
+            ("absent-bucket", ""),
+        ):
             for method in ("GET", "HEAD", "DELETE"):
                 if method == "DELETE" and (bucket, key) == (self._bucket, ""):
                     continue
                 expected, *found = (
-                    send(url, self._account, method, bucket, key) for url in (self._lake_url, self._node_url, self._node_url)
+                    send(url, self._account, method, bucket, key)
+                    for url in (self._lake_url, self._node_url, self._node_url)
                 )
                 for answer in found:
                     require_equal(f"{method} {bucket}/{key}", expected, answer)
@@ -261,7 +288,12 @@ class Parity:
                 self._ask(self._node_url, "GET", sample.key)
             for who, account in strangers.items():
                 for method in ("GET", "HEAD"):
-                    for headers in ({}, {"Range": "bytes=0-0"}, {"If-None-Match": sample.etag}, {"If-Match": OTHER_ETAG}):
+                    for headers in (
+                        {},
+                        {"Range": "bytes=0-0"},
+                        {"If-None-Match": sample.etag},
+                        {"If-Match": OTHER_ETAG},
+                    ):
                         expected, found = (
                             send(url, account, method, self._bucket, sample.key, headers=headers)
                             for url in (self._lake_url, self._node_url)
@@ -272,7 +304,11 @@ class Parity:
         data = content(100_000, seed=3)
         right = base64.b64encode(zlib.crc32(data).to_bytes(4)).decode()
         wrong = base64.b64encode((zlib.crc32(data) ^ 1).to_bytes(4)).decode()
-        for name, trailer, length in (("right", right, len(data)), ("wrong", wrong, len(data)), ("short", right, len(data) - 1)):
+        for name, trailer, length in (
+            ("right", right, len(data)),
+            ("wrong", wrong, len(data)),
+            ("short", right, len(data) - 1),
+        ):
             headers = {
                 "Content-Encoding": "aws-chunked",
                 "x-amz-decoded-content-length": str(length),
@@ -289,14 +325,16 @@ class Parity:
                 )
                 for side, url in (("lake", self._lake_url), ("node", self._node_url))
             )
-            if expected.status == 200 and name != "right":
-                # A lake that does not look is no reason for the node to be careless.
-                if found.status == 200:
-                    raise Difference(f"a body with a {name} trailer was stored")
-                continue
-            require_equal(f"PUT with a {name} trailer", expected, found)
+            if name == "right":
+                require_equal("PUT with a right trailer", expected, found)
+            elif not 400 <= found.status < 500:
+                # What to call the error is a matter of taste, and a lake that does not look no excuse to be careless.
+                raise Difference(f"PUT with a {name} trailer: {found.status}")
             stored = [self._ask(self._lake_url, "GET", f"{key}/{side}") for side in ("lake", "node")]
-            require_equal(f"GET after a {name} trailer", *(replace(answer, headers={}) for answer in stored))
+            if name == "right":
+                require_equal("GET after a right trailer", *(replace(answer, headers={}) for answer in stored))
+            elif stored[1].status != 404:
+                raise Difference(f"a body with a {name} trailer was stored")
 
     def _lake(
         self,

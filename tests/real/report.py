@@ -34,7 +34,7 @@ class Report:
             self._line("SKIP", name, str(reason))
         except Difference as difference:
             self._fail(name, str(difference))
-        except Exception as error:  # noqa: BLE001 - whatever a client raises is the finding
+        except Exception as error:
             self._fail(name, f"{type(error).__name__}: {error}")
         else:
             self._line("PASS", name, f"{time.monotonic() - started:.2f} s")
@@ -69,10 +69,10 @@ def first_differences(expected: object, found: object, limit: int = 6) -> list[s
         if len(differences) >= limit or left == right:
             return
         if isinstance(left, dict) and isinstance(right, dict):
-            for key in sorted({*left, *right}, key=str):
+            for key in sorted({*left, *right}, key=lambda key: (key != "status", str(key))):
                 walk(f"{path}.{key}", left.get(key, "(absent)"), right.get(key, "(absent)"))
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)) and len(left) == len(right):
-            for index, (one, other) in enumerate(zip(left, right)):
+            for index, (one, other) in enumerate(zip(left, right, strict=True)):
                 walk(f"{path}[{index}]", one, other)
         else:
             differences.append(f"{path.lstrip('.')}: lake {brief(left)}, node {brief(right)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 from .lakes import REGION, Account
@@ -32,7 +32,7 @@ def signed_headers(
     payload: str = UNSIGNED_PAYLOAD,
 ) -> dict[str, str]:
     """`headers` with what makes the request `account`'s for the next fifteen minutes."""
-    now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     everything = {**(headers or {}), "Host": host, "x-amz-date": now, "x-amz-content-sha256": payload}
     # `Range` and conditions stay unsigned, as SDKs may leave them: one signature then serves many ranges.
     to_sign = {

@@ -23,7 +23,7 @@ class Store:
     """A folder for this client's local files."""
     scratch: Path
     """See `Lake`."""
-    takes_trailers: bool
+    knows_checksums: bool
 
     @property
     def host(self) -> str:

@@ -16,6 +16,7 @@ VOLATILE_HEADERS = frozenset(
         "connection",
         "date",
         "keep-alive",
+        "server",
         "server-timing",
         "x-amz-id-2",
         "x-amz-request-id",
@@ -70,7 +71,7 @@ def send(
         sent = signed_headers(account, method, host, path, query_text, headers, payload)
     if body or method in ("PUT", "POST"):
         sent["Content-Length"] = str(len(body))
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=20)
     try:
         connection.putrequest(
             method, path + (f"?{query_text}" if query_text else ""), skip_host=True, skip_accept_encoding=True

@@ -12,7 +12,11 @@ USERS: dict[str, User] = {
     "s3 main": User(Account("s3testsmain", "s3testsmain-secret"), "testid", "M. Tester", "tester@example.com"),
     "s3 alt": User(Account("s3testsalt", "s3testsalt-secret"), "altid", "Alt Tester", "alt@example.com"),
     "s3 tenant": User(
-        Account("s3teststenant", "s3teststenant-secret"), "tenantid", "Tenant Tester", "tenant@example.com", tenant="testx"
+        Account("s3teststenant", "s3teststenant-secret"),
+        "tenantid",
+        "Tenant Tester",
+        "tenant@example.com",
+        tenant="testx",
     ),
     "iam": User(
         Account("s3testsiam", "s3testsiam-secret"),
@@ -23,7 +27,9 @@ USERS: dict[str, User] = {
     ),
     # Two roots of accounts: a notion our lakes lack, but the file must name them.
     "iam root": User(Account("s3testsroot", "s3testsroot-secret"), "rootid", "Root Tester", "root@example.com"),
-    "iam alt root": User(Account("s3testsaltroot", "s3testsaltroot-secret"), "altrootid", "Root Two", "root2@example.com"),
+    "iam alt root": User(
+        Account("s3testsaltroot", "s3testsaltroot-secret"), "altrootid", "Root Two", "root2@example.com"
+    ),
 }
 
 
@@ -35,7 +41,12 @@ def write_configuration(path: Path, url: str) -> None:
     conf = configparser.RawConfigParser()
     # `localhost` and not an address: some tests put the bucket in front of the host name.
     host = "localhost" if parts.hostname == "127.0.0.1" else parts.hostname
-    conf["DEFAULT"] = {"host": host, "port": str(parts.port), "is_secure": str(parts.scheme == "https"), "ssl_verify": "False"}
+    conf["DEFAULT"] = {
+        "host": host,
+        "port": str(parts.port),
+        "is_secure": str(parts.scheme == "https"),
+        "ssl_verify": "False",
+    }
     conf["fixtures"] = {
         "bucket prefix": "shoal-{random}-",
         "iam name prefix": "shoal-",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from botocore.client import BaseClient
@@ -11,19 +12,17 @@ READS = ("GetObject", "HeadObject")
 # What names the object and opens it; ranges and conditions stay with the test's own request.
 NAMES = ("Bucket", "Key", "VersionId", "SSECustomerAlgorithm", "SSECustomerKey", "SSECustomerKeyMD5")
 
-_call = BaseClient._make_api_call  # noqa: SLF001 - botocore has no public hook around a whole call
+_call = BaseClient._make_api_call
 
 
 def _call_warm(client: BaseClient, operation: str, parameters: dict[str, Any]) -> Any:
     if operation in READS:
-        try:
+        # Denied, absent, malformed: the test's own request will tell.
+        with suppress(ClientError, BotoCoreError):
             _call(client, "GetObject", {name: parameters[name] for name in NAMES if name in parameters})["Body"].read()
-        except (ClientError, BotoCoreError):
-            # Denied, absent, malformed: the test's own request will tell.
-            pass
     return _call(client, operation, parameters)
 
 
 def pytest_configure() -> None:
     """Installs the doubled read."""
-    BaseClient._make_api_call = _call_warm  # noqa: SLF001
+    BaseClient._make_api_call = _call_warm

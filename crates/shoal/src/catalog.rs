@@ -46,6 +46,8 @@ pub struct Epoch {
 struct Known {
     version: Arc<Version>,
     checksums: Checksums,
+    /// When its headers were learned, counted in writes.
+    epoch: Epoch,
     grants: Vec<Grant>,
 }
 
@@ -72,6 +74,9 @@ pub struct Remembered {
     pub version: Arc<Version>,
     /// Whether its checksum headers are known.
     pub checksums: Checksums,
+    /// The object may have been written since its headers were learned. Its ETag does not tell: the same bytes with
+    /// other metadata have the same one.
+    pub overtaken: bool,
 }
 
 impl Default for Catalog {
@@ -88,10 +93,10 @@ impl Default for Catalog {
 }
 
 impl Catalog {
-    /// The version last seen, for a conditional question.
-    pub fn remembered(&self, object: ObjectId) -> Option<Remembered> {
+    /// The version last seen, to ask the lake about in `epoch`.
+    pub fn remembered(&self, object: ObjectId, epoch: Epoch) -> Option<Remembered> {
         let mut shard = self.shard(object).lock();
-        shard.get(&object).map(|known| Remembered { version: Arc::clone(&known.version), checksums: known.checksums })
+        shard.get(&object).map(|known| known.remembered(epoch))
     }
 
     /// The current version, if the lake said yes to this caller less than `reuse` ago and nothing was written since.
@@ -107,7 +112,7 @@ impl Catalog {
         let known = shard.get(&object)?;
         let grant = known.grants.iter().find(|grant| grant.caller == caller)?;
         let holds = grant.epoch == epoch && now.saturating_duration_since(grant.at) < reuse;
-        holds.then(|| Remembered { version: Arc::clone(&known.version), checksums: known.checksums })
+        holds.then(|| known.remembered(epoch))
     }
 
     /// Notes what the lake said to `caller` in answer to a question asked at `asked_at`, in `epoch`.
@@ -131,6 +136,7 @@ impl Catalog {
             Some(known) if known.version.id == version.id => {
                 known.version = Arc::clone(version);
                 known.checksums = checksums;
+                known.epoch = epoch;
                 known.grants.retain(|other| other.caller != caller);
                 if known.grants.len() == GRANTS_PER_OBJECT {
                     known.grants.remove(0);
@@ -139,7 +145,7 @@ impl Catalog {
             }
             // Grants of another version say nothing about this one.
             _ => {
-                let known = Known { version: Arc::clone(version), checksums, grants: vec![grant] };
+                let known = Known { version: Arc::clone(version), checksums, epoch, grants: vec![grant] };
                 shard.put(version.object, known);
             }
         }
@@ -182,6 +188,16 @@ impl Catalog {
 
     fn shard(&self, object: ObjectId) -> &Mutex<LruCache<ObjectId, Known>> {
         &self.shards[usize::from(object.0[0]) % SHARDS]
+    }
+}
+
+impl Known {
+    fn remembered(&self, epoch: Epoch) -> Remembered {
+        Remembered {
+            version: Arc::clone(&self.version),
+            checksums: self.checksums,
+            overtaken: self.epoch != epoch,
+        }
     }
 }
 
@@ -246,7 +262,8 @@ mod tests {
         story.learn(ALICE, "1");
         story.catalog.forget_object(&story.name);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
-        assert!(story.catalog.remembered(story.name.id("lake")).is_some());
+        let remembered = story.catalog.remembered(story.name.id("lake"), story.catalog.epoch(&story.name));
+        assert!(remembered.is_some_and(|remembered| remembered.overtaken));
         story.learn(ALICE, "1");
         story.catalog.forget_bucket("b");
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));

@@ -91,7 +91,9 @@ impl Flights {
     pub fn join(self: &Arc<Self>, id: BlockId, len: u64, traffic: &Arc<Notify>, landed: impl FnOnce() -> bool) -> Join {
         let mut in_the_air = self.in_the_air.lock();
         if let Some(flight) = in_the_air.get(&id) {
-            self.coalesced.fetch_add(1, Ordering::Relaxed);
+            // The reader whose own opening announced the block shares it with nobody yet.
+            let shared = flight.passengers.load(Ordering::Acquire) > 0;
+            self.coalesced.fetch_add(u64::from(shared), Ordering::Relaxed);
             return Join::Aboard(Passenger::board(flight));
         }
         if landed() {

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use hyper::body::Incoming;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
@@ -18,6 +18,7 @@ use crate::fetch::Fetcher;
 use crate::flights::Flights;
 use crate::freshness::FreshnessRules;
 use crate::front::auth::Gate;
+use crate::front::connection::ClientBody;
 use crate::front::in_flight::InFlight;
 use crate::front::listener::{self, ConnectionLimits, ListenError, Peer};
 use crate::front::operation::Operation;
@@ -149,7 +150,7 @@ async fn serve_s3(
     let (front, connections) = (parts.front, parts.metrics.connections());
     listener::serve(listener, tls, limits, connections, stopping, move |peer: Peer| {
         let front = Arc::clone(&front);
-        service_fn(move |mut request: http::Request<Incoming>| {
+        service_fn(move |mut request: http::Request<ClientBody>| {
             request.extensions_mut().insert(peer);
             let front = Arc::clone(&front);
             async move { Ok::<_, Infallible>(front.serve(request).await) }
@@ -191,6 +192,7 @@ impl Parts {
             ahead,
             block_bytes: config.store.block_bytes,
             openings: Openings::default(),
+            undated: AtomicBool::new(false),
         };
         let identities = identities(config);
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identities.len());

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::response::Parts;
@@ -46,6 +47,9 @@ pub struct Reader {
     pub block_bytes: u64,
     /// Objects being opened for the first time.
     pub openings: Openings,
+    /// The lake's 304 carries no date (Ceph RGW's does not), so it cannot tell old metadata from new: the question is
+    /// then asked without a condition, at the same price of one answer without a body.
+    pub undated: AtomicBool,
 }
 
 /// A GET, understood.
@@ -217,7 +221,7 @@ impl Reader {
             if let Some(version) = self.granted(ask, asked) {
                 return Ok(Pin::Version(Pinned { version, asked: false, ticket: None, opened: false }));
             }
-            if let Some(known) = self.remembered(ask.object).await {
+            if let Some(known) = self.remembered(ask.object, asked.0).await {
                 return self.question(ask, known, asked).await;
             }
             if ask.only_if_cached {
@@ -244,31 +248,35 @@ impl Reader {
         (!wants_checksums(ask, &known)).then_some(known.version)
     }
 
-    async fn remembered(&self, object: ObjectId) -> Option<Remembered> {
-        if let Some(known) = self.catalog.remembered(object) {
+    async fn remembered(&self, object: ObjectId, epoch: Epoch) -> Option<Remembered> {
+        if let Some(known) = self.catalog.remembered(object, epoch) {
             return Some(known);
         }
         let version = self.store.describe(object).await?;
         // Blocks of another size are of no use; they leave in their time.
         let usable = version.block_bytes == self.block_bytes;
-        usable.then_some(Remembered { version, checksums: Checksums::Unasked })
+        usable.then_some(Remembered { version, checksums: Checksums::Unasked, overtaken: true })
     }
 
     /// One body-less request asks both: may this caller read the object, and is the version we know still current?
     async fn question(&self, ask: &Ask, known: Remembered, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
-        let version = known.version;
-        if wants_checksums(ask, &Remembered { version: Arc::clone(&version), checksums: known.checksums }) {
+        if known.overtaken || wants_checksums(ask, &known) || self.undated.load(Ordering::Relaxed) {
             return self.inquire(ask, asked).await;
         }
+        let version = known.version;
         let mut request = ask.origin.request(Method::HEAD);
         request.headers.insert(header::IF_NONE_MATCH, version.etag_header());
         let response = self.lake.send(request).await?;
         match response.status() {
-            StatusCode::NOT_MODIFIED if same_metadata(&version, response.headers()) => {
+            StatusCode::NOT_MODIFIED if same_date(&version, response.headers()) => {
                 self.catalog.learn(ask.caller, &ask.name, &version, known.checksums, asked);
                 Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false }))
             }
-            StatusCode::NOT_MODIFIED => self.inquire(ask, asked).await,
+            StatusCode::NOT_MODIFIED => {
+                let undated = !response.headers().contains_key(header::LAST_MODIFIED);
+                self.undated.fetch_or(undated, Ordering::Relaxed);
+                self.inquire(ask, asked).await
+            }
             _ => self.inquired(ask, response.into_parts().0, asked).await,
         }
     }
@@ -288,7 +296,7 @@ impl Reader {
             status if status.is_server_error() => Err(ReadError::LakeStatus(status)),
             // A no has a body that only a GET brings: the client gets the answer it would get on a cold object.
             _ => {
-                if let Some(known) = self.catalog.remembered(ask.object)
+                if let Some(known) = self.catalog.remembered(ask.object, asked.0)
                     && head.status == StatusCode::NOT_FOUND
                 {
                     self.catalog.drop_version(ask.object, known.version.id);
@@ -373,11 +381,11 @@ fn wants_checksums(ask: &Ask, known: &Remembered) -> bool {
     ask.checksum_mode && ask.range == RangeRequest::Whole && known.checksums == Checksums::Unasked
 }
 
-/// A copy of an object onto itself changes its metadata and keeps its ETag; a lake that sends the date with its 304 lets
-/// us see that.
-fn same_metadata(version: &Version, not_modified: &HeaderMap) -> bool {
+/// The same bytes written again with other metadata keep the ETag; the date that a lake sends with its 304 gives them
+/// away.
+fn same_date(version: &Version, not_modified: &HeaderMap) -> bool {
     let theirs = not_modified.get(header::LAST_MODIFIED);
-    theirs.is_none() || theirs == version.headers.get(header::LAST_MODIFIED)
+    theirs.is_some() && theirs == version.headers.get(header::LAST_MODIFIED)
 }
 
 /// The range that opens an unknown object: the blocks that the first bytes wanted lie in. `None`: the whole object.

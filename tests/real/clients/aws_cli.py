@@ -27,7 +27,9 @@ def copies_up_and_down(store: Store) -> dict[str, object]:
         aws(store, "s3", "cp", "--no-progress", f"s3://{store.bucket}/cli/large", back)
         if back.read_bytes() != large.read_bytes():
             raise Difference("the file came back changed")
-    return {"head": aws(store, "s3api", "head-object", "--bucket", store.bucket, "--key", "cli/large", "--query", "ETag")}
+    return {
+        "head": aws(store, "s3api", "head-object", "--bucket", store.bucket, "--key", "cli/large", "--query", "ETag")
+    }
 
 
 def synchronises_folders(store: Store) -> dict[str, object]:

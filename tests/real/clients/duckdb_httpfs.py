@@ -36,7 +36,11 @@ def parquet(store: Store) -> dict[str, object]:
         f"SELECT t FROM '{at}' WHERE i BETWEEN 654320 AND 654325",
         f"SELECT bit_xor(h), sum(length(t)) FROM '{at}'",
     )
-    return {f"{reading}: {sql.replace(store.bucket, '')}": database.execute(sql).fetchall() for reading in (1, 2) for sql in asked}
+    return {
+        f"{reading}: {sql.replace(store.bucket, '')}": database.execute(sql).fetchall()
+        for reading in (1, 2)
+        for sql in asked
+    }
 
 
 def hive_partitions(store: Store) -> dict[str, object]:
@@ -45,14 +49,11 @@ def hive_partitions(store: Store) -> dict[str, object]:
     database.execute(
         f"COPY (SELECT i, i % 5 AS part FROM range(50000) AS r(i)) TO '{at}' (FORMAT parquet, PARTITION_BY (part))"
     )
+    table = f"read_parquet('{at}/*/*.parquet', hive_partitioning = true)"
     return {
         "files": database.execute(f"SELECT count(*) FROM glob('{at}/*/*.parquet')").fetchall(),
-        "sums": database.execute(
-            f"SELECT part, sum(i) FROM read_parquet('{at}/*/*.parquet', hive_partitioning = true) GROUP BY part ORDER BY part"
-        ).fetchall(),
-        "pruned": database.execute(
-            f"SELECT count(*) FROM read_parquet('{at}/*/*.parquet', hive_partitioning = true) WHERE part = 3"
-        ).fetchall(),
+        "sums": database.execute(f"SELECT part, sum(i) FROM {table} GROUP BY part ORDER BY part").fetchall(),
+        "pruned": database.execute(f"SELECT count(*) FROM {table} WHERE part = 3").fetchall(),
     }
 
 

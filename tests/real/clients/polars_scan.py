@@ -49,9 +49,15 @@ def scans_a_folder(store: Store) -> dict[str, object]:
     frame(2_000).lazy().sink_ndjson(f"{at}/table.ndjson", storage_options=options(store))
     total = polars.col("i").sum()
     return {
-        "parquet": polars.scan_parquet(f"{at}/*.parquet", storage_options=options(store)).select(total).collect().rows(),
+        "parquet": polars.scan_parquet(f"{at}/*.parquet", storage_options=options(store))
+        .select(total)
+        .collect()
+        .rows(),
         "csv": polars.scan_csv(f"{at}/table.csv", storage_options=options(store)).select(total).collect().rows(),
-        "ndjson": polars.scan_ndjson(f"{at}/table.ndjson", storage_options=options(store)).select(total).collect().rows(),
+        "ndjson": polars.scan_ndjson(f"{at}/table.ndjson", storage_options=options(store))
+        .select(total)
+        .collect()
+        .rows(),
     }
 
 

@@ -19,7 +19,7 @@ MIB = 1 << 20
 def filesystem(store: Store) -> fs.S3FileSystem:
     """A file system on the store, without retries."""
     # The C++ SDK reads this whenever a client is made; the file system has no setting for it.
-    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "WHEN_SUPPORTED" if store.takes_trailers else "WHEN_REQUIRED"
+    os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "WHEN_SUPPORTED" if store.knows_checksums else "WHEN_REQUIRED"
     return fs.S3FileSystem(
         access_key=store.account.access_key,
         secret_key=store.account.secret_key,
@@ -54,7 +54,12 @@ def a_dataset(store: Store) -> dict[str, object]:
     files, at = filesystem(store), f"{store.bucket}/arrow/dataset"
     table = pyarrow.table({"i": range(100_000), "part": [number % 4 for number in range(100_000)]})
     pyarrow.dataset.write_dataset(
-        table, at, format="parquet", filesystem=files, partitioning=["part"], existing_data_behavior="overwrite_or_ignore"
+        table,
+        at,
+        format="parquet",
+        filesystem=files,
+        partitioning=["part"],
+        existing_data_behavior="overwrite_or_ignore",
     )
     found = pyarrow.dataset.dataset(at, filesystem=files, format="parquet", partitioning=["part"])
     chosen = found.to_table(filter=pyarrow.dataset.field("part") == 2)
@@ -74,10 +79,11 @@ def moves_and_removes(store: Store) -> dict[str, object]:
     files.copy_file(f"{at}/a", f"{at}/b/copy of a")
     files.move(f"{at}/a", f"{at}/b/e")
     listed = files.get_file_info(fs.FileSelector(at, recursive=True))
-    seen = {"listed": sorted((info.path.partition("/")[2], str(info.type), info.size) for info in listed)}
     files.delete_dir(f"{at}/b")
-    seen["left"] = [str(info.type) for info in files.get_file_info([f"{at}/a", f"{at}/b/c"])]
-    return seen
+    return {
+        "listed": sorted((info.path.partition("/")[2], str(info.type), info.size) for info in listed),
+        "left": [str(info.type) for info in files.get_file_info([f"{at}/a", f"{at}/b/c"])],
+    }
 
 
 CHECKS = (streams, a_dataset, moves_and_removes)

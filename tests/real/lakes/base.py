@@ -15,7 +15,7 @@ SECRET_KEY = "lakesecret"
 
 
 class LakeUnavailable(RuntimeError):
-    """This machine cannot run the lake; the message says why, for the line that reports the skip."""
+    """A lake that this machine cannot run; the message says why, for the line that reports the skip."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Lake:
     version: str
     url: str
     account: Account
-    """Whether it takes bodies with a checksum in the trailer, the default of the newest SDKs."""
-    takes_trailers: bool = True
+    """Whether it verifies the checksums that the newest SDKs send, in headers and trailers."""
+    knows_checksums: bool = True
     """In the order they have to be stopped."""
     processes: list[Process] = field(default_factory=list)
 

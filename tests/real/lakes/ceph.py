@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -14,6 +15,9 @@ from .base import ACCESS_KEY, SECRET_KEY, Account, Lake, LakeUnavailable, User
 
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "monmaptool", "ceph-authtool")
 PACKAGES = ("ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "ceph-common")
+
+# 32 bytes in base64, as the gateway wants them.
+KMS_KEY = base64.b64encode(b"a key that protects nothing here").decode()
 
 CONFIGURATION = """\
 [global]
@@ -68,7 +72,7 @@ rgw_dns_name = localhost
 # Encryption on loopback, with keys that protect nothing.
 rgw_crypt_require_ssl = false
 rgw_crypt_s3_kms_backend = testing
-rgw_crypt_s3_kms_encryption_keys = testkey-1=YmluCmJvb3N0CmJvb3N0LWJ1aWxkCmNlcGguY29uZgo= testkey-2=aWIKTWFrZWZpbGUKbWFuCm91dApzcmMKVGVzdGluZwo=
+rgw_crypt_s3_kms_encryption_keys = testkey-1={kms_key}
 """
 
 
@@ -81,10 +85,12 @@ def start(folder: Path, users: Sequence[User] = ()) -> Lake:
     conf = folder / "ceph.conf"
     fsid = str(uuid.uuid4())
     conf.write_text(
-        CONFIGURATION.format(fsid=fsid, folder=folder, mon_v2=free_port(), mon_v1=free_port(), rgw=rgw_port)
+        CONFIGURATION.format(
+            fsid=fsid, folder=folder, mon_v2=free_port(), mon_v1=free_port(), rgw=rgw_port, kms_key=KMS_KEY
+        )
     )
     account = Account(ACCESS_KEY, SECRET_KEY)
-    lake = Lake("ceph", version(), f"http://127.0.0.1:{rgw_port}", account, takes_trailers=False)
+    lake = Lake("ceph", version(), f"http://127.0.0.1:{rgw_port}", account, knows_checksums=False)
     try:
         build(lake, folder, conf, fsid, rgw_port)
         for user in (User(lake.account, "lake", "lake", "lake@example.com"), *users):

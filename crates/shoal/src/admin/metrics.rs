@@ -1,5 +1,8 @@
 //! What is counted, and under which name. Logic returns outcomes; the edge records them here.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -100,30 +103,30 @@ impl Metrics {
                     source: source.as_str(),
                 })
             }),
-            requests_in_flight: names.new("requests_in_flight", "Requests being answered."),
-            lake_requests: names.new("lake_requests", "Requests sent to the lake."),
-            lake_bytes: names.new("lake_bytes", "Bytes of objects received from the lake."),
-            coalesced_requests: names.new(
+            requests_in_flight: names.metric("requests_in_flight", "Requests being answered."),
+            lake_requests: names.metric("lake_requests", "Requests sent to the lake."),
+            lake_bytes: names.metric("lake_bytes", "Bytes of objects received from the lake."),
+            coalesced_requests: names.metric(
                 "coalesced_requests",
                 "Reads that joined a fetch another had begun.",
             ),
-            retries: names.new("retries", "Requests to the lake that were tried again."),
-            uncached: names.new("uncached", "Reads whose object was not cached."),
-            resident_bytes: names.new("resident_bytes", "Bytes of blocks on this node's disk."),
-            capacity_bytes: names.new(
+            retries: names.metric("retries", "Requests to the lake that were tried again."),
+            uncached: names.metric("uncached", "Reads whose object was not cached."),
+            resident_bytes: names.metric("resident_bytes", "Bytes of blocks on this node's disk."),
+            capacity_bytes: names.metric(
                 "capacity_bytes",
                 "Bytes that blocks may take on this node's disk.",
             ),
-            fill_bytes: names.new("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
-            evictions: names.new("evictions", "Blocks that left the disk."),
-            corrupt_blocks: names.new(
+            fill_bytes: names.metric("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
+            evictions: names.metric("evictions", "Blocks that left the disk."),
+            corrupt_blocks: names.metric(
                 "corrupt_blocks",
                 "Blocks whose checksum was wrong; each was fetched anew.",
             ),
-            store_paused: names.new("store_paused", "1 while the disk takes no new blocks."),
+            store_paused: names.metric("store_paused", "1 while the disk takes no new blocks."),
             connections: ConnectionMetrics {
-                open: names.new("connections", "Open client connections."),
-                refusals: names.new("refusals", "Connections and requests turned away."),
+                open: names.metric("connections", "Open client connections."),
+                refusals: names.metric("refusals", "Connections and requests turned away."),
             },
             registry: names.0,
         }
@@ -191,7 +194,10 @@ impl Metrics {
 
     /// Requests were turned away, or blocks not stored.
     pub fn refused(&self, reason: &'static str, count: u64) {
-        self.connections.refusals.get_or_create(&ReasonLabel { reason }).inc_by(count);
+        self.connections
+            .refusals
+            .get_or_create(&ReasonLabel { reason })
+            .inc_by(count);
     }
 
     /// Blocks left the disk.
@@ -227,7 +233,7 @@ impl Metrics {
         self.connections.clone()
     }
 
-    /// All of it in the text format of OpenMetrics.
+    /// All of it in the text format of `OpenMetrics`.
     pub fn render(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
@@ -309,7 +315,7 @@ impl Names {
         self.0.register(name, help.trim_end_matches('.'), metric.clone());
     }
 
-    fn new<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+    fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         let metric = M::default();
         self.add(name, help, &metric);
         metric

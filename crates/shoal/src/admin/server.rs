@@ -13,14 +13,13 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
 use hyper::service::Service;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::metrics::{self, ConnectionMetrics, Metrics};
-use crate::front::connection::Timeouts;
+use crate::front::connection::{ClientBody, Timeouts};
 use crate::front::listener::{ConnectionLimits, serve};
 use crate::shutdown::Shutdown;
 
@@ -29,7 +28,7 @@ const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     timeouts: Timeouts {
         header: Duration::from_secs(5),
-        idle: Duration::from_secs(60),
+        idle: Duration::from_mins(1),
         stall: Duration::from_secs(10),
     },
     shutdown_grace: Duration::from_secs(1),
@@ -172,12 +171,12 @@ fn page(status: StatusCode, content_type: &'static str, body: impl fmt::Display)
 /// The service of one connection.
 struct Pages(Arc<Admin>);
 
-impl Service<Request<Incoming>> for Pages {
+impl Service<Request<ClientBody>> for Pages {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<ClientBody>) -> Self::Future {
         ready(Ok(self.0.answer(request.method(), request.uri().path())))
     }
 }

@@ -26,7 +26,7 @@ const QUIET: &str = "warn,s3s=off,s3s_fs=off";
 /// Run a lake and some nodes in one process, on loopback.
 ///
 /// Node i listens on port + i. Once all serve, a line `ready` is printed; Ctrl-C stops. Variables such as
-/// SHOAL_STORE_CAPACITY or SHOAL_FRESHNESS_DEFAULT hold for every node; files are not read.
+/// `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` hold for every node; files are not read.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Dev {
     /// How many nodes
@@ -44,7 +44,7 @@ pub(super) struct Dev {
     /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is removed at exit
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Extend this S3 store instead of an embedded lake, with SHOAL_LAKE_ACCESS_KEY and SHOAL_LAKE_SECRET_KEY or
+    /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and `SHOAL_LAKE_SECRET_KEY` or
     /// the account that the AWS chain finds
     #[arg(long, value_name = "URL")]
     lake: Option<String>,

@@ -17,10 +17,10 @@ pub(super) fn tell(tone: Tone, what: &str, hint: Option<&str>) {
         Tone::Error => ("error", "31"),
         Tone::Warning => ("warning", "33"),
     };
-    let mut text = format!("{} {what}\n", label(word, colour));
-    if let Some(hint) = hint {
-        text.push_str(&format!("{} {hint}\n", label("hint", "36")));
-    }
+    let hint = hint
+        .map(|hint| format!("{} {hint}\n", label("hint", "36")))
+        .unwrap_or_default();
+    let text = format!("{} {what}\n{hint}", label(word, colour));
     // When stderr is gone nobody is left to tell.
     let _ = io::stderr().write_all(text.as_bytes());
 }

@@ -18,7 +18,9 @@ use crate::gateway::Gateway;
 /// file, the file over the default. Secrets have no flag, as other users of a machine can read command lines.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The configuration file; without it defaults, variables and flags say everything [env: SHOAL_CONFIG]
+    /// The configuration file; without it defaults, variables and flags say everything
+    ///
+    /// The variable `SHOAL_CONFIG` names it too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Validate, print the effective configuration with secrets hidden, and exit

@@ -261,9 +261,9 @@ impl Check<'_> {
     }
 
     fn log(&mut self) {
-        if let Err(error) = EnvFilter::try_new(&self.config.log.filter) {
+        if EnvFilter::try_new(&self.config.log.filter).is_err() {
             let hint = "write a level (error, warn, info, debug, trace), or target=level pairs: shoal=debug";
-            self.refuse("log", "filter", &format!("is not a filter: {error}"), hint);
+            self.refuse("log", "filter", "is not a filter", hint);
         }
         if !["text", "json"].contains(&self.config.log.format.as_str()) {
             self.refuse(

@@ -138,7 +138,7 @@ impl Reader<'_> {
                 }
                 ("identity", _) => self.single("identity", offset),
                 (section, DeValue::Table(table)) if SECTIONS.contains(&section) => {
-                    self.section(section, table)
+                    self.section(section, table);
                 }
                 (section, _) if SECTIONS.contains(&section) => {
                     let what = format!("[{section}] is a section and not a value");
@@ -165,20 +165,18 @@ impl Reader<'_> {
                     self.file.rules = self.entries("[[freshness.rule]]", RULE_KEYS, value);
                 }
                 ("freshness", "rule", _) => self.single("freshness.rule", offset),
-                _ => match position(section, key) {
-                    Some(position) => self.assign(position, value, offset),
-                    None => {
-                        let known = of_section(section).map(|setting| setting.key);
-                        let known: Vec<_> = known.chain((section == "freshness").then_some("rule")).collect();
-                        self.unknown_key(key, &format!("[{section}]"), &known, offset);
-                    }
-                },
+                _ => self.assign(section, key, value, offset),
             }
         }
     }
 
-    fn assign(&mut self, position: usize, value: &Spanned<DeValue<'_>>, offset: usize) {
-        if let Some(given) = self.given(value, SETTINGS[position].key) {
+    fn assign(&mut self, section: &str, key: &str, value: &Spanned<DeValue<'_>>, offset: usize) {
+        let Some(position) = position(section, key) else {
+            let known = of_section(section).map(|setting| setting.key);
+            let known: Vec<_> = known.chain((section == "freshness").then_some("rule")).collect();
+            return self.unknown_key(key, &format!("[{section}]"), &known, offset);
+        };
+        if let Some(given) = self.given(value, key) {
             self.file.assignments.push(Assignment {
                 position,
                 given,

@@ -135,6 +135,9 @@ impl Loader {
             .filter_map(|entry| self.identity(entry))
             .collect::<Vec<_>>();
         self.read_lake_secret();
+        // The endpoint names the lake in digests of objects: one lake, one spelling.
+        let endpoint = &mut self.draft.config.lake.endpoint;
+        endpoint.truncate(endpoint.trim_end_matches('/').len());
         // A value that could not be read would be checked as if it were the default.
         if self.problems.is_empty() {
             let located = check::Located {

@@ -177,19 +177,29 @@ pub struct IdentityConfig {
 
 impl Default for Node {
     fn default() -> Self {
-        Self { name: "node-1".into(), topology: "dc1/cluster-a/rack-1".into() }
+        Self {
+            name: "node-1".into(),
+            topology: "dc1/cluster-a/rack-1".into(),
+        }
     }
 }
 
 impl Default for S3 {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9000)), domain: None, tls_cert: None, tls_key: None }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            domain: None,
+            tls_cert: None,
+            tls_key: None,
+        }
     }
 }
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9100)) }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
+        }
     }
 }
 
@@ -206,13 +216,20 @@ impl Default for Lake {
 
 impl Default for Store {
     fn default() -> Self {
-        Self { path: "/var/cache/shoal".into(), capacity_bytes: 100 << 30, block_bytes: 4 << 20 }
+        Self {
+            path: "/var/cache/shoal".into(),
+            capacity_bytes: 100 << 30,
+            block_bytes: 4 << 20,
+        }
     }
 }
 
 impl Default for Freshness {
     fn default() -> Self {
-        Self { default: FreshnessMode::Revalidate, rules: Vec::new() }
+        Self {
+            default: FreshnessMode::Revalidate,
+            rules: Vec::new(),
+        }
     }
 }
 
@@ -226,8 +243,8 @@ impl Default for Limits {
             mapped_bytes: 1 << 30,
             read_ahead_blocks: 4,
             header_timeout: Duration::from_secs(15),
-            idle_timeout: Duration::from_secs(300),
-            stall_timeout: Duration::from_secs(60),
+            idle_timeout: Duration::from_mins(5),
+            stall_timeout: Duration::from_mins(1),
             retry_budget_percent: 10,
         }
     }
@@ -235,6 +252,10 @@ impl Default for Limits {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { filter: "info".into(), format: "text".into(), access: false }
+        Self {
+            filter: "info".into(),
+            format: "text".into(),
+            access: false,
+        }
     }
 }

@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(format_size((1 << 30) + 1), "1073741825B");
         assert_eq!(format_size(1536 << 10), "1536KiB");
         assert_eq!(format_time(Duration::from_secs(90)), "90s");
-        assert_eq!(format_time(Duration::from_secs(7_200)), "2h");
+        assert_eq!(format_time(Duration::from_hours(2)), "2h");
         assert_eq!(format_time(Duration::from_millis(1_500)), "1500ms");
     }
 

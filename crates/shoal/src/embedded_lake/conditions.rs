@@ -6,10 +6,10 @@ use time::OffsetDateTime;
 /// The conditions of one request, whichever headers they came in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
-    pub(super) if_match: Option<ETagCondition>,
-    pub(super) if_none_match: Option<ETagCondition>,
-    pub(super) if_modified_since: Option<Timestamp>,
-    pub(super) if_unmodified_since: Option<Timestamp>,
+    pub(super) matches: Option<ETagCondition>,
+    pub(super) none_match: Option<ETagCondition>,
+    pub(super) modified_since: Option<Timestamp>,
+    pub(super) unmodified_since: Option<Timestamp>,
 }
 
 /// What the conditions say about the object as it is.
@@ -28,12 +28,12 @@ impl Conditions {
     pub(super) fn judge(&self, etag: &str, modified: &Timestamp) -> Verdict {
         let names_it =
             |condition: &ETagCondition| condition.as_etag().is_none_or(|named| named.value() == etag);
-        let failed = match (&self.if_match, &self.if_unmodified_since) {
+        let failed = match (&self.matches, &self.unmodified_since) {
             (Some(condition), _) => !names_it(condition) || condition.as_etag().is_some_and(is_weak),
             (None, Some(since)) => seconds(modified) > seconds(since),
             (None, None) => false,
         };
-        let unchanged = match (&self.if_none_match, &self.if_modified_since) {
+        let unchanged = match (&self.none_match, &self.modified_since) {
             (Some(condition), _) => names_it(condition),
             (None, Some(since)) => seconds(modified) <= seconds(since),
             (None, None) => false,
@@ -47,7 +47,7 @@ impl Conditions {
 
     /// Judges the absence of an object: only `If-Match` can fail on it.
     pub(super) fn judge_absent(&self) -> Verdict {
-        if self.if_match.is_some() {
+        if self.matches.is_some() {
             Verdict::Failed
         } else {
             Verdict::Met
@@ -79,8 +79,8 @@ mod tests {
     fn judge(header: &str, value: &str) -> Verdict {
         let mut conditions = Conditions::default();
         match header {
-            "if-match" => conditions.if_match = Some(value.parse().unwrap()),
-            "if-none-match" => conditions.if_none_match = Some(value.parse().unwrap()),
+            "if-match" => conditions.matches = Some(value.parse().unwrap()),
+            "if-none-match" => conditions.none_match = Some(value.parse().unwrap()),
             _ => unreachable!("only tags are given as text"),
         }
         conditions.judge("abc", &at(5_500))
@@ -108,12 +108,12 @@ mod tests {
             let date = Some(at(ms));
             let conditions = if unmodified {
                 Conditions {
-                    if_unmodified_since: date,
+                    unmodified_since: date,
                     ..Conditions::default()
                 }
             } else {
                 Conditions {
-                    if_modified_since: date,
+                    modified_since: date,
                     ..Conditions::default()
                 }
             };
@@ -132,10 +132,10 @@ mod tests {
     #[test]
     fn tags_go_before_dates() {
         let conditions = Conditions {
-            if_match: Some("abc".parse().unwrap()),
-            if_unmodified_since: Some(at(0)),
-            if_none_match: Some("abd".parse().unwrap()),
-            if_modified_since: Some(at(9_000)),
+            matches: Some("abc".parse().unwrap()),
+            unmodified_since: Some(at(0)),
+            none_match: Some("abd".parse().unwrap()),
+            modified_since: Some(at(9_000)),
         };
         assert_eq!(conditions.judge("abc", &at(5_500)), Verdict::Met);
     }
@@ -143,11 +143,11 @@ mod tests {
     #[test]
     fn only_if_match_fails_on_what_is_not_there() {
         let must_exist = Conditions {
-            if_match: Some("*".parse().unwrap()),
+            matches: Some("*".parse().unwrap()),
             ..Conditions::default()
         };
         let must_not = Conditions {
-            if_none_match: Some("*".parse().unwrap()),
+            none_match: Some("*".parse().unwrap()),
             ..Conditions::default()
         };
         assert_eq!(

@@ -2,6 +2,7 @@
 //! the buckets. Here objects appear, change and vanish as one.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -37,7 +38,6 @@ pub(super) struct Staged<'a> {
 impl Layout {
     /// Opens a lake's folder and clears away what a crash left unfinished.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
-        fs::create_dir_all(root)?;
         let layout = Self {
             root: root.canonicalize()?,
             staged: AtomicU64::new(0),
@@ -254,14 +254,18 @@ fn hash(path: &Path) -> io::Result<String> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
-            0 => {
-                return Ok(hasher
-                    .finalize()
-                    .iter()
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect());
-            }
+            0 => return Ok(hex(&hasher.finalize())),
             length => hasher.update(&buffer[..length]),
         }
     }
+}
+
+/// Bytes as lower-case digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+            write!(text, "{byte:02x}").expect("writing to a string does not fail");
+            text
+        })
 }

@@ -5,7 +5,7 @@
 //! ETags. Files that are put into `<folder>/<bucket>/` by hand are objects too.
 //!
 //! Limits, all of them of a desk: one account, no versions, no policies, no reads of single parts, no listing of
-//! uploads; parts are numbered from 1 without gaps. Objects are files, so keys `a` and `a/b` cannot both exist,
+//! uploads, no ranges but single ones; parts are numbered from 1 without gaps. Objects are files, so keys `a` and `a/b` cannot both exist,
 //! keys have no empty, `.` or `..` parts, and they end near 160 bytes. Checksums of parts are not verified.
 
 mod conditions;
@@ -17,6 +17,7 @@ mod read;
 mod tests;
 mod write;
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ pub struct EmbeddedLake {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
+    /// Keeps other lakes off the folder.
+    _lock: File,
 }
 
 /// Why a lake does not start.
@@ -81,6 +84,7 @@ impl EmbeddedLake {
             folder: folder.into(),
             source,
         };
+        let lock = lock(folder).map_err(unusable)?;
         let lake = DirectoryLake::open(folder).map_err(unusable)?;
         std::fs::create_dir_all(folder.join(BUCKET)).map_err(unusable)?;
         let mut service = S3ServiceBuilder::new(lake);
@@ -95,6 +99,7 @@ impl EmbeddedLake {
             address,
             stop,
             server,
+            _lock: lock,
         })
     }
 
@@ -111,6 +116,17 @@ impl EmbeddedLake {
             tracing::error!(%error, "the embedded lake failed");
         }
     }
+}
+
+/// One lake a folder: another one would clear away what this one is still receiving.
+fn lock(folder: &Path) -> io::Result<File> {
+    std::fs::create_dir_all(folder)?;
+    let lock = File::create(folder.join(".lock"))?;
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::Error::new(io::ErrorKind::ResourceBusy, "another lake uses it"),
+        TryLockError::Error(error) => error,
+    })?;
+    Ok(lock)
 }
 
 async fn serve(listener: TcpListener, service: S3Service, mut stopped: oneshot::Receiver<()>) {

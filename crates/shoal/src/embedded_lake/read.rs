@@ -29,10 +29,10 @@ impl DirectoryLake {
     pub(super) async fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
         refuse_other_states(input.version_id.as_deref(), input.part_number)?;
         let conditions = Conditions {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-            if_modified_since: input.if_modified_since,
-            if_unmodified_since: input.if_unmodified_since,
+            matches: input.if_match,
+            none_match: input.if_none_match,
+            modified_since: input.if_modified_since,
+            unmodified_since: input.if_unmodified_since,
         };
         let name = self.files.name_of(&input.bucket, &input.key)?;
         let _shared = self.gate.read().await;
@@ -52,10 +52,10 @@ impl DirectoryLake {
     pub(super) async fn get(&self, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
         refuse_other_states(input.version_id.as_deref(), input.part_number)?;
         let conditions = Conditions {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-            if_modified_since: input.if_modified_since,
-            if_unmodified_since: input.if_unmodified_since,
+            matches: input.if_match,
+            none_match: input.if_none_match,
+            modified_since: input.if_modified_since,
+            unmodified_since: input.if_unmodified_since,
         };
         let name = self.files.name_of(&input.bucket, &input.key)?;
         // Attributes are read and the file is opened in the same state; once open, a replaced file stays readable.

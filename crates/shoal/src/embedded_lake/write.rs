@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 
 use super::conditions::{Conditions, Verdict};
 use super::lake::DirectoryLake;
-use super::layout::{STAGING, Staged};
+use super::layout::{STAGING, Staged, hex};
 use super::read::precondition_failed;
 
 /// Every part but the last one has at least this size.
@@ -30,14 +30,14 @@ impl DirectoryLake {
         self.require_bucket(&input.bucket)?;
         let name = self.files.name_of(&input.bucket, &input.key)?;
         let conditions = Conditions {
-            if_match: input.if_match.take(),
-            if_none_match: input.if_none_match.take(),
+            matches: input.if_match.take(),
+            none_match: input.if_none_match.take(),
             ..Conditions::default()
         };
         let staged = self.files.stage();
         let bucket = std::mem::replace(&mut input.bucket, STAGING.into());
         input.key.clone_from(&staged.key);
-        input.content_encoding = input.content_encoding.take().and_then(stored_encoding);
+        input.content_encoding = input.content_encoding.as_deref().and_then(stored_encoding);
         let answer = self.fs.put_object(req).await?;
         self.publish(staged, &bucket, &name, &conditions).await?;
         Ok(answer)
@@ -62,10 +62,10 @@ impl DirectoryLake {
             ));
         }
         let conditions = Conditions {
-            if_match: input.copy_source_if_match.take(),
-            if_none_match: input.copy_source_if_none_match.take(),
-            if_modified_since: input.copy_source_if_modified_since.take(),
-            if_unmodified_since: input.copy_source_if_unmodified_since.take(),
+            matches: input.copy_source_if_match.take(),
+            none_match: input.copy_source_if_none_match.take(),
+            modified_since: input.copy_source_if_modified_since.take(),
+            unmodified_since: input.copy_source_if_unmodified_since.take(),
         };
         let staged = self.files.stage();
         let bucket = std::mem::replace(&mut input.bucket, STAGING.into());
@@ -84,7 +84,7 @@ impl DirectoryLake {
         self.require_bucket(&input.bucket)?;
         let name = self.files.name_of(&input.bucket, &input.key)?;
         let conditions = Conditions {
-            if_match: input.if_match,
+            matches: input.if_match,
             ..Conditions::default()
         };
         let _alone = self.gate.write().await;
@@ -142,7 +142,7 @@ impl DirectoryLake {
         let name = self.files.name_of(&input.bucket, &input.key)?;
         let bucket = std::mem::replace(&mut input.bucket, STAGING.into());
         let key = std::mem::replace(&mut input.key, upload_key(&bucket, &name));
-        input.content_encoding = input.content_encoding.take().and_then(stored_encoding);
+        input.content_encoding = input.content_encoding.as_deref().and_then(stored_encoding);
         let mut answer = self.fs.create_multipart_upload(req).await?;
         answer.output.bucket = Some(bucket);
         answer.output.key = Some(key);
@@ -157,10 +157,10 @@ impl DirectoryLake {
         self.require_upload(&input.upload_id)?;
         let (from_bucket, from_name) = self.source(&mut input.copy_source)?;
         let conditions = Conditions {
-            if_match: input.copy_source_if_match.take(),
-            if_none_match: input.copy_source_if_none_match.take(),
-            if_modified_since: input.copy_source_if_modified_since.take(),
-            if_unmodified_since: input.copy_source_if_unmodified_since.take(),
+            matches: input.copy_source_if_match.take(),
+            none_match: input.copy_source_if_none_match.take(),
+            modified_since: input.copy_source_if_modified_since.take(),
+            unmodified_since: input.copy_source_if_unmodified_since.take(),
         };
         let _shared = self.gate.read().await;
         self.judge(&conditions, &from_bucket, &from_name).await?;
@@ -175,8 +175,8 @@ impl DirectoryLake {
         self.check_parts(input)?;
         let name = self.files.name_of(&input.bucket, &input.key)?;
         let conditions = Conditions {
-            if_match: input.if_match.take(),
-            if_none_match: input.if_none_match.take(),
+            matches: input.if_match.take(),
+            none_match: input.if_none_match.take(),
             ..Conditions::default()
         };
         {
@@ -318,11 +318,11 @@ fn upload_key(bucket: &str, name: &str) -> String {
         .chain_update([0])
         .chain_update(name)
         .finalize();
-    digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&digest[..16])
 }
 
 /// `aws-chunked` says how the body travels, not what it is; S3 does not store it.
-fn stored_encoding(header: String) -> Option<String> {
+fn stored_encoding(header: &str) -> Option<String> {
     let codings = header
         .split(',')
         .map(str::trim)

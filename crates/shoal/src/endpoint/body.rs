@@ -4,7 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 
 use super::counters::Counters;
 use super::error::{BoxError, EndpointError, Errand, Failure, find};
-use super::pool::{Link, Pool};
+use super::pool::{Link, Pool, Progress};
 use crate::sigv4::SeedSignature;
 
 /// A body that is sent while it is made. An error in it breaks the request off, so that the endpoint stores nothing.
@@ -159,26 +159,21 @@ impl LakeBody {
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
-        // What has arrived is taken before the connection is asked for more, and again after it.
-        let Some(link) = &mut self.link else {
+        let Self {
+            incoming,
+            link,
+            errand,
+            ..
+        } = self;
+        let Some(link) = link else {
             return Poll::Ready(None);
         };
-        let mut polled = Pin::new(&mut self.incoming).poll_frame(cx);
-        if polled.is_pending() {
-            link.drive(cx);
-            polled = Pin::new(&mut self.incoming).poll_frame(cx);
+        match ready!(link.poll_driving(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))) {
+            Progress::Made(frame) => {
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(errand, error))))
+            }
+            Progress::Stalled => Poll::Ready(Some(Err(errand.timed_out(Failure::Stalled)))),
         }
-        if let Poll::Ready(frame) = polled {
-            return Poll::Ready(frame.map(|frame| frame.map_err(|error| self.broken(error))));
-        }
-        link.poll_stalled(cx)
-            .map(|()| Some(Err(self.errand.timed_out(Failure::Stalled))))
-    }
-
-    fn broken(&self, error: hyper::Error) -> EndpointError {
-        let reset = find::<io::Error>(&error).is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset);
-        self.errand
-            .failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
     }
 
     fn release_at_end(&mut self) {
@@ -199,13 +194,10 @@ impl Body for LakeBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
         let body = self.get_mut();
-        let frame = std::task::ready!(body.poll_incoming(cx));
+        let frame = ready!(body.poll_incoming(cx));
         match &frame {
             Some(Ok(frame)) => {
                 body.counters.received(frame.data_ref().map_or(0, Bytes::len));
-                if let Some(link) = &mut body.link {
-                    link.watch.progress();
-                }
                 body.release_at_end();
             }
             Some(Err(_)) => body.link = None,
@@ -225,4 +217,9 @@ impl Body for LakeBody {
     fn size_hint(&self) -> SizeHint {
         self.incoming.size_hint()
     }
+}
+
+fn broken(errand: &Errand, error: hyper::Error) -> EndpointError {
+    let reset = find::<io::Error>(&error).is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset);
+    errand.failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
 }

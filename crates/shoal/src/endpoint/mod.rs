@@ -5,6 +5,7 @@
 //! store sent it, its body still streaming.
 
 mod account;
+mod bell;
 mod body;
 mod chain;
 mod connect;

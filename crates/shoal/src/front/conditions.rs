@@ -7,10 +7,10 @@ use http::{HeaderMap, header};
 /// The four conditions of a request, as the client wrote them.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
-    if_match: Option<String>,
-    if_none_match: Option<String>,
-    if_modified_since: Option<SystemTime>,
-    if_unmodified_since: Option<SystemTime>,
+    wanted: Option<String>,
+    known: Option<String>,
+    modified_since: Option<SystemTime>,
+    unmodified_since: Option<SystemTime>,
 }
 
 /// What becomes of a conditional request.
@@ -37,29 +37,29 @@ impl Conditions {
     /// Reads the conditions; a date that is no HTTP date is no condition.
     pub fn parse(headers: &HeaderMap) -> Self {
         Self {
-            if_match: list(headers, &header::IF_MATCH),
-            if_none_match: list(headers, &header::IF_NONE_MATCH),
-            if_modified_since: date(headers, &header::IF_MODIFIED_SINCE),
-            if_unmodified_since: date(headers, &header::IF_UNMODIFIED_SINCE),
+            wanted: list(headers, &header::IF_MATCH),
+            known: list(headers, &header::IF_NONE_MATCH),
+            modified_since: date(headers, &header::IF_MODIFIED_SINCE),
+            unmodified_since: date(headers, &header::IF_UNMODIFIED_SINCE),
         }
     }
 
     /// Whether there is any condition.
     pub fn is_empty(&self) -> bool {
-        self.if_match.is_none()
-            && self.if_none_match.is_none()
-            && self.if_modified_since.is_none()
-            && self.if_unmodified_since.is_none()
+        self.wanted.is_none()
+            && self.known.is_none()
+            && self.modified_since.is_none()
+            && self.unmodified_since.is_none()
     }
 
     /// Judges a version that exists.
     pub fn judge(&self, etag: &str, last_modified: Option<SystemTime>) -> Verdict {
-        match (&self.if_match, self.if_unmodified_since) {
+        match (&self.wanted, self.unmodified_since) {
             (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed,
             (None, Some(since)) if modified_after(last_modified, since) => return Verdict::Failed,
             _ => {}
         }
-        match (&self.if_none_match, self.if_modified_since) {
+        match (&self.known, self.modified_since) {
             (Some(known), _) if names(known, etag) => Verdict::NotModified,
             (None, Some(since)) if last_modified.is_some() && !modified_after(last_modified, since) => Verdict::NotModified,
             _ => Verdict::Proceed,

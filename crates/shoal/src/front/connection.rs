@@ -11,6 +11,7 @@
 
 mod answer;
 mod io;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,9 @@ use std::time::Duration;
 
 pub use answer::{Answer, AnswerBody, Answering, refusal_response};
 pub use io::GuardedIo;
+pub use streams::{ClientBody, ClientBodyError};
+
+use streams::Offers;
 
 use crate::config::Limits;
 use crate::front::error::S3Error;
@@ -55,6 +59,7 @@ pub struct Exchange {
     received_bytes: AtomicU64,
     sent_bytes: AtomicU64,
     refusal: OnceLock<Refusal>,
+    offers: Offers,
     /// Every request on this connection is answered so: there is no room for it.
     turned_away: Option<S3Error>,
     /// The connection should be ended in the protocol's own way.

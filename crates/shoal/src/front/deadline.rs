@@ -69,7 +69,7 @@ mod tests {
 
     async fn waited_until_expiry(deadline: &mut Deadline) -> Option<u64> {
         let start = Instant::now();
-        let limit = Duration::from_secs(3600);
+        let limit = Duration::from_hours(1);
         timeout(limit, poll_fn(|cx| deadline.poll_expired(cx)))
             .await
             .ok()?;
@@ -89,9 +89,9 @@ mod tests {
     async fn a_deadline_moved_later_or_earlier_expires_at_its_last_moment() {
         let mut deadline = Deadline::default();
         deadline.set(Duration::from_secs(5));
-        deadline.set(Duration::from_secs(60));
+        deadline.set(Duration::from_mins(1));
         assert_eq!(waited_until_expiry(&mut deadline).await, Some(60));
-        deadline.set(Duration::from_secs(60));
+        deadline.set(Duration::from_mins(1));
         deadline.set(Duration::from_secs(5));
         assert_eq!(waited_until_expiry(&mut deadline).await, Some(5));
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, Response};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 
 use crate::catalog::Catalog;
 use crate::endpoint::{
     Endpoint, EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials,
 };
 use crate::front::auth::Verified;
+use crate::front::connection::ClientBody;
 use crate::front::error::S3Error;
 use crate::front::lake_errors;
 use crate::front::operation::{Classified, Effect};
@@ -25,7 +25,7 @@ pub async fn forward(
     lake: &Endpoint,
     catalog: &Arc<Catalog>,
     parts: &Parts,
-    body: Incoming,
+    body: ClientBody,
     verified: Verified,
     classified: &Classified,
 ) -> Result<Response<LakeBody>, S3Error> {
@@ -50,7 +50,7 @@ pub async fn forward(
     answered.map_err(|error| lake_errors::unanswered(&error))
 }
 
-fn request_body(parts: &Parts, body: Incoming, verified: Verified) -> Result<(RequestBody, Option<Outcome>), S3Error> {
+fn request_body(parts: &Parts, body: ClientBody, verified: Verified) -> Result<(RequestBody, Option<Outcome>), S3Error> {
     let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
     if !has_body && !verified.payload.hash.is_streaming() && matches!(parts.method, Method::GET | Method::HEAD) {
         return Ok((RequestBody::Empty, None));

@@ -29,7 +29,7 @@ use tracing::debug;
 
 use crate::admin::metrics::ConnectionMetrics;
 use crate::config::Limits;
-use crate::front::connection::{Answering, Exchange, GuardedIo, Timeouts};
+use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::tls::TlsReloader;
 use crate::shutdown::Shutdown;
@@ -141,7 +141,7 @@ pub async fn serve<M, S, B>(
     make_service: M,
 ) where
     M: Fn(Peer) -> S + Send + Sync + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -199,7 +199,7 @@ struct Door<M> {
 impl<M, S, B> Door<M>
 where
     M: Fn(Peer) -> S + Send + Sync + 'static,
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -214,12 +214,14 @@ where
     ) {
         let _open = self.metrics.opened();
         let exchange = Arc::new(exchange);
+        let peer = Peer {
+            address,
+            tls: self.tls.is_some(),
+        };
         let service = Answering::new(
-            (self.make_service)(Peer {
-                address,
-                tls: self.tls.is_some(),
-            }),
+            (self.make_service)(peer),
             Arc::clone(&exchange),
+            self.limits.timeouts,
         );
         let ended = match &self.tls {
             None => self.speak_http1(stream, service, &exchange).await,
@@ -300,13 +302,16 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
-            // Listening is arranged once; afterwards an atomic load a wake-up says whether it was for that.
-            let stops = (!listening || self.shutdown.has_begun()) && begun.as_mut().poll(cx).is_ready();
-            listening = true;
-            if asked || !(stops || exchange.should_close()) {
+            // Listening is arranged once; afterwards an atomic load says whether the wake-up was for that.
+            if asked {
                 return Poll::Pending;
             }
-            asked = true;
+            asked = exchange.should_close()
+                || ((!listening || self.shutdown.has_begun()) && begun.as_mut().poll(cx).is_ready());
+            listening = true;
+            if !asked {
+                return Poll::Pending;
+            }
             connection.as_mut().finish();
             connection.as_mut().poll(cx)
         })

@@ -111,12 +111,11 @@ impl Classified {
     pub fn effect(&self) -> Effect {
         use Operation as O;
         match self.operation {
-            O::GetObject | O::HeadObject | O::ListObjects | O::ListBuckets | O::OtherRead => Effect::None,
-            O::CreateMultipartUpload | O::UploadPart | O::AbortMultipartUpload => Effect::None,
+            O::GetObject | O::HeadObject | O::ListObjects | O::ListBuckets | O::OtherRead
+            | O::CreateMultipartUpload | O::UploadPart | O::AbortMultipartUpload => Effect::None,
             O::PutObject | O::DeleteObject | O::CompleteMultipartUpload => Effect::Object,
-            O::DeleteObjects => Effect::Bucket,
             O::OtherWrite if self.object.is_some() => Effect::Object,
-            O::OtherWrite => Effect::Bucket,
+            O::DeleteObjects | O::OtherWrite => Effect::Bucket,
         }
     }
 }

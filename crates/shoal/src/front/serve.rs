@@ -6,7 +6,6 @@ use std::time::Duration;
 use http::header::{self, HeaderMap};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 
 use crate::admin::metrics::Metrics;
 use crate::catalog::Catalog;
@@ -15,6 +14,7 @@ use crate::freshness::FreshnessRules;
 use crate::front::auth::{Credentials, Gate, Verified};
 use crate::front::body::ResponseBody;
 use crate::front::conditions::Conditions;
+use crate::front::connection::ClientBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::forward::forward;
 use crate::front::in_flight::InFlight;
@@ -64,14 +64,14 @@ pub struct Front {
 /// A request whose head is understood and whose sender is known.
 struct Admitted {
     parts: Arc<Parts>,
-    body: Incoming,
+    body: ClientBody,
     classified: Classified,
     verified: Verified,
 }
 
 impl Front {
     /// Answers one request; errors become answers, too.
-    pub async fn serve(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+    pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
         let request_id = format!("{:016X}", chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
@@ -94,7 +94,7 @@ impl Front {
         response.map(|body| body.recorded(record))
     }
 
-    async fn answer(&self, request: Request<Incoming>, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+    async fn answer(&self, request: Request<ClientBody>, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
         record.places[0] = Some(self.in_flight.enter()?);
         let admitted = self.admit(request, record)?;
         record.places[1] = Some(self.in_flight.enter_as(admitted.verified.caller.id())?);
@@ -106,7 +106,7 @@ impl Front {
     }
 
     /// The one gate: what is asked, and who asks.
-    fn admit(&self, request: Request<Incoming>, record: &mut Record) -> Result<Admitted, S3Error> {
+    fn admit(&self, request: Request<ClientBody>, record: &mut Record) -> Result<Admitted, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
         let is_copy = parts.headers.contains_key("x-amz-copy-source");

@@ -137,12 +137,11 @@ impl TlsReloader {
                 .expect("reading two files does not panic");
             failures = if renewed.is_ok() { 0 } else { failures + 1 };
             match renewed {
-                Ok(false) => (),
                 Ok(true) => info!(certificate = %self.certificate.display(), "new certificate in use"),
                 Err(error) if asked || is_worth_reporting(failures) => {
                     error!(%error, "new certificate not used, the old one stays in use");
                 }
-                Err(_) => (),
+                Ok(false) | Err(_) => (),
             }
         }
     }

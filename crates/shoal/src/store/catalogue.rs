@@ -28,7 +28,11 @@ impl Catalogue {
     pub(super) fn insert(&mut self, object: ObjectId, block: BlockId, sequence: u64) {
         let held = self.versions.entry(block.version).or_insert_with(|| {
             self.objects.entry(object).or_default().push(block.version);
-            Held { object, sequence, blocks: BlockSet::default() }
+            Held {
+                object,
+                sequence,
+                blocks: BlockSet::default(),
+            }
         });
         held.sequence = held.sequence.max(sequence);
         held.blocks.insert(block.index);
@@ -36,7 +40,9 @@ impl Catalogue {
 
     /// A block is no longer here.
     pub(super) fn remove(&mut self, block: BlockId) {
-        let Some(held) = self.versions.get_mut(&block.version) else { return };
+        let Some(held) = self.versions.get_mut(&block.version) else {
+            return;
+        };
         held.blocks.remove(block.index);
         if held.blocks.0.is_empty() {
             let object = held.object;
@@ -47,7 +53,11 @@ impl Catalogue {
 
     /// The version of `object` that was stored last, among those that are here.
     pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
-        self.objects.get(&object)?.iter().copied().max_by_key(|version| self.versions[version].sequence)
+        self.objects
+            .get(&object)?
+            .iter()
+            .copied()
+            .max_by_key(|version| self.versions[version].sequence)
     }
 
     /// All versions of `object` that are here.
@@ -57,7 +67,10 @@ impl Catalogue {
 
     /// Indexes of the blocks of `version` that are here, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
-        self.versions.get(&version).map(|held| held.blocks.iter().collect()).unwrap_or_default()
+        self.versions
+            .get(&version)
+            .map(|held| held.blocks.iter().collect())
+            .unwrap_or_default()
     }
 
     /// Some block of `version`.
@@ -67,7 +80,10 @@ impl Catalogue {
     }
 
     fn forget(&mut self, object: ObjectId, version: VersionId) {
-        let versions = self.objects.get_mut(&object).expect("a version's object is known");
+        let versions = self
+            .objects
+            .get_mut(&object)
+            .expect("a version's object is known");
         versions.retain(|other| *other != version);
         if versions.is_empty() {
             self.objects.remove(&object);
@@ -101,7 +117,9 @@ impl BlockSet {
 
     fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().flat_map(|&(word, bits)| {
-            (0..64).filter(move |bit| bits & (1 << bit) != 0).map(move |bit| word * 64 + bit)
+            (0..64)
+                .filter(move |bit| bits & (1 << bit) != 0)
+                .map(move |bit| word * 64 + bit)
         })
     }
 }
@@ -119,7 +137,10 @@ mod tests {
     const OBJECT: ObjectId = ObjectId([1; 16]);
 
     fn block(version: u8, index: u32) -> BlockId {
-        BlockId { version: VersionId([version; 16]), index }
+        BlockId {
+            version: VersionId([version; 16]),
+            index,
+        }
     }
 
     #[test]
@@ -135,7 +156,10 @@ mod tests {
         assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
         catalogue.remove(block(1, 0));
         assert_eq!(catalogue.newest(OBJECT), None);
-        assert!(catalogue.objects.is_empty() && catalogue.versions.is_empty(), "nothing is left behind");
+        assert!(
+            catalogue.objects.is_empty() && catalogue.versions.is_empty(),
+            "nothing is left behind"
+        );
     }
 
     #[test]

@@ -109,11 +109,19 @@ impl Tally {
     }
 
     pub(super) fn evictions(&self) -> Vec<(Departure, u64)> {
-        Departure::ALL.iter().copied().zip(self.evictions.iter().map(Count::get)).collect()
+        Departure::ALL
+            .iter()
+            .copied()
+            .zip(self.evictions.iter().map(Count::get))
+            .collect()
     }
 
     pub(super) fn refusals(&self) -> Vec<(Refusal, u64)> {
-        Refusal::ALL.iter().copied().zip(self.refusals.iter().map(Count::get)).collect()
+        Refusal::ALL
+            .iter()
+            .copied()
+            .zip(self.refusals.iter().map(Count::get))
+            .collect()
     }
 }
 
@@ -132,7 +140,17 @@ mod tests {
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
             (0..times).for_each(|_| tally.refused(reason));
         }
-        assert!(tally.evictions().into_iter().eq(Departure::ALL.iter().copied().zip(0..)));
-        assert!(tally.refusals().into_iter().eq(Refusal::ALL.iter().copied().zip(0..)));
+        assert!(
+            tally
+                .evictions()
+                .into_iter()
+                .eq(Departure::ALL.iter().copied().zip(0..))
+        );
+        assert!(
+            tally
+                .refusals()
+                .into_iter()
+                .eq(Refusal::ALL.iter().copied().zip(0..))
+        );
     }
 }

@@ -40,11 +40,18 @@ pub(super) enum Room {
 
 impl Departing {
     pub(super) fn new(file: FileName, room: Room, mapping: Option<Weak<Mapping>>) -> Self {
-        Self { file, room, mapping, unlinked: false }
+        Self {
+            file,
+            room,
+            mapping,
+            unlinked: false,
+        }
     }
 
     fn is_held(&self) -> bool {
-        self.mapping.as_ref().is_some_and(|mapping| mapping.strong_count() > 0)
+        self.mapping
+            .as_ref()
+            .is_some_and(|mapping| mapping.strong_count() > 0)
     }
 }
 
@@ -52,7 +59,10 @@ impl Store {
     /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
     pub fn remove_version(&self, version: VersionId) {
         for index in self.blocks_of(version) {
-            let victims = self.ledger.lock().remove(BlockId { version, index }, &self.mappings);
+            let victims = self
+                .ledger
+                .lock()
+                .remove(BlockId { version, index }, &self.mappings);
             self.leave(victims, Departure::Invalidated);
         }
     }
@@ -60,7 +70,9 @@ impl Store {
     /// Invalidates every version of an object.
     pub fn remove_object(&self, object: ObjectId) {
         let versions = self.ledger.lock().catalogue.versions_of(object);
-        versions.into_iter().for_each(|version| self.remove_version(version));
+        versions
+            .into_iter()
+            .for_each(|version| self.remove_version(version));
     }
 
     /// Evicts down to the low mark, if the high one is passed.
@@ -98,7 +110,11 @@ impl Store {
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
             let departing = Departing::new(FileName::Block(block), Room::Leaving(leaving), mapping);
             // What readers still hold is unlinked, so that its room is free when they are done.
-            match if departing.is_held() { Err(departing) } else { self.quarantine_block(block, departing) } {
+            match if departing.is_held() {
+                Err(departing)
+            } else {
+                self.quarantine_block(block, departing)
+            } {
                 Ok(()) => self.tally.quarantined.add(1),
                 Err(departing) => self.depart(departing),
             }
@@ -116,8 +132,10 @@ impl Store {
     /// Tries again what could not leave before.
     pub(super) fn retry_departures(&self) {
         let waiting = std::mem::take(&mut *self.departing.lock());
-        let mut still: Vec<_> =
-            waiting.into_iter().filter_map(|departing| self.try_depart(departing)).collect();
+        let mut still: Vec<_> = waiting
+            .into_iter()
+            .filter_map(|departing| self.try_depart(departing))
+            .collect();
         self.departing.lock().append(&mut still);
     }
 
@@ -130,7 +148,11 @@ impl Store {
     pub(super) fn keep_quarantined(&self, name: String, room: Reservation) {
         let leaving = self.quarantine.lock().push(name, room);
         for (name, room) in leaving {
-            self.depart(Departing::new(FileName::Quarantined(name), Room::Reserved(room), None));
+            self.depart(Departing::new(
+                FileName::Quarantined(name),
+                Room::Reserved(room),
+                None,
+            ));
         }
     }
 
@@ -138,7 +160,11 @@ impl Store {
         for (leaving, mapping) in victims {
             self.tally.evicted(reason);
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
-            self.depart(Departing::new(FileName::Block(leaving.key), Room::Leaving(leaving), mapping));
+            self.depart(Departing::new(
+                FileName::Block(leaving.key),
+                Room::Leaving(leaving),
+                mapping,
+            ));
         }
     }
 
@@ -162,7 +188,11 @@ impl Store {
             FileName::Block(block) => {
                 let _name = self.lock_name(*block);
                 // Stored again meanwhile: the rename took the old file away, and the name stands for the new one.
-                if self.contains(*block) { Ok(()) } else { self.disk.remove_block(*block) }
+                if self.contains(*block) {
+                    Ok(())
+                } else {
+                    self.disk.remove_block(*block)
+                }
             }
             FileName::Aside(number) => self.disk.remove_aside(*number),
             FileName::Quarantined(name) => self.disk.remove_quarantined(name),
@@ -179,7 +209,9 @@ impl Store {
 
     /// Moves a forgotten block's file to the quarantine; hands it back when that is not possible.
     fn quarantine_block(&self, block: BlockId, departing: Departing) -> Result<(), Departing> {
-        let Room::Leaving(leaving) = &departing.room else { return Err(departing) };
+        let Room::Leaving(leaving) = &departing.room else {
+            return Err(departing);
+        };
         let bytes = leaving.bytes();
         let name = {
             let mut quarantine = self.quarantine.lock();
@@ -191,7 +223,10 @@ impl Store {
         let moved = {
             let _name = self.lock_name(block);
             !self.contains(block)
-                && self.disk.set_aside_for_inspection(&self.disk.block_path(block), &name).is_ok()
+                && self
+                    .disk
+                    .set_aside_for_inspection(&self.disk.block_path(block), &name)
+                    .is_ok()
         };
         if !moved {
             return Err(departing);
@@ -201,7 +236,10 @@ impl Store {
             if let Room::Leaving(leaving) = departing.room {
                 ledger.residency.left(leaving);
             }
-            ledger.residency.reserve(bytes).expect("room given back under the same lock is free")
+            ledger
+                .residency
+                .reserve(bytes)
+                .expect("room given back under the same lock is free")
         };
         self.keep_quarantined(name, room);
         Ok(())

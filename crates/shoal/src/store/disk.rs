@@ -20,6 +20,7 @@ use bytes::Bytes;
 use rustix::fs::{Advice, OFlags, fadvise};
 use shoal_policy::{BlockId, VersionId};
 
+use super::folder::MARKER;
 use super::footer::{Checksum, Footer, FooterError, Tail};
 
 /// How many folders blocks are spread over.
@@ -94,7 +95,11 @@ impl Disk {
             create_folder(&root.join(format!("blocks/{number:02x}")))?;
         }
         let unit_bytes = rustix::fs::statvfs(&root)?.f_frsize.max(512);
-        Ok(Self { root, unit_bytes, fault })
+        Ok(Self {
+            root,
+            unit_bytes,
+            fault,
+        })
     }
 
     /// The most room a file of this length takes: its disk blocks, one that lists them, its name.
@@ -104,26 +109,37 @@ impl Disk {
         (blocks + listing) * self.unit_bytes + NAME_BYTES
     }
 
-    /// Room taken by the folders themselves.
-    pub(super) fn folder_bytes(&self) -> io::Result<u64> {
-        let named = ["", "aside", "quarantine", "blocks"].map(String::from);
+    /// Room taken by what is always there: folders, the marker, and now and then a probe.
+    pub(super) fn fixed_bytes(&self) -> io::Result<u64> {
+        let named = ["", MARKER, "aside", "quarantine", "blocks"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
-        named
+        let room = |path| Ok(allocated_bytes(&fs::metadata(self.root.join(path))?));
+        let there: u64 = named
             .into_iter()
             .chain(numbered)
-            .map(|folder| Ok(allocated_bytes(&fs::metadata(self.root.join(folder))?)))
-            .sum()
+            .map(room)
+            .sum::<io::Result<u64>>()?;
+        Ok(there + self.charge_bytes(self.unit_bytes))
     }
 
     /// Writes a block aside. What a failed write leaves behind is taken away by [`Disk::remove_aside`].
     pub(super) fn write_aside(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<Aside> {
         self.check(DiskOp::Write)?;
         let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(true).mode(0o600).open(self.aside_path(number))?;
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(self.aside_path(number))?;
         write_all(&mut file, pieces, footer)?;
         let allocated_bytes = allocated_bytes(&file.metadata()?);
-        Ok(Aside { number, file, allocated_bytes })
+        Ok(Aside {
+            number,
+            file,
+            allocated_bytes,
+        })
     }
 
     /// Gives a written block its name, in place of whatever had it.
@@ -145,7 +161,11 @@ impl Disk {
         self.check(DiskOp::Read)?;
         let file = open(&self.block_path(block))?;
         let footer = read_footer(&file, file.metadata()?.len())?;
-        if footer.block() == block { Ok((file, footer)) } else { Err(ReadError::OtherBlock) }
+        if footer.block() == block {
+            Ok((file, footer))
+        } else {
+            Err(ReadError::OtherBlock)
+        }
     }
 
     /// Reads the data of an open block, and with it fills the page cache, and compares it with its checksum.
@@ -162,7 +182,11 @@ impl Disk {
             checksum.update(&buffer[..length]);
             offset += length as u64;
         }
-        if checksum.finish() == footer.data_checksum { Ok(()) } else { Err(ReadError::Checksum) }
+        if checksum.finish() == footer.data_checksum {
+            Ok(())
+        } else {
+            Err(ReadError::Checksum)
+        }
     }
 
     /// Moves a file of the store that is not what it should be out of the way.
@@ -180,7 +204,7 @@ impl Disk {
         self.check(DiskOp::Probe)?;
         let path = self.root.join("aside/probe");
         let result = File::create(&path).and_then(|mut file| {
-            file.write_all(&[0x5a; 64 << 10])?;
+            file.write_all(&vec![0x5a; self.unit_bytes as usize])?;
             // A failing disk shows only when the bytes really go there.
             file.sync_data()
         });
@@ -250,7 +274,10 @@ pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
     for (byte, position) in digest.iter_mut().zip((0..32).step_by(2)) {
         *byte = u8::from_str_radix(version.get(position..position + 2)?, 16).ok()?;
     }
-    let block = BlockId { version: VersionId(digest), index: u32::from_str_radix(index, 16).ok()? };
+    let block = BlockId {
+        version: VersionId(digest),
+        index: u32::from_str_radix(index, 16).ok()?,
+    };
     // One spelling only: digits in capitals or with a sign would name the block a second time.
     (file_name(block) == name).then_some(block)
 }
@@ -258,7 +285,10 @@ pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
 /// Opens a regular file to read; never waits for a pipe and never follows a link out of the folder.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
 }
 
 /// Reads the footer at the end of a file of `file_bytes`; its data has exactly the rest.

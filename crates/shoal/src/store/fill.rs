@@ -33,7 +33,9 @@ impl Store {
             Ok(()) => {
                 let store = Arc::clone(self);
                 // A runtime that shuts down has no threads left to write with.
-                on_pool(move || store.put_now(block, &version, &pieces)).await.unwrap_or(Err(Refusal::Exhausted))
+                on_pool(move || store.put_now(block, &version, &pieces))
+                    .await
+                    .unwrap_or(Err(Refusal::Exhausted))
             }
             Err(refusal) => Err(refusal),
         };
@@ -64,10 +66,12 @@ impl Store {
         let footer = describe(block, version, pieces, number);
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         let mut room = self.reserve(self.disk.charge_bytes(footer.data_bytes + encoded.len() as u64))?;
-        let written = self.write_aside(number, pieces, &encoded, &mut room).and_then(|aside| {
-            let mapping = Mapping::of(&aside.file, footer.data_bytes as usize);
-            Ok((aside, mapping.map_err(|error| self.write_failed("map", &error))?))
-        });
+        let written = self
+            .write_aside(number, pieces, &encoded, &mut room)
+            .and_then(|aside| {
+                let mapping = Mapping::of(&aside.file, footer.data_bytes as usize);
+                Ok((aside, mapping.map_err(|error| self.write_failed("map", &error))?))
+            });
         match written {
             Ok((aside, mapping)) => self.publish(&footer, &aside, mapping, room),
             Err(refusal) => {
@@ -124,7 +128,11 @@ impl Store {
     ) -> Result<Bytes, Refusal> {
         let block = footer.block();
         let name = self.lock_name(block);
-        let renamed = if self.contains(block) { None } else { Some(self.disk.publish(aside, block)) };
+        let renamed = if self.contains(block) {
+            None
+        } else {
+            Some(self.disk.publish(aside, block))
+        };
         match renamed {
             Some(Ok(())) => {
                 let mut ledger = self.ledger.lock();
@@ -155,7 +163,11 @@ impl Store {
 
     /// Takes away what was written aside and will not be published.
     fn abandon(&self, number: u64, room: Reservation) {
-        self.depart(Departing::new(FileName::Aside(number), Room::Reserved(room), None));
+        self.depart(Departing::new(
+            FileName::Aside(number),
+            Room::Reserved(room),
+            None,
+        ));
     }
 
     fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {

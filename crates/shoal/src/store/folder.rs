@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use super::footer::FORMAT;
 
-const MARKER: &str = "shoal-store";
+/// Says what the folder is. Its lock says that somebody uses it.
+pub(super) const MARKER: &str = "shoal-store";
 
 /// Why a store cannot be opened. Each says what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -67,8 +68,18 @@ pub(super) struct Claim {
 
 /// Creates the folder or recognises it, and locks it.
 pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
-    let failed = |action| move |error| StoreError::Io { path: path.into(), action, error };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed("create the folder"))?;
+    let failed = |action| {
+        move |error| StoreError::Io {
+            path: path.into(),
+            action,
+            error,
+        }
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(failed("create the folder"))?;
     if !is_claimable(path).map_err(failed("list the folder"))? {
         return Err(StoreError::NotAStore { path: path.into() });
     }
@@ -85,12 +96,19 @@ pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
         Err(TryLockError::Error(error)) => return Err(failed("lock the marker")(error)),
     }
     let mut found = String::new();
-    marker.read_to_string(&mut found).map_err(failed("read the marker"))?;
+    marker
+        .read_to_string(&mut found)
+        .map_err(failed("read the marker"))?;
     let ours = format!("format {FORMAT}\n");
     if found.is_empty() {
-        marker.write_all(ours.as_bytes()).map_err(failed("write the marker"))?;
+        marker
+            .write_all(ours.as_bytes())
+            .map_err(failed("write the marker"))?;
     } else if found != ours {
-        return Err(StoreError::OtherFormat { path: path.into(), found: found.trim_end().into() });
+        return Err(StoreError::OtherFormat {
+            path: path.into(),
+            found: found.trim_end().into(),
+        });
     }
     Ok(Claim { _marker: marker })
 }
@@ -148,8 +166,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(MARKER), "format 9\n").unwrap();
         let error = claim(folder.path()).unwrap_err();
-        assert!(matches!(&error, StoreError::OtherFormat { found, .. } if found == "format 9"), "{error}");
-        assert_eq!(fs::read_to_string(folder.path().join(MARKER)).unwrap(), "format 9\n");
+        assert!(
+            matches!(&error, StoreError::OtherFormat { found, .. } if found == "format 9"),
+            "{error}"
+        );
+        assert_eq!(
+            fs::read_to_string(folder.path().join(MARKER)).unwrap(),
+            "format 9\n"
+        );
     }
 
     #[test]
@@ -157,6 +181,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(MARKER), "").unwrap();
         drop(claim(folder.path()).unwrap());
-        assert_eq!(fs::read_to_string(folder.path().join(MARKER)).unwrap(), "format 1\n");
+        assert_eq!(
+            fs::read_to_string(folder.path().join(MARKER)).unwrap(),
+            "format 1\n"
+        );
     }
 }

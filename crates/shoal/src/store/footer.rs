@@ -118,7 +118,10 @@ impl Footer {
 
     /// Reads a footer from the end of `bytes`, which may begin anywhere before it.
     pub(super) fn decode(bytes: &[u8], tail: Tail) -> Result<Self, FooterError> {
-        let start = bytes.len().checked_sub(tail.footer_bytes()).ok_or(FooterError::NotABlock)?;
+        let start = bytes
+            .len()
+            .checked_sub(tail.footer_bytes())
+            .ok_or(FooterError::NotABlock)?;
         let footer = &bytes[start..];
         let (covered, _) = footer.split_at(footer.len() - MAGIC.len() - size_of::<u64>());
         if checksum_of(covered) != tail.checksum {
@@ -129,7 +132,11 @@ impl Footer {
         }
         let mut reader = Reader(&footer[..tail.description_bytes as usize]);
         let parsed = reader.footer().ok_or(FooterError::Malformed)?;
-        if reader.0.is_empty() && parsed.is_consistent() { Ok(parsed) } else { Err(FooterError::Malformed) }
+        if reader.0.is_empty() && parsed.is_consistent() {
+            Ok(parsed)
+        } else {
+            Err(FooterError::Malformed)
+        }
     }
 
     /// The pair of what `encode` was given: names follow from what they name, lengths from the version.
@@ -205,12 +212,30 @@ impl<'a> Reader<'a> {
         let last_modified = self.time()?;
         let etag = std::str::from_utf8(self.bytes()?).ok()?.into();
         let headers = self.headers()?;
-        let version = Version { id, object, etag, size_bytes, block_bytes, last_modified, headers };
-        Some(Footer { index, data_bytes, data_checksum, sequence, version })
+        let version = Version {
+            id,
+            object,
+            etag,
+            size_bytes,
+            block_bytes,
+            last_modified,
+            headers,
+        };
+        Some(Footer {
+            index,
+            data_bytes,
+            data_checksum,
+            sequence,
+            version,
+        })
     }
 
     fn tail(&mut self) -> Option<Tail> {
-        Some(Tail { description_bytes: self.u32()?, format: self.u32()?, checksum: self.u64()? })
+        Some(Tail {
+            description_bytes: self.u32()?,
+            format: self.u32()?,
+            checksum: self.u64()?,
+        })
     }
 
     fn headers(&mut self) -> Option<HeaderMap> {
@@ -316,7 +341,10 @@ mod tests {
         for last_modified in [None, Some(SystemTime::UNIX_EPOCH - Duration::from_millis(1500))] {
             let mut written = footer();
             written.version.last_modified = last_modified;
-            assert_eq!(decode(&written.encode().unwrap()).unwrap().version.last_modified, last_modified);
+            assert_eq!(
+                decode(&written.encode().unwrap()).unwrap().version.last_modified,
+                last_modified
+            );
         }
     }
 
@@ -356,7 +384,11 @@ mod tests {
         for (number, lie) in lies.iter().enumerate() {
             let mut lying = footer();
             lie(&mut lying);
-            assert_eq!(decode(&lying.encode().unwrap()).unwrap_err(), FooterError::Malformed, "lie {number}");
+            assert_eq!(
+                decode(&lying.encode().unwrap()).unwrap_err(),
+                FooterError::Malformed,
+                "lie {number}"
+            );
         }
     }
 

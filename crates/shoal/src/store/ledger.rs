@@ -96,7 +96,9 @@ impl Ledger {
         }
         let mut unmapped = Vec::new();
         while self.mapped_bytes > self.mapped_bytes_max || self.mapped.len() > MAPPINGS_MAX {
-            let Some((block, bytes)) = self.mapped.evict(&mut |block| !mappings.is_in_use(*block)) else { break };
+            let Some((block, bytes)) = self.mapped.evict(&mut |block| !mappings.is_in_use(*block)) else {
+                break;
+            };
             self.mapped_bytes -= bytes;
             unmapped.extend(mappings.remove(block));
         }
@@ -130,7 +132,10 @@ impl Ledger {
         victims: impl IntoIterator<Item = Leaving<BlockId>>,
         mappings: &Mappings,
     ) -> Victims {
-        victims.into_iter().map(|leaving| self.forget(leaving, mappings)).collect()
+        victims
+            .into_iter()
+            .map(|leaving| self.forget(leaving, mappings))
+            .collect()
     }
 
     fn forget(

@@ -41,8 +41,13 @@ impl Mapping {
             let mut resident = [0_u8; PAGES];
             let count = pages.len().div_ceil(page_bytes);
             // SAFETY: the range lies in our mapping and starts on a page; `resident` has a byte for each page of it.
-            let answer =
-                unsafe { libc::mincore(pages.as_ptr().cast_mut().cast(), pages.len(), resident.as_mut_ptr()) };
+            let answer = unsafe {
+                libc::mincore(
+                    pages.as_ptr().cast_mut().cast(),
+                    pages.len(),
+                    resident.as_mut_ptr(),
+                )
+            };
             answer == 0 && resident[..count].iter().all(|page| page & 1 == 1)
         })
     }

@@ -55,7 +55,9 @@ pub(super) struct Hit {
 
 impl Mappings {
     pub(super) fn new() -> Self {
-        Self { shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
     }
 
     /// The block, if it is mapped and all of it is in memory.
@@ -70,15 +72,19 @@ impl Mappings {
         }
         let bytes = mapped.lease();
         shard.uses.push(block);
-        let uses = (shard.uses.len() >= USES)
-            .then(|| std::mem::replace(&mut shard.uses, Vec::with_capacity(USES)));
+        let uses =
+            (shard.uses.len() >= USES).then(|| std::mem::replace(&mut shard.uses, Vec::with_capacity(USES)));
         Some(Hit { bytes, uses })
     }
 
     /// Keeps a mapping whose pages are in memory; a block already mapped keeps the mapping its readers hold.
     pub(super) fn insert(&self, block: BlockId, mapping: Mapping, now: Instant) -> Bytes {
         let mut shard = self.shard(block);
-        let fresh = || Mapped { mapping: Arc::new(mapping), lease: None, tested: now };
+        let fresh = || Mapped {
+            mapping: Arc::new(mapping),
+            lease: None,
+            tested: now,
+        };
         shard.blocks.entry(block).or_insert_with(fresh).lease()
     }
 
@@ -92,7 +98,10 @@ impl Mappings {
 
     /// The mapping of a block, to read its pages in.
     pub(super) fn mapping(&self, block: BlockId) -> Option<Arc<Mapping>> {
-        self.shard(block).blocks.get(&block).map(|mapped| Arc::clone(&mapped.mapping))
+        self.shard(block)
+            .blocks
+            .get(&block)
+            .map(|mapped| Arc::clone(&mapped.mapping))
     }
 
     /// Forgets a block. The mapping lives on while readers hold bytes of it.
@@ -111,7 +120,10 @@ impl Mappings {
 
     /// The uses nobody has told the policy of.
     pub(super) fn take_uses(&self) -> Vec<BlockId> {
-        self.shards.iter().flat_map(|shard| std::mem::take(&mut shard.lock().uses)).collect()
+        self.shards
+            .iter()
+            .flat_map(|shard| std::mem::take(&mut shard.lock().uses))
+            .collect()
     }
 
     fn shard(&self, block: BlockId) -> MutexGuard<'_, Shard> {
@@ -123,7 +135,9 @@ impl Mappings {
 
 impl Mapped {
     fn lease(&mut self) -> Bytes {
-        self.lease.get_or_insert_with(|| Bytes::from_owner(Lease(Arc::clone(&self.mapping)))).clone()
+        self.lease
+            .get_or_insert_with(|| Bytes::from_owner(Lease(Arc::clone(&self.mapping))))
+            .clone()
     }
 }
 
@@ -144,7 +158,10 @@ mod tests {
     use crate::clock;
 
     fn block(index: u32) -> BlockId {
-        BlockId { version: VersionId([3; 16]), index }
+        BlockId {
+            version: VersionId([3; 16]),
+            index,
+        }
     }
 
     fn mapping(byte: u8) -> Mapping {
@@ -203,8 +220,10 @@ mod tests {
         let (mappings, now) = (Mappings::new(), clock::instant());
         mappings.insert(block(0), mapping(7), now);
         let hits = USES * 2 + 3;
-        let reported: usize =
-            (0..hits).filter_map(|_| mappings.get(block(0), now).unwrap().uses).map(|uses| uses.len()).sum();
+        let reported: usize = (0..hits)
+            .filter_map(|_| mappings.get(block(0), now).unwrap().uses)
+            .map(|uses| uses.len())
+            .sum();
         assert_eq!(reported, USES * 2);
         assert_eq!(mappings.take_uses().len(), 3);
         assert!(mappings.take_uses().is_empty());

@@ -123,10 +123,16 @@ impl Store {
             move |error| StoreError::Io { path, action, error }
         };
         let disk = Disk::new(config.path.clone(), fault).map_err(failed("create its folders"))?;
-        let room_bytes = room_bytes(config, &disk).map_err(failed("measure its folders"))?.map_err(|least_bytes| {
-            let (path, capacity_bytes) = (config.path.clone(), config.capacity_bytes);
-            StoreError::TooSmall { path, capacity_bytes, least_bytes }
-        })?;
+        let room_bytes = room_bytes(config, &disk)
+            .map_err(failed("measure its folders"))?
+            .map_err(|least_bytes| {
+                let (path, capacity_bytes) = (config.path.clone(), config.capacity_bytes);
+                StoreError::TooSmall {
+                    path,
+                    capacity_bytes,
+                    least_bytes,
+                }
+            })?;
         let mut store = Self {
             disk,
             block_bytes: config.block_bytes,
@@ -200,7 +206,13 @@ impl Store {
             let ledger = self.ledger.lock();
             let residency = &ledger.residency;
             let (room, taken) = (residency.capacity_bytes(), residency.taken_bytes());
-            (residency.used_bytes(), room, taken, residency.len() as u64, ledger.mapped_size())
+            (
+                residency.used_bytes(),
+                room,
+                taken,
+                residency.len() as u64,
+                ledger.mapped_size(),
+            )
         };
         let tally = &self.tally;
         Counters {
@@ -315,7 +327,10 @@ impl Store {
         let why = format!("{action}: {error}");
         let mut health = self.health.lock();
         if *health == Health::Serving {
-            tracing::error!(why, "the store's disk fails; blocks are not stored until it works again");
+            tracing::error!(
+                why,
+                "the store's disk fails; blocks are not stored until it works again"
+            );
         }
         *health = Health::Paused { why };
         self.paused.store(true, Ordering::Release);
@@ -337,7 +352,8 @@ impl Store {
     }
 
     fn pin(&self, block: BlockId) -> Option<Pin<'_>> {
-        self.ledger.lock().pin(block).then_some(Pin { store: self, block })
+        let here = self.ledger.lock().pin(block);
+        here.then(|| Pin { store: self, block })
     }
 
     fn lock_name(&self, block: BlockId) -> MutexGuard<'_, ()> {
@@ -353,7 +369,9 @@ impl Drop for Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("health", &self.health()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("health", &self.health())
+            .finish_non_exhaustive()
     }
 }
 
@@ -369,21 +387,24 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// Room for files: the capacity without what the folders take. `Err` is the least capacity that would do.
+/// Room for files: the capacity without what is always there. `Err` is the least capacity that would do.
 fn room_bytes(config: &config::Store, disk: &Disk) -> io::Result<Result<u64, u64>> {
     // Room to write one block while another one is read, and one leaves.
     const BLOCKS_LEAST: u64 = 4;
-    let folder_bytes = disk.folder_bytes()?;
-    let least_bytes = folder_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
+    let fixed_bytes = disk.fixed_bytes()?;
+    let least_bytes = fixed_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
     if config.capacity_bytes < least_bytes {
         return Ok(Err(least_bytes));
     }
-    Ok(Ok(config.capacity_bytes - folder_bytes))
+    Ok(Ok(config.capacity_bytes - fixed_bytes))
 }
 
 /// Whether the process lacks something, rather than the disk.
 fn is_exhaustion(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN)
+    )
 }
 
 /// Runs what may wait for the disk where waiting is no harm. `None` only when the runtime is shutting down.

@@ -30,7 +30,12 @@ pub(super) struct Quarantine {
 impl Quarantine {
     /// An empty one that may take a share of `capacity_bytes`.
     pub(super) const fn new(capacity_bytes: u64) -> Self {
-        Self { files: VecDeque::new(), bytes: 0, bytes_max: capacity_bytes / SHARE, next: 0 }
+        Self {
+            files: VecDeque::new(),
+            bytes: 0,
+            bytes_max: capacity_bytes / SHARE,
+            next: 0,
+        }
     }
 
     /// Names and sizes of the files an earlier process left, oldest first.
@@ -68,16 +73,19 @@ impl Quarantine {
         self.files.push_back((name, room));
         let mut leaving = Vec::new();
         while self.files.len() > FILES_MAX || self.bytes > self.bytes_max {
-            let oldest = self.files.pop_front().expect("what exceeds a bound holds something");
+            let oldest = self
+                .files
+                .pop_front()
+                .expect("what exceeds a bound holds something");
             self.bytes -= oldest.1.bytes();
             leaving.push(oldest);
         }
         leaving
     }
-
 }
 
 /// The room a strange file takes.
 pub(super) fn charge_bytes(disk: &Disk, metadata: &fs::Metadata) -> u64 {
-    disk.charge_bytes(metadata.len().min(disk::allocated_bytes(metadata))).max(disk::allocated_bytes(metadata))
+    disk.charge_bytes(metadata.len().min(disk::allocated_bytes(metadata)))
+        .max(disk::allocated_bytes(metadata))
 }

@@ -105,8 +105,12 @@ impl Store {
     fn quarantine_file(&self, path: &Path) -> io::Result<()> {
         let charge_bytes = quarantine::charge_bytes(&self.disk, &fs::symlink_metadata(path)?);
         let kept = self.quarantine.lock().takes(charge_bytes);
-        let reserved = kept.then(|| self.ledger.lock().residency.reserve(charge_bytes).ok()).flatten();
-        let Some(room) = reserved else { return self.disk.unlink(path) };
+        let reserved = kept
+            .then(|| self.ledger.lock().residency.reserve(charge_bytes).ok())
+            .flatten();
+        let Some(room) = reserved else {
+            return self.disk.unlink(path);
+        };
         let name = self.quarantine.lock().next_name(None);
         tracing::warn!(path = %path.display(), name, "a strange file in the store is moved to its quarantine");
         if let Err(error) = self.disk.set_aside_for_inspection(path, &name) {
@@ -133,8 +137,17 @@ impl Store {
             recovery.over_capacity += 1;
             recovery.unreadable += u64::from(self.disk.remove_block(surplus.block).is_err());
         }
-        for FoundBlock { block, object, sequence, charge_bytes } in newest {
-            let room = ledger.residency.reserve(charge_bytes).expect("what fits has room");
+        for FoundBlock {
+            block,
+            object,
+            sequence,
+            charge_bytes,
+        } in newest
+        {
+            let room = ledger
+                .residency
+                .reserve(charge_bytes)
+                .expect("what fits has room");
             ledger.admit(room, block, object, sequence);
             recovery.blocks += 1;
             recovery.bytes += charge_bytes;
@@ -157,7 +170,9 @@ fn scan(disk: &Disk, block_bytes: u64) -> Found {
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        let parts = workers.into_iter().map(|worker| worker.join().expect("reading footers does not panic"));
+        let parts = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("reading footers does not panic"));
         parts.fold(Found::default(), Found::merge)
     })
 }
@@ -210,15 +225,24 @@ fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io:
         return Err(io::ErrorKind::IsADirectory.into());
     }
     let named = disk::parse_file_name(&entry.file_name()).filter(|block| disk::folder_of(*block) == folder);
-    let Some(block) = named.filter(|_| kind.is_file()) else { return Ok(Kind::Strange) };
+    let Some(block) = named.filter(|_| kind.is_file()) else {
+        return Ok(Kind::Strange);
+    };
     match disk.open_block(block) {
         Ok((_, footer)) if footer.version.block_bytes != block_bytes => Ok(Kind::OtherBlockSize(block)),
         Ok((file, footer)) => {
             let metadata = file.metadata()?;
             // The larger of what it may take and what it does take.
-            let charge_bytes = disk.charge_bytes(metadata.len()).max(disk::allocated_bytes(&metadata));
+            let charge_bytes = disk
+                .charge_bytes(metadata.len())
+                .max(disk::allocated_bytes(&metadata));
             let (object, sequence) = (footer.version.object, footer.sequence);
-            Ok(Kind::Block(FoundBlock { block, object, sequence, charge_bytes }))
+            Ok(Kind::Block(FoundBlock {
+                block,
+                object,
+                sequence,
+                charge_bytes,
+            }))
         }
         Err(ReadError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
         Err(_) => Ok(Kind::Strange),

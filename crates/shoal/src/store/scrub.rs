@@ -23,9 +23,13 @@ pub(super) fn run(store: &Weak<Store>, signal: &Signal) {
         if !signal.sleep(FOLDER_REST) {
             return;
         }
-        let Some(blocks) = store.upgrade().map(|store| store.blocks_in(folder)) else { return };
+        let Some(blocks) = store.upgrade().map(|store| store.blocks_in(folder)) else {
+            return;
+        };
         for block in blocks {
-            let Some(read_bytes) = store.upgrade().map(|store| store.scrub_block(block)) else { return };
+            let Some(read_bytes) = store.upgrade().map(|store| store.scrub_block(block)) else {
+                return;
+            };
             let pace = Duration::from_secs_f64(read_bytes as f64 / BYTES_PER_SECOND as f64);
             if !signal.sleep(pace) {
                 return;
@@ -59,7 +63,10 @@ impl Store {
 
     fn blocks_in(&self, folder: u16) -> Vec<BlockId> {
         match fs::read_dir(self.disk.folder(folder)) {
-            Ok(entries) => entries.flatten().filter_map(|entry| disk::parse_file_name(&entry.file_name())).collect(),
+            Ok(entries) => entries
+                .flatten()
+                .filter_map(|entry| disk::parse_file_name(&entry.file_name()))
+                .collect(),
             Err(error) => {
                 if !is_exhaustion(&error) {
                     self.disk_failed("list", &error);

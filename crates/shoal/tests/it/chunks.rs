@@ -1,11 +1,13 @@
 //! The wire form of aws-chunked bodies, written from the S3 documentation alone and shared by client and lake:
 //! nothing here calls the product, so that agreeing with it means something.
 
-use aws_sigv4::sign::v4::calculate_signature;
+use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::CrcAlgorithm;
 use sha2::{Digest, Sha256};
+use time::PrimitiveDateTime;
+use time::macros::format_description;
 
 use crate::lake::hex;
 
@@ -64,16 +66,33 @@ impl Checksum {
 /// Signs chunk after chunk, each signature covering the one before.
 #[derive(Clone)]
 pub(crate) struct ChunkSigner {
-    pub(crate) signing_key: Vec<u8>,
-    /// `x-amz-date`
-    pub(crate) date: String,
-    /// `date/region/s3/aws4_request`
-    pub(crate) scope: String,
-    /// At first that of the request head.
-    pub(crate) previous: String,
+    signing_key: Vec<u8>,
+    date: String,
+    scope: String,
+    previous: String,
 }
 
 impl ChunkSigner {
+    /// `date` is `x-amz-date`, `scope` is `day/region/s3/aws4_request`, `seed` the signature of the request head.
+    /// `None` when they are not of this form.
+    pub(crate) fn new(secret_key: &str, date: &str, scope: &str, seed: &str) -> Option<Self> {
+        let (_day, region) = scope.strip_suffix("/s3/aws4_request")?.split_once('/')?;
+        let format = format_description!("[year][month][day]T[hour][minute][second]Z");
+        let time = PrimitiveDateTime::parse(date, format).ok()?.assume_utc();
+        let signing_key = generate_signing_key(secret_key, time.into(), region, "s3");
+        Some(Self {
+            signing_key: signing_key.as_ref().to_vec(),
+            date: date.to_owned(),
+            scope: scope.to_owned(),
+            previous: seed.to_owned(),
+        })
+    }
+
+    /// The signature of any text with the same key.
+    pub(crate) fn signature_of(&self, text: &str) -> String {
+        calculate_signature(&self.signing_key, text.as_bytes())
+    }
+
     fn sign_chunk(&mut self, chunk: &[u8]) -> String {
         let (nothing, chunk) = (hex(&Sha256::digest(b"")), hex(&Sha256::digest(chunk)));
         self.sign("AWS4-HMAC-SHA256-PAYLOAD", &format!("{nothing}\n{chunk}"))
@@ -91,7 +110,7 @@ impl ChunkSigner {
             ..
         } = &self;
         let text = format!("{kind}\n{date}\n{scope}\n{previous}\n{what}");
-        self.previous = calculate_signature(&self.signing_key, text.as_bytes());
+        self.previous = self.signature_of(&text);
         self.previous.clone()
     }
 }
@@ -210,12 +229,13 @@ mod tests {
     use super::{Checksum, ChunkSigner, decode, encode};
 
     fn signer() -> ChunkSigner {
-        ChunkSigner {
-            signing_key: b"key".to_vec(),
-            date: "20260101T000000Z".into(),
-            scope: "20260101/us-east-1/s3/aws4_request".into(),
-            previous: "seed".into(),
-        }
+        ChunkSigner::new(
+            "secret",
+            "20260101T000000Z",
+            "20260101/us-east-1/s3/aws4_request",
+            "seed",
+        )
+        .unwrap()
     }
 
     #[test]

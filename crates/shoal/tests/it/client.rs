@@ -9,7 +9,7 @@ use aws_sigv4::http_request::{
     PayloadChecksumKind, PercentEncodingMode, SignableBody, SignableRequest, SignatureLocation,
     SigningSettings, UriPathNormalizationMode, sign,
 };
-use aws_sigv4::sign::v4::{SigningParams, generate_signing_key};
+use aws_sigv4::sign::v4::SigningParams;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -214,7 +214,7 @@ impl Call {
                 encode(
                     &self.body,
                     size,
-                    Some(self.chunk_signer(seed, &secret_key)),
+                    Some(self.chunk_signer(&seed, &secret_key)),
                     trailer,
                 )
                 .into()
@@ -316,18 +316,15 @@ impl Call {
         signature
     }
 
-    fn chunk_signer(&self, seed: String, secret_key: &str) -> ChunkSigner {
-        let date = self.headers["x-amz-date"].to_str().unwrap().to_owned();
-        let signing_key = generate_signing_key(secret_key, self.time, REGION, "s3")
-            .as_ref()
-            .to_vec();
-        let scope = format!("{}/{REGION}/s3/aws4_request", &date[..8]);
-        ChunkSigner {
-            signing_key,
+    fn chunk_signer(&self, seed: &str, secret_key: &str) -> ChunkSigner {
+        let date = self.headers["x-amz-date"].to_str().unwrap();
+        ChunkSigner::new(
+            secret_key,
             date,
-            scope,
-            previous: seed,
-        }
+            &format!("{}/{REGION}/s3/aws4_request", &date[..8]),
+            seed,
+        )
+        .unwrap()
     }
 }
 

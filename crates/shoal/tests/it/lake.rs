@@ -3,7 +3,7 @@
 //! It shares no code with the product. Every signature is checked, also those of chunks and trailers, so a
 //! request that gets an answer was signed right.
 //!
-//! ```ignore
+//! ```text
 //! let lake = Lake::start().await;
 //! lake.put("bucket", "key", "some bytes");
 //! lake.misbehave(Fault::status(503).times(2));

@@ -6,9 +6,13 @@
 
 mod chunks;
 mod client;
+mod commands;
 mod endpoint;
 mod fuzz;
+mod gate;
 mod lake;
 mod lake_itself;
 mod node;
 mod read;
+mod tls;
+mod write;

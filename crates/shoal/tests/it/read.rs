@@ -99,8 +99,8 @@ async fn ranges_are_the_same_cold_warm_and_at_the_lake() {
         for turn in ["cold", "warm", "warmer"] {
             let reply = node.client().get("/b/k").range(range).send().await;
             assert_eq!(reply.status, expected.status, "{turn} {range}");
-            assert_eq!(reply.header("content-range"), expected.header("content-range"), "{turn} {range}");
             if reply.status.is_success() {
+                assert_eq!(reply.header("content-range"), expected.header("content-range"), "{turn} {range}");
                 assert_eq!(reply.body, expected.body, "{turn} {range}");
             }
             node.settle().await;

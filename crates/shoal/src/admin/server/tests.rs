@@ -1,1 +1,125 @@
-//! t
+//! The admin pages over a real socket.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{Admin, Readiness};
+use crate::admin::metrics::Metrics;
+use crate::front::listener::listen;
+use crate::shutdown::{self, Trigger};
+
+struct Running {
+    address: SocketAddr,
+    readiness: Arc<Readiness>,
+    _trigger: Trigger,
+}
+
+fn start() -> Running {
+    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let readiness = Arc::new(Readiness::awaiting(&["store", "s3-listener"]));
+    let (trigger, shutdown) = shutdown::channel();
+    let admin = Admin {
+        metrics: Arc::new(Metrics::new(&[])),
+        readiness: Arc::clone(&readiness),
+        status: Arc::new(|| json!({ "node": "a1" })),
+        measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
+    };
+    tokio::spawn(admin.serve(listener, shutdown));
+    Running {
+        address,
+        readiness,
+        _trigger: trigger,
+    }
+}
+
+/// Status line, headers and body of an answer.
+async fn ask(running: &Running, method: &str, path: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(Duration::from_secs(20), stream.read_to_string(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_live_node_says_so() {
+    let running = start();
+    assert_eq!(ask(&running, "GET", "/healthz").await.0, 200);
+    assert_eq!(ask(&running, "GET", "/healthz?x=1").await.0, 200);
+    let (status, head, body) = ask(&running, "HEAD", "/healthz").await;
+    assert_eq!((status, body.as_str()), (200, ""));
+    assert!(head.contains("content-length: 6"), "{head}");
+}
+
+#[tokio::test]
+async fn a_node_is_ready_when_all_its_parts_are_and_tells_which_are_not() {
+    let running = start();
+    let (status, _, body) = ask(&running, "GET", "/readyz").await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status, body),
+        (
+            503,
+            json!({ "ready": false, "missing": ["store", "s3-listener"] })
+        )
+    );
+    running.readiness.reached("store");
+    assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
+    running.readiness.reached("s3-listener");
+    let (status, _, body) = ask(&running, "GET", "/readyz").await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, body), (200, json!({ "ready": true, "missing": [] })));
+    running.readiness.lost("s3-listener");
+    assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
+}
+
+#[tokio::test]
+async fn metrics_are_measured_when_they_are_asked_for() {
+    let running = start();
+    let (status, head, body) = ask(&running, "GET", "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(
+        head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
+        "{head}"
+    );
+    assert!(
+        body.contains("\nshoal_resident_bytes 7\n") && body.contains("\nshoal_capacity_bytes 10\n"),
+        "{body}"
+    );
+    assert!(body.ends_with("# EOF\n"), "{body}");
+}
+
+#[tokio::test]
+async fn the_status_is_what_the_node_says() {
+    let (status, head, body) = ask(&start(), "GET", "/status").await;
+    assert_eq!((status, body.as_str()), (200, "{\"node\":\"a1\"}"));
+    assert!(
+        head.contains("content-type: application/json") && head.contains("cache-control: no-store"),
+        "{head}"
+    );
+}
+
+#[tokio::test]
+async fn there_is_nothing_else_and_nothing_can_be_changed() {
+    let running = start();
+    for path in ["/", "/bucket/key", "/metrics/", "//status"] {
+        assert_eq!(ask(&running, "GET", path).await.0, 404, "{path}");
+    }
+    for method in ["PUT", "POST", "DELETE"] {
+        let (status, head, _) = ask(&running, method, "/status").await;
+        assert_eq!(status, 405);
+        assert!(head.contains("allow: GET, HEAD"), "{head}");
+    }
+}

@@ -9,13 +9,15 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use http::uri::Authority;
 use http::{Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 
-use super::Exchange;
+use super::streams::{ClientBody, Offer};
+use super::{Exchange, Timeouts};
 use crate::chance;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::error_xml::{error_xml, request_id};
@@ -25,18 +27,23 @@ use crate::front::error_xml::{error_xml, request_id};
 pub struct Answering<S> {
     service: S,
     exchange: Arc<Exchange>,
+    timeouts: Timeouts,
 }
 
 impl<S> Answering<S> {
     /// Lets `service` answer what `exchange` does not refuse.
-    pub fn new(service: S, exchange: Arc<Exchange>) -> Self {
-        Self { service, exchange }
+    pub fn new(service: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
+        Self {
+            service,
+            exchange,
+            timeouts,
+        }
     }
 }
 
 impl<S, B> Service<Request<Incoming>> for Answering<S>
 where
-    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible>,
 {
     type Response = Response<AnswerBody<B>>;
     type Error = Infallible;
@@ -55,15 +62,20 @@ where
                 .cloned()
                 .or_else(|| settle_host(&mut request).err())
         };
-        let answer = match refusal {
+        let is_http2 = request.version() == Version::HTTP_2;
+        let state = match refusal {
             Some(error) => State::Refused { error },
             None => State::Asked {
-                future: self.service.call(request),
+                future: self.service.call(request.map(|incoming| match is_http2 {
+                    true => ClientBody::of_http2(incoming, self.timeouts.stall),
+                    false => ClientBody::of_http1(incoming),
+                })),
             },
         };
         Answer {
-            state: answer,
+            state,
             message,
+            is_http2,
             in_flight: Some(in_flight),
         }
     }
@@ -75,18 +87,17 @@ fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
         return Ok(());
     }
     let bad_request = |message| S3Error::new(ErrorCode::BadRequest, message);
-    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let authority = request.uri().authority().map(Authority::as_str);
     let mut hosts = request.headers().get_all(HOST).iter();
     match (authority, hosts.next(), hosts.next()) {
         (_, _, Some(_)) => Err(bad_request("The request has more than one Host.")),
         (None, None, None) => Err(bad_request("The request has no Host.")),
-        (None, Some(_), None) => Ok(()),
         (Some(authority), Some(host), None)
             if !authority.as_bytes().eq_ignore_ascii_case(host.as_bytes()) =>
         {
             Err(bad_request("The authority of the request and its Host differ."))
         }
-        (Some(_), Some(_), None) => Ok(()),
+        (_, Some(_), None) => Ok(()),
         (Some(authority), None, None) => {
             let host = HeaderValue::from_str(authority).map_err(|_| bad_request("The Host is not valid."))?;
             request.headers_mut().insert(HOST, host);
@@ -139,6 +150,7 @@ pin_project! {
         #[pin]
         state: State<F>,
         message: u64,
+        is_http2: bool,
         in_flight: Option<InFlight>,
     }
 }
@@ -174,21 +186,20 @@ where
         let response = match this.state.project() {
             StateProjection::Asked { future } => {
                 let Ok(response) = ready!(future.poll(cx));
-                let in_flight = this.in_flight.take();
-                response.map(|body| AnswerBody {
-                    content: Content::Served { body },
-                    in_flight,
-                })
+                response.map(|body| Content::Served { body })
             }
-            StateProjection::Refused { error } => {
-                let in_flight = this.in_flight.take();
-                refusal_response(error).map(|xml| AnswerBody {
-                    content: Content::Refused { xml },
-                    in_flight,
-                })
-            }
+            StateProjection::Refused { error } => refusal_response(error).map(|xml| Content::Refused { xml }),
         };
-        Poll::Ready(Ok(response))
+        let in_flight = this.in_flight.take();
+        let offer = in_flight
+            .as_ref()
+            .filter(|_| *this.is_http2)
+            .map(|in_flight| Offer::open(Arc::clone(&in_flight.0), *this.message));
+        Poll::Ready(Ok(response.map(|content| AnswerBody {
+            content,
+            offer,
+            in_flight,
+        })))
     }
 }
 
@@ -198,6 +209,7 @@ pin_project! {
     pub struct AnswerBody<B> {
         #[pin]
         content: Content<B>,
+        offer: Option<Offer>,
         // Held for its drop: the HTTP library drops a body when its last byte is queued.
         in_flight: Option<InFlight>,
     }
@@ -220,13 +232,21 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().content.project() {
+        let this = self.project();
+        if let Some(offer) = this.offer {
+            offer.taken();
+        }
+        let polled = match this.content.project() {
             ContentProjection::Served { body } => body.poll_frame(cx),
             ContentProjection::Refused { xml } => {
                 let xml = std::mem::take(xml);
                 Poll::Ready((!xml.is_empty()).then(|| Ok(Frame::data(xml))))
             }
+        };
+        if let (Some(offer), Poll::Ready(Some(Ok(_)))) = (this.offer, &polled) {
+            offer.wait();
         }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,6 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Exchange, Timeouts};
+use crate::clock;
 use crate::front::deadline::Deadline;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::framing::{Framing, Position};
@@ -59,12 +60,15 @@ enum Inbound {
 /// What the reading deadline was set for; it moves when this changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// A new request, after so many bytes (HTTP/2: requests) on the connection.
+    /// A new request, after so many bytes (HTTP/2: requests) on the connection. That an answer has moved them is
+    /// noticed when the socket is next looked at, so an idle connection lives between once and twice its time.
     Request(u64),
     /// The rest of the head after so many others.
     Head(u64),
     /// More of a body, after so many bytes received.
     Body(u64),
+    /// HTTP/2: room to send more of the answers. Looked at from time to time while there are any.
+    Window,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +192,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
                 Position::InHead => (Wait::Head(framing.heads()), self.timeouts.header),
                 Position::InBody => (Wait::Body(received), self.timeouts.stall),
             },
+            _ if self.exchange.is_answering() => (Wait::Window, self.timeouts.stall),
             _ => (
                 Wait::Request(self.exchange.calls.load(Ordering::Relaxed)),
                 self.timeouts.idle,
@@ -202,7 +207,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             match wait {
                 // An answer that takes long is not an idle connection.
                 Wait::Request(_) if self.exchange.is_answering() || self.writing.is_set() => {
-                    self.reading.set(timeout)
+                    self.reading.set(timeout);
                 }
                 Wait::Request(_) if self.may_say_goodbye() => {
                     self.exchange.ask_to_close();
@@ -212,6 +217,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
                     self.inbound = Inbound::Ended;
                     return Poll::Ready(());
                 }
+                Wait::Window if self.has_stalled_stream() => {
+                    self.inbound = Inbound::Ended;
+                    return Poll::Ready(());
+                }
+                Wait::Window => self.reading.set(timeout),
                 Wait::Head(_) | Wait::Body(_) => {
                     let message = "Your socket connection to the server was not read from or written to within \
                                    the timeout period.";
@@ -227,15 +237,29 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         matches!(self.inbound, Inbound::Http2) && !self.exchange.should_close()
     }
 
+    /// Whether the client has not asked for more of some answer for too long.
+    fn has_stalled_stream(&self) -> bool {
+        let now = clock::runtime_instant();
+        self.exchange
+            .offers
+            .oldest()
+            .is_some_and(|since| now.duration_since(since) >= self.timeouts.stall)
+    }
+
     fn poll_opaque(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let start = buf.filled().len();
         let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, buf) else {
             return self.poll_waiting(cx).map(Ok);
         };
+        read?;
+        let read = buf.filled().len() - start;
+        if read == 0 {
+            self.inbound = Inbound::Ended;
+        }
         self.exchange
             .received_bytes
-            .fetch_add((buf.filled().len() - start) as u64, Ordering::Relaxed);
-        Poll::Ready(read)
+            .fetch_add(read as u64, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
     }
 
     /// Gives the socket's answer on, unless the client has not taken a byte for too long.
@@ -267,17 +291,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         let mut scratch = [0; 4096];
         while left_bytes > 0 {
             let mut buf = ReadBuf::new(&mut scratch);
-            match Pin::new(&mut self.stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if !buf.filled().is_empty() => {
-                    left_bytes = left_bytes.saturating_sub(buf.filled().len() as u64);
-                }
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending if self.expects_more() => {
-                    self.closing = Closing::Draining(left_bytes);
-                    return self.reading.poll_expired(cx);
-                }
-                Poll::Pending => return Poll::Ready(()),
+            let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buf);
+            let read = buf.filled().len() as u64;
+            if polled.is_pending() && self.expects_more() {
+                self.closing = Closing::Draining(left_bytes);
+                return self.reading.poll_expired(cx);
             }
+            if read == 0 {
+                break;
+            }
+            left_bytes = left_bytes.saturating_sub(read);
         }
         Poll::Ready(())
     }

@@ -67,45 +67,45 @@ pub(super) fn is_origin_form(target: &[u8]) -> bool {
 
 /// Whether every byte may stand in a field value: no control bytes but the tab.
 pub(super) fn is_field_value(bytes: &[u8]) -> bool {
-    // Folded, not short-circuited: the loop over a long signature then takes whole vectors at a time.
-    bytes.iter().fold(true, |fine, &byte| {
-        fine & ((byte >= b' ' && byte != 0x7f) || byte == b'\t')
-    })
+    // Counted, not searched: without an early end the loop over a long signature takes whole vectors at a time.
+    let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
+    bytes
+        .iter()
+        .map(|&byte| usize::from(is_control(byte)))
+        .sum::<usize>()
+        == 0
 }
 
 /// Whether `host` is a name or address with an optional port, as a `Host` field may carry it.
 pub(super) fn is_host(host: &[u8]) -> bool {
-    let (name, port) = match host.strip_prefix(b"[") {
-        Some(rest) => {
-            let Some(end) = memchr::memchr(b']', rest) else {
-                return false;
-            };
-            let address = &rest[..end];
-            if !address
-                .iter()
-                .all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.'))
-            {
-                return false;
-            }
-            (address, &rest[end + 1..])
-        }
-        None => {
-            let end = memchr::memchr(b':', host).unwrap_or(host.len());
-            if !all_of(&host[..end], HOST) {
-                return false;
-            }
-            host.split_at(end)
-        }
+    let (is_named, port) = if let Some(bracketed) = host.strip_prefix(b"[") {
+        let Some(end) = memchr::memchr(b']', bracketed) else {
+            return false;
+        };
+        let (address, port) = (&bracketed[..end], &bracketed[end + 1..]);
+        (is_ipv6(address), port)
+    } else {
+        let end = memchr::memchr(b':', host).unwrap_or(host.len());
+        let (name, port) = host.split_at(end);
+        (!name.is_empty() && all_of(name, HOST), port)
     };
-    let port_is_fine = match port.split_first() {
-        None => true,
-        Some((b':', digits)) => digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit),
-        Some(_) => false,
-    };
-    !name.is_empty() && port_is_fine
+    is_named && (port.is_empty() || is_port(port))
+}
+
+/// Digits and colons suffice here: what they mean is for whoever connects there.
+fn is_ipv6(address: &[u8]) -> bool {
+    let may_stand = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
+    !address.is_empty() && address.iter().all(may_stand)
+}
+
+/// A colon and the digits of a port, which may be left out.
+fn is_port(port: &[u8]) -> bool {
+    port.strip_prefix(b":")
+        .is_some_and(|digits| digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit))
 }
 
 /// A field line in its parts, the value without the white space around it.
+#[derive(Clone, Copy)]
 pub(super) struct Field<'line> {
     pub(super) name: &'line [u8],
     pub(super) value: &'line [u8],

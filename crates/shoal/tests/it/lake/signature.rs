@@ -1,11 +1,8 @@
 //! Checks Signature Version 4 as S3 documents it, apart from the product's own code.
 
-use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use http::{HeaderMap, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use sha2::{Digest, Sha256};
-use time::macros::format_description;
-use time::{PrimitiveDateTime, UtcOffset};
 
 use super::object::hex;
 use super::request::decoded_query;
@@ -61,10 +58,8 @@ pub(super) fn verify(
         .split_once('/')
         .ok_or("AuthorizationHeaderMalformed")?;
     let secret = secret_of(access_key).ok_or("InvalidAccessKeyId")?;
-    let (_, region) = scope.split_once('/').ok_or("AuthorizationHeaderMalformed")?;
-    let region = region
-        .strip_suffix("/s3/aws4_request")
-        .ok_or("AuthorizationHeaderMalformed")?;
+    let chunks = ChunkSigner::new(&secret, claim.date, scope, claim.signature);
+    let chunks = chunks.ok_or("AuthorizationHeaderMalformed")?;
 
     let signed: Vec<&str> = claim.signed_headers.split(';').collect();
     let unsigned = |name: &str| !signed.contains(&name);
@@ -89,21 +84,9 @@ pub(super) fn verify(
         claim.date,
         hex(&Sha256::digest(canonical))
     );
-    let time = PrimitiveDateTime::parse(
-        claim.date,
-        format_description!("[year][month][day]T[hour][minute][second]Z"),
-    );
-    let time = time.map_err(|_| "AccessDenied")?.assume_offset(UtcOffset::UTC);
-    let signing_key = generate_signing_key(&secret, time.into(), region, "s3");
-    if calculate_signature(&signing_key, text.as_bytes()) != claim.signature {
+    if chunks.signature_of(&text) != claim.signature {
         return Err("SignatureDoesNotMatch");
     }
-    let chunks = ChunkSigner {
-        signing_key: signing_key.as_ref().to_vec(),
-        date: claim.date.to_owned(),
-        scope: scope.to_owned(),
-        previous: claim.signature.to_owned(),
-    };
     Ok(Some(Signed {
         access_key: access_key.to_owned(),
         chunks,

@@ -1,0 +1,35 @@
+# Everything there is to do here. `make help` lists it; .ci/run only calls it.
+
+# Builds are shared by all checkouts of this user. Another place: make CARGO_TARGET_DIR=... .
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/shoal/target
+
+# What `make run` and `make demo` build: the binary that one would deploy. PROFILE=dev compiles faster and runs slower.
+PROFILE ?= release
+BINARY = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/shoal
+
+.DEFAULT_GOAL := help
+.PHONY: help build run demo test bench lint fmt
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Compile the binary
+	cargo build --locked --profile $(PROFILE) --package shoal
+
+run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--nodes 5 --dir /tmp/d")
+	$(BINARY) dev $(ARGS)
+
+demo: build ## The same for a moment: upload a sample, read it cold and warm from each node
+	scripts/demo.sh $(BINARY)
+
+test: ## Every test: unit, integration, real lakes, real clients
+	scripts/test.sh
+
+bench: ## Side by side with nginx and with the lake itself
+	bench/run.sh $(ARGS)
+
+lint: ## Format, clippy, licences and advisories, tidiness
+	scripts/lint.sh
+
+fmt: ## Format the code
+	cargo fmt

@@ -1,0 +1,95 @@
+//! The names are a contract with dashboards and alerts.
+
+use std::time::Duration;
+
+use shoal_policy::Source;
+
+use super::Metrics;
+
+fn recorded() -> Metrics {
+    let metrics = Metrics::new(&["GetObject", "PutObject"]);
+    metrics.request("GetObject", 206, Duration::from_millis(3));
+    metrics.request("GetObject", 206, Duration::from_secs(90));
+    metrics.request("GetObject", 418, Duration::ZERO);
+    metrics.request("ListBuckets", 200, Duration::from_millis(3));
+    metrics.read(Source::Local, 5);
+    metrics.read(Source::Lake, 6);
+    metrics.lake_requests("GetObject", 1);
+    metrics.lake_read(7);
+    metrics.coalesced(1);
+    metrics.retried(1);
+    metrics.uncached("sse-c");
+    metrics.refused("requests", 1);
+    metrics.evicted("room", 3);
+    metrics.corrupt_blocks(1);
+    metrics.set_store_bytes(8, 9);
+    metrics.set_fill_bytes(10);
+    metrics.set_store_paused(true);
+    metrics
+}
+
+#[test]
+fn every_promised_name_is_there_with_its_labels() {
+    let metrics = recorded();
+    let _open = metrics.connections().opened();
+    let _in_flight = metrics.request_began();
+    let text = metrics.render();
+    for line in [
+        "shoal_requests_total{operation=\"GetObject\",status=\"206\"} 2",
+        "shoal_requests_total{operation=\"GetObject\",status=\"418\"} 1",
+        "shoal_requests_total{operation=\"ListBuckets\",status=\"200\"} 1",
+        "shoal_request_duration_seconds_count{operation=\"GetObject\"} 3",
+        "shoal_request_duration_seconds_count{operation=\"ListBuckets\"} 1",
+        "shoal_request_duration_seconds_sum{operation=\"GetObject\"} 90.003",
+        "shoal_request_duration_seconds_bucket{le=\"0.0025\",operation=\"GetObject\"} 1",
+        "shoal_request_duration_seconds_bucket{le=\"0.005\",operation=\"GetObject\"} 2",
+        "shoal_request_duration_seconds_bucket{le=\"60.0\",operation=\"GetObject\"} 2",
+        "shoal_request_duration_seconds_bucket{le=\"+Inf\",operation=\"GetObject\"} 3",
+        "shoal_read_bytes_total{source=\"local\"} 5",
+        "shoal_read_bytes_total{source=\"lake\"} 6",
+        "shoal_lake_requests_total{operation=\"GetObject\"} 1",
+        "shoal_lake_bytes_total 7",
+        "shoal_coalesced_requests_total 1",
+        "shoal_retries_total 1",
+        "shoal_uncached_total{reason=\"sse-c\"} 1",
+        "shoal_refusals_total{reason=\"requests\"} 1",
+        "shoal_evictions_total{reason=\"room\"} 3",
+        "shoal_corrupt_blocks_total 1",
+        "shoal_resident_bytes 8",
+        "shoal_capacity_bytes 9",
+        "shoal_fill_bytes 10",
+        "shoal_store_paused 1",
+        "shoal_connections 1",
+        "shoal_requests_in_flight 1",
+        concat!("shoal_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
+    ] {
+        assert!(text.lines().any(|shown| shown == line), "no {line} in\n{text}");
+    }
+}
+
+#[test]
+fn what_is_counted_while_it_lasts_is_given_back() {
+    let metrics = recorded();
+    drop(metrics.request_began());
+    drop(metrics.connections().opened());
+    let text = metrics.render();
+    assert!(
+        text.contains("\nshoal_requests_in_flight 0\n") && text.contains("\nshoal_connections 0\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_unusual_status_and_an_unlisted_operation_are_counted_like_others() {
+    let metrics = Metrics::new(&["GetObject"]);
+    for _ in 0..3 {
+        metrics.request("GetObject", 599, Duration::ZERO);
+        metrics.request("Other", 200, Duration::ZERO);
+    }
+    let text = metrics.render();
+    assert!(
+        text.contains("{operation=\"GetObject\",status=\"599\"} 3"),
+        "{text}"
+    );
+    assert!(text.contains("{operation=\"Other\",status=\"200\"} 3"), "{text}");
+}

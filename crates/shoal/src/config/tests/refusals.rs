@@ -1,0 +1,394 @@
+//! What is refused, with which words, on which line.
+
+use std::time::Duration;
+
+use super::Desk;
+use crate::config::FreshnessMode;
+
+fn problems_of(file: &str) -> Vec<String> {
+    Desk::new().file(file).problems()
+}
+
+#[test]
+fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
+    let cases = [
+        (
+            "[store]\n\ncapcity = \"1GiB\"",
+            "shoal.toml:3: unknown key \"capcity\" in [store] | did you mean \"capacity\"?",
+        ),
+        (
+            "[stor]\n",
+            "shoal.toml:1: unknown section [stor] | did you mean [store]?",
+        ),
+        (
+            "[[identities]]\n",
+            "shoal.toml:1: unknown section [identities] | did you mean [[identity]]?",
+        ),
+        (
+            "[[freshness.rule]]\nprefix = \"s3://b/\"\nfreshness = \"immutable\"\nfreshnes = 1",
+            "shoal.toml:4: unknown key \"freshnes\" in [[freshness.rule]] | did you mean \"freshness\"?",
+        ),
+        (
+            "[[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"\nsecretkey_file = \"x\"",
+            "shoal.toml:4: unknown key \"secretkey_file\" in [[identity]] | did you mean \"secret_key_file\"?",
+        ),
+        (
+            "[freshness]\nrules = []",
+            "shoal.toml:2: unknown key \"rules\" in [freshness] | did you mean \"rule\"?",
+        ),
+        (
+            "[node]\nblock_size = \"1MiB\"",
+            "shoal.toml:2: unknown key \"block_size\" in [node] | \"block_size\" belongs to [store]",
+        ),
+        (
+            "listen = \"x\"",
+            "shoal.toml:1: unknown key \"listen\" outside of any section | \"listen\" belongs to [s3] or [admin]",
+        ),
+        (
+            "[node]\nzzz = 1",
+            "shoal.toml:2: unknown key \"zzz\" in [node] | the keys of [node] are name, topology",
+        ),
+        (
+            "[s3.tls]\ncert = 1",
+            "shoal.toml:1: unknown key \"tls\" in [s3] | did you mean \"tls_key\"?",
+        ),
+    ];
+    for (file, expected) in cases {
+        assert_eq!(problems_of(file), [expected], "{file}");
+    }
+}
+
+#[test]
+fn a_misspelled_variable_is_refused_and_a_stranger_only_told() {
+    let desk = Desk::new().variable("SHOAL_STORE_CAPCITY", "1GiB");
+    assert_eq!(
+        desk.problems(),
+        ["SHOAL_STORE_CAPCITY: unknown variable | did you mean SHOAL_STORE_CAPACITY?"]
+    );
+    let desk = Desk::new()
+        .variable("SHOAL_SERVICE_HOST", "10.0.0.1")
+        .variable("SHOAL_PORT_9000_TCP_ADDR", "x");
+    let warnings = desk.warnings();
+    assert_eq!(warnings.len(), 2);
+    assert!(
+        warnings[0].starts_with("SHOAL_SERVICE_HOST: unknown variable | it is ignored"),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_told_with_what_to_write() {
+    let size = "write a size as a whole number and B, KiB, MiB, GiB or TiB, such as \"100GiB\"";
+    let time = "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";
+    let cases = [
+        (
+            "[store]\ncapacity = \"lots\"",
+            "[store] capacity cannot be \"lots\"",
+            size,
+        ),
+        ("[store]\ncapacity = 100", "[store] capacity cannot be 100", size),
+        (
+            "[store]\ncapacity = [1]",
+            "[store] capacity cannot be an array",
+            size,
+        ),
+        (
+            "[limits]\nidle_timeout = 30",
+            "[limits] idle_timeout cannot be 30",
+            time,
+        ),
+        (
+            "[limits]\nrequests = \"7\"",
+            "[limits] requests cannot be \"7\"",
+            "write a whole number, such as 16",
+        ),
+        (
+            "[limits]\nrequests = -1",
+            "[limits] requests cannot be -1",
+            "write a whole number, such as 16",
+        ),
+        (
+            "[log]\naccess = \"yes\"",
+            "[log] access cannot be \"yes\"",
+            "write true or false",
+        ),
+        (
+            "[s3]\ndomain = \"\"",
+            "[s3] domain cannot be \"\"",
+            "write a text in quotes",
+        ),
+    ];
+    for (file, what, hint) in cases {
+        assert_eq!(problems_of(file), [format!("shoal.toml:2: {what} | {hint}")]);
+    }
+    let listen = problems_of("[s3]\nlisten = \"127.0.0.1:70000\"");
+    assert!(
+        listen[0].starts_with("shoal.toml:2: [s3] listen cannot be \"127.0.0.1:70000\" | "),
+        "{listen:?}"
+    );
+    let flag = Desk::new().flag("store-capacity", "1");
+    assert_eq!(
+        flag.problems(),
+        [format!(
+            "--store-capacity: [store] capacity cannot be \"1\" | {size}"
+        )]
+    );
+}
+
+#[test]
+fn all_problems_are_told_at_once_in_the_order_of_the_lines() {
+    let desk = Desk::new()
+        .file("[store]\npath = 1\ncapacity = \"x\"\n[admin]\nlisten = 1\nport = 2\n[lake]\nendpiont = \"x\"")
+        .variable("SHOAL_LIMITS_REQUESTS", "many")
+        .flag("log-access", "maybe");
+    let places: Vec<_> = desk
+        .problems()
+        .iter()
+        .map(|text| text.split(": ").next().unwrap().to_string())
+        .collect();
+    let expected = [
+        "shoal.toml:2",
+        "shoal.toml:3",
+        "shoal.toml:5",
+        "shoal.toml:6",
+        "shoal.toml:8",
+    ];
+    assert_eq!(
+        places,
+        [&expected[..], &["SHOAL_LIMITS_REQUESTS", "--log-access"]].concat()
+    );
+}
+
+#[test]
+fn what_is_not_toml_is_told_with_its_line() {
+    let problems = problems_of("[store]\ncapacity = 1GiB\n");
+    assert!(
+        problems[0].starts_with("shoal.toml:2: this is not TOML: "),
+        "{problems:?}"
+    );
+    let twice = problems_of("[node]\nname = \"a\"\nname = \"b\"\n");
+    assert!(
+        twice[0].starts_with("shoal.toml:3: this is not TOML: duplicate key"),
+        "{twice:?}"
+    );
+}
+
+#[test]
+fn lists_are_written_with_double_brackets() {
+    assert_eq!(
+        problems_of("[identity]\naccess_key = \"A\""),
+        ["shoal.toml:1: [identity] is a list of tables | write [[identity]], once for each"]
+    );
+    assert_eq!(
+        problems_of("[freshness.rule]\nprefix = \"s3://b/\""),
+        ["shoal.toml:1: [freshness.rule] is a list of tables | write [[freshness.rule]], once for each"]
+    );
+    let value = problems_of("store = 1");
+    assert!(
+        value[0].starts_with("shoal.toml:1: [store] is a section and not a value"),
+        "{value:?}"
+    );
+}
+
+/// Files whose second line cannot work, and what is said about it.
+const UNWORKABLE: &[(&str, &str)] = &[
+    ("[node]\nname = \"a b\"", "[node] name is not a name"),
+    (
+        "[node]\ntopology = \"dc1//rack\"",
+        "[node] topology is not a place",
+    ),
+    (
+        "[admin]\nlisten = \"0.0.0.0:9000\"",
+        "[admin] listen (0.0.0.0:9000) collides with [s3] listen (127.0.0.1:9000)",
+    ),
+    ("[s3]\ndomain = \"http://x\"", "[s3] domain is not a domain"),
+    ("[s3]\ndomain = \"10.0.0.1\"", "[s3] domain is not a domain"),
+    ("[s3]\ndomain = \"a..b\"", "[s3] domain is not a domain"),
+    ("[s3]\ndomain = \"-a.b\"", "[s3] domain is not a domain"),
+    ("[s3]\ntls_cert = \"/dev/null\"", "[s3] tls_cert has no key"),
+    ("[s3]\ntls_key = \"/dev/null\"", "[s3] tls_key has no certificate"),
+    (
+        "[lake]\nendpoint = \"127.0.0.1:9090\"",
+        "[lake] endpoint begins with neither http:// nor https://",
+    ),
+    ("[lake]\nendpoint = \"http://\"", "[lake] endpoint is not a URL"),
+    (
+        "[lake]\nendpoint = \"ftp://lake\"",
+        "[lake] endpoint begins with neither http:// nor https://",
+    ),
+    (
+        "[lake]\nendpoint = \"http://lake/path\"",
+        "[lake] endpoint has a path or a query",
+    ),
+    (
+        "[lake]\nendpoint = \"http://lake?x\"",
+        "[lake] endpoint has a path or a query",
+    ),
+    (
+        "[lake]\nendpoint = \"http://lake#x\"",
+        "[lake] endpoint has a path or a query",
+    ),
+    (
+        "[lake]\nendpoint = \"http://ak:sk@lake\"",
+        "[lake] endpoint holds a user name, which belongs into access_key",
+    ),
+    (
+        "[lake]\nendpoint = \"http://lake:99999\"",
+        "[lake] endpoint has no valid port",
+    ),
+    (
+        "[lake]\nendpoint = \"http://localhost:9000\"",
+        "[lake] endpoint is an address of this node itself",
+    ),
+    ("[lake]\nregion = \"us east\"", "[lake] region is not a region"),
+    (
+        "[lake]\naccess_key = \"A\"",
+        "[lake] access_key has no secret_key",
+    ),
+    (
+        "[lake]\nsecret_key = \"s\"",
+        "[lake] secret_key has no access_key",
+    ),
+    (
+        "[store]\npath = \"/\"",
+        "[store] path is the root of the file system",
+    ),
+    (
+        "[store]\nblock_size = \"3MiB\"",
+        "[store] block_size is not a size a block can have",
+    ),
+    (
+        "[store]\nblock_size = \"32KiB\"",
+        "[store] block_size is not a size a block can have",
+    ),
+    (
+        "[store]\nblock_size = \"128MiB\"",
+        "[store] block_size is not a size a block can have",
+    ),
+    (
+        "[store]\ncapacity = \"63MiB\"",
+        "[store] capacity holds fewer than 16 blocks",
+    ),
+    ("[limits]\nconnections = 0", "[limits] connections is 0"),
+    ("[limits]\nstall_timeout = \"0s\"", "[limits] stall_timeout is 0"),
+    (
+        "[limits]\nfill_bytes = \"4MiB\"",
+        "[limits] fill_bytes holds fewer than 2 blocks",
+    ),
+    (
+        "[limits]\nmapped_bytes = \"1MiB\"",
+        "[limits] mapped_bytes holds not even one block",
+    ),
+    (
+        "[limits]\nretry_budget_percent = 101",
+        "[limits] retry_budget_percent is more than every request",
+    ),
+    ("[log]\nfilter = \"shoal=loud\"", "[log] filter is not a filter"),
+    ("[log]\nformat = \"xml\"", "[log] format is neither text nor json"),
+];
+
+#[test]
+fn values_that_cannot_work_are_refused_where_they_stand() {
+    for (file, what) in UNWORKABLE {
+        let problems = problems_of(file);
+        assert_eq!(problems.len(), 1, "{file}: {problems:?}");
+        assert!(
+            problems[0].starts_with(&format!("shoal.toml:2: {what} | ")),
+            "{file}: {problems:?}"
+        );
+    }
+}
+
+#[test]
+fn what_an_operator_may_well_write_is_taken() {
+    let files = [
+        "[lake]\nendpoint = \"https://s3.eu-central-1.amazonaws.com\"",
+        "[lake]\nendpoint = \"http://[::1]:9090/\"",
+        "[store]\nblock_size = \"64KiB\"\ncapacity = \"1MiB\"",
+        "[s3]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"",
+        "[s3]\nlisten = \"127.0.0.1:9000\"\n[admin]\nlisten = \"127.0.0.2:9000\"",
+        "store = { capacity = \"1GiB\" }",
+        "store.capacity = \"1GiB\"",
+        "[log]\nfilter = \"warn,shoal=debug\"",
+        "",
+    ];
+    for file in files {
+        assert!(
+            Desk::new().file(file).load().is_ok(),
+            "{file}: {:?}",
+            Desk::new().file(file).load()
+        );
+    }
+}
+
+#[test]
+fn rules_say_where_and_how_fresh() {
+    let file = "[[freshness.rule]]\nprefix = \"s3://b/x/\"\nfreshness = \"immutable\"\n\
+                [[freshness.rule]]\nprefix = \"s3://b\"\nfreshness = \"1m\"";
+    let rules = Desk::new().file(file).config().freshness.rules;
+    assert_eq!(
+        (rules[0].prefix.as_str(), rules[0].mode),
+        ("s3://b/x/", FreshnessMode::Immutable)
+    );
+    assert_eq!(rules[1].mode, FreshnessMode::Ttl(Duration::from_mins(1)));
+
+    let wrong = problems_of("[[freshness.rule]]\nprefix = \"b/x\"\nfreshness = \"1m\"");
+    assert_eq!(
+        wrong,
+        [
+            "shoal.toml:2: [[freshness.rule]] prefix cannot be \"b/x\": it does not begin with s3:// | \
+          write s3://bucket/prefix/"
+        ]
+    );
+    let incomplete = problems_of("\n[[freshness.rule]]\nprefix = \"s3://b/\"");
+    assert_eq!(
+        incomplete,
+        ["shoal.toml:2: [[freshness.rule]] has no freshness | add a line: freshness = ..."]
+    );
+    let twice = problems_of(&file.replace("\"s3://b\"", "\"s3://b/x/\""));
+    assert!(
+        twice[0].starts_with("shoal.toml:5: [[freshness.rule]] \"s3://b/x/\" is written twice | "),
+        "{twice:?}"
+    );
+}
+
+#[test]
+fn identities_are_pairs_and_each_access_key_is_one_of_them() {
+    let file = "[[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"\n";
+    let twice = problems_of(&format!("{file}{file}"));
+    assert!(
+        twice[0].starts_with("shoal.toml:5: [[identity]] access_key \"A\" is written twice | "),
+        "{twice:?}"
+    );
+    let cases = [
+        (
+            "[[identity]]\naccess_key = \"A\"",
+            "shoal.toml:1: [[identity]] has no secret_key",
+        ),
+        (
+            "[[identity]]\nsecret_key = \"s\"",
+            "shoal.toml:1: [[identity]] has no access_key",
+        ),
+        (
+            &format!("{file}lake_access_key = \"L\""),
+            "shoal.toml:2: [[identity]] lake_access_key has no lake_secret_key",
+        ),
+        (
+            &format!("{file}lake_secret_key = \"l\""),
+            "shoal.toml:2: [[identity]] lake_secret_key has no lake_access_key",
+        ),
+        (
+            "[[identity]]\naccess_key = \"A/B\"\nsecret_key = \"s\"",
+            "shoal.toml:2: [[identity]] access_key has characters that a signature cannot carry",
+        ),
+        (
+            "[[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"\nsecret_key_file = \"f\"",
+            "shoal.toml:4: [[identity]] has both secret_key and secret_key_file",
+        ),
+    ];
+    for (file, expected) in cases {
+        let problems = problems_of(file);
+        assert_eq!(problems.len(), 1, "{file}: {problems:?}");
+        assert!(problems[0].starts_with(expected), "{file}: {problems:?}");
+    }
+}

@@ -1,1 +1,0 @@
-//! The lake as clients and caches see it.

@@ -1,0 +1,161 @@
+//! A disk that fails: reads fall through, fills pause, a probe brings it back.
+
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use shoal_policy::admission::Refusal;
+
+use super::{BLOCK, Departure, Lab, ROOMY, data, evictions, put, put_all, refusals, until, version};
+use crate::store::{DiskFault, DiskOp, Health};
+
+/// Operations that fail, and with which errno.
+#[derive(Clone, Default)]
+struct Faults(Arc<Mutex<Vec<(DiskOp, i32)>>>);
+
+impl Faults {
+    fn set(&self, faults: &[(DiskOp, i32)]) {
+        *self.0.lock() = faults.to_vec();
+    }
+
+    fn hook(&self) -> Arc<DiskFault> {
+        let faults = Arc::clone(&self.0);
+        Arc::new(
+            move |op| match faults.lock().iter().find(|(failing, _)| *failing == op) {
+                Some((_, errno)) => Err(io::Error::from_raw_os_error(*errno)),
+                None => Ok(()),
+            },
+        )
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_no_writes_pauses_fills_and_still_serves_until_a_probe_succeeds() {
+    for op in [DiskOp::Write, DiskOp::Publish] {
+        for errno in [libc::ENOSPC, libc::EIO, libc::EROFS] {
+            let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+            let store = lab.open_failing(faults.hook());
+            let (here, absent) = (version(1, "a", BLOCK), version(2, "a", BLOCK));
+            put_all(&store, &here).await;
+            let before = store.counters();
+
+            faults.set(&[(op, errno), (DiskOp::Probe, errno)]);
+            assert_eq!(put(&store, &absent, 0).await.unwrap_err(), Refusal::Paused);
+            let Health::Paused { why } = store.health() else {
+                panic!("the disk is marked")
+            };
+            assert!(
+                why.contains(&io::Error::from_raw_os_error(errno).to_string()),
+                "{why}"
+            );
+            assert_eq!(store.counters().io_errors, 1);
+            assert_eq!(
+                store.get_resident(here.block(0)).unwrap(),
+                data(&here, 0),
+                "what is here is served"
+            );
+            assert_eq!(put(&store, &absent, 0).await.unwrap_err(), Refusal::Paused);
+            assert_eq!(store.counters().io_errors, 1, "the disk is left in peace");
+            assert_eq!(refusals(&store, Refusal::Paused), 2);
+            assert_eq!(
+                store.counters().taken_bytes,
+                before.taken_bytes,
+                "no room is lost"
+            );
+            assert!(matches!(store.probe(), Health::Paused { .. }));
+
+            faults.set(&[]);
+            assert_eq!(store.probe(), Health::Serving);
+            assert_eq!(put(&store, &absent, 0).await.unwrap(), data(&absent, 0));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_block_the_disk_cannot_read_is_a_miss_and_the_disk_is_marked() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let version = version(1, "a", BLOCK * 2);
+    put_all(&store, &version).await;
+    super::close(store).await;
+    let store = lab.open_failing(faults.hook());
+    faults.set(&[(DiskOp::Read, libc::EIO)]);
+    assert!(store.load(version.block(0)).await.is_none());
+    assert!(!store.contains(version.block(0)), "it is not asked again");
+    assert_eq!(evictions(&store, Departure::Unreadable), 1);
+    assert!(matches!(store.health(), Health::Paused { .. }));
+    faults.set(&[]);
+    assert_eq!(store.load(version.block(1)).await.unwrap(), data(&version, 1));
+    assert_eq!(store.probe(), Health::Serving);
+    put(&store, &version, 0).await.unwrap();
+}
+
+#[tokio::test]
+async fn want_of_descriptors_is_no_failure_of_the_disk() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let (here, absent) = (version(1, "a", BLOCK), version(2, "a", BLOCK));
+    put_all(&store, &here).await;
+    super::close(store).await;
+    let store = lab.open_failing(faults.hook());
+    faults.set(&[(DiskOp::Write, libc::EMFILE), (DiskOp::Read, libc::EMFILE)]);
+    assert_eq!(put(&store, &absent, 0).await.unwrap_err(), Refusal::Exhausted);
+    assert!(store.load(here.block(0)).await.is_none());
+    assert_eq!(store.health(), Health::Serving);
+    faults.set(&[]);
+    assert_eq!(
+        store.load(here.block(0)).await.unwrap(),
+        data(&here, 0),
+        "it was not given up"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_unlinked_keeps_its_room_until_it_can() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let version = version(1, "a", BLOCK);
+    let empty = store.counters().taken_bytes;
+    put_all(&store, &version).await;
+    let full = store.counters().taken_bytes;
+    faults.set(&[(DiskOp::Remove, libc::EROFS)]);
+    store.remove_version(version.id);
+    assert!(!store.contains(version.block(0)));
+    assert_eq!(store.counters().taken_bytes, full);
+    assert!(lab.path(&version, 0).exists());
+    faults.set(&[]);
+    until("it is unlinked", || store.counters().taken_bytes == empty).await;
+    assert!(!lab.path(&version, 0).exists());
+}
+
+#[tokio::test]
+async fn a_block_stored_again_before_its_old_file_could_be_unlinked_stays() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let version = version(1, "a", BLOCK);
+    put_all(&store, &version).await;
+    let full = store.counters().taken_bytes;
+    faults.set(&[(DiskOp::Remove, libc::EIO)]);
+    store.remove_version(version.id);
+    // The probe asks another operation, so fills go on although nothing can be unlinked.
+    assert_eq!(store.probe(), Health::Serving);
+    put_all(&store, &version).await;
+    faults.set(&[]);
+    until("the old room is free", || store.counters().taken_bytes == full).await;
+    assert!(lab.path(&version, 0).exists());
+    let (store, _) = lab.reopen(store).await;
+    assert_eq!(store.load(version.block(0)).await.unwrap(), data(&version, 0));
+}
+
+#[tokio::test]
+async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let version = version(1, "a", BLOCK * 3);
+    put_all(&store, &version).await;
+    super::close(store).await;
+    faults.set(&[(DiskOp::Read, libc::EIO)]);
+    let (store, recovery) = crate::store::Store::open_with(&lab.config, 0, Some(faults.hook())).unwrap();
+    assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
+    assert!(store.load(version.block(0)).await.is_none());
+}

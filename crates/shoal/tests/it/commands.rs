@@ -1,0 +1,309 @@
+//! The binary as scripts meet it: exit codes, what goes to stdout and to stderr, signals.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+fn shoal(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal"));
+    command.args(arguments).stdin(Stdio::null());
+    // The variables of whoever runs the tests are not part of them.
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SHOAL_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    shoal(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A server that is stopped with the test, whatever becomes of it.
+struct Server {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self { child, stdout }
+    }
+
+    /// Everything up to a line, or to the end.
+    fn read_until(&mut self, last: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        for line in self.stdout.by_ref().lines().map(Result::unwrap) {
+            let done = line == last;
+            lines.push(line);
+            if done {
+                break;
+            }
+        }
+        lines
+    }
+
+    /// Its exit code, and what it said on stderr.
+    fn stop(mut self, signal: Signal) -> (Option<i32>, String) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        let mut said = String::new();
+        self.child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has exited already when the test was successful.
+        let _ = self.child.kill();
+    }
+}
+
+fn config(folder: &TempDir, text: &str) -> String {
+    let path = folder.path().join("shoal.toml");
+    fs::write(&path, text).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.display().to_string()
+}
+
+/// The status of an unsigned GET.
+fn status(url: &str) -> String {
+    let mut socket = TcpStream::connect(url.trim_start_matches("http://")).unwrap();
+    socket
+        .write_all(b"GET /demo/x HTTP/1.1\r\nHost: shoal\r\nConnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer.split(' ').nth(1).unwrap_or_default().into()
+}
+
+#[test]
+fn check_prints_what_is_in_force_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = config(
+        &folder,
+        "[[identity]]\naccess_key = \"A\"\nsecret_key = \"hush\"\n[store]\ncapacity = \"1GiB\"",
+    );
+    let output = run(&[
+        "serve",
+        "--config",
+        &file,
+        "--check",
+        "--store-block-size",
+        "1MiB",
+    ]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let shown = text(&output.stdout);
+    for line in [
+        "capacity = \"1GiB\"",
+        "block_size = \"1MiB\"",
+        "access_key = \"A\"",
+        "secret_key = \"[hidden]\"",
+    ] {
+        assert!(shown.lines().any(|shown| shown == line), "{line} in {shown}");
+    }
+    assert!(!shown.contains("hush"));
+
+    let json = run(&["serve", "--config", &file, "--check", "--json"]);
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        (&json["store"]["capacity"], &json["identity"][0]["access_key"]),
+        (&"1GiB".into(), &"A".into())
+    );
+}
+
+#[test]
+fn a_refused_configuration_is_told_on_stderr_with_hints() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = config(&folder, "[store]\ncapcity = \"1GiB\"\nblock_size = \"3\"");
+    for verb in [
+        &["serve", "--config", &file, "--check"][..],
+        &["serve", "--config", &file],
+    ] {
+        let output = run(verb);
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), ""));
+        let told: Vec<_> = text(&output.stderr).lines().collect();
+        assert_eq!(
+            told[0],
+            format!("error: {file}:2: unknown key \"capcity\" in [store]")
+        );
+        assert_eq!(told[1], "hint: did you mean \"capacity\"?");
+        assert!(told[2].starts_with(&format!("error: {file}:3: [store] block_size cannot be \"3\"")));
+        assert!(told[3].starts_with("hint: write a size"));
+    }
+    let flag = run(&["serve", "--store-capacty", "1GiB"]);
+    assert_eq!(flag.status.code(), Some(2));
+    assert!(
+        text(&flag.stderr).contains("--store-capacity"),
+        "{}",
+        text(&flag.stderr)
+    );
+}
+
+#[test]
+fn a_node_serves_until_it_is_told_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = shoal(&[
+            "serve",
+            "--s3-listen",
+            "127.0.0.1:0",
+            "--admin-listen",
+            "127.0.0.1:0",
+        ]);
+        command.args(["--node-name", "a1", "--store-path"]).arg(&store);
+        let mut server = Server::start(command);
+        let mut said = BufReader::new(server.child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("serving") {
+            line.clear();
+            assert!(
+                said.read_line(&mut line).unwrap() > 0,
+                "it ended before it served"
+            );
+        }
+        assert!(line.contains("a1") && line.contains("127.0.0.1:"), "{line}");
+        kill_process(Pid::from_child(&server.child), signal).unwrap();
+        assert_eq!(server.child.wait().unwrap().code(), Some(0));
+        assert_eq!(server.read_until(""), [""; 0], "a node has no data for stdout");
+    }
+}
+
+#[test]
+fn dev_serves_a_lake_and_nodes_until_it_is_told_to_stop() {
+    let arguments = [
+        "dev",
+        "--nodes",
+        "2",
+        "--s3-port",
+        "0",
+        "--admin-port",
+        "0",
+        "--lake-port",
+        "0",
+    ];
+    let mut server = Server::start(shoal(&arguments));
+    let lines = server.read_until("ready");
+    let word = |start: &str, index: usize| {
+        let line = lines.iter().find(|line| line.trim_start().starts_with(start));
+        line.and_then(|line| line.split_whitespace().nth(index))
+            .unwrap_or_else(|| panic!("{lines:?}"))
+            .to_string()
+    };
+    let (lake, folder) = (word("lake", 1), word("folder", 1));
+    for node in ["node-0", "node-1"] {
+        assert_eq!(status(&word(node, 1)), "403", "a stranger is refused");
+        assert_ne!(word(node, 1), lake);
+    }
+    let try_it = format!("aws --endpoint-url {} s3 ls s3://demo", word("node-0", 1));
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("shoaldev-secret") && line.ends_with(&try_it)),
+        "{lines:?}"
+    );
+    assert!(Path::new(&folder).join("lake/demo").is_dir());
+    assert_eq!(server.stop(Signal::INT), (Some(0), String::new()));
+    assert!(
+        !Path::new(&folder).exists(),
+        "a temporary folder goes with the process"
+    );
+}
+
+#[test]
+fn dev_keeps_a_folder_that_was_named_and_prints_data_as_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept");
+    let mut command = shoal(&[
+        "dev",
+        "--nodes",
+        "1",
+        "--json",
+        "--s3-port",
+        "0",
+        "--admin-port",
+        "0",
+    ]);
+    command.args(["--lake-port", "0", "--dir"]).arg(&kept);
+    let mut server = Server::start(command);
+    let mut line = String::new();
+    server.stdout.read_line(&mut line).unwrap();
+    let data: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(status(data["lake"].as_str().unwrap()), "403");
+    assert_eq!(data["nodes"].as_array().unwrap().len(), 1);
+    assert_eq!(server.stop(Signal::TERM).0, Some(0));
+    assert!(kept.join("lake/demo").is_dir() && kept.join("node-0").is_dir());
+}
+
+#[test]
+fn a_taken_port_is_told_with_its_number() {
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = holder.local_addr().unwrap().port().to_string();
+    let output = run(&["dev", "--s3-port", "0", "--admin-port", "0", "--lake-port", &port]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
+    let told = text(&output.stderr);
+    assert!(
+        told.starts_with(&format!("error: port {port} is not free for the lake: ")),
+        "{told}"
+    );
+    assert!(told.contains("\nhint: choose another with --lake-port"), "{told}");
+
+    let listen = format!("127.0.0.1:{port}");
+    let folder = tempfile::tempdir().unwrap();
+    let mut serve = shoal(&[
+        "serve",
+        "--s3-listen",
+        &listen,
+        "--admin-listen",
+        "127.0.0.1:0",
+        "--store-path",
+    ]);
+    let output = serve.arg(folder.path().join("store")).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("error: node node-1 cannot start: ") && told.contains(&listen),
+        "{told}"
+    );
+    assert!(told.contains("\nhint: another process listens there"), "{told}");
+}
+
+#[test]
+fn a_lake_that_is_no_url_is_refused_by_the_flag_that_named_it() {
+    let output = run(&[
+        "dev",
+        "--s3-port",
+        "0",
+        "--admin-port",
+        "0",
+        "--lake",
+        "http://lake/path",
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    let told = text(&output.stderr);
+    assert!(
+        told.starts_with("error: --lake: [lake] endpoint has a path or a query\nhint: "),
+        "{told}"
+    );
+}

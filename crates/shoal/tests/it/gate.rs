@@ -1,0 +1,215 @@
+//! Stories of those who should not get in.
+
+use std::time::Duration;
+
+use http::{HeaderValue, StatusCode};
+use shoal::clock;
+
+use crate::client::{Client, Payload, Reply};
+use crate::chunks::Checksum;
+use crate::lake::{ACCESS_KEY, Access, ANONYMOUS};
+use crate::node::Node;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn refused(reply: &Reply, status: StatusCode, code: &str) {
+    assert_eq!((reply.status, reply.code()), (status, code), "{}", reply.text());
+    assert!(reply.header("x-amz-request-id").is_some());
+}
+
+#[tokio::test]
+async fn wrong_keys_and_wrong_signatures_are_told_apart_as_s3_does() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    let stranger = Client::signing(node.address(), "nobody", "nothing");
+    refused(&stranger.get("/b/k").send().await, StatusCode::FORBIDDEN, "InvalidAccessKeyId");
+    let impostor = Client::signing(node.address(), ACCESS_KEY, "guess");
+    refused(&impostor.get("/b/k").send().await, StatusCode::FORBIDDEN, "SignatureDoesNotMatch");
+    assert!(node.lake.requests().is_empty(), "the lake was not even asked");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_signed_is_what_is_served() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    let tamper: [(&str, fn(&mut http::Request<bytes::Bytes>)); 4] = [
+        ("path", |request| *request.uri_mut() = request.uri().to_string().replace("/b/k", "/b/other").parse().unwrap()),
+        ("method", |request| *request.method_mut() = http::Method::DELETE),
+        ("host", |request| {
+            request.headers_mut().insert("host", HeaderValue::from_static("elsewhere"));
+        }),
+        ("query", |request| *request.uri_mut() = format!("{}?versionId=7", request.uri()).parse().unwrap()),
+    ];
+    for (what, tamper) in tamper {
+        let reply = node.client().get("/b/k").tampered(tamper).send().await;
+        assert_eq!(reply.code(), "SignatureDoesNotMatch", "{what}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn unsigned_amz_headers_are_refused() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    for call in [node.client().get("/b/k"), node.client().get("/b/k").presigned(MINUTE)] {
+        let call = call.tampered(|request| {
+            request.headers_mut().insert("x-amz-copy-source", HeaderValue::from_static("/b/secret"));
+        });
+        refused(&call.send().await, StatusCode::FORBIDDEN, "AccessDenied");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn clocks_may_differ_by_a_quarter_of_an_hour() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    let now = clock::utc_now();
+    for (time, accepted) in
+        [(now - 14 * MINUTE, true), (now + 14 * MINUTE, true), (now - 16 * MINUTE, false), (now + 16 * MINUTE, false)]
+    {
+        let reply = node.client().get("/b/k").at(time).send().await;
+        if accepted {
+            assert_eq!(reply.status, StatusCode::OK);
+        } else {
+            refused(&reply, StatusCode::FORBIDDEN, "RequestTimeTooSkewed");
+        }
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn presigned_urls_work_until_their_end_and_not_before_their_time() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    let now = clock::utc_now();
+    let get = || node.client().get("/b/k");
+    assert_eq!(get().presigned(MINUTE).send().await.text(), "x");
+    assert_eq!(get().presigned(MINUTE).at(now - 2 * MINUTE).send().await.code(), "AccessDenied");
+    assert_eq!(get().presigned(MINUTE).at(now + 24 * 60 * MINUTE).send().await.code(), "AccessDenied");
+    let week = 7 * 24 * 60 * MINUTE;
+    assert_eq!(get().presigned(week).send().await.text(), "x");
+    let longer = get().presigned(week + MINUTE).send().await;
+    assert_eq!(longer.code(), "AccessDenied", "as Ceph answers; AWS says 400");
+    let put = node.client().put("/b/new", "uploaded").presigned(MINUTE).send().await;
+    assert_eq!(put.status, StatusCode::OK, "{}", put.text());
+    assert_eq!(node.lake.object("b", "new").unwrap().content.all(), "uploaded");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn two_kinds_of_credentials_are_one_too_many() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    let call = node.client().get("/b/k").presigned(MINUTE).tampered(|request| {
+        let value = "AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=00";
+        request.headers_mut().insert("authorization", HeaderValue::from_static(value));
+    });
+    let reply = call.send().await;
+    assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{}", reply.text());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_streaming_body_needs_credentials_in_the_header() {
+    let node = Node::start().await;
+    let put = Client::anonymous(node.address()).put("/b/k", "x");
+    let reply = put.payload(Payload::UnsignedTrailer(1024, Checksum::ALL[0])).send().await;
+    assert!(reply.status.is_client_error(), "{}", reply.status);
+    let presigned = node.client().put("/b/k", "x").presigned(MINUTE).tampered(|request| {
+        let value = HeaderValue::from_static("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+        request.headers_mut().insert("x-amz-content-sha256", value);
+    });
+    assert!(presigned.send().await.status.is_client_error());
+    assert!(node.lake.object("b", "k").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_may_do_what_the_lake_lets_strangers_do() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    assert_eq!(node.stranger().get("/b/k").send().await.code(), "AccessDenied");
+    node.lake.allow(ANONYMOUS, Access::Read, "b");
+    assert_eq!(node.stranger().get("/b/k").send().await.text(), "x");
+    assert_eq!(node.lake.last_request().access_key, None, "a stranger stays a stranger");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_identity_may_be_somebody_else_at_the_lake() {
+    let node = Node::start_with(|config| {
+        config.identities[0].access_key = "local".into();
+        config.identities[0].secret_key = shoal::secret::Secret::new("local-secret");
+        config.identities[0].lake_access_key = Some(ACCESS_KEY.into());
+        config.identities[0].lake_secret_key = Some(shoal::secret::Secret::new(crate::lake::SECRET_KEY));
+    })
+    .await;
+    node.lake.put("b", "k", "x");
+    let client = Client::signing(node.address(), "local", "local-secret");
+    assert_eq!(client.get("/b/k").send().await.text(), "x");
+    assert_eq!(node.lake.last_request().access_key.as_deref(), Some(ACCESS_KEY));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn secrets_are_not_told() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    node.client().get("/b/k").send().await;
+    for page in ["/metrics", "/status", "/readyz", "/healthz"] {
+        let reply = node.admin(page).await;
+        assert_eq!(reply.status, StatusCode::OK, "{page}");
+        assert!(!reply.text().contains(crate::lake::SECRET_KEY), "{page}");
+    }
+    let on_s3 = node.stranger().get("/metrics").send().await;
+    assert!(!on_s3.text().contains("shoal_"), "metrics are not on the S3 port");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_metrics_have_the_names_that_dashboards_know() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    node.client().get("/b/k").send().await;
+    node.settle().await;
+    node.client().get("/b/k").send().await;
+    let metrics = node.admin("/metrics").await;
+    for line in [
+        "shoal_requests_total{operation=\"get_object\",status=\"200\"} 2",
+        "shoal_read_bytes_total{source=\"local\"} 1",
+        "shoal_read_bytes_total{source=\"lake\"} 1",
+        "shoal_lake_requests_total{operation=\"get_object\"} 1",
+        "shoal_lake_requests_total{operation=\"head_object\"} 1",
+        "shoal_coalesced_requests_total 0",
+        "shoal_corrupt_blocks_total 0",
+        "shoal_capacity_bytes 67108864",
+        "shoal_resident_bytes ",
+        "shoal_request_duration_seconds_count{operation=\"get_object\"} 2",
+        "shoal_evictions_total{reason=",
+        "shoal_refusals_total{reason=",
+    ] {
+        assert!(metrics.text().contains(line), "{line} is not in\n{}", metrics.text());
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn too_many_requests_of_one_identity_are_slowed_down_and_anothers_are_not() {
+    let node = Node::start_with(|config| config.limits.requests_per_identity = 1).await;
+    node.lake.put("b", "k", "x");
+    let gate = node.lake.hold(|request| request.access_key.as_deref() == Some(ACCESS_KEY));
+    let first = tokio::spawn({
+        let client = node.client();
+        async move { client.get("/b/k").send().await }
+    });
+    gate.arrived(1).await;
+    let second = node.client().get("/b/k").send().await;
+    refused(&second, StatusCode::SERVICE_UNAVAILABLE, "SlowDown");
+    assert!(second.header("retry-after").is_some());
+    gate.open();
+    assert_eq!(first.await.unwrap().text(), "x");
+    assert_eq!(node.other().get("/b/k").send().await.text(), "x");
+    node.stop().await;
+}

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Format, clippy, dependencies, tidiness. Every check runs, then the first failure counts.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
+
+DENY_VERSION=0.20.2
+tools="$HOME/.cache/shoal/tools"
+failures=()
+
+check() {
+  local name=$1
+  shift
+  printf '== %s\n' "$name"
+  "$@" || failures+=("$name")
+}
+
+# The version matters: another one may know other licences and another file format.
+install_deny() {
+  if [ "$("$tools/bin/cargo-deny" --version 2> /dev/null)" != "cargo-deny $DENY_VERSION" ]; then
+    printf 'installing cargo-deny %s into %s\n' "$DENY_VERSION" "$tools"
+    # Not into our target directory: it is no part of this workspace.
+    env -u CARGO_TARGET_DIR cargo install --locked --quiet --root "$tools" --version "$DENY_VERSION" cargo-deny
+  fi
+}
+
+deny() {
+  install_deny || return
+  local deny="$tools/bin/cargo-deny"
+  if "$deny" --log-level error fetch db > /dev/null 2>&1; then
+    "$deny" --log-level error check
+  else
+    printf 'NOT CHECKED: advisories, as their database cannot be fetched from here\n'
+    "$deny" --log-level error check bans licenses sources
+  fi
+}
+
+check 'cargo fmt' cargo fmt --all --check
+check 'cargo clippy' cargo clippy --workspace --all-targets --locked -- -D warnings
+check 'cargo deny' deny
+check 'tidy' scripts/tidy.sh
+
+if [ "${#failures[@]}" -gt 0 ]; then
+  printf 'lint failed: %s\n' "${failures[*]}"
+  exit 1
+fi
+printf 'lint passed\n'

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# What no compiler looks at: first lines, long files, leftovers, links, shell scripts.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+
+LINES_MAX=600
+problems=0
+
+complain() {
+  printf '%s\n' "$1"
+  problems=$((problems + 1))
+}
+
+# New files count before they are committed.
+files() {
+  git ls-files --cached --others --exclude-standard -- "$@" | while IFS= read -r file; do
+    [ -f "$file" ] && printf '%s\n' "$file"
+  done
+}
+
+while IFS= read -r file; do
+  case "$(head -n 1 "$file")" in
+    '//! '*) ;;
+    *) complain "$file: the first line does not say what the file is (//! ...)" ;;
+  esac
+done < <(files '*.rs')
+
+while IFS= read -r file; do
+  lines=$(wc -l < "$file")
+  [ "$lines" -le "$LINES_MAX" ] || complain "$file: $lines lines, more than $LINES_MAX"
+done < <(files '*.rs' '*.sh' '*.py')
+
+# The marks are put together here so that this file does not find itself.
+marks="TO""DO|FIX""ME|X""XX|HA""CK"
+while IFS= read -r hit; do
+  complain "$hit: a leftover; do it, or open an issue"
+done < <(files '*.rs' '*.sh' '*.py' '*.toml' '*.md' Makefile | xargs grep -nEw "$marks" | cut -d : -f 1,2)
+
+while IFS= read -r hit; do
+  complain "$hit: white space at the end of the line"
+done < <(files '*.rs' '*.sh' '*.py' '*.toml' '*.md' Makefile | xargs grep -nE '[[:blank:]]+$' | cut -d : -f 1,2)
+
+while IFS= read -r file; do
+  while IFS= read -r target; do
+    path="$(dirname "$file")/${target%%#*}"
+    [ -e "$path" ] || complain "$file: links to $target, which is not there"
+  done < <(grep -oE '\]\([^)#:][^):]*\)' "$file" | sed -E 's/^\]\((.*)\)$/\1/')
+done < <(files '*.md')
+
+scripts=$(files '*.sh' .ci/run)
+if command -v shellcheck > /dev/null; then
+  # shellcheck disable=SC2086 # names of ours have no spaces
+  shellcheck $scripts || complain 'shellcheck found problems'
+else
+  for script in $scripts; do
+    bash -n "$script" || complain "$script: does not parse"
+  done
+  printf 'NOT CHECKED: shell scripts beyond their syntax, as shellcheck is not installed\n'
+fi
+
+[ "$problems" -eq 0 ]
