@@ -9,12 +9,13 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use proptest::collection;
 use proptest::prelude::{any, prop_assert_eq, proptest};
+use sha2::{Digest, Sha256};
 
 use super::decoder::decoded;
 use super::encoder::{Encoder, seed};
 use super::{CLIENT, CheckedBody, DATA, DATA_CRC32, Payload, chunked, for_lake, signed, unsigned};
 use crate::front::error::ErrorCode;
-use crate::sigv4::PayloadHash;
+use crate::sigv4::{ChunkSigner, PayloadHash};
 
 #[tokio::test]
 async fn signed_chunks_arrive_in_the_clients_framing_with_our_signatures() {
@@ -170,6 +171,10 @@ async fn the_trailer_is_the_one_announced_with_the_right_value() {
                 .assert_refused(ErrorCode::InvalidRequest)
                 .await;
         }
+        let mut twice = upload(crc32, (crc32, DATA_CRC32));
+        twice.headers.push(("x-amz-trailer", crc32.to_owned()));
+        twice.assert_refused(ErrorCode::InvalidRequest).await;
+
         let mut unannounced = upload(crc32, (crc32, DATA_CRC32));
         unannounced.headers.retain(|(name, _)| *name != "x-amz-trailer");
         unannounced.assert_refused(ErrorCode::MalformedTrailerError).await;
@@ -214,6 +219,30 @@ async fn a_signed_trailer_needs_its_own_signature_last() {
         let wire = format!("{head}{trailer}\r\n");
         chunked(&encoder, wire.as_bytes()).assert_refused(code).await;
     }
+}
+
+#[tokio::test]
+async fn a_checksum_may_not_follow_the_signature_nor_come_twice() {
+    let seed = seed(CLIENT);
+    let encoder = signed(Some(("x-amz-checksum-crc32", DATA_CRC32)));
+    let wire = String::from_utf8(encoder.encode([DATA])).unwrap();
+    let head = &wire[..wire.find("x-amz-checksum").unwrap()];
+    let mut signer = ChunkSigner::new(seed);
+    signer.sign_chunk(&Sha256::digest(DATA).into());
+    signer.sign_chunk(&Sha256::digest(b"").into());
+    let of_nothing = signer.sign_trailer(b"");
+    let wire =
+        format!("{head}x-amz-trailer-signature:{of_nothing}\r\nx-amz-checksum-crc32:{DATA_CRC32}\r\n\r\n");
+    chunked(&encoder, wire.as_bytes())
+        .assert_refused(ErrorCode::MalformedTrailerError)
+        .await;
+
+    let encoder = unsigned(Some(("x-amz-checksum-crc32", DATA_CRC32)));
+    let mut wire = String::from_utf8(encoder.encode([DATA])).unwrap();
+    wire.insert_str(wire.len() - 2, &format!("x-amz-checksum-crc32:{DATA_CRC32}\r\n"));
+    chunked(&encoder, wire.as_bytes())
+        .assert_refused(ErrorCode::MalformedTrailerError)
+        .await;
 }
 
 #[tokio::test]

@@ -133,6 +133,16 @@ async fn the_checksum_of_a_finished_upload_is_not_that_of_the_request_that_finis
     upload.assert_refused(ErrorCode::BadDigest).await;
     upload.target = "/bucket/key?uploadId=1";
     upload.assert_whole(DATA).await;
+    // A part has a checksum of its own.
+    upload.method = Method::PUT;
+    upload.target = "/bucket/key?partNumber=1&uploadId=1";
+    upload.assert_refused(ErrorCode::BadDigest).await;
+
+    let copy = Upload::new(sha256(b""), b"").header("x-amz-checksum-crc32", DATA_CRC32);
+    copy.assert_refused(ErrorCode::BadDigest).await;
+    copy.header("x-amz-copy-source", "/bucket/other")
+        .assert_whole(b"")
+        .await;
 }
 
 #[tokio::test]
