@@ -106,14 +106,14 @@ impl HeadScan {
 impl RequestLine {
     /// Reads `METHOD SP target SP HTTP/1.x`.
     fn read(line: &[u8]) -> Result<Self, S3Error> {
-        let mut parts = line.split(|&byte| byte == b' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(bad_request(
-                "The request line is not METHOD, target and version with one space between.",
-            ));
-        };
+        // A third space would stand in the version, which is one of two words.
+        let parts = memchr::memchr(b' ', line).and_then(|first| {
+            let rest = &line[first + 1..];
+            let second = memchr::memchr(b' ', rest)?;
+            Some((&line[..first], &rest[..second], &rest[second + 1..]))
+        });
+        let (method, target, version) =
+            parts.ok_or_else(|| bad_request("The request line is not a method, a target and a version."))?;
         if !is_token(method) {
             return Err(bad_request("The method is not valid."));
         }

@@ -67,12 +67,11 @@ pub(super) fn is_origin_form(target: &[u8]) -> bool {
 
 /// Whether every byte may stand in a field value: no control bytes but the tab.
 pub(super) fn is_field_value(bytes: &[u8]) -> bool {
-    // Counted, not searched: without an early end the loop over a long signature takes whole vectors at a time.
+    // Folded, not searched: without an early end the loop over a long signature takes sixteen bytes at a time.
     let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
     bytes
         .iter()
-        .map(|&byte| usize::from(is_control(byte)))
-        .sum::<usize>()
+        .fold(0, |controls, &byte| controls | u8::from(is_control(byte)))
         == 0
 }
 
@@ -116,12 +115,15 @@ pub(super) fn field(line: &[u8]) -> Result<Field<'_>, S3Error> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(bad_request("A header line must not be folded."));
     }
-    let colon = memchr::memchr(b':', line).ok_or_else(|| bad_request("A header line has no colon."))?;
-    let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if !is_token(name) {
-        // White space before the colon ends here too.
+    // The first byte that cannot be part of a name ends it: white space before the colon is refused here too.
+    let end = line
+        .iter()
+        .position(|&byte| CLASSES[usize::from(byte)] & TOKEN == 0);
+    let end = end.ok_or_else(|| bad_request("A header line has no colon."))?;
+    if end == 0 || line[end] != b':' {
         return Err(bad_request("A header name is not valid."));
     }
+    let (name, value) = (&line[..end], &line[end + 1..]);
     if !is_field_value(value) {
         return Err(bad_request("A header value holds a control character."));
     }
