@@ -35,7 +35,7 @@ deny() {
   fi
 }
 
-check 'cargo fmt' cargo fmt --all --check
+check 'cargo fmt' cargo fmt --all --check -- --files-with-diff
 check 'cargo clippy' cargo clippy --workspace --all-targets --locked -- -D warnings
 check 'cargo deny' deny
 check 'tidy' scripts/tidy.sh

@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Every test of this repository, one step after another. A step that this machine cannot run is named with its reason.
+# Every test of this repository, one step after another. What this machine cannot run is named at the end with its reason.
+# S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
+# What the scripts test is what was compiled here.
+export SHOAL="$CARGO_TARGET_DIR/debug/shoal"
+
+S3_TESTS_URL=https://github.com/ceph/s3-tests
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
@@ -15,16 +20,22 @@ step() {
   local name=$1
   shift
   printf '\n== %s\n' "$name"
-  if "$@"; then
+  "$@" 2>&1 | tee "$log"
+  if [ "${PIPESTATUS[0]}" -eq 0 ]; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
     printf 'FAILED: %s\n' "$name"
   fi
+  local line
+  while IFS= read -r line; do
+    skipped+=("$name: $line")
+  done < <(sed -n 's/^ *skipped: //p' "$log")
 }
 
 # cargo prints a line of counts for each of its test binaries; those are added up.
 cargo_tests() {
+  printf '== cargo test\n'
   cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"
   local status=${PIPESTATUS[0]}
   local counts
@@ -37,23 +48,38 @@ cargo_tests() {
   fi
 }
 
-demo() {
-  cargo build --locked --package shoal && scripts/demo.sh "$CARGO_TARGET_DIR/debug/shoal"
+scripted_tests() {
+  if command -v curl > /dev/null; then
+    step 'demo: three nodes read a sample cold and warm' scripts/demo.sh "$SHOAL"
+  else
+    skipped+=('demo: curl is not installed')
+  fi
+  if command -v python3 > /dev/null; then
+    step 'real clients at real lakes' tests/real/run.sh
+    s3_tests
+  else
+    skipped+=('real clients at real lakes, ceph/s3-tests: python3 is not installed')
+  fi
 }
 
-printf '== cargo test\n'
+s3_tests() {
+  local name='ceph/s3-tests through a node'
+  local arguments=(--baseline tests/s3-tests/passing/ceph.txt)
+  if [ -n "${S3_TESTS:-}" ]; then
+    step "$name" tests/s3-tests/run.sh "${arguments[@]}" --s3-tests "$S3_TESTS"
+  elif compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/shoal/s3-tests-*/.git" > /dev/null \
+    || git ls-remote --exit-code "$S3_TESTS_URL" HEAD > /dev/null 2>&1; then
+    step "$name" tests/s3-tests/run.sh "${arguments[@]}"
+  else
+    skipped+=("$name: $S3_TESTS_URL cannot be reached, and S3_TESTS names no checkout")
+  fi
+}
+
 cargo_tests
-
-if command -v curl > /dev/null; then
-  step 'demo: three nodes read a sample cold and warm' demo
+if cargo build --locked --package shoal; then
+  scripted_tests
 else
-  skipped+=('demo: curl is not installed')
-fi
-
-if [ -x tests/real/run.sh ]; then
-  step 'real lakes and real clients' tests/real/run.sh
-else
-  skipped+=('real lakes and real clients: tests/real/run.sh is not there')
+  failed=$((failed + 1))
 fi
 
 printf '\n'

@@ -50,12 +50,18 @@ done < <(files '*.md')
 scripts=$(files '*.sh' .ci/run)
 if command -v shellcheck > /dev/null; then
   # shellcheck disable=SC2086 # names of ours have no spaces
-  shellcheck $scripts || complain 'shellcheck found problems'
+  shellcheck --severity=warning $scripts || complain 'shellcheck found problems'
 else
   for script in $scripts; do
     bash -n "$script" || complain "$script: does not parse"
   done
   printf 'NOT CHECKED: shell scripts beyond their syntax, as shellcheck is not installed\n'
+fi
+
+if command -v ruff > /dev/null; then
+  ruff check --quiet && ruff format --quiet --check || complain 'ruff found problems'
+else
+  printf 'NOT CHECKED: Python, as ruff is not installed (pip install ruff)\n'
 fi
 
 [ "$problems" -eq 0 ]

@@ -55,30 +55,30 @@ pub(super) struct Dev {
 
 impl Dev {
     pub(super) fn run(self) -> Result<(), Failure> {
+        self.check_ports()?;
         let base = self.base_config()?;
         logging::start(&base.log);
-        self.check_ports()?;
         block_on(self.serve(base))
     }
 
     async fn serve(self, base: Config) -> Result<(), Failure> {
         let mut stop = StopSignals::listen()?;
         let folder = Folder::open(self.dir.as_deref())?;
-        let village = tokio::select! {
+        let running = tokio::select! {
             started = self.start(base, folder.path()) => started?,
             () = stop.next() => return Ok(()),
         };
         print(&if self.json {
-            village.to_json(&folder)
+            running.to_json(&folder)
         } else {
-            village.to_text(&folder)
+            running.to_text(&folder)
         });
         stop.next().await;
-        stop.or_give_up(village.shutdown()).await
+        stop.or_give_up(running.shutdown()).await
     }
 
     /// Starts the lake, then the nodes in front of it.
-    async fn start(&self, base: Config, folder: &Path) -> Result<Village, Failure> {
+    async fn start(&self, base: Config, folder: &Path) -> Result<Running, Failure> {
         let lake = match &self.lake {
             Some(_) => None,
             None => Some(start_lake(&folder.join("lake"), self.lake_port).await?),
@@ -93,7 +93,7 @@ impl Dev {
             let node = Gateway::start(config).await;
             nodes.push(node.map_err(|error| Failure::new(&format!("{name} cannot start"), &error))?);
         }
-        Ok(Village {
+        Ok(Running {
             lake,
             endpoint,
             nodes,
@@ -115,20 +115,15 @@ impl Dev {
         };
         let mut sources = Sources::of_process();
         sources.variables.retain(|(name, _)| name != FILE_VARIABLE);
+        // What the command line of `dev` decides is checked as node 0 will have it.
+        let node_0 = [("s3-listen", self.s3_port), ("admin-listen", self.admin_port)];
+        sources
+            .flags
+            .extend(node_0.map(|(flag, port)| (flag.into(), loopback(port).to_string())));
         sources
             .flags
             .extend(self.lake.iter().map(|url| ("lake-endpoint".into(), url.clone())));
-        let loaded = Config::load_over(desk, &sources).map_err(|mut error| {
-            let of_lake = |origin: &Origin| *origin == Origin::Flag("--lake-endpoint".into());
-            for problem in error
-                .problems
-                .iter_mut()
-                .filter(|problem| of_lake(&problem.origin))
-            {
-                problem.origin = Origin::Flag("--lake".into());
-            }
-            error
-        })?;
+        let loaded = Config::load_over(desk, &sources).map_err(in_the_words_of_dev)?;
         loaded
             .warnings
             .iter()
@@ -142,6 +137,7 @@ impl Dev {
         config.node.topology = format!("dc1/cluster-a/rack-{index}");
         config.s3.listen = loopback(port(self.s3_port, index));
         config.admin.listen = loopback(port(self.admin_port, index));
+        (config.s3.tls_cert, config.s3.tls_key) = (None, None);
         config.store.path = folder.join(&config.node.name);
         config.lake.endpoint = endpoint.into();
         if self.lake.is_none() {
@@ -209,6 +205,19 @@ impl Dev {
     }
 }
 
+/// Names the flag of `dev` where a flag of `serve` stands for it.
+fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
+    let of_lake = Origin::Flag("--lake-endpoint".into());
+    for problem in error
+        .problems
+        .iter_mut()
+        .filter(|problem| problem.origin == of_lake)
+    {
+        problem.origin = Origin::Flag("--lake".into());
+    }
+    error
+}
+
 fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
     let what = format!("port {port} is not free for the {user}: {error}");
     let hint = format!("choose another with {flag}; `ss -ltnp` names the process that has it");
@@ -269,13 +278,13 @@ impl Folder {
 }
 
 /// What runs.
-struct Village {
+struct Running {
     lake: Option<EmbeddedLake>,
     endpoint: String,
     nodes: Vec<Gateway>,
 }
 
-impl Village {
+impl Running {
     fn to_text(&self, folder: &Folder) -> String {
         let mut text = String::from("Shoal for development\n\n");
         let mut line = |line: String| writeln!(text, "{line}").expect("writing to a string does not fail");
@@ -414,6 +423,19 @@ mod tests {
         let mut dev = dev(1, 0, 0, 0);
         dev.lake = Some("http://lake".into());
         assert!(dev.ports().iter().all(|(flag, ..)| *flag != "--lake-port"));
+    }
+
+    #[test]
+    fn a_lake_may_be_where_a_node_would_be_by_default_but_not_where_it_is() {
+        let mut dev = dev(1, 19200, 19201, 0);
+        dev.lake = Some("http://127.0.0.1:9000".into());
+        assert!(dev.base_config().is_ok());
+        dev.lake = Some("http://127.0.0.1:19200".into());
+        let refused = dev.base_config().unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "--lake: [lake] endpoint is an address of this node itself"
+        );
     }
 
     #[test]

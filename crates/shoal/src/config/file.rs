@@ -47,7 +47,10 @@ pub(super) struct File {
     pub(super) assignments: Vec<Assignment>,
     pub(super) rules: Vec<Entry>,
     pub(super) identities: Vec<Entry>,
+    /// Values that could not be read.
     pub(super) problems: Vec<Problem>,
+    /// Names that we do not know; they leave no doubt about the values we do know.
+    pub(super) strangers: Vec<Problem>,
 }
 
 impl Entry {
@@ -129,6 +132,11 @@ impl Reader<'_> {
         self.file.problems.push(Problem { origin, what, hint });
     }
 
+    fn stranger(&mut self, offset: usize, what: String, hint: Option<String>) {
+        let origin = self.origin(offset);
+        self.file.strangers.push(Problem { origin, what, hint });
+    }
+
     fn document(&mut self, document: &DeTable<'_>) {
         for (name, value) in document {
             let (name, offset) = (name.get_ref().as_ref(), name.span().start);
@@ -151,7 +159,7 @@ impl Reader<'_> {
                 (unknown, DeValue::Table(_) | DeValue::Array(_)) => self.unknown_section(unknown, offset),
                 (unknown, _) => {
                     let what = format!("unknown key \"{unknown}\" outside of any section");
-                    self.problem(offset, what, sections_with(unknown));
+                    self.stranger(offset, what, sections_with(unknown));
                 }
             }
         }
@@ -244,7 +252,7 @@ impl Reader<'_> {
             Some(section) => format!("did you mean [{section}]?"),
             None => format!("the sections are {}", SECTIONS.join(", ")),
         };
-        self.problem(offset, format!("unknown section [{unknown}]"), Some(hint));
+        self.stranger(offset, format!("unknown section [{unknown}]"), Some(hint));
     }
 
     fn unknown_key(&mut self, unknown: &str, title: &str, known: &[&str], offset: usize) {
@@ -252,7 +260,7 @@ impl Reader<'_> {
             .map(|key| format!("did you mean \"{key}\"?"))
             .or_else(|| sections_with(unknown))
             .unwrap_or_else(|| format!("the keys of {title} are {}", known.join(", ")));
-        self.problem(
+        self.stranger(
             offset,
             format!("unknown key \"{unknown}\" in {title}"),
             Some(hint),

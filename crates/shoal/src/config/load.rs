@@ -80,6 +80,7 @@ impl Config {
         let mut loader = Loader {
             draft: Draft::over(defaults),
             problems: Vec::new(),
+            strangers: Vec::new(),
             warnings: Vec::new(),
         };
         loader.run(sources);
@@ -87,6 +88,7 @@ impl Config {
             draft,
             mut problems,
             warnings,
+            ..
         } = loader;
         if problems.is_empty() {
             Ok(Loaded {
@@ -108,6 +110,8 @@ impl Config {
 struct Loader {
     draft: Draft,
     problems: Vec<Problem>,
+    /// Unknown names.
+    strangers: Vec<Problem>,
     warnings: Vec<Problem>,
 }
 
@@ -118,10 +122,11 @@ impl Loader {
             .map(|path| self.read_file(&path))
             .unwrap_or_default();
         self.problems.extend(file.problems);
+        self.strangers.extend(file.strangers);
         self.apply(file.assignments);
         let variables = self.variables(&sources.variables);
         self.apply(variables);
-        let flags = sources.flags.iter().filter_map(flag).collect();
+        let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
 
         let rules = file
@@ -135,9 +140,6 @@ impl Loader {
             .filter_map(|entry| self.identity(entry))
             .collect::<Vec<_>>();
         self.read_lake_secret();
-        // The endpoint names the lake in digests of objects: one lake, one spelling.
-        let endpoint = &mut self.draft.config.lake.endpoint;
-        endpoint.truncate(endpoint.trim_end_matches('/').len());
         // A value that could not be read would be checked as if it were the default.
         if self.problems.is_empty() {
             let located = check::Located {
@@ -149,6 +151,10 @@ impl Loader {
             self.problems.extend(problems);
             self.warnings.extend(warnings);
         }
+        self.problems.append(&mut self.strangers);
+        // The endpoint names the lake in digests of objects: one lake, one spelling.
+        let endpoint = &mut self.draft.config.lake.endpoint;
+        endpoint.truncate(endpoint.trim_end_matches('/').len());
         self.draft
             .config
             .freshness
@@ -248,7 +254,9 @@ impl Loader {
     fn unknown_variable(&mut self, name: &str, origin: &Origin) {
         let problem = Problem::new(origin, "unknown variable");
         match nearest_variable(name) {
-            Some(known) => self.problems.push(problem.hint(format!("did you mean {known}?"))),
+            Some(known) => self
+                .strangers
+                .push(problem.hint(format!("did you mean {known}?"))),
             None => self
                 .warnings
                 .push(problem.hint("it is ignored; `shoal serve --help` names those that are read")),
@@ -345,16 +353,17 @@ impl Given {
     }
 }
 
-fn flag((name, value): &(String, String)) -> Option<Assignment> {
+fn flag((name, value): &(String, String)) -> Assignment {
+    let names_it = |setting: &Setting| setting.flag().as_deref() == Some(name.as_str());
     let position = SETTINGS
         .iter()
-        .position(|setting| setting.flag().as_deref() == Some(name.as_str()))?;
-    let origin = Origin::Flag(format!("--{name}"));
-    Some(Assignment {
+        .position(names_it)
+        .expect("flags are read off the table");
+    Assignment {
         position,
         given: Given::Bare(value.clone()),
-        origin,
-    })
+        origin: Origin::Flag(format!("--{name}")),
+    }
 }
 
 fn holds_secrets(file: &File) -> bool {

@@ -160,6 +160,18 @@ fn all_problems_are_told_at_once_in_the_order_of_the_lines() {
 }
 
 #[test]
+fn an_unknown_name_hides_nothing_and_a_misread_value_is_not_taken_for_the_default() {
+    let unknown = problems_of("[store]\ncapcity = \"1GiB\"\nblock_size = \"3MiB\"");
+    assert_eq!(unknown.len(), 2, "{unknown:?}");
+    assert!(unknown[1].starts_with("shoal.toml:3: [store] block_size is not a size a block can have"));
+    let misread = problems_of("[lake]\naccess_key = \"A\"\nsecret_key = 5");
+    assert_eq!(
+        misread,
+        ["shoal.toml:3: [lake] secret_key cannot be an integer | write a text in quotes"]
+    );
+}
+
+#[test]
 fn what_is_not_toml_is_told_with_its_line() {
     let problems = problems_of("[store]\ncapacity = 1GiB\n");
     assert!(
