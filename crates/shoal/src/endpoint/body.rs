@@ -39,30 +39,20 @@ pub enum RequestBody {
     },
 }
 
-/// What hyper sends: a request body of stated length, watched for progress.
-pub(super) struct OutgoingBody(Option<Outgoing>);
-
-struct Outgoing {
-    body: RequestStream,
-    length: Option<u64>,
-    upload: Upload,
-}
+/// What hyper sends: a request body, watched for progress. Its length is in the request's `Content-Length`.
+pub(super) struct OutgoingBody(Option<(RequestStream, Upload)>);
 
 impl OutgoingBody {
     pub(super) const EMPTY: Self = Self(None);
 
-    pub(super) fn stream(body: RequestStream, length: Option<u64>) -> Self {
-        Self(Some(Outgoing {
-            body,
-            length,
-            upload: Upload::default(),
-        }))
+    pub(super) fn stream(body: RequestStream) -> Self {
+        Self(Some((body, Upload::default())))
     }
 
     /// Reports progress to the connection that sends it.
-    pub(super) fn watched_by(&mut self, upload: &Upload) {
-        if let Some(outgoing) = &mut self.0 {
-            outgoing.upload = upload.clone();
+    pub(super) fn watched_by(&mut self, connection: &Upload) {
+        if let Some((_, upload)) = &mut self.0 {
+            *upload = connection.clone();
         }
     }
 }
@@ -75,28 +65,16 @@ impl Body for OutgoingBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(outgoing) = &mut self.0 else {
+        let Some((body, upload)) = &mut self.0 else {
             return Poll::Ready(None);
         };
-        let frame = Pin::new(&mut outgoing.body).poll_frame(cx);
-        outgoing.upload.polled(frame.is_ready());
+        let frame = Pin::new(body).poll_frame(cx);
+        upload.polled(frame.is_ready());
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0
-            .as_ref()
-            .is_none_or(|outgoing| outgoing.body.is_end_stream())
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match &self.0 {
-            None => SizeHint::with_exact(0),
-            Some(Outgoing {
-                length: Some(length), ..
-            }) => SizeHint::with_exact(*length),
-            Some(_) => SizeHint::new(),
-        }
+        self.0.as_ref().is_none_or(|(body, _)| body.is_end_stream())
     }
 }
 

@@ -185,9 +185,8 @@ impl Endpoint {
         }
     }
 
-    async fn write(&self, head: Head, body: RequestBody) -> Result<Response<LakeBody>, EndpointError> {
+    async fn write(&self, mut head: Head, body: RequestBody) -> Result<Response<LakeBody>, EndpointError> {
         let errand = head.errand.clone();
-        let mut head = head;
         let length = match &body {
             RequestBody::Empty => Some(0),
             RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
@@ -198,12 +197,12 @@ impl Endpoint {
         let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
         let body = match body {
             RequestBody::Empty => OutgoingBody::EMPTY,
-            RequestBody::Stream { body, length } => OutgoingBody::stream(body, length),
-            RequestBody::Seeded { body, length } => {
+            RequestBody::Stream { body, .. } => OutgoingBody::stream(body),
+            RequestBody::Seeded { body, .. } => {
                 let seed = signed.seed.clone().ok_or_else(|| {
                     errand.failed(Failure::Unsignable, "signed chunks need a signed request")
                 })?;
-                OutgoingBody::stream(body(seed), length)
+                OutgoingBody::stream(body(seed))
             }
         };
         self.exchange(&errand, signed.with(body), Connection::Any)
@@ -282,7 +281,11 @@ impl Head {
         let seed = match &self.account {
             LakeAccount::Anonymous => None,
             LakeAccount::Signed(account) => {
-                let signer = Signer { account, region, keys };
+                let signer = Signer {
+                    account,
+                    region,
+                    keys,
+                };
                 let seed = signer
                     .sign(&self.method, target, &mut self.headers, self.payload, now)
                     .map_err(|error| self.errand.failed(Failure::Unsignable, error))?;

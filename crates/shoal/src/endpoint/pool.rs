@@ -60,14 +60,13 @@ impl Pool {
         }
     }
 
-    /// A connection ready for a request: the one used last that is still alive, or a new one.
+    /// A connection for a request: the one that was used last, or a new one. One that the endpoint closed
+    /// meanwhile gives the request back unsent.
     pub(super) async fn checkout(&self) -> Result<Box<Link>, ConnectError> {
-        while let Some(mut link) = self.pop() {
-            if link.is_ready() {
-                return Ok(link);
-            }
+        match self.pop() {
+            Some(link) => Ok(link),
+            None => self.open().await,
         }
-        self.open().await
     }
 
     /// A new connection, whatever is idle.
@@ -79,8 +78,7 @@ impl Pool {
         let idle_since = clock::instant();
         Ok(Box::new(Link {
             sender,
-            driver,
-            finished: false,
+            driver: Some(driver),
             reused: false,
             bell: Bell::new(),
             upload: Upload::default(),
@@ -121,9 +119,8 @@ impl Pool {
 /// One connection, and what drives it.
 pub(super) struct Link {
     sender: SendRequest<OutgoingBody>,
-    driver: Connection<Stream, OutgoingBody>,
-    /// The driver has ended and must not be polled again.
-    finished: bool,
+    /// Until the connection has ended: dropping the driver gives back a request that it did not take.
+    driver: Option<Connection<Stream, OutgoingBody>>,
     /// It carried a request before: the endpoint may be closing it just now.
     pub(super) reused: bool,
     bell: Bell,
@@ -178,14 +175,9 @@ impl Link {
         cx: &mut Context<'_>,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Progress<T>> {
-        let Self {
-            driver,
-            finished,
-            bell,
-            ..
-        } = self;
+        let Self { driver, bell, .. } = self;
         let polled = bell.poll(cx, |cx| {
-            drive(driver, finished, cx);
+            drive(driver, cx);
             poll(cx)
         });
         match polled {
@@ -203,12 +195,8 @@ impl Link {
     /// Whether the connection is open and at rest. Nobody is to be woken by it: what happens to an idle connection
     /// is seen when it is looked at again.
     fn is_ready(&mut self) -> bool {
-        drive(
-            &mut self.driver,
-            &mut self.finished,
-            &mut Context::from_waker(Waker::noop()),
-        );
-        !self.finished && self.sender.is_ready()
+        drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
+        self.driver.is_some() && self.sender.is_ready()
     }
 
     fn is_stale(&self, now: Instant) -> bool {
@@ -217,8 +205,11 @@ impl Link {
 }
 
 /// Lets a connection read and write what it can.
-fn drive(driver: &mut Connection<Stream, OutgoingBody>, finished: &mut bool, cx: &mut Context<'_>) {
-    if !*finished {
-        *finished = Pin::new(driver).poll(cx).is_ready();
+fn drive(driver: &mut Option<Connection<Stream, OutgoingBody>>, cx: &mut Context<'_>) {
+    if driver
+        .as_mut()
+        .is_some_and(|driver| Pin::new(driver).poll(cx).is_ready())
+    {
+        *driver = None;
     }
 }

@@ -7,9 +7,14 @@ use futures_util::stream;
 use http::{HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use shoal::endpoint::{BoxError, EndpointRequest, Failure, LakeAccount, RequestBody, RequestStream};
+use shoal::config;
+use shoal::endpoint::{
+    BoxError, Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody, RequestStream,
+};
 use shoal::identity::Account;
 use shoal::sigv4::{PayloadHash, SeedSignature};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use super::{STALL_TIMEOUT, account, endpoint, failure, get, put, read_text, whole};
 use crate::chunks::{Checksum, ChunkSigner, encode};
@@ -183,24 +188,45 @@ async fn a_body_that_fails_breaks_the_request_off_and_nothing_is_stored() {
 async fn an_answer_that_comes_before_the_body_is_sent_is_given() {
     let lake = Lake::start().await;
     let endpoint = endpoint(&lake);
-    let LakeAccount::Signed(known) = account() else {
-        unreachable!()
-    };
-    let stranger = Account {
-        access_key: "stranger".into(),
-        ..(*known).clone()
-    };
     let big = RequestBody::Stream {
         length: Some(64 << 20),
         body: whole(vec![0; 64 << 20]),
     };
-    let request = EndpointRequest {
-        account: LakeAccount::Signed(Arc::new(stranger)),
-        ..put("/bucket/key", big)
-    };
+    let request = signed_by_a_stranger(put("/bucket/key", big));
     let (status, text) = read_text(&endpoint, request).await;
     assert_eq!(status, StatusCode::FORBIDDEN, "{text}");
     assert!(text.contains("InvalidAccessKeyId"), "{text}");
+}
+
+#[tokio::test]
+async fn a_body_is_let_go_with_the_answer_that_did_not_wait_for_it() {
+    // A store that answers by the head and leaves the connection open, as if the body were still to come.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = config::Lake {
+        endpoint: format!("http://{}", listener.local_addr().unwrap()),
+        ..config::Lake::default()
+    };
+    let endpoint = Endpoint::new(&config, &config::Limits::default(), NodeCredentials::default()).unwrap();
+    let held = Arc::new(());
+    let endless = stream::unfold(Arc::clone(&held), |held| async {
+        std::future::pending::<()>().await;
+        Some((Ok(Frame::data(Bytes::new())), held))
+    });
+    let body = RequestBody::Stream {
+        length: Some(1),
+        body: StreamBody::new(endless).boxed_unsync(),
+    };
+    let (answer, _open) = tokio::join!(read_text(&endpoint, put("/bucket/key", body)), async {
+        let (mut store, _) = listener.accept().await.unwrap();
+        store.read_u8().await.unwrap();
+        store
+            .write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\nno")
+            .await
+            .unwrap();
+        store
+    });
+    assert_eq!(answer, (StatusCode::FORBIDDEN, "no".into()));
+    assert_eq!(Arc::strong_count(&held), 1);
 }
 
 #[tokio::test]
@@ -226,4 +252,19 @@ fn stream_of(pieces: Vec<Result<&'static [u8], BoxError>>) -> RequestStream {
         .into_iter()
         .map(|piece| piece.map(|bytes| Frame::data(Bytes::from_static(bytes))));
     StreamBody::new(stream::iter(frames)).boxed_unsync()
+}
+
+/// The lake refuses it by its head, without a look at its body.
+fn signed_by_a_stranger(request: EndpointRequest) -> EndpointRequest {
+    let LakeAccount::Signed(known) = account() else {
+        unreachable!()
+    };
+    let stranger = Account {
+        access_key: "stranger".into(),
+        ..(*known).clone()
+    };
+    EndpointRequest {
+        account: LakeAccount::Signed(Arc::new(stranger)),
+        ..request
+    }
 }
