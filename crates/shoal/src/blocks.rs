@@ -153,7 +153,9 @@ impl BlockStream {
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
         loop {
             self.fill_window(cx);
-            let Some(slot) = self.slots.front_mut() else { return Poll::Ready(None) };
+            let Some(slot) = self.slots.front_mut() else {
+                return Poll::Ready(None);
+            };
             let (piece, source) = match ready!(slot.poll_piece(cx, &self.shelf)) {
                 Ok(piece) => piece,
                 Err(error) => return Poll::Ready(Some(Err(error))),
@@ -186,20 +188,30 @@ impl BlockStream {
         let index = (self.planned.start / version.block_bytes) as u32;
         let block_start = u64::from(index) * version.block_bytes;
         let end = self.planned.end.min(block_start + version.block_bytes);
-        let wanted = ByteRange { start: self.planned.start - block_start, end: end - block_start };
+        let wanted = ByteRange {
+            start: self.planned.start - block_start,
+            end: end - block_start,
+        };
         self.planned.start = end;
         let state = match self.shelf.store.get_resident(version.block(index)) {
             Some(block) => SlotState::Resident(block),
             None => SlotState::Boarding(Box::pin(Arc::clone(&self.shelf).find(index))),
         };
-        Slot { index, wanted, tries: TRIES, state }
+        Slot {
+            index,
+            wanted,
+            tries: TRIES,
+            state,
+        }
     }
 }
 
 impl Slot {
     /// Takes a finished search over into what it found.
     fn advance(&mut self, cx: &mut Context<'_>) {
-        let SlotState::Boarding(search) = &mut self.state else { return };
+        let SlotState::Boarding(search) = &mut self.state else {
+            return;
+        };
         if let Poll::Ready(found) = search.as_mut().poll(cx) {
             self.state = match found {
                 Found::Resident(block) => SlotState::Resident(block),
@@ -211,7 +223,11 @@ impl Slot {
         }
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>, shelf: &Arc<Shelf>) -> Poll<Result<(Bytes, Source), FlightError>> {
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        shelf: &Arc<Shelf>,
+    ) -> Poll<Result<(Bytes, Source), FlightError>> {
         loop {
             self.advance(cx);
             match &mut self.state {
@@ -240,7 +256,9 @@ impl Slot {
 }
 
 fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Result<Bytes, FlightError>> {
-    passenger.poll_piece(cx).map(|piece| piece.expect("a slot wants no byte past its block"))
+    passenger
+        .poll_piece(cx)
+        .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
 /// Errors are not shared: what failed under another reader's name may succeed under ours.

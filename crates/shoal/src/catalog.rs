@@ -84,7 +84,9 @@ impl Default for Catalog {
         let per_shard = NonZeroUsize::new(OBJECTS / SHARDS).expect("a shard holds something");
         let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(LruCache::new(per_shard))).collect(),
+            shards: (0..SHARDS)
+                .map(|_| Mutex::new(LruCache::new(per_shard)))
+                .collect(),
             object_epochs: zeros(OBJECT_EPOCHS),
             bucket_epochs: zeros(BUCKET_EPOCHS),
             hasher: std::hash::RandomState::new(),
@@ -131,7 +133,11 @@ impl Catalog {
             return;
         }
         let mut shard = self.shard(version.object).lock();
-        let grant = Grant { caller, at: asked_at, epoch };
+        let grant = Grant {
+            caller,
+            at: asked_at,
+            epoch,
+        };
         match shard.get_mut(&version.object) {
             Some(known) if known.version.id == version.id => {
                 known.version = Arc::clone(version);
@@ -145,7 +151,12 @@ impl Catalog {
             }
             // Grants of another version say nothing about this one.
             _ => {
-                let known = Known { version: Arc::clone(version), checksums, epoch, grants: vec![grant] };
+                let known = Known {
+                    version: Arc::clone(version),
+                    checksums,
+                    epoch,
+                    grants: vec![grant],
+                };
                 shard.put(version.object, known);
             }
         }
@@ -154,7 +165,10 @@ impl Catalog {
     /// Drops an object of which the lake says that it is gone, if this is still the version we knew.
     pub fn drop_version(&self, object: ObjectId, version: VersionId) {
         let mut shard = self.shard(object).lock();
-        if shard.peek(&object).is_some_and(|known| known.version.id == version) {
+        if shard
+            .peek(&object)
+            .is_some_and(|known| known.version.id == version)
+        {
             shard.pop(&object);
         }
     }
@@ -217,8 +231,16 @@ mod tests {
 
     impl Story {
         fn new() -> Self {
-            let name = ObjectName { bucket: "b".into(), key: b"k".as_slice().into(), version: None };
-            Self { catalog: Catalog::default(), name, now: crate::clock::instant() }
+            let name = ObjectName {
+                bucket: "b".into(),
+                key: b"k".as_slice().into(),
+                version: None,
+            };
+            Self {
+                catalog: Catalog::default(),
+                name,
+                now: crate::clock::instant(),
+            }
         }
 
         fn version(&self, etag: &str) -> Arc<Version> {
@@ -236,12 +258,15 @@ mod tests {
 
         fn learn(&self, caller: CallerId, etag: &str) {
             let asked = (self.catalog.epoch(&self.name), self.now);
-            self.catalog.learn(caller, &self.name, &self.version(etag), Checksums::Unasked, asked);
+            self.catalog
+                .learn(caller, &self.name, &self.version(etag), Checksums::Unasked, asked);
         }
 
         fn granted(&self, caller: CallerId, reuse: Duration, later: Duration) -> bool {
             let epoch = self.catalog.epoch(&self.name);
-            self.catalog.granted(caller, self.name.id("lake"), epoch, reuse, self.now + later).is_some()
+            self.catalog
+                .granted(caller, self.name.id("lake"), epoch, reuse, self.now + later)
+                .is_some()
         }
     }
 
@@ -250,10 +275,16 @@ mod tests {
         let story = Story::new();
         story.learn(ALICE, "1");
         assert!(story.granted(ALICE, FOREVER, Duration::from_secs(9999)));
-        assert!(!story.granted(BOB, FOREVER, Duration::ZERO), "a yes to Alice is no yes to Bob");
+        assert!(
+            !story.granted(BOB, FOREVER, Duration::ZERO),
+            "a yes to Alice is no yes to Bob"
+        );
         assert!(story.granted(ALICE, Duration::from_secs(30), Duration::from_secs(29)));
         assert!(!story.granted(ALICE, Duration::from_secs(30), Duration::from_secs(30)));
-        assert!(!story.granted(ALICE, Duration::ZERO, Duration::ZERO), "revalidate reuses nothing");
+        assert!(
+            !story.granted(ALICE, Duration::ZERO, Duration::ZERO),
+            "revalidate reuses nothing"
+        );
     }
 
     #[test]
@@ -262,7 +293,9 @@ mod tests {
         story.learn(ALICE, "1");
         story.catalog.forget_object(&story.name);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
-        let remembered = story.catalog.remembered(story.name.id("lake"), story.catalog.epoch(&story.name));
+        let remembered = story
+            .catalog
+            .remembered(story.name.id("lake"), story.catalog.epoch(&story.name));
         assert!(remembered.is_some_and(|remembered| remembered.overtaken));
         story.learn(ALICE, "1");
         story.catalog.forget_bucket("b");
@@ -274,7 +307,9 @@ mod tests {
         let story = Story::new();
         let asked = (story.catalog.epoch(&story.name), story.now);
         story.catalog.forget_object(&story.name);
-        story.catalog.learn(ALICE, &story.name, &story.version("1"), Checksums::Unasked, asked);
+        story
+            .catalog
+            .learn(ALICE, &story.name, &story.version("1"), Checksums::Unasked, asked);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
     }
 
@@ -283,7 +318,10 @@ mod tests {
         let story = Story::new();
         story.learn(ALICE, "1");
         story.learn(BOB, "2");
-        assert!(!story.granted(ALICE, FOREVER, Duration::ZERO), "Alice was told about another version");
+        assert!(
+            !story.granted(ALICE, FOREVER, Duration::ZERO),
+            "Alice was told about another version"
+        );
         assert!(story.granted(BOB, FOREVER, Duration::ZERO));
     }
 

@@ -46,9 +46,22 @@ impl Drop for StreamTicket {
 
 impl Fetcher {
     /// `window_bytes` bounds the bytes on their way; `ahead` is a reader's read-ahead in blocks.
-    pub fn new(lake: Arc<Endpoint>, store: Arc<Store>, flights: Arc<Flights>, window_bytes: u64, ahead: usize) -> Self {
+    pub fn new(
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+        flights: Arc<Flights>,
+        window_bytes: u64,
+        ahead: usize,
+    ) -> Self {
         let window_kib = (window_bytes >> 10) as usize;
-        Self { lake, store, flights, window: Arc::new(Semaphore::new(window_kib)), window_kib, ahead: ahead as u32 }
+        Self {
+            lake,
+            store,
+            flights,
+            window: Arc::new(Semaphore::new(window_kib)),
+            window_kib,
+            ahead: ahead as u32,
+        }
     }
 
     /// Bytes of the memory window in use.
@@ -57,12 +70,23 @@ impl Fetcher {
     }
 
     /// Joins the flight of a block; when there is none, starts one in a task of its own. `None`: it landed meanwhile.
-    pub fn join(self: &Arc<Self>, version: &Arc<Version>, index: u32, origin: &Arc<Origin>) -> Option<Boarded> {
+    pub fn join(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        origin: &Arc<Origin>,
+    ) -> Option<Boarded> {
         let traffic = Arc::new(Notify::new());
         let id = version.block(index);
-        match self.flights.join(id, version.block_len(index), &traffic, || self.store.contains(id)) {
+        match self
+            .flights
+            .join(id, version.block_len(index), &traffic, || self.store.contains(id))
+        {
             Join::Landed => None,
-            Join::Aboard(passenger) => Some(Boarded { passenger, led: false }),
+            Join::Aboard(passenger) => Some(Boarded {
+                passenger,
+                led: false,
+            }),
             Join::Lead(pilot, passenger) => {
                 let this = Arc::clone(self);
                 let (version, origin) = (Arc::clone(version), Arc::clone(origin));
@@ -76,10 +100,18 @@ impl Fetcher {
     ///
     /// The first blocks are announced before this returns, so that their readers join instead of asking the lake again.
     /// `None`: others bring these blocks already, the response is dropped.
-    pub fn stream(self: &Arc<Self>, version: &Arc<Version>, range: ByteRange, body: LakeBody) -> Option<StreamTicket> {
+    pub fn stream(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+    ) -> Option<StreamTicket> {
         let first = range.start.div_ceil(version.block_bytes);
-        let whole_blocks_end =
-            if range.end == version.size_bytes { u64::from(version.block_count()) } else { range.end / version.block_bytes };
+        let whole_blocks_end = if range.end == version.size_bytes {
+            u64::from(version.block_count())
+        } else {
+            range.end / version.block_bytes
+        };
         let owner = Arc::new(());
         let mut stream = Stream {
             fetcher: Arc::clone(self),
@@ -95,14 +127,24 @@ impl Fetcher {
         if stream.announced.is_empty() {
             return None;
         }
-        let ticket = StreamTicket { _owner: owner, traffic: Arc::clone(&stream.traffic) };
+        let ticket = StreamTicket {
+            _owner: owner,
+            traffic: Arc::clone(&stream.traffic),
+        };
         let skip = first * version.block_bytes - range.start;
         tokio::spawn(async move { stream.run(skip).await });
         Some(ticket)
     }
 
     /// The life of one block's fetch.
-    async fn bring(self: Arc<Self>, version: Arc<Version>, index: u32, origin: Arc<Origin>, pilot: Pilot, traffic: Arc<Notify>) {
+    async fn bring(
+        self: Arc<Self>,
+        version: Arc<Version>,
+        index: u32,
+        origin: Arc<Origin>,
+        pilot: Pilot,
+        traffic: Arc<Notify>,
+    ) {
         let carried = tokio::select! {
             carried = self.carry(&version, index, &origin, &pilot) => carried,
             // Dropping the response closes its connection: a reader that stops, stops the fetching.
@@ -114,11 +156,24 @@ impl Fetcher {
         }
     }
 
-    async fn carry(&self, version: &Version, index: u32, origin: &Origin, pilot: &Pilot) -> Result<(), FlightError> {
+    async fn carry(
+        &self,
+        version: &Version,
+        index: u32,
+        origin: &Origin,
+        pilot: &Pilot,
+    ) -> Result<(), FlightError> {
         pilot.hold_window(self.room(pilot.len()).await?);
         let start = u64::from(index) * version.block_bytes;
-        let wanted = ByteRange { start, end: start + version.block_len(index) };
-        let response = self.lake.send(block_request(version, wanted, origin)).await.map_err(lake_error)?;
+        let wanted = ByteRange {
+            start,
+            end: start + version.block_len(index),
+        };
+        let response = self
+            .lake
+            .send(block_request(version, wanted, origin))
+            .await
+            .map_err(lake_error)?;
         let skip = skip_to(version, wanted, &response)?;
         let mut cursor = Cursor::new(response.into_body());
         cursor.skip(skip).await?;
@@ -127,7 +182,11 @@ impl Fetcher {
 
     /// Writes a complete block beside its readers' streams.
     async fn land(&self, version: &Arc<Version>, pilot: Pilot) {
-        match self.store.put(pilot.id(), Arc::clone(version), pilot.pieces()).await {
+        match self
+            .store
+            .put(pilot.id(), Arc::clone(version), pilot.pieces())
+            .await
+        {
             Ok(mapped) => pilot.land(mapped),
             // Not storing costs speed, never a read; the store has counted the reason.
             Err(_refused) => pilot.keep(),
@@ -180,7 +239,11 @@ impl Stream {
     fn announce(&mut self) {
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
             let (id, len) = (self.version.block(self.next), self.version.block_len(self.next));
-            match self.fetcher.flights.join(id, len, &self.traffic, || self.fetcher.store.contains(id)) {
+            match self
+                .fetcher
+                .flights
+                .join(id, len, &self.traffic, || self.fetcher.store.contains(id))
+            {
                 // The passenger leaves at once: a block is brought for readers, not for the stream itself.
                 Join::Lead(pilot, _) => self.announced.push_back(pilot),
                 Join::Aboard(_) | Join::Landed => self.end = self.next,
@@ -194,12 +257,16 @@ impl Stream {
             return;
         }
         while self.wait_for_demand().await {
-            let Some(pilot) = self.announced.pop_front() else { return };
+            let Some(pilot) = self.announced.pop_front() else {
+                return;
+            };
             // Before the block is complete the next one is announced: a reader that takes its last byte finds the
             // block behind its window on its way.
             self.announce();
             if let Err(error) = self.bring(&pilot).await {
-                self.announced.drain(..).for_each(|pilot| pilot.fail(error.clone()));
+                self.announced
+                    .drain(..)
+                    .for_each(|pilot| pilot.fail(error.clone()));
                 return pilot.fail(error);
             }
             let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
@@ -234,7 +301,10 @@ struct Cursor {
 
 impl Cursor {
     fn new(body: LakeBody) -> Self {
-        Self { body, rest: Bytes::new() }
+        Self {
+            body,
+            rest: Bytes::new(),
+        }
     }
 
     /// Gives the pilot its whole block.
@@ -258,7 +328,8 @@ impl Cursor {
     async fn next(&mut self, at_most: u64) -> Result<Bytes, FlightError> {
         while self.rest.is_empty() {
             let frame = self.body.frame().await;
-            let frame = frame.ok_or_else(|| FlightError::Lake("the lake sent less than it announced".into()))?;
+            let frame =
+                frame.ok_or_else(|| FlightError::Lake("the lake sent less than it announced".into()))?;
             self.rest = frame.map_err(lake_error)?.into_data().unwrap_or_default();
         }
         let len = at_most.min(self.rest.len() as u64) as usize;
@@ -275,7 +346,8 @@ fn block_request(version: &Version, wanted: ByteRange, origin: &Origin) -> Endpo
 
 /// `Range` for a non-empty run of bytes.
 pub fn range_header(range: ByteRange) -> HeaderValue {
-    HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1)).expect("digits are a header value")
+    HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1))
+        .expect("digits are a header value")
 }
 
 /// Checks that a response brings `wanted` of `version`; returns how many bytes come before it.
@@ -289,7 +361,11 @@ fn skip_to<B>(version: &Version, wanted: ByteRange, response: &Response<B>) -> R
         }
         status => return Err(FlightError::Status(status)),
     }
-    if response.headers().get(header::ETAG).is_none_or(|etag| etag.as_bytes() != version.etag.as_bytes()) {
+    if response
+        .headers()
+        .get(header::ETAG)
+        .is_none_or(|etag| etag.as_bytes() != version.etag.as_bytes())
+    {
         return Err(FlightError::Changed);
     }
     if response.status() == StatusCode::OK {
@@ -298,7 +374,9 @@ fn skip_to<B>(version: &Version, wanted: ByteRange, response: &Response<B>) -> R
     match content_range(response.headers()) {
         Some((range, size)) if size == version.size_bytes && range == wanted => Ok(0),
         Some((_, size)) if size != version.size_bytes => Err(FlightError::Changed),
-        _ => Err(FlightError::Lake("the lake answered with another range than it was asked for".into())),
+        _ => Err(FlightError::Lake(
+            "the lake answered with another range than it was asked for".into(),
+        )),
     }
 }
 
@@ -308,7 +386,13 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let (first, last, size): (u64, u64, u64) = (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
-    (first <= last && last < size).then_some((ByteRange { start: first, end: last + 1 }, size))
+    (first <= last && last < size).then_some((
+        ByteRange {
+            start: first,
+            end: last + 1,
+        },
+        size,
+    ))
 }
 
 fn lake_error(error: impl std::error::Error) -> FlightError {
@@ -343,10 +427,15 @@ mod tests {
     #[test]
     fn only_the_wanted_bytes_of_the_pinned_version_are_accepted() {
         let wanted = ByteRange { start: 4, end: 8 };
-        let judge = |status, headers: &[(&str, &str)]| skip_to(&version(), wanted, &response(status, headers));
+        let judge =
+            |status, headers: &[(&str, &str)]| skip_to(&version(), wanted, &response(status, headers));
         let etag = ("etag", "\"e\"");
         assert_eq!(judge(206, &[etag, ("content-range", "bytes 4-7/10")]).unwrap(), 0);
-        assert_eq!(judge(200, &[etag]).unwrap(), 4, "a lake that ignores Range sends the bytes before, too");
+        assert_eq!(
+            judge(200, &[etag]).unwrap(),
+            4,
+            "a lake that ignores Range sends the bytes before, too"
+        );
         let changed = [
             judge(412, &[]),
             judge(404, &[]),
@@ -355,15 +444,30 @@ mod tests {
             judge(206, &[etag, ("content-range", "bytes 4-7/11")]),
             judge(200, &[]),
         ];
-        assert!(changed.iter().all(|judged| matches!(judged, Err(FlightError::Changed))), "{changed:?}");
-        assert!(matches!(judge(206, &[etag, ("content-range", "bytes 0-3/10")]), Err(FlightError::Lake(_))));
+        assert!(
+            changed
+                .iter()
+                .all(|judged| matches!(judged, Err(FlightError::Changed))),
+            "{changed:?}"
+        );
+        assert!(matches!(
+            judge(206, &[etag, ("content-range", "bytes 0-3/10")]),
+            Err(FlightError::Lake(_))
+        ));
         assert!(matches!(judge(206, &[etag]), Err(FlightError::Lake(_))));
         assert!(matches!(judge(503, &[]), Err(FlightError::Status(_))));
     }
 
     #[test]
     fn content_ranges_that_make_no_sense_are_none() {
-        for value in ["bytes 5-4/10", "bytes 5-10/10", "bytes */10", "bytes 0-1/*", "0-1/2", "bytes -1/2"] {
+        for value in [
+            "bytes 5-4/10",
+            "bytes 5-10/10",
+            "bytes */10",
+            "bytes 0-1/*",
+            "0-1/2",
+            "bytes -1/2",
+        ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::CONTENT_RANGE, value.parse().unwrap());
             assert_eq!(content_range(&headers), None, "{value}");

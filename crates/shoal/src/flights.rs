@@ -88,7 +88,13 @@ enum End {
 impl Flights {
     /// Joins the flight of a block or starts one. `landed` looks into the store's index: it is asked under the same lock
     /// under which flights are removed, so that a block is never fetched twice because it landed in between.
-    pub fn join(self: &Arc<Self>, id: BlockId, len: u64, traffic: &Arc<Notify>, landed: impl FnOnce() -> bool) -> Join {
+    pub fn join(
+        self: &Arc<Self>,
+        id: BlockId,
+        len: u64,
+        traffic: &Arc<Notify>,
+        landed: impl FnOnce() -> bool,
+    ) -> Join {
         let mut in_the_air = self.in_the_air.lock();
         if let Some(flight) = in_the_air.get(&id) {
             // The reader whose own opening announced the block shares it with nobody yet.
@@ -113,7 +119,14 @@ impl Flights {
         });
         in_the_air.insert(id, Arc::clone(&flight));
         let passenger = Passenger::board(&flight);
-        Join::Lead(Pilot { id, flight, flights: Arc::clone(self) }, passenger)
+        Join::Lead(
+            Pilot {
+                id,
+                flight,
+                flights: Arc::clone(self),
+            },
+            passenger,
+        )
     }
 
     /// Reads that waited for a fetch another read had started.
@@ -128,7 +141,10 @@ impl Flights {
 
     fn remove(&self, id: BlockId, flight: &Arc<Flight>) {
         let mut in_the_air = self.in_the_air.lock();
-        if in_the_air.get(&id).is_some_and(|current| Arc::ptr_eq(current, flight)) {
+        if in_the_air
+            .get(&id)
+            .is_some_and(|current| Arc::ptr_eq(current, flight))
+        {
             in_the_air.remove(&id);
         }
     }
@@ -172,7 +188,10 @@ impl Pilot {
     pub fn push(&self, piece: Bytes) {
         self.change(|state| {
             state.received += piece.len() as u64;
-            assert!(state.received <= self.flight.len, "a pilot pushes no more than its block");
+            assert!(
+                state.received <= self.flight.len,
+                "a pilot pushes no more than its block"
+            );
             state.pieces.push(piece);
             if state.received == self.flight.len {
                 state.end = End::Arrived;
@@ -187,7 +206,11 @@ impl Pilot {
 
     /// The block is in the store: its mapping takes the place of the pieces.
     pub fn land(self, mapped: Bytes) {
-        assert_eq!(mapped.len() as u64, self.flight.len, "what landed is the whole block");
+        assert_eq!(
+            mapped.len() as u64,
+            self.flight.len,
+            "what landed is the whole block"
+        );
         self.change(|state| {
             state.pieces = Vec::new();
             state.window = None;
@@ -248,7 +271,11 @@ impl Passenger {
     fn board(flight: &Arc<Flight>) -> Self {
         flight.passengers.fetch_add(1, Ordering::AcqRel);
         flight.traffic.notify_one();
-        Self { flight: Arc::clone(flight), offset: 0, piece: (0, 0) }
+        Self {
+            flight: Arc::clone(flight),
+            offset: 0,
+            piece: (0, 0),
+        }
     }
 
     /// Goes on reading at this byte of the block.
@@ -313,7 +340,10 @@ mod tests {
 
     use super::*;
 
-    const ID: BlockId = BlockId { version: VersionId([7; 16]), index: 0 };
+    const ID: BlockId = BlockId {
+        version: VersionId([7; 16]),
+        index: 0,
+    };
 
     fn lead(flights: &Arc<Flights>, len: u64) -> (Pilot, Passenger) {
         match flights.join(ID, len, &Arc::default(), || false) {
@@ -347,7 +377,11 @@ mod tests {
         let (pilot, mut first) = lead(&flights, 6);
         let second = tokio::spawn(rest(follow(&flights)));
         pilot.push(Bytes::from_static(b"abc"));
-        assert_eq!(next(&mut first).await.unwrap().unwrap(), "abc", "before the block is complete");
+        assert_eq!(
+            next(&mut first).await.unwrap().unwrap(),
+            "abc",
+            "before the block is complete"
+        );
         pilot.push(Bytes::from_static(b"def"));
         assert_eq!(second.await.unwrap(), b"abcdef");
         assert_eq!(flights.coalesced(), 1);
@@ -363,7 +397,10 @@ mod tests {
         pilot.land(Bytes::from_static(b"ABCDEF"));
         assert_eq!(rest(passenger).await, b"CDEF");
         assert_eq!(flights.count(), 0);
-        assert!(matches!(flights.join(ID, 6, &Arc::default(), || true), Join::Landed));
+        assert!(matches!(
+            flights.join(ID, 6, &Arc::default(), || true),
+            Join::Landed
+        ));
     }
 
     #[tokio::test]
@@ -405,7 +442,10 @@ mod tests {
         let flights = Arc::<Flights>::default();
         let (pilot, mut passenger) = lead(&flights, 6);
         drop(pilot);
-        assert!(matches!(next(&mut passenger).await, Some(Err(FlightError::Abandoned))));
+        assert!(matches!(
+            next(&mut passenger).await,
+            Some(Err(FlightError::Abandoned))
+        ));
         assert_eq!(flights.count(), 0);
     }
 }

@@ -18,10 +18,18 @@ impl FreshnessRules {
         let mut rules: Vec<_> = config
             .rules
             .iter()
-            .map(|rule| (rule.prefix.trim_start_matches("s3://").as_bytes().to_vec(), rule.mode))
+            .map(|rule| {
+                (
+                    rule.prefix.trim_start_matches("s3://").as_bytes().to_vec(),
+                    rule.mode,
+                )
+            })
             .collect();
         rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        Self { rules, default: config.default }
+        Self {
+            rules,
+            default: config.default,
+        }
     }
 
     /// How long a yes of the lake holds for this object: zero asks on every read.
@@ -52,7 +60,10 @@ mod tests {
 
     #[test]
     fn the_longest_matching_prefix_decides() {
-        let rule = |prefix: &str, mode| FreshnessRule { prefix: prefix.into(), mode };
+        let rule = |prefix: &str, mode| FreshnessRule {
+            prefix: prefix.into(),
+            mode,
+        };
         let rules = FreshnessRules::new(&Freshness {
             default: FreshnessMode::Revalidate,
             rules: vec![
@@ -62,7 +73,11 @@ mod tests {
             ],
         });
         let reuse = |bucket: &str, key: &str| {
-            rules.reuse(&ObjectName { bucket: bucket.into(), key: key.as_bytes().into(), version: None })
+            rules.reuse(&ObjectName {
+                bucket: bucket.into(),
+                key: key.as_bytes().into(),
+                version: None,
+            })
         };
         assert_eq!(reuse("data", "raw/x"), Duration::MAX);
         assert_eq!(reuse("data", "rawx"), Duration::from_secs(30));

@@ -70,8 +70,13 @@ impl Gateway {
     /// The admin listener comes first: while the store reads its footers, `/readyz` says what is missing.
     pub async fn start(config: Config) -> Result<Self, GatewayError> {
         let config = Arc::new(config);
-        let (s3, admin) = (listener::listen(config.s3.listen)?, listener::listen(config.admin.listen)?);
-        let address = |listener: &tokio::net::TcpListener| listener.local_addr().expect("a bound listener has an address");
+        let (s3, admin) = (
+            listener::listen(config.s3.listen)?,
+            listener::listen(config.admin.listen)?,
+        );
+        let address = |listener: &tokio::net::TcpListener| {
+            listener.local_addr().expect("a bound listener has an address")
+        };
         let (s3_address, admin_address) = (address(&s3), address(&admin));
         let tls = match (&config.s3.tls_cert, &config.s3.tls_key) {
             (Some(certificate), Some(key)) => Some(TlsReloader::load(certificate, key)?),
@@ -90,7 +95,15 @@ impl Gateway {
         ];
         readiness.reached(STORE);
         readiness.reached(S3);
-        Ok(Self { s3_address, admin_address, recovery, store, readiness, stop, servers })
+        Ok(Self {
+            s3_address,
+            admin_address,
+            recovery,
+            store,
+            readiness,
+            stop,
+            servers,
+        })
     }
 
     /// Where S3 is served.
@@ -174,7 +187,13 @@ impl Parts {
         let catalog = Arc::new(Catalog::default());
         let flights = Arc::new(Flights::default());
         let window = limits.fill_bytes;
-        let fetcher = Fetcher::new(Arc::clone(&lake), Arc::clone(&store), Arc::clone(&flights), window, ahead);
+        let fetcher = Fetcher::new(
+            Arc::clone(&lake),
+            Arc::clone(&store),
+            Arc::clone(&flights),
+            window,
+            ahead,
+        );
         let fetcher = Arc::new(fetcher);
         let observer = Observer {
             config: Arc::clone(config),
@@ -207,7 +226,12 @@ impl Parts {
             domain: config.s3.domain.clone(),
             access_log: config.log.access,
         };
-        Self { config: Arc::clone(config), metrics, front: Arc::new(front), observer: Arc::new(observer) }
+        Self {
+            config: Arc::clone(config),
+            metrics,
+            front: Arc::new(front),
+            observer: Arc::new(observer),
+        }
     }
 
     fn admin(&self, readiness: &Arc<Readiness>) -> Admin {
@@ -222,15 +246,28 @@ impl Parts {
 }
 
 fn identities(config: &Config) -> Identities {
-    Identities::new(config.identities.iter().zip(0..).map(|(identity, index)| Identity {
-        index,
-        access_key: identity.access_key.clone(),
-        secret_key: identity.secret_key.clone(),
-        lake_account: lake_account(identity),
-    }))
+    Identities::new(
+        config
+            .identities
+            .iter()
+            .zip(0..)
+            .map(|(identity, index)| Identity {
+                index,
+                access_key: identity.access_key.clone(),
+                secret_key: identity.secret_key.clone(),
+                lake_account: lake_account(identity),
+            }),
+    )
 }
 
 fn lake_account(identity: &crate::config::IdentityConfig) -> Option<Arc<Account>> {
-    let (access_key, secret_key) = (identity.lake_access_key.clone()?, identity.lake_secret_key.clone()?);
-    Some(Arc::new(Account { access_key, secret_key, session_token: None }))
+    let (access_key, secret_key) = (
+        identity.lake_access_key.clone()?,
+        identity.lake_secret_key.clone()?,
+    );
+    Some(Arc::new(Account {
+        access_key,
+        secret_key,
+        session_token: None,
+    }))
 }

@@ -61,8 +61,10 @@ pub struct Identities {
 impl Identities {
     /// Indexes the identities; the configuration has refused duplicates before.
     pub fn new(identities: impl IntoIterator<Item = Identity>) -> Self {
-        let by_access_key =
-            identities.into_iter().map(|identity| (identity.access_key.clone(), Arc::new(identity))).collect();
+        let by_access_key = identities
+            .into_iter()
+            .map(|identity| (identity.access_key.clone(), Arc::new(identity)))
+            .collect();
         Self { by_access_key }
     }
 

@@ -25,14 +25,21 @@ impl ObjectName {
     /// Every part is preceded by its length, so that no two names run into the same bytes.
     pub fn id(&self, lake: &str) -> ObjectId {
         let version = self.version.as_deref().unwrap_or_default();
-        ObjectId(digest(&[lake.as_bytes(), self.bucket.as_bytes(), &self.key, version.as_bytes()]))
+        ObjectId(digest(&[
+            lake.as_bytes(),
+            self.bucket.as_bytes(),
+            &self.key,
+            version.as_bytes(),
+        ]))
     }
 }
 
 impl fmt::Debug for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s3://{}/{}", self.bucket, String::from_utf8_lossy(&self.key))?;
-        self.version.as_deref().map_or(Ok(()), |version| write!(f, "?versionId={version}"))
+        self.version
+            .as_deref()
+            .map_or(Ok(()), |version| write!(f, "?versionId={version}"))
     }
 }
 
@@ -70,7 +77,10 @@ impl Version {
 
     /// The block at `index`.
     pub fn block(&self, index: u32) -> BlockId {
-        BlockId { version: self.id, index }
+        BlockId {
+            version: self.id,
+            index,
+        }
     }
 
     /// How many blocks the version has; an empty object has none.
@@ -178,10 +188,14 @@ impl Version {
         if u32::try_from(size_bytes.div_ceil(block_bytes)).is_err() {
             return Err(Uncacheable::TooLarge);
         }
-        let etag = headers.get(http::header::ETAG).and_then(|etag| etag.to_str().ok());
+        let etag = headers
+            .get(http::header::ETAG)
+            .and_then(|etag| etag.to_str().ok());
         let etag = etag.filter(|etag| !etag.is_empty() && *etag != "\"\"" && !etag.starts_with("W/"));
         let etag = etag.ok_or(Uncacheable::NoEtag)?;
-        let last_modified = headers.get(http::header::LAST_MODIFIED).and_then(|value| value.to_str().ok());
+        let last_modified = headers
+            .get(http::header::LAST_MODIFIED)
+            .and_then(|value| value.to_str().ok());
         let mut kept = headers.clone();
         for name in EXCHANGE_HEADERS {
             kept.remove(name);

@@ -7,8 +7,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, header};
 
 use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
-use crate::sigv4::PayloadHash;
 use crate::front::conditions::CONDITIONAL_HEADERS;
+use crate::sigv4::PayloadHash;
 
 /// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
 #[derive(Debug)]
@@ -29,7 +29,12 @@ struct Forwarded {
 impl Origin {
     /// The read that `client` asks for, signed by `account`.
     pub fn new(account: LakeAccount, client: Arc<Parts>, target: PathAndQuery) -> Self {
-        Self { account, client, target, forwarded: OnceLock::new() }
+        Self {
+            account,
+            client,
+            target,
+            forwarded: OnceLock::new(),
+        }
     }
 
     /// A request for the object without a range or a condition: end-to-end headers such as `x-amz-request-payer` go
@@ -40,7 +45,11 @@ impl Origin {
             headers: unconditional(end_to_end(&self.client.headers)),
         });
         EndpointRequest {
-            operation: if method == Method::HEAD { "head_object" } else { "get_object" },
+            operation: if method == Method::HEAD {
+                "head_object"
+            } else {
+                "get_object"
+            },
             method,
             target: forwarded.target.clone(),
             headers: forwarded.headers.clone(),
@@ -53,14 +62,21 @@ impl Origin {
     /// The client's condition headers, for the lake to judge when we do not know the object.
     pub fn conditions(&self) -> impl Iterator<Item = (http::HeaderName, http::HeaderValue)> + '_ {
         let client = &self.client.headers;
-        CONDITIONAL_HEADERS
-            .into_iter()
-            .flat_map(|name| client.get_all(&name).iter().map(move |value| (name.clone(), value.clone())).collect::<Vec<_>>())
+        CONDITIONAL_HEADERS.into_iter().flat_map(|name| {
+            client
+                .get_all(&name)
+                .iter()
+                .map(move |value| (name.clone(), value.clone()))
+                .collect::<Vec<_>>()
+        })
     }
 }
 
 fn unconditional(mut headers: HeaderMap) -> HeaderMap {
-    for own in CONDITIONAL_HEADERS.into_iter().chain([header::RANGE, header::CACHE_CONTROL, header::PRAGMA]) {
+    for own in CONDITIONAL_HEADERS
+        .into_iter()
+        .chain([header::RANGE, header::CACHE_CONTROL, header::PRAGMA])
+    {
         headers.remove(own);
     }
     headers
@@ -68,7 +84,11 @@ fn unconditional(mut headers: HeaderMap) -> HeaderMap {
 
 /// The target with nothing but its `versionId`.
 fn bare(target: &PathAndQuery) -> PathAndQuery {
-    let version = target.query().unwrap_or_default().split('&').find(|pair| pair.starts_with("versionId="));
+    let version = target
+        .query()
+        .unwrap_or_default()
+        .split('&')
+        .find(|pair| pair.starts_with("versionId="));
     let bare = match version {
         Some(version) => PathAndQuery::try_from(format!("{}?{version}", target.path())),
         None => PathAndQuery::try_from(target.path()),

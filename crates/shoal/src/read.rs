@@ -177,13 +177,25 @@ impl Reader {
             let Ok(range) = ask.range.resolve(version.size_bytes) else {
                 return Ok(Answer::Unsatisfiable(version.size_bytes));
             };
-            let residency = if pinned.opened { Residency::None } else { self.residency(&version, range) };
+            let residency = if pinned.opened {
+                Residency::None
+            } else {
+                self.residency(&version, range)
+            };
             if ask.only_if_cached && residency != Residency::All {
                 return Ok(Answer::NotCached);
             }
             let mut blocks = self.stream(ask, &version, range, pinned.ticket);
             match blocks.first_piece().await {
-                Ok(()) => return Ok(Answer::Object(Reading { version, range, blocks, asked: pinned.asked, residency })),
+                Ok(()) => {
+                    return Ok(Answer::Object(Reading {
+                        version,
+                        range,
+                        blocks,
+                        asked: pinned.asked,
+                        residency,
+                    }));
+                }
                 Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
                 Err(error) => return Err(ReadError::Flight(error)),
             }
@@ -219,7 +231,12 @@ impl Reader {
         loop {
             let asked = self.asking(ask);
             if let Some(version) = self.granted(ask, asked) {
-                return Ok(Pin::Version(Pinned { version, asked: false, ticket: None, opened: false }));
+                return Ok(Pin::Version(Pinned {
+                    version,
+                    asked: false,
+                    ticket: None,
+                    opened: false,
+                }));
             }
             if let Some(known) = self.remembered(ask.object, asked.0).await {
                 return self.question(ask, known, asked).await;
@@ -244,7 +261,9 @@ impl Reader {
         if ask.reuse.is_zero() {
             return None;
         }
-        let known = self.catalog.granted(ask.caller, ask.object, epoch, ask.reuse, now)?;
+        let known = self
+            .catalog
+            .granted(ask.caller, ask.object, epoch, ask.reuse, now)?;
         (!wants_checksums(ask, &known)).then_some(known.version)
     }
 
@@ -255,22 +274,39 @@ impl Reader {
         let version = self.store.describe(object).await?;
         // Blocks of another size are of no use; they leave in their time.
         let usable = version.block_bytes == self.block_bytes;
-        usable.then_some(Remembered { version, checksums: Checksums::Unasked, overtaken: true })
+        usable.then_some(Remembered {
+            version,
+            checksums: Checksums::Unasked,
+            overtaken: true,
+        })
     }
 
     /// One body-less request asks both: may this caller read the object, and is the version we know still current?
-    async fn question(&self, ask: &Ask, known: Remembered, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+    async fn question(
+        &self,
+        ask: &Ask,
+        known: Remembered,
+        asked: (Epoch, Instant),
+    ) -> Result<Pin, ReadError> {
         if known.overtaken || wants_checksums(ask, &known) || self.undated.load(Ordering::Relaxed) {
             return self.inquire(ask, asked).await;
         }
         let version = known.version;
         let mut request = ask.origin.request(Method::HEAD);
-        request.headers.insert(header::IF_NONE_MATCH, version.etag_header());
+        request
+            .headers
+            .insert(header::IF_NONE_MATCH, version.etag_header());
         let response = self.lake.send(request).await?;
         match response.status() {
             StatusCode::NOT_MODIFIED if same_date(&version, response.headers()) => {
-                self.catalog.learn(ask.caller, &ask.name, &version, known.checksums, asked);
-                Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false }))
+                self.catalog
+                    .learn(ask.caller, &ask.name, &version, known.checksums, asked);
+                Ok(Pin::Version(Pinned {
+                    version,
+                    asked: true,
+                    ticket: None,
+                    opened: false,
+                }))
             }
             StatusCode::NOT_MODIFIED => {
                 let undated = !response.headers().contains_key(header::LAST_MODIFIED);
@@ -290,7 +326,12 @@ impl Reader {
     async fn inquired(&self, ask: &Ask, head: Parts, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
         match head.status {
             StatusCode::OK => match self.learn(ask, &head.headers, None, asked) {
-                Ok((version, _)) => Ok(Pin::Version(Pinned { version, asked: true, ticket: None, opened: false })),
+                Ok((version, _)) => Ok(Pin::Version(Pinned {
+                    version,
+                    asked: true,
+                    ticket: None,
+                    opened: false,
+                })),
                 Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
             },
             status if status.is_server_error() => Err(ReadError::LakeStatus(status)),
@@ -317,11 +358,17 @@ impl Reader {
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Ok(Pin::Answer(Answer::Relay(response)));
         }
-        let part = (response.status() == StatusCode::PARTIAL_CONTENT).then(|| content_range(response.headers()));
+        let part =
+            (response.status() == StatusCode::PARTIAL_CONTENT).then(|| content_range(response.headers()));
         match self.learn(ask, response.headers(), part, asked) {
             Ok((version, range)) => {
                 let ticket = self.fetcher.stream(&version, range, response.into_body());
-                Ok(Pin::Version(Pinned { version, asked: true, ticket, opened: true }))
+                Ok(Pin::Version(Pinned {
+                    version,
+                    asked: true,
+                    ticket,
+                    opened: true,
+                }))
             }
             Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
         }
@@ -338,16 +385,30 @@ impl Reader {
         let (range, size_bytes) = match part {
             Some(part) => part.ok_or(Uncacheable::NoLength)?,
             None => {
-                let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-                let size = length.and_then(|length| length.parse().ok()).ok_or(Uncacheable::NoLength)?;
+                let length = headers
+                    .get(header::CONTENT_LENGTH)
+                    .and_then(|length| length.to_str().ok());
+                let size = length
+                    .and_then(|length| length.parse().ok())
+                    .ok_or(Uncacheable::NoLength)?;
                 (ByteRange { start: 0, end: size }, size)
             }
         };
-        let version = Arc::new(Version::from_response(ask.object, headers, size_bytes, self.block_bytes)?);
+        let version = Arc::new(Version::from_response(
+            ask.object,
+            headers,
+            size_bytes,
+            self.block_bytes,
+        )?);
         // Only a response to the whole object carries its checksums.
         let whole = part.is_none() && ask.checksum_mode;
-        let checksums = if whole { Checksums::Asked } else { Checksums::Unasked };
-        self.catalog.learn(ask.caller, &ask.name, &version, checksums, asked);
+        let checksums = if whole {
+            Checksums::Asked
+        } else {
+            Checksums::Unasked
+        };
+        self.catalog
+            .learn(ask.caller, &ask.name, &version, checksums, asked);
         Ok((version, range))
     }
 
@@ -356,14 +417,23 @@ impl Reader {
         let end = range.end.div_ceil(version.block_bytes) as u32;
         let looked_at = first..end.min(first.saturating_add(BLOCKS_LOOKED_AT));
         let total = looked_at.len();
-        match looked_at.filter(|index| self.store.contains(version.block(*index))).count() {
+        match looked_at
+            .filter(|index| self.store.contains(version.block(*index)))
+            .count()
+        {
             resident if resident == total => Residency::All,
             0 => Residency::None,
             _ => Residency::Some,
         }
     }
 
-    fn stream(&self, ask: &Ask, version: &Arc<Version>, range: ByteRange, ticket: Option<StreamTicket>) -> BlockStream {
+    fn stream(
+        &self,
+        ask: &Ask,
+        version: &Arc<Version>,
+        range: ByteRange,
+        ticket: Option<StreamTicket>,
+    ) -> BlockStream {
         let shelf = Shelf {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
@@ -393,7 +463,10 @@ fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option
     let floor = |byte: u64| byte - byte % block_bytes;
     let blocks_from = |first: u64, blocks: u64| {
         let start = floor(first);
-        range_header(ByteRange { start, end: start.saturating_add(blocks.saturating_mul(block_bytes)) })
+        range_header(ByteRange {
+            start,
+            end: start.saturating_add(blocks.saturating_mul(block_bytes)),
+        })
     };
     Some(match wanted {
         RangeRequest::Whole => return None,
@@ -433,7 +506,11 @@ impl Openings {
         }
         let (ended, waiting) = watch::channel(());
         openings.insert(object, waiting);
-        Opening::Lead(OpeningGuard { openings: Arc::clone(&self.0), object, _ended: ended })
+        Opening::Lead(OpeningGuard {
+            openings: Arc::clone(&self.0),
+            object,
+            _ended: ended,
+        })
     }
 }
 
@@ -459,11 +536,18 @@ mod tests {
             (RangeRequest::Suffix(8), Some("bytes=-100")),
             (RangeRequest::Suffix(150), Some("bytes=-150")),
             (RangeRequest::Suffix(u64::MAX), Some("bytes=-400")),
-            (RangeRequest::From(u64::MAX), Some("bytes=18446744073709551600-18446744073709551614")),
+            (
+                RangeRequest::From(u64::MAX),
+                Some("bytes=18446744073709551600-18446744073709551614"),
+            ),
         ];
         for (wanted, expected) in table {
             let range = opening_range(wanted, block, 4);
-            assert_eq!(range.as_ref().map(|range| range.to_str().unwrap()), expected, "{wanted:?}");
+            assert_eq!(
+                range.as_ref().map(|range| range.to_str().unwrap()),
+                expected,
+                "{wanted:?}"
+            );
         }
     }
 }

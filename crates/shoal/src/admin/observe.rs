@@ -39,7 +39,11 @@ pub struct Told {
 impl Observer {
     /// Sets the gauges, and adds to the counters what has come since the last call.
     pub fn measure(&self, metrics: &Metrics) {
-        let (lake, store, coalesced) = (self.lake.counters(), self.store.counters(), self.flights.coalesced());
+        let (lake, store, coalesced) = (
+            self.lake.counters(),
+            self.store.counters(),
+            self.flights.coalesced(),
+        );
         let mut told = self.told.lock();
         for (operation, total) in &lake.requests {
             let before = told.lake.requests.get(operation).copied().unwrap_or_default();
@@ -51,16 +55,26 @@ impl Observer {
         let before = told.store.take();
         let before = before.as_ref();
         for (index, (reason, total)) in store.evictions.iter().enumerate() {
-            metrics.evicted(reason.as_str(), total - before.map_or(0, |before| before.evictions[index].1));
+            metrics.evicted(
+                reason.as_str(),
+                total - before.map_or(0, |before| before.evictions[index].1),
+            );
         }
         for (index, (reason, total)) in store.refusals.iter().enumerate() {
-            metrics.refused(reason.as_str(), total - before.map_or(0, |before| before.refusals[index].1));
+            metrics.refused(
+                reason.as_str(),
+                total - before.map_or(0, |before| before.refusals[index].1),
+            );
         }
         metrics.corrupt_blocks(store.corrupt_blocks - before.map_or(0, |before| before.corrupt_blocks));
         metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
         metrics.set_store_paused(self.store.health() != Health::Serving);
         metrics.set_fill_bytes(self.fetcher.window_used_bytes());
-        *told = Told { lake, store: Some(store), coalesced };
+        *told = Told {
+            lake,
+            store: Some(store),
+            coalesced,
+        };
     }
 
     /// The node's state as JSON, for `/status`.
@@ -70,7 +84,9 @@ impl Observer {
             Health::Serving => json!("serving"),
             Health::Paused { why } => json!({ "paused": why }),
         };
-        let by_reason = |counts: Vec<(&'static str, u64)>| counts.into_iter().collect::<std::collections::BTreeMap<_, _>>();
+        let by_reason = |counts: Vec<(&'static str, u64)>| {
+            counts.into_iter().collect::<std::collections::BTreeMap<_, _>>()
+        };
         json!({
             "node": { "name": self.config.node.name, "topology": self.config.node.topology, "version": env!("CARGO_PKG_VERSION") },
             "lake": {

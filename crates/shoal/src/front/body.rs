@@ -21,7 +21,10 @@ enum Content {
     /// A HEAD: nothing is sent, the length is announced.
     Head(u64),
     Full(Bytes),
-    Blocks { stream: Box<BlockStream>, remaining: u64 },
+    Blocks {
+        stream: Box<BlockStream>,
+        remaining: u64,
+    },
     Lake(Box<LakeBody>),
 }
 
@@ -46,7 +49,11 @@ impl ResponseBody {
 
     /// Blocks of a version, `len` bytes together.
     pub fn blocks(stream: BlockStream, len: u64) -> Self {
-        Content::Blocks { stream: Box::new(stream), remaining: len }.into()
+        Content::Blocks {
+            stream: Box::new(stream),
+            remaining: len,
+        }
+        .into()
     }
 
     /// What the lake sends, as it comes.
@@ -69,7 +76,10 @@ impl ResponseBody {
 
 impl From<Content> for ResponseBody {
     fn from(content: Content) -> Self {
-        Self { content, record: None }
+        Self {
+            content,
+            record: None,
+        }
     }
 }
 
@@ -77,7 +87,10 @@ impl Body for ResponseBody {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = &mut *self;
         let frame = match &mut this.content {
             Content::Empty | Content::Head(_) => Poll::Ready(None),

@@ -61,14 +61,20 @@ impl Conditions {
         }
         match (&self.known, self.modified_since) {
             (Some(known), _) if names(known, etag) => Verdict::NotModified,
-            (None, Some(since)) if last_modified.is_some() && !modified_after(last_modified, since) => Verdict::NotModified,
+            (None, Some(since)) if last_modified.is_some() && !modified_after(last_modified, since) => {
+                Verdict::NotModified
+            }
             _ => Verdict::Proceed,
         }
     }
 }
 
 fn list(headers: &HeaderMap, name: &http::HeaderName) -> Option<String> {
-    let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
+    let values: Vec<&str> = headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .collect();
     (!values.is_empty()).then(|| values.join(","))
 }
 
@@ -78,19 +84,27 @@ fn date(headers: &HeaderMap, name: &http::HeaderName) -> Option<SystemTime> {
 
 /// HTTP dates have whole seconds, so both sides are cut to them.
 fn modified_after(last_modified: Option<SystemTime>, since: SystemTime) -> bool {
-    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let seconds = |time: SystemTime| {
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+            .as_secs()
+    };
     last_modified.is_some_and(|modified| seconds(modified) > seconds(since))
 }
 
 /// Whether a list of entity tags names `etag`; quoted, unquoted (Hadoop's S3A before 3.4) and weak spellings are equal.
 fn names(list: &str, etag: &str) -> bool {
     let etag = bare(etag);
-    list.split(',').map(str::trim).any(|candidate| candidate == "*" || bare(candidate) == etag)
+    list.split(',')
+        .map(str::trim)
+        .any(|candidate| candidate == "*" || bare(candidate) == etag)
 }
 
 fn bare(etag: &str) -> &str {
     let etag = etag.strip_prefix("W/").unwrap_or(etag);
-    etag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(etag)
+    etag.strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+        .unwrap_or(etag)
 }
 
 #[cfg(test)]
@@ -105,7 +119,10 @@ mod tests {
     fn judge(headers: &[(&str, &str)]) -> Verdict {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            map.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+            map.append(
+                http::HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                value.parse().unwrap(),
+            );
         }
         let modified = httpdate::parse_http_date(THEN).unwrap() + Duration::from_millis(700);
         Conditions::parse(&map).judge(ETAG, Some(modified))
@@ -130,7 +147,10 @@ mod tests {
             (&[("if-unmodified-since", THEN)], Proceed),
             (&[("if-unmodified-since", EARLIER)], Failed),
             (&[("if-match", ETAG), ("if-unmodified-since", EARLIER)], Proceed),
-            (&[("if-none-match", "\"x\""), ("if-modified-since", LATER)], Proceed),
+            (
+                &[("if-none-match", "\"x\""), ("if-modified-since", LATER)],
+                Proceed,
+            ),
             (&[("if-modified-since", "yesterday")], Proceed),
         ];
         for (headers, expected) in table {

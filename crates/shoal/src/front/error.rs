@@ -19,7 +19,11 @@ pub struct S3Error {
 impl S3Error {
     /// An error with a message of its own.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), close: false }
+        Self {
+            code,
+            message: message.into(),
+            close: false,
+        }
     }
 
     /// The same error, after which the connection is closed.

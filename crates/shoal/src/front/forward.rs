@@ -50,9 +50,16 @@ pub async fn forward(
     answered.map_err(|error| lake_errors::unanswered(&error))
 }
 
-fn request_body(parts: &Parts, body: ClientBody, verified: Verified) -> Result<(RequestBody, Option<Outcome>), S3Error> {
+fn request_body(
+    parts: &Parts,
+    body: ClientBody,
+    verified: Verified,
+) -> Result<(RequestBody, Option<Outcome>), S3Error> {
     let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
-    if !has_body && !verified.payload.hash.is_streaming() && matches!(parts.method, Method::GET | Method::HEAD) {
+    if !has_body
+        && !verified.payload.hash.is_streaming()
+        && matches!(parts.method, Method::GET | Method::HEAD)
+    {
         return Ok((RequestBody::Empty, None));
     }
     let resigned = verified.payload.hash.signs_chunks();
@@ -69,7 +76,10 @@ fn request_body(parts: &Parts, body: ClientBody, verified: Verified) -> Result<(
             }),
         }
     } else {
-        RequestBody::Stream { length, body: checked.map_err(Into::into).boxed_unsync() }
+        RequestBody::Stream {
+            length,
+            body: checked.map_err(Into::into).boxed_unsync(),
+        }
     };
     Ok((body, Some(outcome)))
 }
@@ -85,7 +95,11 @@ struct Forget {
 impl Forget {
     fn of(catalog: &Arc<Catalog>, classified: &Classified) -> Self {
         let effect = classified.effect();
-        let forget = Self { catalog: Arc::clone(catalog), effect, classified: classified.clone() };
+        let forget = Self {
+            catalog: Arc::clone(catalog),
+            effect,
+            classified: classified.clone(),
+        };
         forget.apply();
         forget
     }

@@ -52,7 +52,10 @@ impl Place {
     fn take(counter: &Arc<AtomicUsize>, max: usize) -> Result<Self, S3Error> {
         if counter.fetch_add(1, Ordering::AcqRel) >= max {
             counter.fetch_sub(1, Ordering::AcqRel);
-            return Err(S3Error::new(ErrorCode::SlowDown, "Too many requests are in flight; please reduce your rate."));
+            return Err(S3Error::new(
+                ErrorCode::SlowDown,
+                "Too many requests are in flight; please reduce your rate.",
+            ));
         }
         Ok(Self(Arc::clone(counter)))
     }
@@ -72,7 +75,10 @@ mod tests {
     fn a_place_is_given_back_and_one_callers_load_is_not_anothers() {
         let limits = InFlight::new(3, 1, 2);
         let alice = limits.enter_as(CallerId(0)).unwrap();
-        assert_eq!(limits.enter_as(CallerId(0)).unwrap_err().code, ErrorCode::SlowDown);
+        assert_eq!(
+            limits.enter_as(CallerId(0)).unwrap_err().code,
+            ErrorCode::SlowDown
+        );
         let _bob = limits.enter_as(CallerId(1)).unwrap();
         let _stranger = limits.enter_as(CallerId(u32::MAX)).unwrap();
         drop(alice);

@@ -12,10 +12,13 @@ pub fn unanswered(error: &EndpointError) -> S3Error {
     // The address and the cause are the operator's to see, not the client's.
     tracing::warn!(%error, "the lake gave no answer");
     match error.kind() {
-        kind if kind.is_timeout() => S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time."),
-        Failure::Unsignable => {
-            S3Error::new(ErrorCode::InvalidRequest, "A header of the request cannot be signed for the lake.")
+        kind if kind.is_timeout() => {
+            S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time.")
         }
+        Failure::Unsignable => S3Error::new(
+            ErrorCode::InvalidRequest,
+            "A header of the request cannot be signed for the lake.",
+        ),
         _ => S3Error::new(ErrorCode::BadGateway, "The lake cannot be reached or broke off."),
     }
 }
@@ -25,16 +28,18 @@ pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
         ReadError::LakeStatus(status) | ReadError::Flight(FlightError::Status(status)) => of_status(*status),
-        ReadError::Flight(FlightError::Busy) => {
-            S3Error::new(ErrorCode::SlowDown, "Too many bytes are on their way from the lake; please reduce your rate.")
-        }
+        ReadError::Flight(FlightError::Busy) => S3Error::new(
+            ErrorCode::SlowDown,
+            "Too many bytes are on their way from the lake; please reduce your rate.",
+        ),
         ReadError::Flight(error) => {
             tracing::warn!(%error, "the lake broke off");
             S3Error::new(ErrorCode::BadGateway, "The lake cannot be reached or broke off.")
         }
-        ReadError::Restless => {
-            S3Error::new(ErrorCode::ServiceUnavailable, "The object changes faster than it can be read.")
-        }
+        ReadError::Restless => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The object changes faster than it can be read.",
+        ),
     }
 }
 

@@ -111,8 +111,14 @@ impl Classified {
     pub fn effect(&self) -> Effect {
         use Operation as O;
         match self.operation {
-            O::GetObject | O::HeadObject | O::ListObjects | O::ListBuckets | O::OtherRead
-            | O::CreateMultipartUpload | O::UploadPart | O::AbortMultipartUpload => Effect::None,
+            O::GetObject
+            | O::HeadObject
+            | O::ListObjects
+            | O::ListBuckets
+            | O::OtherRead
+            | O::CreateMultipartUpload
+            | O::UploadPart
+            | O::AbortMultipartUpload => Effect::None,
             O::PutObject | O::DeleteObject | O::CompleteMultipartUpload => Effect::Object,
             O::OtherWrite if self.object.is_some() => Effect::Object,
             O::DeleteObjects | O::OtherWrite => Effect::Bucket,
@@ -127,8 +133,16 @@ pub struct Query(Vec<(String, String)>);
 impl Query {
     /// Splits and decodes a raw query once; a `+` in a value is a space, as in every S3 implementation.
     pub fn parse(raw: Option<&str>) -> Self {
-        let pairs = raw.into_iter().flat_map(|raw| raw.split('&')).filter(|pair| !pair.is_empty());
-        Self(pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(n, v)| (decode(n), decode(v))).collect())
+        let pairs = raw
+            .into_iter()
+            .flat_map(|raw| raw.split('&'))
+            .filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(n, v)| (decode(n), decode(v)))
+                .collect(),
+        )
     }
 
     /// Whether the parameter is there, with or without a value.
@@ -173,7 +187,13 @@ pub fn classify(
         version: query.get("versionId").map(Arc::from),
     });
     let operation = operation(method, bucket.is_some(), object.is_some(), &query, is_copy);
-    Ok(Classified { operation, bucket, object, target, query })
+    Ok(Classified {
+        operation,
+        bucket,
+        object,
+        target,
+        query,
+    })
 }
 
 fn operation(method: &Method, bucket: bool, object: bool, query: &Query, is_copy: bool) -> Operation {
@@ -197,7 +217,9 @@ fn operation(method: &Method, bucket: bool, object: bool, query: &Query, is_copy
 
 /// Parameters that do not turn a GET into another operation.
 fn is_read_parameter(name: &str) -> bool {
-    matches!(name, "versionId" | "partNumber" | "x-id") || response_override(name).is_some() || is_auth_parameter(name)
+    matches!(name, "versionId" | "partNumber" | "x-id")
+        || response_override(name).is_some()
+        || is_auth_parameter(name)
 }
 
 fn is_list_parameter(name: &str) -> bool {
@@ -248,17 +270,28 @@ pub fn response_override(name: &str) -> Option<http::HeaderName> {
 }
 
 /// Rewrites a virtual-host style target to path style; the path's bytes stay as they are.
-fn path_style(target: &PathAndQuery, host: Option<&str>, domain: Option<&str>) -> Result<PathAndQuery, S3Error> {
+fn path_style(
+    target: &PathAndQuery,
+    host: Option<&str>,
+    domain: Option<&str>,
+) -> Result<PathAndQuery, S3Error> {
     let Some(bucket) = domain.and_then(|domain| bucket_of_host(host?, domain)) else {
         return Ok(target.clone());
     };
-    PathAndQuery::try_from(format!("/{bucket}{target}"))
-        .map_err(|_| S3Error::new(ErrorCode::InvalidUri, "The Host header does not name a valid bucket."))
+    PathAndQuery::try_from(format!("/{bucket}{target}")).map_err(|_| {
+        S3Error::new(
+            ErrorCode::InvalidUri,
+            "The Host header does not name a valid bucket.",
+        )
+    })
 }
 
 fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let split = name.len().checked_sub(domain.len()).filter(|split| name.is_char_boundary(*split))?;
+    let split = name
+        .len()
+        .checked_sub(domain.len())
+        .filter(|split| name.is_char_boundary(*split))?;
     let (bucket, rest) = name.split_at(split);
     let bucket = bucket.strip_suffix('.')?;
     (rest.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
@@ -267,25 +300,37 @@ fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
 /// Bucket and key of a path-style path, each decoded once.
 fn split(path: &str) -> Result<(Option<String>, Option<Vec<u8>>), S3Error> {
     let path = path.strip_prefix('/').unwrap_or(path);
-    let (bucket, key) = path.split_once('/').map_or((path, None), |(bucket, key)| (bucket, Some(key)));
+    let (bucket, key) = path
+        .split_once('/')
+        .map_or((path, None), |(bucket, key)| (bucket, Some(key)));
     if bucket.is_empty() {
         // `//key` names no bucket; the lake says what it makes of it.
         return Ok((None, None));
     }
     let bucket = String::from_utf8(decode_strictly(bucket)?)
         .map_err(|_| S3Error::new(ErrorCode::InvalidUri, "The bucket name is not UTF-8."))?;
-    let key = key.filter(|key| !key.is_empty()).map(decode_strictly).transpose()?;
+    let key = key
+        .filter(|key| !key.is_empty())
+        .map(decode_strictly)
+        .transpose()?;
     Ok((Some(bucket), key))
 }
 
 fn decode_strictly(text: &str) -> Result<Vec<u8>, S3Error> {
     let bytes = text.as_bytes();
-    let broken = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'%').any(|(at, _)| {
-        let digits = bytes.get(at + 1..at + 3);
-        !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    });
+    let broken = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'%')
+        .any(|(at, _)| {
+            let digits = bytes.get(at + 1..at + 3);
+            !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+        });
     if broken {
-        return Err(S3Error::new(ErrorCode::InvalidUri, "Couldn't parse the specified URI: '%' needs two hexadecimal digits."));
+        return Err(S3Error::new(
+            ErrorCode::InvalidUri,
+            "Couldn't parse the specified URI: '%' needs two hexadecimal digits.",
+        ));
     }
     Ok(percent_decode(bytes).collect())
 }
@@ -296,7 +341,14 @@ mod tests {
 
     fn classified(method: &str, target: &str) -> Classified {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        classify(&method, &target.parse().unwrap(), Some("localhost:9000"), false, None).unwrap()
+        classify(
+            &method,
+            &target.parse().unwrap(),
+            Some("localhost:9000"),
+            false,
+            None,
+        )
+        .unwrap()
     }
 
     #[test]
@@ -305,7 +357,12 @@ mod tests {
         use Operation as O;
         let table = [
             ("GET", "/b/k", O::GetObject, E::None),
-            ("GET", "/b/k?x-id=GetObject&versionId=3&response-content-type=a", O::GetObject, E::None),
+            (
+                "GET",
+                "/b/k?x-id=GetObject&versionId=3&response-content-type=a",
+                O::GetObject,
+                E::None,
+            ),
             ("GET", "/b/k?partNumber=2", O::GetObject, E::None),
             ("GET", "/b/k?acl", O::OtherRead, E::None),
             ("GET", "/b/k?tagging", O::OtherRead, E::None),
@@ -331,7 +388,11 @@ mod tests {
         ];
         for (method, target, operation, effect) in table {
             let request = classified(method, target);
-            assert_eq!((request.operation, request.effect()), (operation, effect), "{method} {target}");
+            assert_eq!(
+                (request.operation, request.effect()),
+                (operation, effect),
+                "{method} {target}"
+            );
         }
     }
 
@@ -366,13 +427,24 @@ mod tests {
     #[test]
     fn a_bucket_may_stand_in_the_host() {
         let at = |host, target: &str| {
-            classify(&Method::GET, &target.parse().unwrap(), Some(host), false, Some("s3.example.org")).unwrap()
+            classify(
+                &Method::GET,
+                &target.parse().unwrap(),
+                Some(host),
+                false,
+                Some("s3.example.org"),
+            )
+            .unwrap()
         };
         let request = at("data.lake.S3.example.org:9000", "/k?versionId=1");
         assert_eq!(request.target.as_str(), "/data.lake/k?versionId=1");
         assert_eq!(request.bucket.as_deref(), Some("data.lake"));
         assert_eq!(at("s3.example.org", "/b/k").bucket.as_deref(), Some("b"));
-        assert_eq!(at("evil-s3.example.org", "/b/k").bucket.as_deref(), Some("b"), "not a label of its own");
+        assert_eq!(
+            at("evil-s3.example.org", "/b/k").bucket.as_deref(),
+            Some("b"),
+            "not a label of its own"
+        );
         assert_eq!(at("b.s3.example.org", "/").operation, Operation::ListObjects);
     }
 }

@@ -61,12 +61,21 @@ impl RangeRequest {
     /// The bytes meant, of an object of `size_bytes`; the whole of an empty object is an empty range.
     pub fn resolve(self, size_bytes: u64) -> Result<ByteRange, Unsatisfiable> {
         let (start, end) = match self {
-            Self::Whole => return Ok(ByteRange { start: 0, end: size_bytes }),
+            Self::Whole => {
+                return Ok(ByteRange {
+                    start: 0,
+                    end: size_bytes,
+                });
+            }
             Self::FirstLast(first, last) => (first, last.saturating_add(1).min(size_bytes)),
             Self::From(first) => (first, size_bytes),
             Self::Suffix(length) => (size_bytes.saturating_sub(length), size_bytes),
         };
-        if start < end { Ok(ByteRange { start, end }) } else { Err(Unsatisfiable) }
+        if start < end {
+            Ok(ByteRange { start, end })
+        } else {
+            Err(Unsatisfiable)
+        }
     }
 }
 
@@ -106,7 +115,9 @@ mod tests {
             ("", 0, Ok((0, 0))),
         ];
         for (header, size, expected) in table {
-            let resolved = RangeRequest::parse(Some(header)).resolve(size).map(|range| (range.start, range.end));
+            let resolved = RangeRequest::parse(Some(header))
+                .resolve(size)
+                .map(|range| (range.start, range.end));
             assert_eq!(resolved, expected, "{header:?} of {size} bytes");
         }
     }

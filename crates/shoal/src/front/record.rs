@@ -62,7 +62,10 @@ impl Subject {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         Self {
             at,
-            peer: client.extensions.get::<Peer>().map_or(nowhere, |peer| peer.address),
+            peer: client
+                .extensions
+                .get::<Peer>()
+                .map_or(nowhere, |peer| peer.address),
             caller: caller.clone(),
             classified: classified.clone(),
             client: Arc::clone(client),
@@ -107,7 +110,8 @@ impl Record {
     /// Writes it down; the body is over, sent or not.
     pub fn end(&self) {
         let duration = clock::instant().saturating_duration_since(self.started);
-        self.metrics.request(self.operation.as_str(), self.status.as_u16(), duration);
+        self.metrics
+            .request(self.operation.as_str(), self.status.as_u16(), duration);
         let by_source = |source| self.tally.as_ref().map_or(0, |tally| tally.bytes(source));
         for source in [Source::Local, Source::Lake] {
             self.metrics.read(source, by_source(source));

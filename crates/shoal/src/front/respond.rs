@@ -73,29 +73,50 @@ impl Wishes {
     ///
     /// Errors: `InvalidArgument` for a value that cannot stand in a header (CR, LF, other control characters).
     pub fn parse(query: &Query, checksum_mode: bool) -> Result<Self, S3Error> {
-        let overrides = query.iter().filter_map(|(name, value)| Some((response_override(name)?, value)));
+        let overrides = query
+            .iter()
+            .filter_map(|(name, value)| Some((response_override(name)?, value)));
         let overrides = overrides.map(|(name, value)| match HeaderValue::from_str(value) {
             Ok(value) => Ok((name, value)),
-            Err(_) => Err(S3Error::new(ErrorCode::InvalidArgument, "A response-* parameter holds control characters.")),
+            Err(_) => Err(S3Error::new(
+                ErrorCode::InvalidArgument,
+                "A response-* parameter holds control characters.",
+            )),
         });
-        Ok(Self { overrides: overrides.collect::<Result<_, _>>()?, checksum_mode })
+        Ok(Self {
+            overrides: overrides.collect::<Result<_, _>>()?,
+            checksum_mode,
+        })
     }
 }
 
 /// `200` or `206` with the bytes of a version.
 pub fn object(reading: Reading, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::blocks(reading.blocks, reading.range.len()));
-    *response.status_mut() = describe(response_headers(&reading.version, wishes), reading.range, asked, &reading.version)
-        .map_headers(response.headers_mut());
+    *response.status_mut() = describe(
+        response_headers(&reading.version, wishes),
+        reading.range,
+        asked,
+        &reading.version,
+    )
+    .map_headers(response.headers_mut());
     response
 }
 
 /// The answer to a HEAD from what we know.
 pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
-    let whole = ByteRange { start: 0, end: version.size_bytes };
+    let whole = ByteRange {
+        start: 0,
+        end: version.size_bytes,
+    };
     let mut response = Response::new(ResponseBody::head(version.size_bytes));
-    *response.status_mut() = describe(response_headers(version, wishes), whole, RangeRequest::Whole, version)
-        .map_headers(response.headers_mut());
+    *response.status_mut() = describe(
+        response_headers(version, wishes),
+        whole,
+        RangeRequest::Whole,
+        version,
+    )
+    .map_headers(response.headers_mut());
     response
 }
 
@@ -103,7 +124,12 @@ pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
 pub fn not_modified(version: &Version) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
-    for name in [header::ETAG, header::LAST_MODIFIED, header::CACHE_CONTROL, header::EXPIRES] {
+    for name in [
+        header::ETAG,
+        header::LAST_MODIFIED,
+        header::CACHE_CONTROL,
+        header::EXPIRES,
+    ] {
         if let Some(value) = version.headers.get(&name) {
             response.headers_mut().insert(name, value.clone());
         }
@@ -146,14 +172,20 @@ pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<Resp
 /// Notes on every answer: its id, where it came from, how long its head took.
 pub fn stamp(headers: &mut HeaderMap, request_id: &str, cache: Option<CacheStatus>, head_time: Duration) {
     if !headers.contains_key(&REQUEST_ID) {
-        headers.insert(REQUEST_ID, HeaderValue::from_str(request_id).expect("request ids are hexadecimal"));
+        headers.insert(
+            REQUEST_ID,
+            HeaderValue::from_str(request_id).expect("request ids are hexadecimal"),
+        );
     }
     if let Some(cache) = cache {
         headers.insert(X_CACHE, HeaderValue::from_static(cache.as_str()));
     }
     let micros = head_time.as_micros();
     let timing = format!("shoal;dur={}.{:03}", micros / 1000, micros % 1000);
-    headers.insert(SERVER_TIMING, HeaderValue::try_from(timing).expect("digits are a header value"));
+    headers.insert(
+        SERVER_TIMING,
+        HeaderValue::try_from(timing).expect("digits are a header value"),
+    );
 }
 
 struct Described {
@@ -171,18 +203,29 @@ impl Described {
 fn describe(mut headers: HeaderMap, range: ByteRange, asked: RangeRequest, version: &Version) -> Described {
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.len()));
     if asked == RangeRequest::Whole {
-        return Described { status: StatusCode::OK, headers };
+        return Described {
+            status: StatusCode::OK,
+            headers,
+        };
     }
     let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, version.size_bytes);
-    headers.insert(header::CONTENT_RANGE, HeaderValue::try_from(content_range).expect("digits are a header value"));
+    headers.insert(
+        header::CONTENT_RANGE,
+        HeaderValue::try_from(content_range).expect("digits are a header value"),
+    );
     // Checksums are those of the whole object; a client would take them for those of the part.
     remove_checksums(&mut headers);
-    Described { status: StatusCode::PARTIAL_CONTENT, headers }
+    Described {
+        status: StatusCode::PARTIAL_CONTENT,
+        headers,
+    }
 }
 
 fn response_headers(version: &Version, wishes: &Wishes) -> HeaderMap {
     let mut headers = version.headers.clone();
-    headers.entry(header::ACCEPT_RANGES).or_insert(HeaderValue::from_static("bytes"));
+    headers
+        .entry(header::ACCEPT_RANGES)
+        .or_insert(HeaderValue::from_static("bytes"));
     if !wishes.checksum_mode {
         remove_checksums(&mut headers);
     }
@@ -193,10 +236,12 @@ fn response_headers(version: &Version, wishes: &Wishes) -> HeaderMap {
 }
 
 fn remove_checksums(headers: &mut HeaderMap) {
-    let names: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with("x-amz-checksum-")).cloned().collect();
+    let names: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("x-amz-checksum-"))
+        .cloned()
+        .collect();
     for name in names {
         headers.remove(name);
     }
 }
-

@@ -89,12 +89,21 @@ impl Front {
             }
         };
         let head_time = clock::instant().saturating_duration_since(record.started());
-        respond::stamp(response.headers_mut(), &record.request_id, record.cache, head_time);
+        respond::stamp(
+            response.headers_mut(),
+            &record.request_id,
+            record.cache,
+            head_time,
+        );
         record.status = response.status();
         response.map(|body| body.recorded(record))
     }
 
-    async fn answer(&self, request: Request<ClientBody>, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+    async fn answer(
+        &self,
+        request: Request<ClientBody>,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
         record.places[0] = Some(self.in_flight.enter()?);
         let admitted = self.admit(request, record)?;
         record.places[1] = Some(self.in_flight.enter_as(admitted.verified.caller.id())?);
@@ -110,7 +119,13 @@ impl Front {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
         let is_copy = parts.headers.contains_key("x-amz-copy-source");
-        let classified = classify(&parts.method, &target, host(&parts), is_copy, self.domain.as_deref())?;
+        let classified = classify(
+            &parts.method,
+            &target,
+            host(&parts),
+            is_copy,
+            self.domain.as_deref(),
+        )?;
         record.operation = classified.operation;
         let now = clock::utc_now();
         let verified = self.gate.verify(&parts, now)?;
@@ -118,16 +133,30 @@ impl Front {
         if self.access_log {
             record.subject = Some(Box::new(Subject::new(now, &parts, &classified, &verified.caller)));
         }
-        Ok(Admitted { parts, body, classified, verified })
+        Ok(Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        })
     }
 
-    async fn get(&self, admitted: Admitted, name: &ObjectName, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+    async fn get(
+        &self,
+        admitted: Admitted,
+        name: &ObjectName,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
         let wishes = Wishes::parse(&admitted.classified.query, checksum_mode(&admitted.parts.headers))?;
         if let Some(reason) = uncacheable(&admitted, &wishes) {
             return self.bypass(admitted, reason, record).await;
         }
         let ask = self.ask(&admitted, name);
-        let answer = self.reader.read(&ask).await.map_err(|error| lake_errors::unread(&error))?;
+        let answer = self
+            .reader
+            .read(&ask)
+            .await
+            .map_err(|error| lake_errors::unread(&error))?;
         let path = admitted.parts.uri.path();
         record.cache = Some(CacheStatus::Hit);
         Ok(match answer {
@@ -149,7 +178,12 @@ impl Front {
     }
 
     /// A HEAD is one body-less request to the lake anyway, so it goes there unless a yes is remembered.
-    async fn head(&self, admitted: Admitted, name: &ObjectName, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+    async fn head(
+        &self,
+        admitted: Admitted,
+        name: &ObjectName,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
         let wishes = Wishes::parse(&admitted.classified.query, checksum_mode(&admitted.parts.headers))?;
         if uncacheable(&admitted, &wishes).is_some() || admitted.parts.headers.contains_key(header::RANGE) {
             return self.pass_on(admitted).await;
@@ -173,11 +207,18 @@ impl Front {
         Ok(relay(response))
     }
 
-    async fn bypass(&self, admitted: Admitted, reason: Uncacheable, record: &mut Record) -> Result<Response<ResponseBody>, S3Error> {
+    async fn bypass(
+        &self,
+        admitted: Admitted,
+        reason: Uncacheable,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
         record.cache = Some(CacheStatus::Bypass);
         record.reason = Some(reason);
         let mut response = self.pass_on(admitted).await?;
-        response.headers_mut().insert(X_CACHE_REASON, HeaderValue::from_static(reason.as_str()));
+        response
+            .headers_mut()
+            .insert(X_CACHE_REASON, HeaderValue::from_static(reason.as_str()));
         Ok(response)
     }
 
@@ -186,7 +227,12 @@ impl Front {
     }
 
     async fn send_on(&self, admitted: Admitted) -> Result<Response<LakeBody>, S3Error> {
-        let Admitted { parts, body, classified, verified } = admitted;
+        let Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        } = admitted;
         forward(&self.lake, &self.catalog, &parts, body, verified, &classified).await
     }
 
@@ -205,7 +251,11 @@ impl Front {
                 Arc::clone(&admitted.parts),
                 admitted.classified.target.clone(),
             )),
-            reuse: if reusable { self.freshness.reuse(name) } else { Duration::ZERO },
+            reuse: if reusable {
+                self.freshness.reuse(name)
+            } else {
+                Duration::ZERO
+            },
             only_if_cached: directives.only_if_cached,
             checksum_mode: checksum_mode(headers),
         }
@@ -244,7 +294,10 @@ struct CacheControl {
 impl CacheControl {
     fn parse(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
-        let values = headers.get_all(header::CACHE_CONTROL).iter().filter_map(|value| value.to_str().ok());
+        let values = headers
+            .get_all(header::CACHE_CONTROL)
+            .iter()
+            .filter_map(|value| value.to_str().ok());
         for directive in values.flat_map(|value| value.split(',')).map(str::trim) {
             match directive.to_ascii_lowercase().as_str() {
                 "no-cache" | "max-age=0" => directives.no_cache = true,
@@ -253,7 +306,9 @@ impl CacheControl {
                 _ => {}
             }
         }
-        directives.no_cache |= headers.get(header::PRAGMA).is_some_and(|pragma| pragma == "no-cache");
+        directives.no_cache |= headers
+            .get(header::PRAGMA)
+            .is_some_and(|pragma| pragma == "no-cache");
         directives
     }
 }
@@ -263,12 +318,17 @@ fn is_plain(name: &HeaderName) -> bool {
 }
 
 fn checksum_mode(headers: &HeaderMap) -> bool {
-    headers.get("x-amz-checksum-mode").is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"enabled"))
+    headers
+        .get("x-amz-checksum-mode")
+        .is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"enabled"))
 }
 
 /// HTTP/2 names the host in the target.
 fn host(parts: &Parts) -> Option<&str> {
-    let header = parts.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let header = parts
+        .headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
     header.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))
 }
 
@@ -290,5 +350,8 @@ fn precondition_failed() -> S3Error {
 }
 
 fn not_cached() -> S3Error {
-    S3Error::new(ErrorCode::NotCached, "Only a cached answer was asked for, and some of it is not cached.")
+    S3Error::new(
+        ErrorCode::NotCached,
+        "Only a cached answer was asked for, and some of it is not cached.",
+    )
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 use shoal::clock;
 
-use crate::client::{Client, Payload, Reply};
 use crate::chunks::Checksum;
-use crate::lake::{ACCESS_KEY, Access, ANONYMOUS};
+use crate::client::{Client, Payload, Reply};
+use crate::lake::{ACCESS_KEY, ANONYMOUS, Access};
 use crate::node::Node;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,9 +22,17 @@ async fn wrong_keys_and_wrong_signatures_are_told_apart_as_s3_does() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
     let stranger = Client::signing(node.address(), "nobody", "nothing");
-    refused(&stranger.get("/b/k").send().await, StatusCode::FORBIDDEN, "InvalidAccessKeyId");
+    refused(
+        &stranger.get("/b/k").send().await,
+        StatusCode::FORBIDDEN,
+        "InvalidAccessKeyId",
+    );
     let impostor = Client::signing(node.address(), ACCESS_KEY, "guess");
-    refused(&impostor.get("/b/k").send().await, StatusCode::FORBIDDEN, "SignatureDoesNotMatch");
+    refused(
+        &impostor.get("/b/k").send().await,
+        StatusCode::FORBIDDEN,
+        "SignatureDoesNotMatch",
+    );
     assert!(node.lake.requests().is_empty(), "the lake was not even asked");
     node.stop().await;
 }
@@ -34,12 +42,23 @@ async fn what_was_signed_is_what_is_served() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
     let tamper: [(&str, fn(&mut http::Request<bytes::Bytes>)); 4] = [
-        ("path", |request| *request.uri_mut() = request.uri().to_string().replace("/b/k", "/b/other").parse().unwrap()),
+        ("path", |request| {
+            *request.uri_mut() = request
+                .uri()
+                .to_string()
+                .replace("/b/k", "/b/other")
+                .parse()
+                .unwrap()
+        }),
         ("method", |request| *request.method_mut() = http::Method::DELETE),
         ("host", |request| {
-            request.headers_mut().insert("host", HeaderValue::from_static("elsewhere"));
+            request
+                .headers_mut()
+                .insert("host", HeaderValue::from_static("elsewhere"));
         }),
-        ("query", |request| *request.uri_mut() = format!("{}?versionId=7", request.uri()).parse().unwrap()),
+        ("query", |request| {
+            *request.uri_mut() = format!("{}?versionId=7", request.uri()).parse().unwrap()
+        }),
     ];
     for (what, tamper) in tamper {
         let reply = node.client().get("/b/k").tampered(tamper).send().await;
@@ -52,9 +71,14 @@ async fn what_was_signed_is_what_is_served() {
 async fn unsigned_amz_headers_are_refused() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
-    for call in [node.client().get("/b/k"), node.client().get("/b/k").presigned(MINUTE)] {
+    for call in [
+        node.client().get("/b/k"),
+        node.client().get("/b/k").presigned(MINUTE),
+    ] {
         let call = call.tampered(|request| {
-            request.headers_mut().insert("x-amz-copy-source", HeaderValue::from_static("/b/secret"));
+            request
+                .headers_mut()
+                .insert("x-amz-copy-source", HeaderValue::from_static("/b/secret"));
         });
         refused(&call.send().await, StatusCode::FORBIDDEN, "AccessDenied");
     }
@@ -66,9 +90,12 @@ async fn clocks_may_differ_by_a_quarter_of_an_hour() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
     let now = clock::utc_now();
-    for (time, accepted) in
-        [(now - 14 * MINUTE, true), (now + 14 * MINUTE, true), (now - 16 * MINUTE, false), (now + 16 * MINUTE, false)]
-    {
+    for (time, accepted) in [
+        (now - 14 * MINUTE, true),
+        (now + 14 * MINUTE, true),
+        (now - 16 * MINUTE, false),
+        (now + 16 * MINUTE, false),
+    ] {
         let reply = node.client().get("/b/k").at(time).send().await;
         if accepted {
             assert_eq!(reply.status, StatusCode::OK);
@@ -86,13 +113,29 @@ async fn presigned_urls_work_until_their_end_and_not_before_their_time() {
     let now = clock::utc_now();
     let get = || node.client().get("/b/k");
     assert_eq!(get().presigned(MINUTE).send().await.text(), "x");
-    assert_eq!(get().presigned(MINUTE).at(now - 2 * MINUTE).send().await.code(), "AccessDenied");
-    assert_eq!(get().presigned(MINUTE).at(now + 24 * 60 * MINUTE).send().await.code(), "AccessDenied");
+    assert_eq!(
+        get().presigned(MINUTE).at(now - 2 * MINUTE).send().await.code(),
+        "AccessDenied"
+    );
+    assert_eq!(
+        get()
+            .presigned(MINUTE)
+            .at(now + 24 * 60 * MINUTE)
+            .send()
+            .await
+            .code(),
+        "AccessDenied"
+    );
     let week = 7 * 24 * 60 * MINUTE;
     assert_eq!(get().presigned(week).send().await.text(), "x");
     let longer = get().presigned(week + MINUTE).send().await;
     assert_eq!(longer.code(), "AccessDenied", "as Ceph answers; AWS says 400");
-    let put = node.client().put("/b/new", "uploaded").presigned(MINUTE).send().await;
+    let put = node
+        .client()
+        .put("/b/new", "uploaded")
+        .presigned(MINUTE)
+        .send()
+        .await;
     assert_eq!(put.status, StatusCode::OK, "{}", put.text());
     assert_eq!(node.lake.object("b", "new").unwrap().content.all(), "uploaded");
     node.stop().await;
@@ -115,12 +158,19 @@ async fn two_kinds_of_credentials_are_one_too_many() {
 async fn a_streaming_body_needs_credentials_in_the_header() {
     let node = Node::start().await;
     let put = Client::anonymous(node.address()).put("/b/k", "x");
-    let reply = put.payload(Payload::UnsignedTrailer(1024, Checksum::ALL[0])).send().await;
+    let reply = put
+        .payload(Payload::UnsignedTrailer(1024, Checksum::ALL[0]))
+        .send()
+        .await;
     assert!(reply.status.is_client_error(), "{}", reply.status);
-    let presigned = node.client().put("/b/k", "x").presigned(MINUTE).tampered(|request| {
-        let value = HeaderValue::from_static("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
-        request.headers_mut().insert("x-amz-content-sha256", value);
-    });
+    let presigned = node
+        .client()
+        .put("/b/k", "x")
+        .presigned(MINUTE)
+        .tampered(|request| {
+            let value = HeaderValue::from_static("STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+            request.headers_mut().insert("x-amz-content-sha256", value);
+        });
     assert!(presigned.send().await.status.is_client_error());
     assert!(node.lake.object("b", "k").is_none());
     node.stop().await;
@@ -133,7 +183,11 @@ async fn strangers_may_do_what_the_lake_lets_strangers_do() {
     assert_eq!(node.stranger().get("/b/k").send().await.code(), "AccessDenied");
     node.lake.allow(ANONYMOUS, Access::Read, "b");
     assert_eq!(node.stranger().get("/b/k").send().await.text(), "x");
-    assert_eq!(node.lake.last_request().access_key, None, "a stranger stays a stranger");
+    assert_eq!(
+        node.lake.last_request().access_key,
+        None,
+        "a stranger stays a stranger"
+    );
     node.stop().await;
 }
 
@@ -190,7 +244,11 @@ async fn the_metrics_have_the_names_that_dashboards_know() {
         "shoal_evictions_total{reason=",
         "shoal_refusals_total{reason=",
     ] {
-        assert!(metrics.text().contains(line), "{line} is not in\n{}", metrics.text());
+        assert!(
+            metrics.text().contains(line),
+            "{line} is not in\n{}",
+            metrics.text()
+        );
     }
     node.stop().await;
 }
@@ -199,7 +257,9 @@ async fn the_metrics_have_the_names_that_dashboards_know() {
 async fn too_many_requests_of_one_identity_are_slowed_down_and_anothers_are_not() {
     let node = Node::start_with(|config| config.limits.requests_per_identity = 1).await;
     node.lake.put("b", "k", "x");
-    let gate = node.lake.hold(|request| request.access_key.as_deref() == Some(ACCESS_KEY));
+    let gate = node
+        .lake
+        .hold(|request| request.access_key.as_deref() == Some(ACCESS_KEY));
     let first = tokio::spawn({
         let client = node.client();
         async move { client.get("/b/k").send().await }

@@ -50,19 +50,37 @@ impl Node {
         config.store.capacity_bytes = 64 << 20;
         config.store.block_bytes = BLOCK;
         config.limits.fill_bytes = 8 << 20;
-        config.identities = vec![identity(ACCESS_KEY, SECRET_KEY), identity(OTHER_KEY, OTHER_SECRET)];
+        config.identities = vec![
+            identity(ACCESS_KEY, SECRET_KEY),
+            identity(OTHER_KEY, OTHER_SECRET),
+        ];
         change(&mut config);
         let gateway = Gateway::start(config.clone()).await.unwrap();
-        Self { gateway, lake, config, folder }
+        Self {
+            gateway,
+            lake,
+            config,
+            folder,
+        }
     }
 
     /// Stops the node and starts it again on the same disk; `between` may do things to the disk.
     pub(crate) async fn restart_after(self, between: impl FnOnce(&std::path::Path)) -> Self {
-        let Self { gateway, lake, config, folder } = self;
+        let Self {
+            gateway,
+            lake,
+            config,
+            folder,
+        } = self;
         gateway.shutdown().await;
         between(&config.store.path);
         let gateway = Gateway::start(config.clone()).await.unwrap();
-        Self { gateway, lake, config, folder }
+        Self {
+            gateway,
+            lake,
+            config,
+            folder,
+        }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -89,13 +107,17 @@ impl Node {
 
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Reply {
-        Client::anonymous(self.gateway.admin_address()).get(path).send().await
+        Client::anonymous(self.gateway.admin_address())
+            .get(path)
+            .send()
+            .await
     }
 
     /// Reads until the blocks that are on their way have landed, so that the next read finds them.
     pub(crate) async fn settle(&self) {
         for _ in 0..500 {
-            let status: serde_json::Value = serde_json::from_slice(&self.admin("/status").await.body).unwrap();
+            let status: serde_json::Value =
+                serde_json::from_slice(&self.admin("/status").await.body).unwrap();
             if status["reads"]["flights"] == 0 && status["reads"]["fill_bytes"] == 0 {
                 return;
             }

@@ -28,15 +28,31 @@ async fn a_cold_object_costs_one_request_and_a_warm_one_a_question_without_a_bod
     let node = Node::start().await;
     let bytes = put(&node, 5 * BLOCK + 17);
     let cold = get(&node.client()).await;
-    assert_eq!((cold.status, &cold.body, cache(&cold)), (StatusCode::OK, &bytes, "MISS"));
-    assert_eq!(node.lake.requests().len(), 1, "no HEAD before the GET, no range beside it");
+    assert_eq!(
+        (cold.status, &cold.body, cache(&cold)),
+        (StatusCode::OK, &bytes, "MISS")
+    );
+    assert_eq!(
+        node.lake.requests().len(),
+        1,
+        "no HEAD before the GET, no range beside it"
+    );
     assert_eq!(node.lake.body_bytes_sent(), bytes.len() as u64);
 
     node.settle().await;
     node.lake.forget_requests();
     let warm = get(&node.client()).await;
-    assert_eq!((warm.status, &warm.body, cache(&warm)), (StatusCode::OK, &bytes, "REVALIDATED"));
-    assert_eq!((node.lake.requests().len(), node.lake.count(Request::is_revalidation)), (1, 1));
+    assert_eq!(
+        (warm.status, &warm.body, cache(&warm)),
+        (StatusCode::OK, &bytes, "REVALIDATED")
+    );
+    assert_eq!(
+        (
+            node.lake.requests().len(),
+            node.lake.count(Request::is_revalidation)
+        ),
+        (1, 1)
+    );
     assert_eq!(node.lake.body_bytes_sent(), 0);
     node.stop().await;
 }
@@ -51,7 +67,10 @@ async fn an_immutable_object_is_asked_for_once() {
     let warm = get(&node.client()).await;
     assert_eq!((&warm.body, cache(&warm)), (&bytes, "HIT"));
     let head = node.client().head("/b/k").send().await;
-    assert_eq!((head.header("content-length"), cache(&head)), (Some("196608"), "HIT"));
+    assert_eq!(
+        (head.header("content-length"), cache(&head)),
+        (Some("196608"), "HIT")
+    );
     assert!(node.lake.requests().is_empty());
     node.stop().await;
 }
@@ -94,13 +113,21 @@ async fn ranges_are_the_same_cold_warm_and_at_the_lake() {
     for range in ranges {
         let node = Node::start().await;
         put(&node, size);
-        let direct = Client::signing(node.lake.address(), crate::lake::ACCESS_KEY, crate::lake::SECRET_KEY);
+        let direct = Client::signing(
+            node.lake.address(),
+            crate::lake::ACCESS_KEY,
+            crate::lake::SECRET_KEY,
+        );
         let expected = direct.get("/b/k").range(range).send().await;
         for turn in ["cold", "warm", "warmer"] {
             let reply = node.client().get("/b/k").range(range).send().await;
             assert_eq!(reply.status, expected.status, "{turn} {range}");
             if reply.status.is_success() {
-                assert_eq!(reply.header("content-range"), expected.header("content-range"), "{turn} {range}");
+                assert_eq!(
+                    reply.header("content-range"),
+                    expected.header("content-range"),
+                    "{turn} {range}"
+                );
                 assert_eq!(reply.body, expected.body, "{turn} {range}");
             }
             node.settle().await;
@@ -136,7 +163,10 @@ async fn a_suffix_of_an_unknown_object_costs_one_request_of_a_block() {
     let bytes = put(&node, 100 * BLOCK + 5000);
     let reply = node.client().get("/b/k").range("bytes=-8").send().await;
     assert_eq!(reply.body, bytes.slice(bytes.len() - 8..));
-    assert_eq!((node.lake.requests().len(), node.lake.body_bytes_sent()), (1, BLOCK));
+    assert_eq!(
+        (node.lake.requests().len(), node.lake.body_bytes_sent()),
+        (1, BLOCK)
+    );
     node.settle().await;
     let footer = node.client().get("/b/k").range("bytes=-4000").send().await;
     assert_eq!(cache(&footer), "REVALIDATED", "the last block is here");
@@ -185,7 +215,8 @@ async fn the_first_reader_to_hang_up_does_not_stop_the_others() {
 async fn a_failed_fetch_is_nobodys_success_and_the_next_reader_tries_anew() {
     let node = Node::start().await;
     let bytes = put(&node, 2 * BLOCK);
-    node.lake.misbehave(Fault::status(500).when(Request::is_get).times(20));
+    node.lake
+        .misbehave(Fault::status(500).when(Request::is_get).times(20));
     let failed = get(&node.client()).await;
     assert!(failed.status.is_server_error(), "{}", failed.status);
     node.lake.behave();
@@ -197,9 +228,13 @@ async fn a_failed_fetch_is_nobodys_success_and_the_next_reader_tries_anew() {
 async fn a_truncated_answer_is_never_taken_for_the_object() {
     let node = Node::start().await;
     let bytes = put(&node, 4 * BLOCK);
-    node.lake.misbehave(Fault::cut(BLOCK + 7, Cut::Close).when(Request::is_get).times(1));
+    node.lake
+        .misbehave(Fault::cut(BLOCK + 7, Cut::Close).when(Request::is_get).times(1));
     let outcome = node.client().get("/b/k").try_send().await;
-    assert!(outcome.is_err() || outcome.unwrap().body == bytes, "broken off, or mended; never short");
+    assert!(
+        outcome.is_err() || outcome.unwrap().body == bytes,
+        "broken off, or mended; never short"
+    );
     assert_eq!(get(&node.client()).await.body, bytes);
     node.stop().await;
 }
@@ -230,7 +265,10 @@ async fn an_object_replaced_behind_an_immutable_promise_restarts_before_the_firs
     node.lake.put("b", "k", Object::new(new));
     let range = format!("bytes={}-{}", 5 * BLOCK, 6 * BLOCK - 1);
     let reply = node.client().get("/b/k").range(&range).send().await;
-    assert_eq!(reply.body, new_bytes.slice(5 * BLOCK as usize..6 * BLOCK as usize));
+    assert_eq!(
+        reply.body,
+        new_bytes.slice(5 * BLOCK as usize..6 * BLOCK as usize)
+    );
     node.stop().await;
 }
 
@@ -241,9 +279,13 @@ async fn an_object_replaced_in_the_middle_of_an_answer_ends_in_an_abort_not_in_m
     // The first blocks are here; the rest has to come from a lake that holds another version by now.
     node.client().get("/b/k").range("bytes=0-99").send().await;
     node.settle().await;
-    node.lake.put("b", "k", Object::new(Content::synthetic(40 * BLOCK, 79)));
+    node.lake
+        .put("b", "k", Object::new(Content::synthetic(40 * BLOCK, 79)));
     let outcome = node.client().get("/b/k").try_send().await;
-    assert!(outcome.is_err_and(|_| true), "the answer began with the old version: it must break off");
+    assert!(
+        outcome.is_err_and(|_| true),
+        "the answer began with the old version: it must break off"
+    );
     drop(old);
     node.stop().await;
 }
@@ -262,7 +304,11 @@ async fn a_deleted_object_is_gone_at_once() {
 #[tokio::test]
 async fn a_stranger_is_told_the_same_on_a_warm_object_as_on_a_cold_one() {
     for immutable in [false, true] {
-        let node = if immutable { Node::start_immutable().await } else { Node::start().await };
+        let node = if immutable {
+            Node::start_immutable().await
+        } else {
+            Node::start().await
+        };
         put(&node, 1000);
         node.lake.deny(OTHER_KEY, Access::Read, "b");
         let questions = |client: Client| {
@@ -293,7 +339,11 @@ async fn a_stranger_is_told_the_same_on_a_warm_object_as_on_a_cold_one() {
         }
         for (index, (cold, warm)) in cold.iter().zip(&warm).enumerate() {
             assert_eq!(cold.status, StatusCode::FORBIDDEN, "question {index}");
-            assert_eq!((warm.status, warm.code()), (cold.status, cold.code()), "question {index}");
+            assert_eq!(
+                (warm.status, warm.code()),
+                (cold.status, cold.code()),
+                "question {index}"
+            );
         }
         node.stop().await;
     }
@@ -316,7 +366,10 @@ async fn a_write_through_the_node_is_seen_by_the_next_read() {
     let node = Node::start_immutable().await;
     put(&node, 1000);
     get(&node.client()).await;
-    assert_eq!(node.client().put("/b/k", "new bytes").send().await.status, StatusCode::OK);
+    assert_eq!(
+        node.client().put("/b/k", "new bytes").send().await.status,
+        StatusCode::OK
+    );
     assert_eq!(get(&node.client()).await.body, "new bytes");
     assert!(node.client().delete("/b/k").send().await.status.is_success());
     assert_eq!(get(&node.client()).await.status, StatusCode::NOT_FOUND);
@@ -333,11 +386,20 @@ async fn conditions_are_judged_on_the_current_version() {
         let client = node.client();
         async move { client.get("/b/k").header(name, value).send().await }
     };
-    assert_eq!(ask("if-none-match", etag.clone()).await.status, StatusCode::NOT_MODIFIED);
-    assert_eq!(ask("if-none-match", bare.clone()).await.status, StatusCode::NOT_MODIFIED);
+    assert_eq!(
+        ask("if-none-match", etag.clone()).await.status,
+        StatusCode::NOT_MODIFIED
+    );
+    assert_eq!(
+        ask("if-none-match", bare.clone()).await.status,
+        StatusCode::NOT_MODIFIED
+    );
     assert_eq!(ask("if-match", bare).await.body, bytes);
     let failed = ask("if-match", "\"other\"".into()).await;
-    assert_eq!((failed.status, failed.code()), (StatusCode::PRECONDITION_FAILED, "PreconditionFailed"));
+    assert_eq!(
+        (failed.status, failed.code()),
+        (StatusCode::PRECONDITION_FAILED, "PreconditionFailed")
+    );
     node.stop().await;
 }
 
@@ -358,9 +420,21 @@ async fn metadata_is_what_the_lake_gave_and_overrides_are_the_clients() {
         let target = "/b/k?response-content-type=text%2Fcsv&response-content-disposition=attachment%3B%20filename%3D%22a%22";
         let reply = node.client().get(target).send().await;
         assert_eq!(reply.header("content-type"), Some("text/csv"), "{turn}");
-        assert_eq!(reply.header("content-disposition"), Some("attachment; filename=\"a\""), "{turn}");
-        let split = node.client().get("/b/k?response-content-type=a%0D%0Ax-evil%3A%201").send().await;
-        assert_eq!((split.status, split.code()), (StatusCode::BAD_REQUEST, "InvalidArgument"), "{turn}");
+        assert_eq!(
+            reply.header("content-disposition"),
+            Some("attachment; filename=\"a\""),
+            "{turn}"
+        );
+        let split = node
+            .client()
+            .get("/b/k?response-content-type=a%0D%0Ax-evil%3A%201")
+            .send()
+            .await;
+        assert_eq!(
+            (split.status, split.code()),
+            (StatusCode::BAD_REQUEST, "InvalidArgument"),
+            "{turn}"
+        );
         node.settle().await;
     }
     node.stop().await;
@@ -376,7 +450,10 @@ async fn client_directives_are_honoured() {
     };
     assert_eq!(ask("only-if-cached").await.status, StatusCode::GATEWAY_TIMEOUT);
     let unstored = ask("no-store").await;
-    assert_eq!((cache(&unstored), unstored.header("x-cache-reason")), ("BYPASS", Some("no-store")));
+    assert_eq!(
+        (cache(&unstored), unstored.header("x-cache-reason")),
+        ("BYPASS", Some("no-store"))
+    );
     assert_eq!(node.store().counters().blocks, 0);
     get(&node.client()).await;
     node.settle().await;
@@ -409,7 +486,10 @@ async fn a_flipped_bit_on_disk_is_a_miss_and_heals() {
     node.settle().await;
     let node = node
         .restart_after(|store| {
-            for file in files_below(store).into_iter().filter(|file| file.metadata().unwrap().len() > BLOCK) {
+            for file in files_below(store)
+                .into_iter()
+                .filter(|file| file.metadata().unwrap().len() > BLOCK)
+            {
                 let mut content = std::fs::read(&file).unwrap();
                 content[1000] ^= 1;
                 std::fs::write(&file, content).unwrap();
@@ -425,19 +505,37 @@ async fn a_flipped_bit_on_disk_is_a_miss_and_heals() {
 }
 
 fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| {
+            if path.is_dir() {
+                files_below(&path)
+            } else {
+                vec![path]
+            }
+        })
+        .collect()
 }
 
 #[tokio::test]
 async fn a_reader_that_stops_stops_the_fetching() {
     let node = Node::start().await;
-    node.lake.put("b", "k", Object::new(Content::synthetic(1 << 30, 1)));
+    node.lake
+        .put("b", "k", Object::new(Content::synthetic(1 << 30, 1)));
     let mut response = node.client().get("/b/k").open().await.unwrap();
-    http_body_util::BodyExt::frame(response.body_mut()).await.unwrap().unwrap();
+    http_body_util::BodyExt::frame(response.body_mut())
+        .await
+        .unwrap()
+        .unwrap();
     drop(response);
     node.settle().await;
-    assert!(node.lake.body_bytes_sent() < 64 << 20, "{} bytes were sent", node.lake.body_bytes_sent());
+    assert!(
+        node.lake.body_bytes_sent() < 64 << 20,
+        "{} bytes were sent",
+        node.lake.body_bytes_sent()
+    );
     node.stop().await;
 }
 
@@ -446,15 +544,30 @@ async fn keys_that_break_others_are_objects_like_any_other() {
     let node = Node::start().await;
     let long = "ü".repeat(512);
     let keys: [&[u8]; 14] = [
-        b"_leading", b"a#b", b"100%", b"a b+c", b"a//b", b"./x", b"../x", b"a/../b", b"a_b", b"\x01\x7f",
-        "🐟/🦈".as_bytes(), long.as_bytes(), b"trailing/", b"a%2Fb",
+        b"_leading",
+        b"a#b",
+        b"100%",
+        b"a b+c",
+        b"a//b",
+        b"./x",
+        b"../x",
+        b"a/../b",
+        b"a_b",
+        b"\x01\x7f",
+        "🐟/🦈".as_bytes(),
+        long.as_bytes(),
+        b"trailing/",
+        b"a%2Fb",
     ];
     for (index, key) in keys.iter().enumerate() {
         node.lake.put("b", key, format!("content {index}").as_str());
     }
     for turn in ["cold", "warm"] {
         for (index, key) in keys.iter().enumerate() {
-            let target = format!("/b/{}", percent_encoding::percent_encode(key, percent_encoding::NON_ALPHANUMERIC));
+            let target = format!(
+                "/b/{}",
+                percent_encoding::percent_encode(key, percent_encoding::NON_ALPHANUMERIC)
+            );
             let reply = node.client().get(&target).send().await;
             assert_eq!(reply.text(), format!("content {index}"), "{turn} {target}");
         }

@@ -9,7 +9,11 @@ use crate::lake::{Access, Content, Fault, Object, Request};
 use crate::node::{Node, OTHER_KEY};
 
 fn modes() -> Vec<Payload> {
-    let mut modes = vec![Payload::Hashed, Payload::Unsigned, Payload::SignedChunks(8192, None)];
+    let mut modes = vec![
+        Payload::Hashed,
+        Payload::Unsigned,
+        Payload::SignedChunks(8192, None),
+    ];
     for checksum in Checksum::ALL {
         modes.push(Payload::SignedChunks(8192, Some(checksum)));
         modes.push(Payload::UnsignedTrailer(8192, checksum));
@@ -28,7 +32,11 @@ async fn a_body_reaches_the_lake_in_every_payload_mode() {
             assert_eq!(reply.status, StatusCode::OK, "{mode:?} {size}: {}", reply.text());
             let stored = node.lake.object("b", "k").unwrap();
             assert_eq!(stored.content.all(), body, "{mode:?} {size}");
-            assert_eq!(node.client().get("/b/k").send().await.body, body, "{mode:?} {size}");
+            assert_eq!(
+                node.client().get("/b/k").send().await.body,
+                body,
+                "{mode:?} {size}"
+            );
             node.lake.delete("b", "k");
         }
     }
@@ -60,16 +68,31 @@ async fn a_body_that_is_not_what_was_signed_never_becomes_an_object() {
 #[tokio::test]
 async fn a_body_shorter_or_longer_than_announced_never_becomes_an_object() {
     let node = Node::start().await;
-    for mode in modes().into_iter().filter(|mode| matches!(mode, Payload::SignedChunks(..) | Payload::UnsignedTrailer(..))) {
+    for mode in modes()
+        .into_iter()
+        .filter(|mode| matches!(mode, Payload::SignedChunks(..) | Payload::UnsignedTrailer(..)))
+    {
         for length in ["49999", "50001", "-1", "many"] {
-            let put = node.client().put("/b/k", Content::synthetic(50_000, 4).all()).payload(mode);
+            let put = node
+                .client()
+                .put("/b/k", Content::synthetic(50_000, 4).all())
+                .payload(mode);
             let put = put.tampered(move |request| {
-                request.headers_mut().insert("x-amz-decoded-content-length", HeaderValue::from_static(length));
+                request
+                    .headers_mut()
+                    .insert("x-amz-decoded-content-length", HeaderValue::from_static(length));
             });
             if let Ok(reply) = put.try_send().await {
-                assert!(reply.status.is_client_error(), "{mode:?} {length}: {}", reply.status);
+                assert!(
+                    reply.status.is_client_error(),
+                    "{mode:?} {length}: {}",
+                    reply.status
+                );
             }
-            assert!(node.lake.object("b", "k").is_none(), "{mode:?} {length} was stored");
+            assert!(
+                node.lake.object("b", "k").is_none(),
+                "{mode:?} {length} was stored"
+            );
         }
     }
     node.stop().await;
@@ -87,7 +110,9 @@ async fn a_client_that_goes_away_in_the_middle_of_a_put_leaves_the_old_object() 
     let mut bytes = (head + "\r\n").into_bytes();
     bytes.extend_from_slice(&request.body()[..50_000]);
     let mut stream = tokio::net::TcpStream::connect(node.address()).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut stream, &bytes).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut stream, &bytes)
+        .await
+        .unwrap();
     drop(stream);
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert_eq!(node.client().get("/b/k").send().await.body, "old");
@@ -100,21 +125,35 @@ async fn unknown_operations_and_headers_reach_the_lake_untouched() {
     node.lake.put("b", "k", "x");
     node.lake.forget_requests();
     let target = "/b/k%2Fz//y?never-heard-of&b=2&a=%20+&x=";
-    let call = node.client().call(Method::GET, target).header("x-amz-unheard-of", "1").header("x-custom", "two  words");
+    let call = node
+        .client()
+        .call(Method::GET, target)
+        .header("x-amz-unheard-of", "1")
+        .header("x-custom", "two  words");
     call.send().await;
     let seen = node.lake.last_request();
     assert_eq!(format!("{}?{}", seen.path, seen.query), target);
     assert_eq!(seen.header("x-amz-unheard-of"), Some("1"));
     assert_eq!(seen.header("x-custom"), Some("two  words"));
-    assert_eq!(seen.access_key.as_deref(), Some(crate::lake::ACCESS_KEY), "signed anew, and right");
+    assert_eq!(
+        seen.access_key.as_deref(),
+        Some(crate::lake::ACCESS_KEY),
+        "signed anew, and right"
+    );
     node.stop().await;
 }
 
 #[tokio::test]
 async fn a_conditional_put_is_the_lakes_to_judge() {
     let node = Node::start().await;
-    node.lake.misbehave(Fault::status(412).when(Request::is_put).times(1));
-    let reply = node.client().put("/b/k", "x").header("if-none-match", "*").send().await;
+    node.lake
+        .misbehave(Fault::status(412).when(Request::is_put).times(1));
+    let reply = node
+        .client()
+        .put("/b/k", "x")
+        .header("if-none-match", "*")
+        .send()
+        .await;
     assert_eq!(reply.status, StatusCode::PRECONDITION_FAILED);
     assert_eq!(node.lake.last_request().header("if-none-match"), Some("*"));
     node.stop().await;
@@ -127,7 +166,11 @@ async fn a_list_is_the_lakes_own() {
         node.lake.put("b", key, key);
     }
     let reply = node.client().get("/b?list-type=2&prefix=b%2F").send().await;
-    assert!(reply.text().contains("<Key>b/c</Key>") && !reply.text().contains("<Key>a</Key>"), "{}", reply.text());
+    assert!(
+        reply.text().contains("<Key>b/c</Key>") && !reply.text().contains("<Key>a</Key>"),
+        "{}",
+        reply.text()
+    );
     node.stop().await;
 }
 
@@ -138,9 +181,16 @@ async fn a_lost_permission_is_seen_at_once_when_it_was_taken_through_the_node() 
     assert_eq!(node.other().get("/b/k").send().await.status, StatusCode::OK);
     node.settle().await;
     node.lake.deny(OTHER_KEY, Access::Read, "b");
-    assert_eq!(node.other().get("/b/k").send().await.status, StatusCode::OK, "a promise of immutability is one");
+    assert_eq!(
+        node.other().get("/b/k").send().await.status,
+        StatusCode::OK,
+        "a promise of immutability is one"
+    );
     node.client().put("/b?policy", "{}").send().await;
-    assert_eq!(node.other().get("/b/k").send().await.status, StatusCode::FORBIDDEN);
+    assert_eq!(
+        node.other().get("/b/k").send().await.status,
+        StatusCode::FORBIDDEN
+    );
     node.stop().await;
 }
 
@@ -149,13 +199,19 @@ async fn several_deletes_in_one_request_are_seen_by_the_next_reads() {
     let node = Node::start_immutable().await;
     for key in ["k1", "k2"] {
         node.lake.put("b", key, "x");
-        assert_eq!(node.client().get(&format!("/b/{key}")).send().await.status, StatusCode::OK);
+        assert_eq!(
+            node.client().get(&format!("/b/{key}")).send().await.status,
+            StatusCode::OK
+        );
     }
     let list = "<Delete><Object><Key>k1</Key></Object><Object><Key>k2</Key></Object></Delete>";
     let reply = node.client().post("/b?delete", list).send().await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
     for key in ["k1", "k2"] {
-        assert_eq!(node.client().get(&format!("/b/{key}")).send().await.status, StatusCode::NOT_FOUND);
+        assert_eq!(
+            node.client().get(&format!("/b/{key}")).send().await.status,
+            StatusCode::NOT_FOUND
+        );
     }
     node.stop().await;
 }
@@ -164,14 +220,28 @@ async fn several_deletes_in_one_request_are_seen_by_the_next_reads() {
 async fn objects_encrypted_with_a_clients_key_are_never_stored_here() {
     let node = Node::start().await;
     node.lake.put("b", "k", "secret");
-    let get = || node.client().get("/b/k").header("x-amz-server-side-encryption-customer-algorithm", "AES256");
+    let get = || {
+        node.client()
+            .get("/b/k")
+            .header("x-amz-server-side-encryption-customer-algorithm", "AES256")
+    };
     for _ in 0..2 {
         let reply = get().send().await;
-        assert_eq!((reply.header("x-cache"), reply.header("x-cache-reason")), (Some("BYPASS"), Some("sse-c")));
+        assert_eq!(
+            (reply.header("x-cache"), reply.header("x-cache-reason")),
+            (Some("BYPASS"), Some("sse-c"))
+        );
     }
-    node.lake.put("b", "k2", Object::new("secret").header("x-amz-server-side-encryption-customer-algorithm", "AES256"));
+    node.lake.put(
+        "b",
+        "k2",
+        Object::new("secret").header("x-amz-server-side-encryption-customer-algorithm", "AES256"),
+    );
     let reply = node.client().get("/b/k2").send().await;
-    assert_eq!((reply.text(), reply.header("x-cache-reason")), ("secret", Some("sse-c")));
+    assert_eq!(
+        (reply.text(), reply.header("x-cache-reason")),
+        ("secret", Some("sse-c"))
+    );
     assert_eq!(node.store().counters().blocks, 0);
     node.stop().await;
 }
@@ -202,8 +272,15 @@ async fn versions_are_read_by_name() {
     let version = first.header("x-amz-version-id").unwrap().to_owned();
     node.lake.put("v", "k", "two");
     for _ in 0..2 {
-        let old = node.client().get(&format!("/v/k?versionId={version}")).send().await;
-        assert_eq!((old.text(), old.header("x-amz-version-id")), ("one", Some(version.as_str())));
+        let old = node
+            .client()
+            .get(&format!("/v/k?versionId={version}"))
+            .send()
+            .await;
+        assert_eq!(
+            (old.text(), old.header("x-amz-version-id")),
+            ("one", Some(version.as_str()))
+        );
         assert_eq!(node.client().get("/v/k").send().await.text(), "two");
         node.settle().await;
     }
@@ -213,15 +290,32 @@ async fn versions_are_read_by_name() {
 #[tokio::test]
 async fn checksums_are_given_to_those_who_ask_cold_and_warm() {
     let node = Node::start().await;
-    node.client().put("/b/k", "some bytes").payload(Payload::UnsignedTrailer(1024, Checksum::ALL[0])).send().await;
-    let direct = crate::client::Client::signing(node.lake.address(), crate::lake::ACCESS_KEY, crate::lake::SECRET_KEY);
+    node.client()
+        .put("/b/k", "some bytes")
+        .payload(Payload::UnsignedTrailer(1024, Checksum::ALL[0]))
+        .send()
+        .await;
+    let direct = crate::client::Client::signing(
+        node.lake.address(),
+        crate::lake::ACCESS_KEY,
+        crate::lake::SECRET_KEY,
+    );
     let header = Checksum::ALL[0].header();
-    let expected = direct.get("/b/k").header("x-amz-checksum-mode", "ENABLED").send().await;
+    let expected = direct
+        .get("/b/k")
+        .header("x-amz-checksum-mode", "ENABLED")
+        .send()
+        .await;
     assert!(expected.header(header).is_some());
     for turn in ["cold", "warm"] {
         let without = node.client().get("/b/k").send().await;
         assert_eq!(without.header(header), None, "{turn}");
-        let with = node.client().get("/b/k").header("x-amz-checksum-mode", "ENABLED").send().await;
+        let with = node
+            .client()
+            .get("/b/k")
+            .header("x-amz-checksum-mode", "ENABLED")
+            .send()
+            .await;
         assert_eq!(with.header(header), expected.header(header), "{turn}");
         node.settle().await;
     }
@@ -231,8 +325,16 @@ async fn checksums_are_given_to_those_who_ask_cold_and_warm() {
 #[tokio::test]
 async fn a_part_by_number_is_the_lakes_to_cut() {
     let node = Node::start().await;
-    node.lake.put("b", "k", Object::new(Bytes::from(vec![1; 300])).parts(vec![100, 200]));
-    let direct = crate::client::Client::signing(node.lake.address(), crate::lake::ACCESS_KEY, crate::lake::SECRET_KEY);
+    node.lake.put(
+        "b",
+        "k",
+        Object::new(Bytes::from(vec![1; 300])).parts(vec![100, 200]),
+    );
+    let direct = crate::client::Client::signing(
+        node.lake.address(),
+        crate::lake::ACCESS_KEY,
+        crate::lake::SECRET_KEY,
+    );
     let expected = direct.get("/b/k?partNumber=2").send().await;
     let reply = node.client().get("/b/k?partNumber=2").send().await;
     assert_eq!((reply.status, &reply.body), (expected.status, &expected.body));
