@@ -115,7 +115,7 @@ fn version(number: u32, etag: &str, size_bytes: u64) -> Arc<Version> {
 fn timed(work: impl FnOnce()) -> Duration {
     let before = processor_time();
     work();
-    processor_time() - before
+    processor_time().saturating_sub(before)
 }
 
 fn processor_time() -> Duration {

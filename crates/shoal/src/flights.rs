@@ -296,18 +296,14 @@ impl Passenger {
             End::Landed(block) => Some(block.slice(self.offset as usize..)),
             End::Flying | End::Arrived => self.find(&state.pieces),
         };
-        match piece {
-            Some(piece) => {
-                self.offset += piece.len() as u64;
-                Poll::Ready(Some(Ok(piece)))
-            }
-            None => {
-                if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
-                    state.wakers.push(cx.waker().clone());
-                }
-                Poll::Pending
-            }
+        if let Some(piece) = piece {
+            self.offset += piece.len() as u64;
+            return Poll::Ready(Some(Ok(piece)));
         }
+        if !state.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
+            state.wakers.push(cx.waker().clone());
+        }
+        Poll::Pending
     }
 
     fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {

@@ -157,7 +157,7 @@ struct Pinned {
 
 enum Pin {
     Version(Pinned),
-    Answer(Answer),
+    Answer(Box<Answer>),
 }
 
 impl Reader {
@@ -166,7 +166,7 @@ impl Reader {
         for _ in 0..RESTARTS {
             let pinned = match self.pin(ask).await? {
                 Pin::Version(pinned) => pinned,
-                Pin::Answer(answer) => return Ok(answer),
+                Pin::Answer(answer) => return Ok(*answer),
             };
             let version = Arc::clone(&pinned.version);
             match ask.conditions.judge(&version.etag, version.last_modified) {
@@ -221,7 +221,7 @@ impl Reader {
     /// Notes what the lake said to an unconditional HEAD. An answer that names no version teaches nothing.
     pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: (Epoch, Instant)) {
         if response.status() == StatusCode::OK {
-            self.learn(ask, response.headers(), None, asked).ok();
+            self.learn(ask, response.status(), response.headers(), asked).ok();
         }
     }
 
@@ -325,14 +325,14 @@ impl Reader {
 
     async fn inquired(&self, ask: &Ask, head: Parts, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
         match head.status {
-            StatusCode::OK => match self.learn(ask, &head.headers, None, asked) {
+            StatusCode::OK => match self.learn(ask, head.status, &head.headers, asked) {
                 Ok((version, _)) => Ok(Pin::Version(Pinned {
                     version,
                     asked: true,
                     ticket: None,
                     opened: false,
                 })),
-                Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
+                Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
             },
             status if status.is_server_error() => Err(ReadError::LakeStatus(status)),
             // A no has a body that only a GET brings: the client gets the answer it would get on a cold object.
@@ -356,11 +356,9 @@ impl Reader {
         }
         let response = self.lake.send(request).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Ok(Pin::Answer(Answer::Relay(response)));
+            return Ok(Pin::Answer(Box::new(Answer::Relay(response))));
         }
-        let part =
-            (response.status() == StatusCode::PARTIAL_CONTENT).then(|| content_range(response.headers()));
-        match self.learn(ask, response.headers(), part, asked) {
+        match self.learn(ask, response.status(), response.headers(), asked) {
             Ok((version, range)) => {
                 let ticket = self.fetcher.stream(&version, range, response.into_body());
                 Ok(Pin::Version(Pinned {
@@ -370,30 +368,25 @@ impl Reader {
                     opened: true,
                 }))
             }
-            Err(reason) => Ok(Pin::Answer(Answer::Bypass(reason))),
+            Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
         }
     }
 
-    /// Reads a version from a response and notes that this caller may read it. `part` is the `Content-Range` of a `206`.
+    /// Reads a version, and which of its bytes come along, from a `200` or `206`; notes that this caller may read it.
     fn learn(
         &self,
         ask: &Ask,
+        status: StatusCode,
         headers: &HeaderMap,
-        part: Option<Option<(ByteRange, u64)>>,
         asked: (Epoch, Instant),
     ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
-        let (range, size_bytes) = match part {
-            Some(part) => part.ok_or(Uncacheable::NoLength)?,
-            None => {
-                let length = headers
-                    .get(header::CONTENT_LENGTH)
-                    .and_then(|length| length.to_str().ok());
-                let size = length
-                    .and_then(|length| length.parse().ok())
-                    .ok_or(Uncacheable::NoLength)?;
-                (ByteRange { start: 0, end: size }, size)
-            }
+        let is_part = status == StatusCode::PARTIAL_CONTENT;
+        let sent = if is_part {
+            content_range(headers)
+        } else {
+            whole(headers)
         };
+        let (range, size_bytes) = sent.ok_or(Uncacheable::NoLength)?;
         let version = Arc::new(Version::from_response(
             ask.object,
             headers,
@@ -401,8 +394,7 @@ impl Reader {
             self.block_bytes,
         )?);
         // Only a response to the whole object carries its checksums.
-        let whole = part.is_none() && ask.checksum_mode;
-        let checksums = if whole {
+        let checksums = if ask.checksum_mode && !is_part {
             Checksums::Asked
         } else {
             Checksums::Unasked
@@ -444,6 +436,18 @@ impl Reader {
         let now = if open_ended { 1 } else { self.ahead };
         BlockStream::new(Arc::new(shelf), range, Window { now, max: self.ahead }, ticket)
     }
+}
+
+/// The bytes of a response without `Content-Range`, and the size they make.
+fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
+    let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
+    Some((
+        ByteRange {
+            start: 0,
+            end: size_bytes,
+        },
+        size_bytes,
+    ))
 }
 
 /// Checksums of the whole object are wanted and we never asked for them.

@@ -66,9 +66,12 @@ where
         let state = match refusal {
             Some(error) => State::Refused { error },
             None => State::Asked {
-                future: self.service.call(request.map(|incoming| match is_http2 {
-                    true => ClientBody::of_http2(incoming, self.timeouts.stall),
-                    false => ClientBody::of_http1(incoming),
+                future: self.service.call(request.map(|incoming| {
+                    if is_http2 {
+                        ClientBody::of_http2(incoming, self.timeouts.stall)
+                    } else {
+                        ClientBody::of_http1(incoming)
+                    }
                 })),
             },
         };

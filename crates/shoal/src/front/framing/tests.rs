@@ -306,12 +306,12 @@ fn heads_are_bounded() {
     let room = MAX_HEAD_BYTES - with_lines("X: \r\n").len();
     accepted(with_lines(&format!("X: {}\r\n", "a".repeat(room))), 1);
     refused(with_lines(&format!("X: {}\r\n", "a".repeat(room + 1))));
-    let endless = follow_in_pieces(&[b'a'; MAX_HEAD_BYTES], []);
+    let endless = follow_in_pieces(&vec![b'a'; MAX_HEAD_BYTES], []);
     assert_eq!(
         endless.refusal.unwrap().0,
         ErrorCode::RequestHeaderSectionTooLarge
     );
-    let short = follow_in_pieces(&[b'a'; MAX_HEAD_BYTES - 1], []);
+    let short = follow_in_pieces(&vec![b'a'; MAX_HEAD_BYTES - 1], []);
     assert_eq!((short.refusal, short.position), (None, Position::InHead));
 
     accepted(with_lines(&"X: y\r\n".repeat(MAX_FIELDS - 1)), 1);

@@ -176,7 +176,7 @@ impl World {
         };
         match (served, self.expected.get(&name)) {
             (Some(bytes), Some(Expected::Whole)) => {
-                assert!(bytes == data(&version, name.index), "wrong bytes")
+                assert!(bytes == data(&version, name.index), "wrong bytes");
             }
             (Some(_), other) => panic!("{name:?} is served although it is {other:?}"),
             (None, _) => {
