@@ -10,7 +10,10 @@ use crate::client::{Client, Payload, Reply};
 use crate::lake::{ACCESS_KEY, ANONYMOUS, Access};
 use crate::node::Node;
 
-const MINUTE: Duration = Duration::from_secs(60);
+/// Changes a request after it was signed.
+type Tamper = fn(&mut http::Request<bytes::Bytes>);
+
+const MINUTE: Duration = Duration::from_mins(1);
 
 fn refused(reply: &Reply, status: StatusCode, code: &str) {
     assert_eq!((reply.status, reply.code()), (status, code), "{}", reply.text());
@@ -41,14 +44,14 @@ async fn wrong_keys_and_wrong_signatures_are_told_apart_as_s3_does() {
 async fn what_was_signed_is_what_is_served() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
-    let tamper: [(&str, fn(&mut http::Request<bytes::Bytes>)); 4] = [
+    let tamper: [(&str, Tamper); 4] = [
         ("path", |request| {
             *request.uri_mut() = request
                 .uri()
                 .to_string()
                 .replace("/b/k", "/b/other")
                 .parse()
-                .unwrap()
+                .unwrap();
         }),
         ("method", |request| *request.method_mut() = http::Method::DELETE),
         ("host", |request| {
@@ -57,7 +60,7 @@ async fn what_was_signed_is_what_is_served() {
                 .insert("host", HeaderValue::from_static("elsewhere"));
         }),
         ("query", |request| {
-            *request.uri_mut() = format!("{}?versionId=7", request.uri()).parse().unwrap()
+            *request.uri_mut() = format!("{}?versionId=7", request.uri()).parse().unwrap();
         }),
     ];
     for (what, tamper) in tamper {

@@ -103,14 +103,14 @@ async fn a_client_that_goes_away_in_the_middle_of_a_put_leaves_the_old_object() 
     let node = Node::start().await;
     node.lake.put("b", "k", "old");
     let request = node.client().put("/b/k", vec![7; 100_000]).into_request();
-    let mut head = format!("PUT /b/k HTTP/1.1\r\n");
+    let mut head = b"PUT /b/k HTTP/1.1\r\n".to_vec();
     for (name, value) in request.headers() {
-        head += &format!("{name}: {}\r\n", value.to_str().unwrap());
+        head.extend_from_slice(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
-    let mut bytes = (head + "\r\n").into_bytes();
-    bytes.extend_from_slice(&request.body()[..50_000]);
+    head.extend_from_slice(b"\r\n");
+    head.extend_from_slice(&request.body()[..50_000]);
     let mut stream = tokio::net::TcpStream::connect(node.address()).await.unwrap();
-    tokio::io::AsyncWriteExt::write_all(&mut stream, &bytes)
+    tokio::io::AsyncWriteExt::write_all(&mut stream, &head)
         .await
         .unwrap();
     drop(stream);
