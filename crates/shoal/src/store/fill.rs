@@ -13,8 +13,8 @@ use super::Store;
 use super::departure::{Departing, FileName, Room};
 use super::disk::Aside;
 use super::footer::{Checksum, Footer};
+use super::is_exhaustion;
 use super::mapping::Mapping;
-use super::{is_exhaustion, on_pool};
 use crate::clock;
 use crate::object::Version;
 
@@ -32,8 +32,8 @@ impl Store {
         let stored = match self.check(block, &version, &pieces) {
             Ok(()) => {
                 let store = Arc::clone(self);
-                // A runtime that shuts down has no threads left to write with.
-                on_pool(move || store.put_now(block, &version, &pieces))
+                self.writers
+                    .run(move || store.put_now(block, &version, &pieces))
                     .await
                     .unwrap_or(Err(Refusal::Exhausted))
             }

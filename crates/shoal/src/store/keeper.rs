@@ -1,4 +1,5 @@
-//! The store's background threads: one keeps room free and asks a failed disk whether it works again, one scrubs.
+//! The store's background threads: one keeps room free and asks a failed disk whether it works again, one scrubs, some
+//! write ([`super::writers`]).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -19,7 +20,7 @@ const DEPARTURES: Duration = Duration::from_millis(50);
 /// How often a failed disk is asked.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// Both threads, and how to reach them.
+/// The threads, and how to reach them.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     room: Arc<Signal>,
@@ -49,6 +50,7 @@ impl Keeper {
         threads.push(spawn("store-room", move || keep_room(&weak, &signal))?);
         let (weak, signal) = (Arc::downgrade(store), Arc::clone(&keeper.scrub));
         threads.push(spawn("store-scrub", move || super::scrub::run(&weak, &signal))?);
+        threads.extend(store.writers.start()?);
         Ok(())
     }
 

@@ -34,6 +34,7 @@ mod mappings;
 mod quarantine;
 mod recovery;
 mod scrub;
+mod writers;
 
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ mod tests;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -60,6 +62,7 @@ use self::ledger::Ledger;
 use self::mapping::Mapping;
 use self::mappings::Mappings;
 use self::quarantine::Quarantine;
+use self::writers::Writers;
 use crate::clock;
 use crate::config;
 use crate::object::Version;
@@ -87,6 +90,7 @@ pub struct Store {
     health: Mutex<Health>,
     tally: Tally,
     keeper: Keeper,
+    writers: Writers,
     /// Last, so that the folder is free only when nothing works in it any more.
     _claim: Claim,
 }
@@ -147,6 +151,7 @@ impl Store {
             health: Mutex::new(Health::Serving),
             tally: Tally::default(),
             keeper: Keeper::default(),
+            writers: Writers::default(),
             _claim: claim,
         };
         let recovery = store.recover().map_err(failed("read its folders"))?;
@@ -236,9 +241,15 @@ impl Store {
 
     /// Ends the background work; what is stored stays. The folder is free for another node once the last `Arc` is dropped.
     pub async fn shutdown(&self) {
-        self.keeper.stop();
-        let threads = self.keeper.take_threads();
+        let threads = self.stop();
         on_pool(move || threads.into_iter().for_each(keeper::join)).await;
+    }
+
+    /// Tells the threads to end, and gives them to whoever wants to wait for that.
+    fn stop(&self) -> Vec<JoinHandle<()>> {
+        self.keeper.stop();
+        self.writers.stop();
+        self.keeper.take_threads()
     }
 
     fn load_now(&self, block: BlockId) -> Option<Bytes> {
@@ -363,7 +374,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        self.keeper.stop();
+        drop(self.stop());
     }
 }
 

@@ -19,7 +19,7 @@ use shoal_policy::ObjectId;
 use shoal_policy::admission::Refusal;
 
 use super::disk::DiskFault;
-use super::{Departure, Recovery, Store, disk};
+use super::{Departure, Recovery, Store, disk, keeper};
 use crate::config;
 use crate::object::Version;
 
@@ -58,6 +58,8 @@ impl Lab {
         let fixed_bytes = store.counters().taken_bytes;
         let charge_bytes = store.disk.charge_bytes(BLOCK + 1000);
         lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
+        // Its threads may hold the folder a moment longer than we do.
+        store.stop().into_iter().for_each(keeper::join);
         lab
     }
 
