@@ -146,9 +146,9 @@ def print_counts(label: str, outcomes: dict[str, str], seconds: float) -> None:
     )
 
 
-def baseline_of(lake: Suite, path: Path | None) -> list[str]:
+def baseline_of(lake: Suite, path: Path) -> list[str]:
     """The tests that pass on the lake: from the file of an earlier run, else those that pass twice in a row."""
-    if path is not None and path.exists():
+    if path.exists():
         return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
     started = time.monotonic()
     first = lake.run([], label="direct")
@@ -159,10 +159,9 @@ def baseline_of(lake: Suite, path: Path | None) -> list[str]:
     stable = passing(second)
     for test in sorted({*passing(first)} - {*stable}):
         print(f"flaky at the lake: {test}")
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        header = f"# Tests of ceph/s3-tests {SUITE_COMMIT[:12]} that pass on {lake.name} directly, twice in a row.\n"
-        path.write_text(header + "\n".join(stable) + "\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = f"# Tests of ceph/s3-tests {SUITE_COMMIT[:12]} that pass on {lake.name} directly, twice in a row.\n"
+    path.write_text(header + "\n".join(stable) + "\n")
     return stable
 
 
@@ -187,13 +186,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lake-url", help="a lake that runs already, with the accounts of users.py; needs --node-url")
     parser.add_argument("--node-url", help="a node in front of it that runs already")
     parser.add_argument(
-        "--baseline", type=Path, help="the passing tests of the lake: read when it exists, else written"
+        "--baseline",
+        type=Path,
+        help="the tests that pass on the lake (passing/<lake>.txt); written after two passes when it does not exist",
     )
     parser.add_argument("--only", help="only the tests of the baseline whose name contains this")
     parser.add_argument("--results", type=Path, help="keep logs and results in this folder")
     arguments = parser.parse_args()
     if (arguments.lake_url is None) != (arguments.node_url is None):
         parser.error("--lake-url and --node-url go together")
+    arguments.baseline = arguments.baseline or HERE / "passing" / f"{arguments.lake}.txt"
     return arguments
 
 
