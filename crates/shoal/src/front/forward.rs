@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use http::Response;
 use http::request::Parts;
-use http::{Method, Response};
 use http_body_util::BodyExt;
 
 use crate::catalog::Catalog;
@@ -32,7 +32,7 @@ pub async fn forward(
     let _forgotten = Forget::of(catalog, classified);
     let account = lake.account_for(&verified.caller);
     let payload = verified.payload.hash;
-    let (body, outcome) = request_body(parts, body, verified)?;
+    let (body, outcome) = request_body(parts, body, verified).await?;
     let request = EndpointRequest {
         operation: classified.operation.as_str(),
         method: parts.method.clone(),
@@ -50,23 +50,23 @@ pub async fn forward(
     answered.map_err(|error| lake_errors::unanswered(&error))
 }
 
-fn request_body(
+async fn request_body(
     parts: &Parts,
     body: ClientBody,
     verified: Verified,
 ) -> Result<(RequestBody, Option<Outcome>), S3Error> {
     let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
-    if !has_body
-        && !verified.payload.hash.is_streaming()
-        && matches!(parts.method, Method::GET | Method::HEAD)
-    {
+    let hash = verified.payload.hash;
+    let checked = CheckedBody::new(body, parts, verified.payload)?;
+    if !has_body && !hash.is_streaming() {
+        // What the head says must hold of nothing, too. Without a length a body would be sent in chunks, and a lake
+        // may not understand a DELETE in chunks.
+        checked.collect().await?;
         return Ok((RequestBody::Empty, None));
     }
-    let resigned = verified.payload.hash.signs_chunks();
-    let checked = CheckedBody::new(body, parts, verified.payload)?;
     let outcome = checked.outcome();
     let length = http_body::Body::size_hint(&checked).exact();
-    let body = if resigned {
+    let body = if hash.signs_chunks() {
         RequestBody::Seeded {
             length,
             body: Box::new(move |seed| {

@@ -144,6 +144,69 @@ async fn unknown_operations_and_headers_reach_the_lake_untouched() {
 }
 
 #[tokio::test]
+async fn a_request_without_a_body_is_not_given_one() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    assert_eq!(
+        node.client().delete("/b/k").send().await.status,
+        StatusCode::NO_CONTENT
+    );
+    assert_eq!(node.lake.last_request().header("transfer-encoding"), None);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_same_bytes_with_other_metadata_are_another_answer() {
+    let node = Node::start().await;
+    for colour in ["blue", "green"] {
+        node.client()
+            .put("/b/k", "same bytes")
+            .header("x-amz-meta-colour", colour)
+            .send()
+            .await;
+        for turn in ["cold", "warm"] {
+            let reply = node.client().get("/b/k").send().await;
+            assert_eq!(reply.header("x-amz-meta-colour"), Some(colour), "{turn}");
+            node.settle().await;
+        }
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_lake_whose_304_has_no_date_is_asked_without_a_condition() {
+    let node = Node::start().await;
+    node.lake.put(
+        "b",
+        "k",
+        Object::new("same bytes").header("x-amz-meta-colour", "blue"),
+    );
+    node.client().get("/b/k").send().await;
+    node.settle().await;
+    node.lake.misbehave(
+        Fault::new()
+            .without_header("last-modified")
+            .when(Request::is_revalidation)
+            .always(),
+    );
+    node.lake.put(
+        "b",
+        "k",
+        Object::new("same bytes").header("x-amz-meta-colour", "green"),
+    );
+    let reply = node.client().get("/b/k").send().await;
+    assert_eq!(reply.header("x-amz-meta-colour"), Some("green"));
+    node.lake.forget_requests();
+    node.client().get("/b/k").send().await;
+    assert_eq!(
+        (node.lake.requests().len(), node.lake.count(Request::is_head)),
+        (1, 1),
+        "still one question"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_conditional_put_is_the_lakes_to_judge() {
     let node = Node::start().await;
     node.lake
