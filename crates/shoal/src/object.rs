@@ -134,8 +134,9 @@ pub enum Uncacheable {
     PartNumber,
     /// The client asked not to store.
     NoStore,
-    /// `If-Range`, which S3 does not define.
-    IfRange,
+    /// A range or condition on which S3 stores differ (several ranges, `If-Range`, `If-None-Match: *`, dates to come, any
+    /// range of an empty object): the lake's own answer is the right one.
+    Dialect,
     /// `response-*` on an unsigned request: the lake refuses it, and so must a hit.
     UnsignedOverride,
     /// A GET with a body.
@@ -152,7 +153,7 @@ impl Uncacheable {
         Self::SseC,
         Self::PartNumber,
         Self::NoStore,
-        Self::IfRange,
+        Self::Dialect,
         Self::UnsignedOverride,
         Self::RequestBody,
         Self::TooLarge,
@@ -166,7 +167,7 @@ impl Uncacheable {
             Self::SseC => "sse-c",
             Self::PartNumber => "part-number",
             Self::NoStore => "no-store",
-            Self::IfRange => "if-range",
+            Self::Dialect => "dialect",
             Self::UnsignedOverride => "unsigned-override",
             Self::RequestBody => "request-body",
             Self::TooLarge => "too-large",

@@ -174,6 +174,9 @@ impl Reader {
                 Verdict::NotModified => return Ok(Answer::NotModified(version)),
                 Verdict::Failed => return Ok(Answer::PreconditionFailed),
             }
+            if version.size_bytes == 0 && ask.range != RangeRequest::Whole {
+                return Ok(Answer::Bypass(Uncacheable::Dialect));
+            }
             let Ok(range) = ask.range.resolve(version.size_bytes) else {
                 return Ok(Answer::Unsatisfiable(version.size_bytes));
             };

@@ -191,11 +191,6 @@ def presigned(store: Store) -> dict[str, object]:
     return use_presigned(client(store, signature="s3v4"), store, "presigned/ü b+c")
 
 
-def presigned_as_boto3_does(store: Store) -> dict[str, object]:
-    """The same by boto3's default, which for URLs still is signature version 2; not every lake knows it."""
-    return use_presigned(client(store), store, "presigned by default")
-
-
 def use_presigned(s3: Any, store: Store, key: str) -> dict[str, object]:
     """Uses URLs as a browser would; raises when the plain ones do not work."""
     at = {"Bucket": store.bucket, "Key": key}
@@ -422,7 +417,6 @@ CHECKS = (
     multipart,
     transfer,
     presigned,
-    presigned_as_boto3_does,
     copies,
     listings,
     deletes,

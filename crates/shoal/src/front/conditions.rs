@@ -52,6 +52,14 @@ impl Conditions {
             && self.unmodified_since.is_none()
     }
 
+    /// Whether S3 stores differ in what they make of it: some answer `200` to `If-None-Match: *`, and some to a date that
+    /// is still to come, which RFC 9110 calls no condition at all.
+    pub fn is_dialect(&self, now: SystemTime) -> bool {
+        let to_come = |date: Option<SystemTime>| date.is_some_and(|date| date > now);
+        let any = self.known.as_deref().is_some_and(|known| known.contains('*'));
+        any || to_come(self.modified_since) || to_come(self.unmodified_since)
+    }
+
     /// Judges a version that exists.
     pub fn judge(&self, etag: &str, last_modified: Option<SystemTime>) -> Verdict {
         match (&self.wanted, self.unmodified_since) {

@@ -244,7 +244,7 @@ impl Front {
             caller: admitted.verified.caller.id(),
             name: name.clone(),
             object: name.id(self.lake.url()),
-            range: RangeRequest::parse(headers.get(header::RANGE).and_then(|range| range.to_str().ok())),
+            range: RangeRequest::parse(range_header(headers)).unwrap_or(RangeRequest::Whole),
             conditions: Conditions::parse(headers),
             origin: Arc::new(Origin::new(
                 self.lake.account_for(&admitted.verified.caller),
@@ -272,8 +272,11 @@ fn uncacheable(admitted: &Admitted, wishes: &Wishes) -> Option<Uncacheable> {
         Some(Uncacheable::SseC)
     } else if admitted.classified.query.has("partNumber") {
         Some(Uncacheable::PartNumber)
-    } else if headers.contains_key(header::IF_RANGE) {
-        Some(Uncacheable::IfRange)
+    } else if headers.contains_key(header::IF_RANGE)
+        || RangeRequest::parse(range_header(headers)).is_none()
+        || Conditions::parse(headers).is_dialect(clock::utc_now())
+    {
+        Some(Uncacheable::Dialect)
     } else if unsigned && !wishes.overrides.is_empty() {
         Some(Uncacheable::UnsignedOverride)
     } else if CacheControl::parse(headers).no_store {
@@ -311,6 +314,13 @@ impl CacheControl {
             .is_some_and(|pragma| pragma == "no-cache");
         directives
     }
+}
+
+/// The `Range` header; one that is not text is not well-formed either.
+fn range_header(headers: &HeaderMap) -> Option<&str> {
+    headers
+        .get(header::RANGE)
+        .map(|range| range.to_str().unwrap_or_default())
 }
 
 fn is_plain(name: &HeaderName) -> bool {
