@@ -75,6 +75,7 @@ impl Front {
         let request_id = format!("{:016X}", chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
+        let closes = expects_to_send_nothing(&request);
         let path = request.uri().path().to_owned();
 
         let mut response = match self.answer(request, &mut record).await {
@@ -88,6 +89,11 @@ impl Front {
                 response
             }
         };
+        if closes {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         let head_time = clock::instant().saturating_duration_since(record.started());
         respond::stamp(
             response.headers_mut(),
@@ -260,6 +266,16 @@ impl Front {
             checksum_mode: checksum_mode(headers),
         }
     }
+}
+
+/// Whether a client waits for `100 Continue` before it sends no bytes at all, which HTTP libraries then never say.
+///
+/// botocore takes the final status in its stead, keeps it, and misreads the next answer on the same connection: it waits
+/// for ever. A connection that ends has no next answer.
+fn expects_to_send_nothing(request: &Request<ClientBody>) -> bool {
+    request.version() == http::Version::HTTP_11
+        && request.headers().contains_key(header::EXPECT)
+        && http_body::Body::size_hint(request.body()).exact() == Some(0)
 }
 
 /// Why this GET or HEAD is the lake's alone.

@@ -207,6 +207,20 @@ async fn a_lake_whose_304_has_no_date_is_asked_without_a_condition() {
 }
 
 #[tokio::test]
+async fn a_client_that_waits_to_send_nothing_is_answered_once_and_the_connection_ends() {
+    let node = Node::start().await;
+    let put = |body: &'static str| node.client().put("/b/k", body).header("expect", "100-continue");
+    let empty = put("").send().await;
+    assert_eq!(
+        (empty.status, empty.header("connection")),
+        (StatusCode::OK, Some("close"))
+    );
+    let full = put("bytes").send().await;
+    assert_eq!((full.status, full.header("connection")), (StatusCode::OK, None));
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_conditional_put_is_the_lakes_to_judge() {
     let node = Node::start().await;
     node.lake
