@@ -2,6 +2,8 @@
 
 #[path = "../../../../fuzz/checks/aws_chunked.rs"]
 mod aws_chunked;
+#[path = "../../../../fuzz/checks/classify.rs"]
+mod classify;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
 
@@ -36,6 +38,11 @@ fn aws_chunked_bodies_hold_what_the_fuzzer_checks() {
 #[test]
 fn canonical_requests_hold_what_the_fuzzer_checks() {
     replay("sigv4_canonical", sigv4_canonical::check);
+}
+
+#[test]
+fn classified_requests_hold_what_the_fuzzer_checks() {
+    replay("classify", classify::check);
 }
 
 fn replay(target: &str, check: fn(&[u8])) {
