@@ -9,7 +9,7 @@ use shoal::front::operation::{Effect, Operation, classify};
 const DOMAIN: &str = "s3.example.org";
 
 /// Panics when a promise is broken.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
