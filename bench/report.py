@@ -103,6 +103,7 @@ class Page:
         now = datetime.now(UTC)
         path = folder / f"{now:%Y-%m-%d}.md"
         fresh = not path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
             if fresh:
                 file.write(f"# Bench, {now:%Y-%m-%d}\n\n")
