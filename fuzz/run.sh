@@ -1,9 +1,9 @@
 #!/bin/sh
 # Fuzzes every target for so many seconds (60 if not said): fuzz/run.sh [seconds] [target...]
 #
-# A stable compiler suffices: LLVM's coverage pass is asked for by -C flags, and --target keeps it away from build scripts.
-# Findings go to fuzz/artifacts/<target>, what libFuzzer learns to fuzz/target/corpus/<target>; the committed corpus stays
-# small.
+# A stable compiler suffices: LLVM's coverage pass is asked for by -C flags, and --target keeps it away from build
+# scripts. Findings go to fuzz/artifacts/<target>, what libFuzzer learns to fuzz/target/corpus/<target>: the committed
+# corpus stays small.
 set -eu
 cd "$(dirname "$0")"
 

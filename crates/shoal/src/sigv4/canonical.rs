@@ -147,13 +147,6 @@ pub fn decode_component(component: &[u8]) -> Vec<u8> {
     decoded
 }
 
-/// Encodes text for a query: everything but unreserved characters.
-pub fn encode_component(text: &[u8], out: &mut Vec<u8>) {
-    for byte in text {
-        write_encoded(*byte, false, out);
-    }
-}
-
 fn write_component(component: &[u8], out: &mut Vec<u8>) {
     each_decoded(component, |byte| write_encoded(byte, false, out));
 }

@@ -12,6 +12,8 @@ pub mod sign;
 pub mod timestamp;
 
 #[cfg(test)]
+mod presign;
+#[cfg(test)]
 mod tests;
 
 pub use chunks::{ChunkSigner, SeedSignature};

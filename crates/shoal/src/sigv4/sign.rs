@@ -1,6 +1,6 @@
-//! Signs requests to the lake: in the `Authorization` header, or in the query as a presigned URL.
+//! Signs requests to the lake in the `Authorization` header.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName};
 use http::uri::PathAndQuery;
@@ -37,16 +37,13 @@ pub enum SignError {
     /// The account's key or token holds bytes that no header can carry.
     #[error("the account's access key or session token does not fit into a header")]
     UnprintableCredentials,
-    /// The presigned URL would exceed what a request line may hold.
-    #[error("the presigned path and query are too long")]
-    TooLong,
 }
 
 impl Signer<'_> {
-    /// Signs in the headers: sets `x-amz-date`, `x-amz-content-sha256`, `x-amz-security-token` and `authorization`.
+    /// Sets `x-amz-date`, `x-amz-content-sha256`, `x-amz-security-token` and `authorization`.
     ///
-    /// `host`, every `x-amz-*` header, `content-type` and `content-md5` are signed; headers of the connection are not,
-    /// for proxies rewrite them.
+    /// `host`, every `x-amz-*` header, `content-type` and `content-md5` are signed; headers of the connection are
+    /// not, for proxies rewrite them.
     pub fn sign(
         &self,
         method: &Method,
@@ -68,50 +65,6 @@ impl Signer<'_> {
         Ok(seed)
     }
 
-    /// Signs in the query: gives the path and query to ask for, valid for `expires` (whole seconds) from `now`.
-    ///
-    /// The headers that are signed must be sent as they are. A query signed before must have been cleaned of
-    /// its signature.
-    pub fn presign(
-        &self,
-        method: &Method,
-        target: &PathAndQuery,
-        headers: &HeaderMap,
-        payload: PayloadHash,
-        expires: Duration,
-        now: SystemTime,
-    ) -> Result<PathAndQuery, SignError> {
-        let timestamp = Timestamp::at(now);
-        let signed_headers = signed_headers(headers);
-        let credential = format!("{}/{}", self.account.access_key, scope(&timestamp, self.region));
-        let expires = expires.as_secs().to_string();
-        let mut parameters = vec![
-            ("X-Amz-Algorithm", ALGORITHM),
-            ("X-Amz-Credential", &credential),
-            ("X-Amz-Date", timestamp.as_str()),
-            ("X-Amz-Expires", &expires),
-            ("X-Amz-SignedHeaders", &signed_headers),
-        ];
-        if let Some(token) = &self.account.session_token {
-            parameters.push(("X-Amz-Security-Token", token.expose()));
-        }
-        let mut text = target.path().as_bytes().to_vec();
-        let mut separator = b'?';
-        if let Some(query) = target.query().filter(|query| !query.is_empty()) {
-            text.push(separator);
-            text.extend_from_slice(query.as_bytes());
-            separator = b'&';
-        }
-        for (name, value) in parameters {
-            append(&mut text, separator, name, value);
-            separator = b'&';
-        }
-        let unsigned = PathAndQuery::try_from(text.as_slice()).map_err(|_| SignError::TooLong)?;
-        let seed = self.signature(method, &unsigned, headers, &signed_headers, payload, timestamp)?;
-        append(&mut text, b'&', canonical::SIGNATURE_PARAMETER, &seed.signature);
-        PathAndQuery::try_from(text).map_err(|_| SignError::TooLong)
-    }
-
     fn set_headers(
         &self,
         headers: &mut HeaderMap,
@@ -128,7 +81,7 @@ impl Signer<'_> {
         Ok(())
     }
 
-    fn signature(
+    pub(super) fn signature(
         &self,
         method: &Method,
         target: &PathAndQuery,
@@ -170,7 +123,7 @@ impl Signer<'_> {
 }
 
 /// The names to sign, in order, joined by semicolons.
-fn signed_headers(headers: &HeaderMap) -> String {
+pub(super) fn signed_headers(headers: &HeaderMap) -> String {
     let matters = |name: &HeaderName| {
         *name == HOST || *name == CONTENT_TYPE || name == "content-md5" || name.as_str().starts_with("x-amz-")
     };
@@ -187,11 +140,4 @@ fn secret_value(text: &str) -> Result<HeaderValue, SignError> {
     let mut value = HeaderValue::from_str(text).map_err(|_| SignError::UnprintableCredentials)?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-fn append(target: &mut Vec<u8>, separator: u8, name: &str, value: &str) {
-    target.push(separator);
-    target.extend_from_slice(name.as_bytes());
-    target.push(b'=');
-    canonical::encode_component(value.as_bytes(), target);
 }

@@ -92,7 +92,7 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 fn query() -> impl Strategy<Value = Option<String>> {
-    // A `%` that encodes nothing is followed by no digit, or it would encode half a UTF-8 character: `aws-sigv4` replaces those.
+    // A lone `%` is followed by no digit, or it would encode half a character of UTF-8: `aws-sigv4` replaces those.
     let component = "([A-Za-z0-9._~!$'()*,;:@/?-]|\\+|%2B|%20|%25|%3d|%26|%41|%C3%A9|%[~-])*";
     let pair = (component, option::of(component))
         .prop_map(|(name, value)| value.map_or(name.clone(), |value| format!("{name}={value}")));

@@ -21,7 +21,6 @@ use http::header::HOST;
 use http::request::Parts;
 use subtle::ConstantTimeEq;
 
-pub use presigned::without_credentials;
 pub use refusal::Refusal;
 
 use self::claim::{Claim, Place};

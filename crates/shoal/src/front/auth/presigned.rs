@@ -168,23 +168,9 @@ fn text(value: Cow<'_, [u8]>) -> Result<Cow<'_, str>, Refusal> {
     }
 }
 
-/// The query without the credentials in it, every other byte as it was: what is signed anew for the lake.
-pub fn without_credentials(query: &str) -> String {
-    let is_credential = |pair: &str| {
-        let (name, _) = split_pair(pair.as_bytes());
-        let name = decode(name);
-        PARAMETERS.iter().any(|parameter| parameter.as_bytes() == &*name)
-    };
-    query
-        .split('&')
-        .filter(|pair| !is_credential(pair))
-        .collect::<Vec<_>>()
-        .join("&")
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{parse_expires, without_credentials};
+    use super::parse_expires;
     use crate::front::auth::Refusal;
     use std::time::Duration;
 
@@ -205,13 +191,5 @@ mod tests {
                 "{text}"
             );
         }
-    }
-
-    #[test]
-    fn only_the_credentials_leave_the_query() {
-        let query = "versionId=a%2Fb&X-Amz-Algorithm=x&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&X%2DAmz-Date=d&\
-                     X-Amz-Signature=s&x-id=GetObject&&x-amz-acl=private&X-Amz-Security-Token=";
-        let kept = "versionId=a%2Fb&X-Amz-Content-Sha256=UNSIGNED-PAYLOAD&x-id=GetObject&&x-amz-acl=private";
-        assert_eq!(without_credentials(query), kept);
     }
 }

@@ -31,7 +31,7 @@ pub enum Refusal {
     #[error("Unsupported Authorization Type")]
     UnsupportedAuthorization,
     /// The `Authorization` header or the credential in the query does not read or names another scope.
-    #[error("{}{detail}", if *.in_query { "Error parsing the X-Amz-Credential parameter; " } else { "The authorization header is malformed; " })]
+    #[error("{}; {detail}", malformed_part(*.in_query))]
     Malformed {
         /// A presigned URL, not a header.
         in_query: bool,
@@ -100,7 +100,8 @@ pub enum Refusal {
     MissingPayloadHash,
     /// A value that S3 does not define.
     #[error(
-        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
+        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+         STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
     )]
     UnknownPayloadHash,
     /// Header and query disagree on the body.
@@ -156,6 +157,14 @@ impl Refusal {
             Self::SignatureMismatch => ErrorCode::SignatureDoesNotMatch,
             Self::MalformedPath => ErrorCode::InvalidUri,
         }
+    }
+}
+
+fn malformed_part(in_query: bool) -> &'static str {
+    if in_query {
+        "Error parsing the X-Amz-Credential parameter"
+    } else {
+        "The authorization header is malformed"
     }
 }
 

@@ -10,13 +10,13 @@ use crate::sigv4::canonical::split_pair;
 
 /// Everything a body will be held against.
 #[derive(Clone, Debug)]
-pub struct Announced {
+pub(super) struct Announced {
     /// `x-amz-content-sha256` and the seed of the chunk signatures.
-    pub payload: Payload,
+    pub(super) payload: Payload,
     /// `Content-Length`: bytes on the wire. Absent with `Transfer-Encoding: chunked`.
-    pub length: Option<u64>,
+    pub(super) length: Option<u64>,
     /// `x-amz-decoded-content-length`: bytes of an aws-chunked body without its framing.
-    pub decoded_length: Option<u64>,
+    pub(super) decoded_length: Option<u64>,
     /// Digests that headers give.
     pub(super) digests: Vec<Expected>,
     /// The checksum that the trailer will give.
@@ -41,7 +41,7 @@ pub(super) struct Trailer {
 
 impl Announced {
     /// Reads the head; what is wrong with it is known before a byte of the body is.
-    pub fn read(parts: &Parts, payload: Payload) -> Result<Self, PayloadError> {
+    pub(super) fn read(parts: &Parts, payload: Payload) -> Result<Self, PayloadError> {
         let headers = &parts.headers;
         let hash = payload.hash;
         let decoded_length = length(headers, "x-amz-decoded-content-length")?;

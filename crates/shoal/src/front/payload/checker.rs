@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::Payload;
 use super::announced::{Announced, Expected, Trailer};
 use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
@@ -51,21 +52,11 @@ impl Checker {
         if let Some(algorithm) = trailer.as_ref().and_then(|trailer| trailer.algorithm) {
             digests.add(algorithm);
         }
-        let shape = match decoded_length {
-            Some(decoded_length) if payload.hash.is_streaming() => {
-                let framing = Framing {
-                    signed: payload.hash.signs_chunks(),
-                    trailer: payload.hash.has_trailer(),
-                };
-                Shape::Chunked(Box::new(Chunked {
-                    decoder: Decoder::new(framing, decoded_length),
-                    signatures: payload.seed.map(Signatures::new),
-                    trailer,
-                    trailer_seen: None,
-                    pending: None,
-                }))
-            }
-            _ => Shape::Plain,
+        let shape = if payload.hash.is_streaming() {
+            let decoded_length = decoded_length.expect("a streaming body without its length was refused");
+            Shape::Chunked(Box::new(Chunked::new(payload, decoded_length, trailer)))
+        } else {
+            Shape::Plain
         };
         Self {
             length_left: length,
@@ -161,6 +152,21 @@ struct Pending {
 }
 
 impl Chunked {
+    fn new(payload: Payload, decoded_length: u64, trailer: Option<Trailer>) -> Self {
+        let framing = Framing {
+            signed: payload.hash.signs_chunks(),
+            trailer: payload.hash.has_trailer(),
+        };
+        let seed = || payload.seed.expect("signed chunks come with a seed");
+        Self {
+            decoder: Decoder::new(framing, decoded_length),
+            signatures: framing.signed.then(|| Signatures::new(seed())),
+            trailer,
+            trailer_seen: None,
+            pending: None,
+        }
+    }
+
     fn take(
         &mut self,
         event: Event,

@@ -14,7 +14,6 @@ mod error;
 #[cfg(test)]
 mod tests;
 
-pub use announced::Announced;
 pub use body::{CheckedBody, Outcome};
 pub use digests::Algorithm;
 pub use error::PayloadError;
