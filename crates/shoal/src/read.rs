@@ -88,7 +88,7 @@ pub enum Answer {
     /// `504`: only-if-cached, and some of it is not.
     NotCached,
     /// What the lake said, as it is.
-    Relay(Response<LakeBody>),
+    Relay(Box<Response<LakeBody>>),
     /// Forward the request untouched, and say why.
     Bypass(Uncacheable),
 }
@@ -111,7 +111,7 @@ pub struct Reading {
     /// The bytes meant.
     pub range: ByteRange,
     /// Those bytes.
-    pub blocks: BlockStream,
+    pub blocks: Box<BlockStream>,
     /// Whether the lake was asked about permission and freshness for this read.
     pub asked: bool,
     /// Which part of the blocks was on this node's disk at the start.
@@ -155,6 +155,18 @@ struct Pinned {
     opened: bool,
 }
 
+impl Pinned {
+    /// The lake's remembered yes.
+    fn unasked(version: Arc<Version>) -> Self {
+        Self {
+            version,
+            asked: false,
+            ticket: None,
+            opened: false,
+        }
+    }
+}
+
 enum Pin {
     Version(Pinned),
     Answer(Box<Answer>),
@@ -164,9 +176,13 @@ impl Reader {
     /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
     pub async fn read(&self, ask: &Ask) -> Result<Answer, ReadError> {
         for _ in 0..RESTARTS {
-            let pinned = match self.pin(ask).await? {
-                Pin::Version(pinned) => pinned,
-                Pin::Answer(answer) => return Ok(*answer),
+            let pinned = match self.granted(ask, self.asking(ask)) {
+                Some(version) => Pinned::unasked(version),
+                // What waits for the lake has a box of its own, so that a hit carries none of it along.
+                None => match Box::pin(self.pin(ask)).await? {
+                    Pin::Version(pinned) => pinned,
+                    Pin::Answer(answer) => return Ok(*answer),
+                },
             };
             let version = Arc::clone(&pinned.version);
             match ask.conditions.judge(&version.etag, version.last_modified) {
@@ -188,7 +204,7 @@ impl Reader {
             if ask.only_if_cached && residency != Residency::All {
                 return Ok(Answer::NotCached);
             }
-            let mut blocks = self.stream(ask, &version, range, pinned.ticket);
+            let mut blocks = Box::new(self.stream(ask, &version, range, pinned.ticket));
             match blocks.first_piece().await {
                 Ok(()) => {
                     return Ok(Answer::Object(Reading {
@@ -233,13 +249,9 @@ impl Reader {
         let mut waited = false;
         loop {
             let asked = self.asking(ask);
+            // Somebody else with the same name may have asked while this one waited.
             if let Some(version) = self.granted(ask, asked) {
-                return Ok(Pin::Version(Pinned {
-                    version,
-                    asked: false,
-                    ticket: None,
-                    opened: false,
-                }));
+                return Ok(Pin::Version(Pinned::unasked(version)));
             }
             if let Some(known) = self.remembered(ask.object, asked.0).await {
                 return self.question(ask, known, asked).await;
@@ -359,7 +371,7 @@ impl Reader {
         }
         let response = self.lake.send(request).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Ok(Pin::Answer(Box::new(Answer::Relay(response))));
+            return Ok(Pin::Answer(Box::new(Answer::Relay(Box::new(response)))));
         }
         match self.learn(ask, response.status(), response.headers(), asked) {
             Ok((version, range)) => {
@@ -437,7 +449,8 @@ impl Reader {
         };
         let open_ended = matches!(ask.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { self.ahead };
-        BlockStream::new(Arc::new(shelf), range, Window { now, max: self.ahead }, ticket)
+        let window = Window { now, max: self.ahead };
+        BlockStream::new(Arc::new(shelf), range, window, ticket)
     }
 }
 

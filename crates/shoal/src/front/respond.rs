@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::error_xml::error_xml;
+use crate::front::error_xml::{RequestId, error_xml};
 use crate::front::operation::{Query, response_override};
 use crate::front::range::{ByteRange, RangeRequest};
 use crate::object::Version;
@@ -145,7 +146,7 @@ pub fn empty(status: StatusCode) -> Response<ResponseBody> {
 }
 
 /// `416`, naming the size.
-pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Response<ResponseBody> {
+pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
     let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable");
     let mut response = self::error(&error, resource, request_id);
     let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
@@ -154,7 +155,7 @@ pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Respo
 }
 
 /// An error of ours in S3's XML.
-pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<ResponseBody> {
+pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
     let xml = error_xml(error.code, &error.message, resource, request_id);
     let mut response = Response::new(ResponseBody::full(xml));
     *response.status_mut() = error.code.status();
@@ -170,22 +171,34 @@ pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<Resp
 }
 
 /// Notes on every answer: its id, where it came from, how long its head took.
-pub fn stamp(headers: &mut HeaderMap, request_id: &str, cache: Option<CacheStatus>, head_time: Duration) {
+pub fn stamp(
+    headers: &mut HeaderMap,
+    request_id: RequestId,
+    cache: Option<CacheStatus>,
+    head_time: Duration,
+) {
     if !headers.contains_key(&REQUEST_ID) {
         headers.insert(
             REQUEST_ID,
-            HeaderValue::from_str(request_id).expect("request ids are hexadecimal"),
+            HeaderValue::from_str(request_id.as_str()).expect("request ids are hexadecimal"),
         );
     }
     if let Some(cache) = cache {
         headers.insert(X_CACHE, HeaderValue::from_static(cache.as_str()));
     }
-    let micros = head_time.as_micros();
-    let timing = format!("shoal;dur={}.{:03}", micros / 1000, micros % 1000);
-    headers.insert(
-        SERVER_TIMING,
-        HeaderValue::try_from(timing).expect("digits are a header value"),
-    );
+    headers.insert(SERVER_TIMING, server_timing(head_time));
+}
+
+/// `shoal;dur=1.234`, in milliseconds.
+fn server_timing(head_time: Duration) -> HeaderValue {
+    let micros = head_time.as_micros() as u64;
+    let mut whole = itoa::Buffer::new();
+    let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
+    let mut text = BytesMut::with_capacity(32);
+    text.extend_from_slice(b"shoal;dur=");
+    text.extend_from_slice(whole.format(micros / 1000).as_bytes());
+    text.extend_from_slice(&[b'.', hundreds, tens, ones]);
+    HeaderValue::from_maybe_shared(text.freeze()).expect("digits are a header value")
 }
 
 struct Described {
