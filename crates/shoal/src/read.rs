@@ -375,7 +375,9 @@ impl Reader {
         }
         match self.learn(ask, response.status(), response.headers(), asked) {
             Ok((version, range)) => {
-                let ticket = self.fetcher.stream(&version, range, response.into_body());
+                let ticket = self
+                    .fetcher
+                    .stream(&version, range, response.into_body(), &ask.origin);
                 Ok(Pin::Version(Pinned {
                     version,
                     asked: true,
@@ -478,15 +480,14 @@ fn same_date(version: &Version, not_modified: &HeaderMap) -> bool {
     theirs.is_some() && theirs == version.headers.get(header::LAST_MODIFIED)
 }
 
-/// The range that opens an unknown object: the blocks that the first bytes wanted lie in. `None`: the whole object.
+/// The range that opens an unknown object: from the first byte wanted to the end of the blocks it touches, or of so many as are
+/// read ahead. `None`: the whole object.
 fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option<HeaderValue> {
     let floor = |byte: u64| byte - byte % block_bytes;
     let blocks_from = |first: u64, blocks: u64| {
-        let start = floor(first);
-        range_header(ByteRange {
-            start,
-            end: start.saturating_add(blocks.saturating_mul(block_bytes)),
-        })
+        let end = floor(first).saturating_add(blocks.saturating_mul(block_bytes));
+        let start = first.min(end - 1);
+        range_header(ByteRange { start, end })
     };
     Some(match wanted {
         RangeRequest::Whole => return None,
@@ -495,9 +496,8 @@ fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option
             blocks_from(first, touched.min(ahead as u64))
         }
         RangeRequest::From(first) => blocks_from(first, 1),
-        // The last block lies in the last `block_bytes`, whatever the size is.
         RangeRequest::Suffix(length) => {
-            let length = length.max(block_bytes).min(block_bytes * ahead as u64);
+            let length = length.min(block_bytes * ahead as u64);
             HeaderValue::try_from(format!("bytes=-{length}")).expect("digits are a header value")
         }
     })
@@ -550,15 +550,15 @@ mod tests {
         let table = [
             (RangeRequest::Whole, None),
             (RangeRequest::FirstLast(0, 0), Some("bytes=0-99")),
-            (RangeRequest::FirstLast(150, 249), Some("bytes=100-299")),
-            (RangeRequest::FirstLast(150, 100_000), Some("bytes=100-499")),
-            (RangeRequest::From(350), Some("bytes=300-399")),
-            (RangeRequest::Suffix(8), Some("bytes=-100")),
+            (RangeRequest::FirstLast(150, 249), Some("bytes=150-299")),
+            (RangeRequest::FirstLast(150, 100_000), Some("bytes=150-499")),
+            (RangeRequest::From(350), Some("bytes=350-399")),
+            (RangeRequest::Suffix(8), Some("bytes=-8")),
             (RangeRequest::Suffix(150), Some("bytes=-150")),
             (RangeRequest::Suffix(u64::MAX), Some("bytes=-400")),
             (
                 RangeRequest::From(u64::MAX),
-                Some("bytes=18446744073709551600-18446744073709551614"),
+                Some("bytes=18446744073709551614-18446744073709551614"),
             ),
         ];
         for (wanted, expected) in table {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use http::HeaderMap;
 
-use super::hex;
+use super::{hex, words};
 
 /// The parts of a request that a signature covers.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ impl Request<'_> {
     }
 
     fn write_headers(&self, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
-        for name in self.signed_headers.split(';') {
+        for name in words(self.signed_headers, b';') {
             out.extend_from_slice(name.as_bytes());
             out.push(b':');
             if name == "host" {

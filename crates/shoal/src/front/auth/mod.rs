@@ -27,7 +27,7 @@ use self::claim::{CONTENT_SHA256, Claim, Place};
 use super::error::S3Error;
 use super::payload::Payload;
 use crate::identity::{Caller, Identities, Identity};
-use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign};
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign, words};
 
 /// A request's clock may differ from ours by this much.
 const SKEW_MAX: Duration = Duration::from_mins(15);
@@ -219,7 +219,7 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
 
 /// The host and every `x-amz-*` header are signed; what is not signed could have been added on the way.
 fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Refusal> {
-    let names: Vec<&str> = claim.signed_headers.split(';').collect();
+    let names: Vec<&str> = words(&claim.signed_headers, b';').collect();
     // In ascending order a name appears once, so that no header is hashed twice.
     if !names.is_sorted_by(|one, next| one < next) {
         return Err(Refusal::malformed(
