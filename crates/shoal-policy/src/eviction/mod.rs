@@ -3,6 +3,7 @@
 //! A policy knows keys and their sizes and nothing else: no capacity, no disk, no clock. [`crate::residency`] asks it
 //! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
 
+mod index;
 mod lfu;
 mod lfuda;
 mod lru;
