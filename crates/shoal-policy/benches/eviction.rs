@@ -4,8 +4,9 @@
 
 use std::hint::black_box;
 use std::process::Command;
+use std::time::Duration;
 
-use shoal_policy::eviction::{Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{Belady, Eviction, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use shoal_policy::{BlockId, VersionId};
 
 const KEYS: u64 = 1_000_000;
@@ -15,7 +16,7 @@ fn main() {
     let Some(policy) = std::env::args().nth(1).filter(|name| !name.starts_with('-')) else {
         println!("| policy | ns a hit | ns a miss | ns an access | bytes a key |");
         println!("|---|---|---|---|---|");
-        ["lru", "lfu", "lfuda", "sieve", "s3-fifo"]
+        ["lru", "lfu", "lfuda", "sieve", "s3-fifo", "life", "belady"]
             .into_iter()
             .for_each(measure_apart);
         return;
@@ -26,6 +27,8 @@ fn main() {
         "lfuda" => measure(Lfuda::default()),
         "sieve" => measure(Sieve::default()),
         "s3-fifo" => measure(S3Fifo::default()),
+        "life" => measure(Life::new(Duration::MAX)),
+        "belady" => measure(Belady::new(std::iter::empty())),
         _ => panic!("no policy {policy}"),
     };
     println!("| {policy} | {figures} |");
@@ -49,7 +52,7 @@ fn block(n: u64) -> BlockId {
     }
 }
 
-/// A number that looks random (the finisher of SplitMix64).
+/// A number that looks random (the finisher of `SplitMix64`).
 const fn scatter(n: u64) -> u64 {
     let n = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
