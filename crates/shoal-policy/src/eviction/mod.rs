@@ -4,6 +4,7 @@
 //! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
 
 mod belady;
+pub mod gwf;
 mod index;
 mod lfu;
 mod lfuda;
@@ -22,6 +23,7 @@ mod conformance;
 use std::time::Duration;
 
 pub use belady::Belady;
+pub use gwf::Gwf;
 pub use lfu::Lfu;
 pub use lfuda::Lfuda;
 pub use life::Life;

@@ -110,8 +110,8 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         Some(self.parts.remove(part).1.value)
     }
 
-    /// The wholes and their ranks, least first.
-    pub(super) fn least_first(&self) -> impl Iterator<Item = (S::Rank, Slot)> {
+    /// The wholes, least rank first.
+    pub(super) fn least_first(&self) -> impl Iterator<Item = Slot> {
         self.order.least_first(&self.known)
     }
 
