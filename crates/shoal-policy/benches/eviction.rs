@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Duration;
 
-use shoal_policy::eviction::{Belady, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{Belady, C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use shoal_policy::{BlockId, VersionId};
 
 const KEYS: u64 = 1_000_000;
@@ -16,9 +16,11 @@ fn main() {
     let Some(policy) = std::env::args().nth(1).filter(|name| !name.starts_with('-')) else {
         println!("| policy | ns a hit | ns a miss | ns an access | bytes a key |");
         println!("|---|---|---|---|---|");
-        ["lru", "lfu", "lfuda", "sieve", "s3-fifo", "life", "belady", "gwf"]
-            .into_iter()
-            .for_each(measure_apart);
+        [
+            "lru", "lfu", "lfuda", "sieve", "s3-fifo", "life", "belady", "gwf", "c2p",
+        ]
+        .into_iter()
+        .for_each(measure_apart);
         return;
     };
     let figures = match policy.as_str() {
@@ -29,6 +31,7 @@ fn main() {
         "s3-fifo" => measure(S3Fifo::default()),
         "life" => measure(Life::new(Duration::MAX)),
         "gwf" => measure(Gwf::default()),
+        "c2p" => measure(C2p::default()),
         "belady" => measure(Belady::new(std::iter::empty())),
         _ => panic!("no policy {policy}"),
     };

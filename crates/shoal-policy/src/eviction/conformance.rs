@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::PartOf;
 
-use super::{Belady, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use super::{Belady, C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 
 /// Runs the suite against one policy: `conforms!(name, an empty policy)`.
 macro_rules! conforms {
@@ -42,6 +42,7 @@ conforms!(lfuda, Lfuda::default());
 conforms!(sieve, Sieve::default());
 conforms!(s3_fifo, S3Fifo::default());
 conforms!(gwf, Gwf::default());
+conforms!(c2p, C2p::default());
 conforms!(life, Life::new(Duration::from_secs(20)));
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));
 

@@ -79,7 +79,7 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
             .take_while(|(used_at, _)| used_at.saturating_add(self.window) < self.now)
             .filter_map(|(_, whole)| self.blocks.slot(whole));
         unused
-            .chain(self.blocks.least_first())
+            .chain(self.blocks.least_first().map(|(_, whole)| whole))
             .flat_map(|whole| self.blocks.parts_of(whole))
             .map(|(block, _)| block)
             .find(|block| may_leave(block))

@@ -4,6 +4,7 @@
 //! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
 
 mod belady;
+pub mod c2p;
 pub mod gwf;
 mod index;
 mod lfu;
@@ -23,6 +24,7 @@ mod conformance;
 use std::time::Duration;
 
 pub use belady::Belady;
+pub use c2p::C2p;
 pub use gwf::Gwf;
 pub use lfu::Lfu;
 pub use lfuda::Lfuda;

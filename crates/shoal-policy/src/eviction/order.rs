@@ -37,8 +37,10 @@ impl<R: Copy + Ord> Order<R> {
         }
     }
 
-    /// The slots, least rank first.
-    pub(super) fn least_first<K, V>(&self, slab: &Slab<K, V>) -> impl Iterator<Item = Slot> {
-        self.lists.values().flat_map(|&list| slab.oldest_first(list))
+    /// The slots and their ranks, least first.
+    pub(super) fn least_first<K, V>(&self, slab: &Slab<K, V>) -> impl Iterator<Item = (R, Slot)> {
+        self.lists
+            .iter()
+            .flat_map(|(&rank, &list)| slab.oldest_first(list).map(move |slot| (rank, slot)))
     }
 }

@@ -65,20 +65,20 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
 
     /// Forgets the key of the least rank among those `may_leave` allows; its bytes and its rank.
     pub(super) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
-        let slot = self.slots(may_leave).next()?;
+        let slot = self
+            .order
+            .least_first(&self.keys)
+            .map(|(_, slot)| slot)
+            .find(|&slot| may_leave(&self.keys.key(slot)))?;
         Some(self.take(slot))
     }
 
     /// Those `may_leave` allows and their ranks, least first.
     pub(super) fn least_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = (K, R)> {
-        self.slots(may_leave)
-            .map(|slot| (self.keys.key(slot), self.keys[slot].rank))
-    }
-
-    fn slots(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = Slot> {
         self.order
             .least_first(&self.keys)
-            .filter(|&slot| may_leave(&self.keys.key(slot)))
+            .map(|(rank, slot)| (self.keys.key(slot), rank))
+            .filter(|(key, _)| may_leave(key))
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {

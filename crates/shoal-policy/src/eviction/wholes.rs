@@ -57,6 +57,10 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         self.parts.contains(key)
     }
 
+    pub(super) fn standing(&self, whole: &K::Whole) -> Option<S> {
+        self.known.slot(whole).map(|slot| self.known[slot].standing)
+    }
+
     pub(super) fn slot(&self, whole: &K::Whole) -> Option<Slot> {
         self.known.slot(whole)
     }
@@ -110,8 +114,8 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         Some(self.parts.remove(part).1.value)
     }
 
-    /// The wholes, least rank first.
-    pub(super) fn least_first(&self) -> impl Iterator<Item = Slot> {
+    /// The wholes and their ranks, least first.
+    pub(super) fn least_first(&self) -> impl Iterator<Item = (S::Rank, Slot)> {
         self.order.least_first(&self.known)
     }
 
