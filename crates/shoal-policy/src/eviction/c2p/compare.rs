@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 /// How to read C2P's Algorithm 1, the *LRU comparator*, which chooses between time of use and number of uses by how far two
-/// uses lie apart. Paper and listing agree, and yet it looks inverted: it goes by the time where times hardly differ.
+/// uses lie apart. Text and listing agree, and yet it looks inverted: it goes by the time where times hardly differ. With a short
+/// affinity it is LFU that decays, and inverted it is LRU; with a long one the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
     /// As printed: by time when the uses are close to each other, by their number when they are far apart.
