@@ -53,6 +53,11 @@ impl List {
     }
 }
 
+/// As much of the hash as a table of at most four billion keys needs.
+fn half_hash(key: &impl Hash) -> u32 {
+    hash(key) as u32
+}
+
 fn some(slot: Slot) -> Option<Slot> {
     (slot != NONE).then_some(slot)
 }
@@ -78,7 +83,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
 
     pub(super) fn slot(&self, key: &K) -> Option<Slot> {
         self.slots
-            .find(hash(key), |slot| self.nodes[slot as usize].key == *key)
+            .find(half_hash(key), |slot| self.nodes[slot as usize].key == *key)
     }
 
     pub(super) fn key(&self, slot: Slot) -> K {
@@ -95,7 +100,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
         };
         debug_assert!(!self.contains(&key), "a key is inserted when it is absent");
         let slot = self.place(node);
-        self.slots.insert(hash(&key), slot);
+        self.slots.insert(half_hash(&key), slot);
         slot
     }
 
@@ -104,7 +109,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
         let node = &mut self.nodes[slot as usize];
         node.older = self.free;
         self.free = slot;
-        self.slots.remove(hash(&node.key), slot);
+        self.slots.remove(half_hash(&node.key), slot);
         (node.key, node.value)
     }
 
