@@ -79,8 +79,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
         let ghosts_max = self.keys.len() * 9 / 10;
-        // Sums of sizes do not reach the tenth part of what 64 bits hold.
-        let small_is_due = 10 * self.small.bytes >= self.small.bytes + self.main.bytes;
+        let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
         let slot = (!small_is_due)
             .then(|| self.least_of_main(may_leave))
             .flatten()
