@@ -18,7 +18,7 @@ use crate::PartOf;
 /// happens to their blocks ([`Event`], gathered in an [`Outbox`]) and all let go of the same objects.
 ///
 /// What leaves first (C2P comparator, Algorithm 2): the block whose object is *in cache* to the least fraction, among equals the
-/// lesser by [`compare`] (Algorithm 1).
+/// lesser by [`compare()`] (Algorithm 1).
 ///
 /// The paper sorts all blocks for each victim. Here objects are kept in the order of that fraction and of the last use of their
 /// least recently used block, O(log n) for n objects, and a victim is sought among the first [`CANDIDATES`] objects of the

@@ -215,8 +215,9 @@ mod tests {
         let mut policy = holding::<S3Fifo<_>>(0..10);
         assert_eq!(evict(&mut policy), 0);
         policy.insert(0, 1);
-        let left: Vec<_> = (0..9).map(|_| evict(&mut policy)).collect();
-        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        policy.insert(10, 1);
+        let left: Vec<_> = (0..11).map(|_| evict(&mut policy)).collect();
+        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0]);
     }
 
     #[test]
@@ -224,11 +225,10 @@ mod tests {
         let mut policy = holding::<S3Fifo<_>>(0..10);
         assert_eq!(evict(&mut policy), 0);
         policy.remove(&0);
-        policy.remove(&1);
         policy.insert(0, 1);
-        policy.insert(1, 1);
-        let left: Vec<_> = (0..8).map(|_| evict(&mut policy)).collect();
-        assert_eq!(left, [2, 3, 4, 5, 6, 7, 8, 9]);
+        policy.insert(10, 1);
+        let left: Vec<_> = (0..11).map(|_| evict(&mut policy)).collect();
+        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10]);
     }
 
     #[test]
