@@ -333,6 +333,16 @@ mod tests {
     }
 
     #[test]
+    fn presence_comes_before_use() {
+        let mut policy = holding(Reads::Whole, &[0, 4]);
+        hear(&mut policy, EventKind::Replace, 5);
+        policy.advance(Duration::from_secs(100));
+        policy.touch(&4);
+        policy.touch(&4);
+        assert_eq!(leaving_order(policy), [4, 0]);
+    }
+
+    #[test]
     fn among_equals_the_comparator_decides() {
         for (apart_secs, reading, order) in [
             (10, Reading::Printed, [0, 4]),
