@@ -5,6 +5,8 @@
 
 pub mod admission;
 pub mod eviction;
+pub mod fingerprint;
+pub mod mrc;
 pub mod residency;
 
 use std::fmt;
