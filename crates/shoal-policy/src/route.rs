@@ -217,6 +217,13 @@ mod tests {
             &[],
             &[held_by(5), served_by(3, 3)],
         );
+        let hierarchy = node(2, [moved(6, 5), home(3)]);
+        assert_route(
+            &hierarchy,
+            Layer::L2,
+            &[],
+            &[held_by(5), held_by(6), served_by(3, 3)],
+        );
     }
 
     #[test]
