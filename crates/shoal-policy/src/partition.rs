@@ -49,7 +49,7 @@
 //! **What no node can see by itself.** Over all fixed splits the wait may have two valleys: private data kept in each L1, or all
 //! of it in L2 where every node finds it. Nodes walk down into the nearer one, as with the paper's rule. Begun without any L1 the
 //! fourth row ends at +320% and the seventh at +27%, therefore nodes begin with equal parts. To see the other valley an L2 would
-//! have to know of the hits that L1s keep from it; a sample of them, sent along, would do.
+//! have to know of the hits that L1s keep from it.
 
 use std::time::Duration;
 
