@@ -155,8 +155,8 @@ impl MissLatency {
         self.waited_seconds += latency.as_secs_f64();
     }
 
-    /// Ends a period: what was recorded counts half from now on, and never less than one miss. A layer without misses would
-    /// else be taken for one whose misses cost nothing, and be emptied until it has some.
+    /// Ends a period: what was recorded counts half from now on, until little more than nothing is left. That stays: a layer without
+    /// misses would else be taken for one whose misses cost nothing, and be emptied until it has some.
     pub fn decay(&mut self) {
         if self.misses > 1.0 {
             self.waited_seconds /= 2.0;
@@ -166,7 +166,10 @@ impl MissLatency {
 
     /// The mean; nothing before the first miss.
     pub fn mean(&self) -> Duration {
-        Duration::from_secs_f64(self.waited_seconds / self.misses.max(1.0))
+        if self.misses == 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::from_secs_f64(self.waited_seconds / self.misses)
     }
 }
 
@@ -389,9 +392,9 @@ mod tests {
     fn latencies_are_a_moving_average_that_outlasts_a_period_without_misses() {
         let mut latency = MissLatency::default();
         assert_eq!(latency.mean(), Duration::ZERO);
-        (0..4).for_each(|_| latency.record(Duration::from_millis(10)));
+        (0..6).for_each(|_| latency.record(Duration::from_millis(10)));
         latency.decay();
-        (0..2).for_each(|_| latency.record(Duration::from_millis(30)));
+        (0..3).for_each(|_| latency.record(Duration::from_millis(30)));
         assert_eq!(latency.mean(), Duration::from_millis(20));
         (0..5000).for_each(|_| latency.decay());
         assert_eq!(latency.mean(), Duration::from_millis(20));

@@ -5,7 +5,8 @@
 //! and keeps it; so a route is what one node tries in turn, and whom it asks has a route of its own.
 //!
 //! **Requests end whatever nodes believe.** A node that is asked in one layer asks homes of wider layers only, so that a request
-//! passes each layer once even while two nodes think each other the home. Former homes are asked for what they hold and ask nobody.
+//! passes each layer once even while two nodes think each other the home. Former homes are asked for what they hold and ask
+//! nobody.
 
 use crate::fingerprint::Fingerprint;
 use crate::ring::Ring;
