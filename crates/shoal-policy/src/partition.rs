@@ -63,7 +63,6 @@ use crate::mrc::{MissCurve, ReuseDistances, STEPS};
 pub struct Partition {
     /// From L1 outwards.
     layers: Vec<Share>,
-    capacity_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -86,10 +85,7 @@ impl Partition {
         });
         let mut shares: Vec<Share> = shares.collect();
         shares[0].size_bytes += capacity_bytes - size_bytes * layers;
-        Self {
-            layers: shares,
-            capacity_bytes,
-        }
+        Self { layers: shares }
     }
 
     /// How much room a layer has.
@@ -108,8 +104,9 @@ impl Partition {
         self.layers[place(layer)].miss_latency.record(latency);
     }
 
-    /// Ends a period: gives each layer the size that would have served the last periods best, see [`adapt`].
-    pub fn adapt(&mut self) {
+    /// Ends a period: gives each layer the size that would have served the last periods best, see [`adapt`]. Who holds the blocks
+    /// shrinks a layer before another grows.
+    pub fn adapt(&mut self, limit_bytes: u64) {
         let curves: Vec<MissCurve> = self.layers.iter().map(|layer| layer.distances.curve()).collect();
         let demands = self.layers.iter().zip(&curves).map(|(layer, curve)| Demand {
             curve,
@@ -117,7 +114,7 @@ impl Partition {
             size_bytes: layer.size_bytes,
         });
         let demands: Vec<Demand> = demands.collect();
-        let sizes = adapt(&demands, adaptation_limit(self.capacity_bytes));
+        let sizes = adapt(&demands, limit_bytes);
         for (layer, size_bytes) in self.layers.iter_mut().zip(sizes) {
             layer.size_bytes = size_bytes;
             layer.distances.decay();
@@ -348,7 +345,7 @@ mod tests {
             }
             assert!(!partition.requested(Layer::L2, Fingerprint::of_number(1000 + time), 1));
             if time % 1000 == 999 {
-                partition.adapt();
+                partition.adapt(adaptation_limit(1001));
             }
         }
         assert_eq!(
@@ -361,7 +358,7 @@ mod tests {
                 partition.missed(Layer::L1, Duration::from_millis(1));
             }
             if time % 1000 == 999 {
-                partition.adapt();
+                partition.adapt(adaptation_limit(1001));
             }
         }
         assert_eq!(
