@@ -7,12 +7,14 @@
 mod chunks;
 mod client;
 mod commands;
+mod disk;
 mod endpoint;
 mod fuzz;
 mod gate;
 mod lake;
 mod lake_itself;
 mod node;
+mod ranges;
 mod read;
 mod tls;
 mod write;

@@ -87,6 +87,11 @@ impl Node {
         self.gateway.s3_address()
     }
 
+    /// Where its blocks lie.
+    pub(crate) fn store_path(&self) -> &std::path::Path {
+        &self.config.store.path
+    }
+
     pub(crate) fn store(&self) -> &Arc<Store> {
         self.gateway.store()
     }

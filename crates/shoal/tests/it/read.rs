@@ -7,19 +7,19 @@ use crate::client::{Client, Reply};
 use crate::lake::{Access, Content, Cut, Fault, Object, Request};
 use crate::node::{BLOCK, Node, OTHER_KEY};
 
-fn cache(reply: &Reply) -> &str {
+pub(crate) fn cache(reply: &Reply) -> &str {
     reply.header("x-cache").unwrap_or("-")
 }
 
 /// An object of `size` pseudo-random bytes, in the lake as `b/k`.
-fn put(node: &Node, size: u64) -> Bytes {
+pub(crate) fn put(node: &Node, size: u64) -> Bytes {
     let content = Content::synthetic(size, size);
     let bytes = content.all();
     node.lake.put("b", "k", Object::new(content));
     bytes
 }
 
-async fn get(client: &Client) -> Reply {
+pub(crate) async fn get(client: &Client) -> Reply {
     client.get("/b/k").send().await
 }
 
@@ -88,137 +88,6 @@ async fn objects_of_every_size_around_a_block_come_back_whole() {
             node.settle().await;
         }
     }
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn ranges_are_the_same_cold_warm_and_at_the_lake() {
-    let size = 6 * BLOCK + 100;
-    let ranges = [
-        "bytes=0-0",
-        "bytes=0-99",
-        "bytes=65535-65536",
-        "bytes=100000-300000",
-        "bytes=393215-",
-        "bytes=393216-",
-        "bytes=-1",
-        "bytes=-100",
-        "bytes=-70000",
-        "bytes=-999999999",
-        "bytes=10-99999999999",
-        "bytes=393316-",
-        "bytes=500000-600000",
-        "bytes=-0",
-    ];
-    for range in ranges {
-        let node = Node::start().await;
-        put(&node, size);
-        let direct = Client::signing(
-            node.lake.address(),
-            crate::lake::ACCESS_KEY,
-            crate::lake::SECRET_KEY,
-        );
-        let expected = direct.get("/b/k").range(range).send().await;
-        for turn in ["cold", "warm", "warmer"] {
-            let reply = node.client().get("/b/k").range(range).send().await;
-            assert_eq!(reply.status, expected.status, "{turn} {range}");
-            if reply.status.is_success() {
-                assert_eq!(
-                    reply.header("content-range"),
-                    expected.header("content-range"),
-                    "{turn} {range}"
-                );
-                assert_eq!(reply.body, expected.body, "{turn} {range}");
-            }
-            node.settle().await;
-        }
-        node.stop().await;
-    }
-}
-
-#[tokio::test]
-async fn several_ranges_mean_the_whole_object() {
-    let node = Node::start().await;
-    let bytes = put(&node, 1000);
-    let reply = node.client().get("/b/k").range("bytes=0-1,5-9").send().await;
-    assert_eq!((reply.status, reply.body), (StatusCode::OK, bytes));
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_range_fetches_only_the_blocks_it_touches() {
-    let node = Node::start().await;
-    put(&node, 100 * BLOCK);
-    let start = 50 * BLOCK + 10;
-    let range = format!("bytes={start}-{}", start + BLOCK - 1);
-    node.client().get("/b/k").range(&range).send().await;
-    node.settle().await;
-    assert_eq!(node.lake.body_bytes_sent(), 2 * BLOCK);
-    assert_eq!(
-        node.lake.requests().len(),
-        2,
-        "from the first byte wanted on, then what completes its block"
-    );
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn the_bytes_wanted_come_before_those_that_complete_their_block() {
-    let node = Node::start().await;
-    let bytes = put(&node, 4 * BLOCK);
-    let completing = node.lake.hold(|request| request.header("if-match").is_some());
-    let ranged = node.client().get("/b/k").range("bytes=5000-70000").send().await;
-    assert_eq!(
-        ranged.body,
-        bytes.slice(5000..=70000),
-        "while the rest of its block waits"
-    );
-    completing.arrived(1).await;
-    let whole = tokio::spawn({
-        let client = node.client();
-        async move { get(&client).await }
-    });
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    completing.open();
-    assert_eq!(
-        whole.await.unwrap().body,
-        bytes,
-        "who wants the start of the block waits for it"
-    );
-    node.settle().await;
-    assert_eq!(node.lake.body_bytes_sent(), 4 * BLOCK, "and no byte comes twice");
-    assert_eq!(
-        cache(&get(&node.client()).await),
-        "REVALIDATED",
-        "all blocks are here"
-    );
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_block_that_cannot_be_completed_is_fetched_by_whoever_wants_it() {
-    let node = Node::start().await;
-    let bytes = put(&node, 2 * BLOCK);
-    let refused = Fault::status(403).when(|request| request.header("if-match").is_some());
-    node.lake.misbehave(refused.times(1));
-    let ranged = node.client().get("/b/k").range("bytes=5000-5999").send().await;
-    assert_eq!(ranged.body, bytes.slice(5000..6000));
-    node.settle().await;
-    assert_eq!(get(&node.client()).await.body, bytes);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_suffix_of_an_unknown_object_costs_its_bytes_and_then_its_block() {
-    let node = Node::start().await;
-    let bytes = put(&node, 100 * BLOCK + 5000);
-    let reply = node.client().get("/b/k").range("bytes=-8").send().await;
-    assert_eq!(reply.body, bytes.slice(bytes.len() - 8..));
-    assert_eq!(node.lake.requests()[0].header("range"), Some("bytes=-8"));
-    node.settle().await;
-    assert_eq!(node.lake.body_bytes_sent(), 5000, "the last block is short");
-    let footer = node.client().get("/b/k").range("bytes=-4000").send().await;
-    assert_eq!(cache(&footer), "REVALIDATED", "the last block is here");
     node.stop().await;
 }
 
@@ -511,61 +380,6 @@ async fn client_directives_are_honoured() {
     assert_eq!(cache(&ask("no-cache").await), "REVALIDATED");
     assert_eq!(node.lake.count(Request::is_revalidation), 1);
     node.stop().await;
-}
-
-#[tokio::test]
-async fn a_restart_is_warm() {
-    let node = Node::start().await;
-    let bytes = put(&node, 3 * BLOCK + 5);
-    get(&node.client()).await;
-    node.settle().await;
-    let node = node.restart_after(|_| ()).await;
-    node.lake.forget_requests();
-    let reply = get(&node.client()).await;
-    assert_eq!((&reply.body, cache(&reply)), (&bytes, "REVALIDATED"));
-    assert_eq!(node.lake.body_bytes_sent(), 0);
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn a_flipped_bit_on_disk_is_a_miss_and_heals() {
-    let node = Node::start().await;
-    let bytes = put(&node, 2 * BLOCK);
-    get(&node.client()).await;
-    node.settle().await;
-    let node = node
-        .restart_after(|store| {
-            for file in files_below(store)
-                .into_iter()
-                .filter(|file| file.metadata().unwrap().len() > BLOCK)
-            {
-                let mut content = std::fs::read(&file).unwrap();
-                content[1000] ^= 1;
-                std::fs::write(&file, content).unwrap();
-            }
-        })
-        .await;
-    assert_eq!(get(&node.client()).await.body, bytes);
-    assert_eq!(node.store().counters().corrupt_blocks, 2);
-    node.settle().await;
-    let healed = get(&node.client()).await;
-    assert_eq!((&healed.body, cache(&healed)), (&bytes, "REVALIDATED"));
-    node.stop().await;
-}
-
-fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let entries = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    entries
-        .flat_map(|path| {
-            if path.is_dir() {
-                files_below(&path)
-            } else {
-                vec![path]
-            }
-        })
-        .collect()
 }
 
 #[tokio::test]
