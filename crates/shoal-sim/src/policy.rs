@@ -1,0 +1,99 @@
+//! The eviction policies by the names people call them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use shoal_policy::eviction::{Eviction, Lru};
+
+use crate::block::Block;
+use crate::names::unknown;
+
+/// An eviction policy that can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyName {
+    /// The least recently used leaves first.
+    Lru,
+}
+
+impl PolicyName {
+    /// Every policy, in the order of the documentation.
+    pub const ALL: &'static [Self] = &[Self::Lru];
+
+    /// The word for it on the command line, in experiments and in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+        }
+    }
+
+    /// The policy itself, empty.
+    pub fn build(self) -> AnyPolicy {
+        AnyPolicy(match self {
+            Self::Lru => Box::new(Lru::default()),
+        })
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for PolicyName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(text);
+        Self::ALL.iter().find(named).copied().ok_or_else(|| {
+            let known = Self::ALL.iter().map(|policy| policy.as_str());
+            unknown("policy", text, known)
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for PolicyName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
+    }
+}
+
+/// A policy chosen at run time.
+pub struct AnyPolicy(Box<dyn Eviction<Block> + Send>);
+
+impl Eviction<Block> for AnyPolicy {
+    fn insert(&mut self, key: Block, bytes: u64) {
+        self.0.insert(key, bytes);
+    }
+
+    fn touch(&mut self, key: &Block) {
+        self.0.touch(key);
+    }
+
+    fn remove(&mut self, key: &Block) -> Option<u64> {
+        self.0.remove(key)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&Block) -> bool) -> Option<(Block, u64)> {
+        self.0.evict(may_leave)
+    }
+
+    fn contains(&self, key: &Block) -> bool {
+        self.0.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl fmt::Debug for AnyPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a policy that holds {} blocks", self.0.len())
+    }
+}
