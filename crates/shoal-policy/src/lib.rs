@@ -7,7 +7,10 @@ pub mod admission;
 pub mod eviction;
 pub mod residency;
 
+mod hash;
+
 use std::fmt;
+use std::hash::Hash;
 
 /// One fixed-size slice of one immutable version of an object: the unit of caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -16,6 +19,30 @@ pub struct BlockId {
     pub version: VersionId,
     /// Position in the object, counted in blocks from 0.
     pub index: u32,
+}
+
+/// A key that names a part of something larger, for policies that look at the whole.
+pub trait PartOf {
+    /// Names the whole.
+    type Whole: Copy + Eq + Hash;
+
+    /// The whole this is a part of.
+    fn whole(&self) -> Self::Whole;
+
+    /// Position in the whole, counted in parts from 0.
+    fn index(&self) -> u32;
+}
+
+impl PartOf for BlockId {
+    type Whole = VersionId;
+
+    fn whole(&self) -> VersionId {
+        self.version
+    }
+
+    fn index(&self) -> u32 {
+        self.index
+    }
 }
 
 /// Digest that names one immutable version of one object of one lake (128 bits of SHA-256).

@@ -5,6 +5,7 @@
 //! while many blocks come and go at once.
 
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use crate::admission::Refusal;
 use crate::eviction::Eviction;
@@ -128,6 +129,21 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
     /// `key` was used.
     pub fn touch(&mut self, key: &K) {
         self.policy.touch(key);
+    }
+
+    /// Time has come to be `now`, counted from the origin the policy was told of before.
+    pub fn advance(&mut self, now: Duration) {
+        self.policy.advance(now);
+    }
+
+    /// Who leaves first, and what it knows.
+    pub const fn policy(&self) -> &P {
+        &self.policy
+    }
+
+    /// For the facts that only this policy takes. What is held and what leaves goes through the cache, which counts it.
+    pub const fn policy_mut(&mut self) -> &mut P {
+        &mut self.policy
     }
 
     /// Chooses who leaves to make room, among those `may_leave` allows.

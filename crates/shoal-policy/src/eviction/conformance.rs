@@ -1,12 +1,14 @@
 //! What every eviction policy owes its caller, whatever order it chooses.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::{Eviction, Lru};
+use super::{Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
 
 /// Runs the suite against one policy: `conforms!(name, an empty policy)`.
 macro_rules! conforms {
@@ -35,6 +37,11 @@ macro_rules! conforms {
             }
 
             #[test]
+            fn churn_does_not_grow_it() {
+                super::churn_does_not_grow_it($empty);
+            }
+
+            #[test]
             fn any_history_holds_what_a_map_holds() {
                 super::any_history_holds_what_a_map_holds(|| $empty);
             }
@@ -43,6 +50,24 @@ macro_rules! conforms {
 }
 
 conforms!(lru, Lru::default());
+conforms!(lfu, Lfu::default());
+conforms!(lfuda, Lfuda::default());
+conforms!(sieve, Sieve::default());
+conforms!(s3_fifo, S3Fifo::default());
+
+/// A policy that holds `keys` of one byte each, for the tests of single policies.
+pub(super) fn holding<P: Eviction<u32> + Default>(keys: impl IntoIterator<Item = u32>) -> P {
+    let mut policy = P::default();
+    keys.into_iter().for_each(|key| policy.insert(key, 1));
+    policy
+}
+
+/// The keys in the order they leave when everybody may.
+pub(super) fn leaving_order(mut policy: impl Eviction<u32>) -> Vec<u32> {
+    std::iter::from_fn(|| policy.evict(&mut |_| true))
+        .map(|(key, _)| key)
+        .collect()
+}
 
 fn each_key_leaves_once_with_its_bytes(mut policy: impl Eviction<u32>) {
     (0..100).for_each(|key| policy.insert(key, u64::from(key) * 10));
@@ -80,6 +105,31 @@ fn absent_keys_are_ignored(mut policy: impl Eviction<u32>) {
     assert_eq!(policy.remove(&1), None);
     assert_eq!(policy.evict(&mut |_| true), None);
     assert!(policy.is_empty() && !policy.contains(&1));
+}
+
+/// The keys differ all the time, and so would whatever a policy failed to forget.
+fn churn_does_not_grow_it(mut policy: impl Eviction<u32> + Debug) {
+    let mut debug_chars_max = [0; 2];
+    for key in 0..4_000 {
+        policy.insert(key, 1 + u64::from(key % 7));
+        policy.touch(&(key / 2));
+        policy.advance(Duration::from_secs(key.into()));
+        if key % 5 == 0 {
+            policy.remove(&(key - key % 3));
+        }
+        while policy.len() > 16 {
+            policy
+                .evict(&mut |other| other % 3 != key % 3)
+                .expect("most may leave");
+        }
+        let half = usize::from(key >= 2_000);
+        debug_chars_max[half] = debug_chars_max[half].max(format!("{policy:?}").len());
+    }
+    let [early, late] = debug_chars_max;
+    assert!(
+        late < early * 3 / 2,
+        "{early} characters describe it at first, {late} in the end"
+    );
 }
 
 fn any_history_holds_what_a_map_holds<P: Eviction<u32>>(empty: impl Fn() -> P) {

@@ -3,12 +3,25 @@
 //! A policy knows keys and their sizes and nothing else: no capacity, no disk, no clock. [`crate::residency`] asks it
 //! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
 
+mod lfu;
+mod lfuda;
 mod lru;
+mod order;
+mod ranked;
+mod s3_fifo;
+mod sieve;
+mod slab;
 
 #[cfg(test)]
 mod conformance;
 
+use std::time::Duration;
+
+pub use lfu::Lfu;
+pub use lfuda::Lfuda;
 pub use lru::Lru;
+pub use s3_fifo::S3Fifo;
+pub use sieve::Sieve;
 
 /// The order in which what a cache holds should leave it.
 pub trait Eviction<K> {
@@ -29,6 +42,9 @@ pub trait Eviction<K> {
     ///
     /// `may_leave` may be asked about several keys, and about one key more than once.
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
+
+    /// Time has come to be `now`, counted from an origin of the caller's choice. For policies that know a clock.
+    fn advance(&mut self, _now: Duration) {}
 
     /// Whether `key` is held.
     fn contains(&self, key: &K) -> bool;

@@ -1,0 +1,82 @@
+//! Keys with their sizes, each with a rank: what LFU, LFUDA, GWF and Belady have in common.
+
+use std::hash::Hash;
+
+use super::order::Order;
+use super::slab::{Slab, Slot};
+
+/// What is held, in the order of rank, equals in the order they came to it. Every operation in O(log d) for d different ranks.
+#[derive(Debug)]
+pub(super) struct Ranked<K, R> {
+    keys: Slab<K, Entry<R>>,
+    order: Order<R>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry<R> {
+    bytes: u64,
+    rank: R,
+}
+
+impl<K, R> Default for Ranked<K, R> {
+    fn default() -> Self {
+        Self {
+            keys: Slab::default(),
+            order: Order::default(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.keys.contains(key)
+    }
+
+    pub(super) fn insert(&mut self, key: K, bytes: u64, rank: R) {
+        let slot = self.keys.insert(key, Entry { bytes, rank });
+        self.order.insert(&mut self.keys, rank, slot);
+    }
+
+    /// Gives a held key the rank `next` makes of the one it has, and says which it had.
+    pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<R> {
+        let slot = self.keys.slot(key)?;
+        let before = self.keys[slot].rank;
+        let rank = next(before);
+        self.order.remove(&mut self.keys, before, slot);
+        self.order.insert(&mut self.keys, rank, slot);
+        self.keys[slot].rank = rank;
+        Some(before)
+    }
+
+    /// Forgets `key`; its bytes and its rank.
+    pub(super) fn remove(&mut self, key: &K) -> Option<(u64, R)> {
+        let slot = self.keys.slot(key)?;
+        let (_, bytes, rank) = self.take(slot);
+        Some((bytes, rank))
+    }
+
+    /// Forgets the key of the least rank among those `may_leave` allows; its bytes and its rank.
+    pub(super) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
+        let (slot, ..) = self.least(may_leave).next()?;
+        Some(self.take(slot))
+    }
+
+    /// Those `may_leave` allows, least rank first.
+    pub(super) fn least(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = (Slot, K, R)> {
+        self.order
+            .least_first(&self.keys)
+            .map(|(rank, slot)| (slot, self.keys.key(slot), rank))
+            .filter(|(_, key, _)| may_leave(key))
+    }
+
+    fn take(&mut self, slot: Slot) -> (K, u64, R) {
+        let rank = self.keys[slot].rank;
+        self.order.remove(&mut self.keys, rank, slot);
+        let (key, Entry { bytes, .. }) = self.keys.remove(slot);
+        (key, bytes, rank)
+    }
+}

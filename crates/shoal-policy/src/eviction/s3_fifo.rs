@@ -1,0 +1,243 @@
+//! Three queues: a small one to prove oneself in, a main one, and the ghosts of those who did not.
+
+use std::hash::Hash;
+
+use super::Eviction;
+use super::slab::{List, Slab, Slot};
+
+/// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue; those used twice there move on to the main queue, the others
+/// leave and are remembered as ghosts; a ghost that returns enters the main queue at once. The main queue gives a used key
+/// another round. Every operation in O(1), eviction amortised.
+///
+/// The paper gives the small queue a tenth of the capacity; a policy here does not know the capacity, and takes a tenth of what
+/// is held, which is the same when the cache is full. There are nine ghosts for ten keys held.
+#[derive(Debug)]
+pub struct S3Fifo<K> {
+    keys: Slab<K, Entry>,
+    small: Queue,
+    main: Queue,
+    ghosts: Slab<K, ()>,
+    by_departure: List,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    bytes: u64,
+    uses: u8,
+    is_in_main: bool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    list: List,
+    bytes: u64,
+}
+
+/// Uses beyond it are not counted: two bits.
+const USES_MAX: u8 = 3;
+
+/// As many uses in the small queue lead to the main one.
+const USES_PROVEN: u8 = 2;
+
+impl<K> Default for S3Fifo<K> {
+    fn default() -> Self {
+        Self {
+            keys: Slab::default(),
+            small: Queue::default(),
+            main: Queue::default(),
+            ghosts: Slab::default(),
+            by_departure: List::default(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        let is_in_main = self.forget_ghost(&key);
+        let entry = Entry {
+            bytes,
+            uses: 0,
+            is_in_main,
+        };
+        let slot = self.keys.insert(key, entry);
+        self.enter(slot);
+    }
+
+    fn touch(&mut self, key: &K) {
+        if let Some(slot) = self.keys.slot(key) {
+            let uses = &mut self.keys[slot].uses;
+            *uses = USES_MAX.min(*uses + 1);
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        self.forget_ghost(key);
+        let slot = self.keys.slot(key)?;
+        self.leave(slot);
+        Some(self.keys.remove(slot).1.bytes)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        let ghosts_max = self.keys.len() * 9 / 10;
+        // Sums of sizes do not reach the tenth part of what 64 bits hold.
+        let small_is_due = 10 * self.small.bytes >= self.small.bytes + self.main.bytes;
+        let slot = (!small_is_due)
+            .then(|| self.least_of_main(may_leave))
+            .flatten()
+            .or_else(|| self.least_of_small(may_leave))
+            .or_else(|| self.least_of_main(may_leave))?;
+        self.leave(slot);
+        let (
+            key,
+            Entry {
+                bytes, is_in_main, ..
+            },
+        ) = self.keys.remove(slot);
+        if !is_in_main {
+            self.remember_ghost(key, ghosts_max);
+        }
+        Some((key, bytes))
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.keys.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash> S3Fifo<K> {
+    /// The oldest of the small queue that may leave; those that proved themselves move on.
+    fn least_of_small(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
+        let mut next = self.small.list.oldest();
+        while let Some(slot) = next {
+            next = self.keys.newer(slot);
+            if self.keys[slot].uses >= USES_PROVEN {
+                self.leave(slot);
+                self.keys[slot].uses = 0;
+                self.keys[slot].is_in_main = true;
+                self.enter(slot);
+            } else if may_leave(&self.keys.key(slot)) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// The oldest unused of the main queue that may leave; a used one goes another round, so that the walk meets it again.
+    fn least_of_main(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
+        let mut next = self.main.list.oldest();
+        while let Some(slot) = next {
+            if self.keys[slot].uses > 0 {
+                self.keys[slot].uses -= 1;
+                next = self.keys.newer(slot).or(Some(slot));
+                self.keys.move_newest(&mut self.main.list, slot);
+            } else if may_leave(&self.keys.key(slot)) {
+                return Some(slot);
+            } else {
+                next = self.keys.newer(slot);
+            }
+        }
+        None
+    }
+
+    fn enter(&mut self, slot: Slot) {
+        let Entry {
+            bytes, is_in_main, ..
+        } = self.keys[slot];
+        let queue = if is_in_main {
+            &mut self.main
+        } else {
+            &mut self.small
+        };
+        queue.bytes += bytes;
+        self.keys.link_newest(&mut queue.list, slot);
+    }
+
+    fn leave(&mut self, slot: Slot) {
+        let Entry {
+            bytes, is_in_main, ..
+        } = self.keys[slot];
+        let queue = if is_in_main {
+            &mut self.main
+        } else {
+            &mut self.small
+        };
+        queue.bytes -= bytes;
+        self.keys.unlink(&mut queue.list, slot);
+    }
+
+    fn remember_ghost(&mut self, key: K, ghosts_max: usize) {
+        let slot = self.ghosts.insert(key, ());
+        self.ghosts.link_newest(&mut self.by_departure, slot);
+        while self.ghosts.len() > ghosts_max {
+            let oldest = self
+                .by_departure
+                .oldest()
+                .expect("a ghost too many has an oldest");
+            self.ghosts.unlink(&mut self.by_departure, oldest);
+            self.ghosts.remove(oldest);
+        }
+    }
+
+    fn forget_ghost(&mut self, key: &K) -> bool {
+        let Some(slot) = self.ghosts.slot(key) else {
+            return false;
+        };
+        self.ghosts.unlink(&mut self.by_departure, slot);
+        self.ghosts.remove(slot);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Eviction, S3Fifo};
+    use crate::eviction::conformance::holding;
+
+    fn evict(policy: &mut S3Fifo<u32>) -> u32 {
+        policy.evict(&mut |_| true).expect("somebody is there").0
+    }
+
+    #[test]
+    fn two_uses_prove_a_key_and_one_does_not() {
+        let mut policy = holding::<S3Fifo<_>>(0..10);
+        for key in [0, 0, 1] {
+            policy.touch(&key);
+        }
+        assert_eq!(evict(&mut policy), 1);
+        assert!(policy.contains(&0) && policy.keys[policy.keys.slot(&0).unwrap()].is_in_main);
+    }
+
+    #[test]
+    fn a_ghost_that_returns_outlives_newcomers() {
+        let mut policy = holding::<S3Fifo<_>>(0..10);
+        assert_eq!(evict(&mut policy), 0);
+        policy.insert(0, 1);
+        let left: Vec<_> = (0..9).map(|_| evict(&mut policy)).collect();
+        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn an_invalidated_key_leaves_no_ghost() {
+        let mut policy = holding::<S3Fifo<_>>(0..10);
+        assert_eq!(evict(&mut policy), 0);
+        policy.remove(&0);
+        policy.remove(&1);
+        policy.insert(0, 1);
+        policy.insert(1, 1);
+        let left: Vec<_> = (0..8).map(|_| evict(&mut policy)).collect();
+        assert_eq!(left, [2, 3, 4, 5, 6, 7, 8, 9]);
+    }
+
+    #[test]
+    fn the_main_queue_gives_way_when_the_small_one_is_small() {
+        let mut policy = holding::<S3Fifo<_>>(0..20);
+        (0..19).chain(0..19).for_each(|key| policy.touch(&key));
+        assert_eq!(evict(&mut policy), 19, "the others have moved on");
+        policy.insert(20, 1);
+        assert_eq!(evict(&mut policy), 0, "one of twenty is not a tenth");
+    }
+}

@@ -1,0 +1,120 @@
+//! New keys that nobody asks for again leave first, without moving anything on a hit.
+
+use std::hash::Hash;
+
+use super::Eviction;
+use super::slab::{List, Slab, Slot};
+
+/// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first that was not used
+/// since the hand last passed. A hit sets one bit. Every operation in O(1), eviction amortised.
+#[derive(Debug)]
+pub struct Sieve<K> {
+    keys: Slab<K, Entry>,
+    by_age: List,
+    /// Where the hand stands; `None` is before the oldest.
+    hand: Option<Slot>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    bytes: u64,
+    is_used: bool,
+}
+
+impl<K> Default for Sieve<K> {
+    fn default() -> Self {
+        Self {
+            keys: Slab::default(),
+            by_age: List::default(),
+            hand: None,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        let slot = self.keys.insert(
+            key,
+            Entry {
+                bytes,
+                is_used: false,
+            },
+        );
+        self.keys.link_newest(&mut self.by_age, slot);
+    }
+
+    fn touch(&mut self, key: &K) {
+        if let Some(slot) = self.keys.slot(key) {
+            self.keys[slot].is_used = true;
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        let slot = self.keys.slot(key)?;
+        Some(self.take(slot).1)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        // The first round takes everybody's bit, the second finds whoever may leave.
+        for _ in 0..2 * self.keys.len() {
+            let slot = self.hand.or(self.by_age.oldest())?;
+            let was_used = std::mem::take(&mut self.keys[slot].is_used);
+            if !was_used && may_leave(&self.keys.key(slot)) {
+                self.hand = Some(slot);
+                return Some(self.take(slot));
+            }
+            self.hand = self.keys.newer(slot);
+        }
+        None
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.keys.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash> Sieve<K> {
+    fn take(&mut self, slot: Slot) -> (K, u64) {
+        if self.hand == Some(slot) {
+            self.hand = self.keys.newer(slot);
+        }
+        self.keys.unlink(&mut self.by_age, slot);
+        let (key, Entry { bytes, .. }) = self.keys.remove(slot);
+        (key, bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Eviction, Sieve};
+    use crate::eviction::conformance::{holding, leaving_order};
+
+    #[test]
+    fn the_hand_goes_on_where_it_stopped() {
+        // The example of the paper's figure: used keys are passed over and stay where they are.
+        let mut policy = holding::<Sieve<_>>([1, 2, 3, 4]);
+        for key in [1, 3] {
+            policy.touch(&key);
+        }
+        assert_eq!(policy.evict(&mut |_| true), Some((2, 1)));
+        policy.insert(5, 1);
+        assert_eq!(
+            policy.evict(&mut |_| true),
+            Some((4, 1)),
+            "3 was used, 1 is behind the hand"
+        );
+        assert_eq!(leaving_order(policy), [5, 1, 3]);
+    }
+
+    #[test]
+    fn the_hand_survives_the_removal_of_where_it_stands() {
+        let mut policy = holding::<Sieve<_>>([1, 2, 3]);
+        policy.evict(&mut |_| true);
+        policy.remove(&2);
+        assert_eq!(leaving_order(policy), [3]);
+    }
+}

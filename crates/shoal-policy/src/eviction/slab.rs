@@ -1,0 +1,221 @@
+//! Keyed entries in one vector, threaded into doubly linked lists by index.
+//!
+//! No allocation per key, no unsafe code, and 32-bit links, which bound it to four billion keys. One slab serves any number of
+//! lists; an entry is in one of them at a time.
+
+use std::hash::Hash;
+use std::ops::{Index, IndexMut};
+
+use crate::hash::Map;
+
+/// Names an entry while its key is held.
+pub(super) type Slot = u32;
+
+/// Ends a chain of nodes.
+const NONE: Slot = Slot::MAX;
+
+#[derive(Debug)]
+pub(super) struct Slab<K, V> {
+    slots: Map<K, Slot>,
+    nodes: Vec<Node<K, V>>,
+    /// Nodes without a key, chained by `older`.
+    free: Slot,
+}
+
+#[derive(Debug)]
+struct Node<K, V> {
+    key: K,
+    newer: Slot,
+    older: Slot,
+    value: V,
+}
+
+/// The two ends of a list through the nodes of a slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct List {
+    newest: Slot,
+    oldest: Slot,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self {
+            newest: NONE,
+            oldest: NONE,
+        }
+    }
+}
+
+impl List {
+    pub(super) fn oldest(self) -> Option<Slot> {
+        some(self.oldest)
+    }
+}
+
+fn some(slot: Slot) -> Option<Slot> {
+    (slot != NONE).then_some(slot)
+}
+
+impl<K, V> Default for Slab<K, V> {
+    fn default() -> Self {
+        Self {
+            slots: Map::default(),
+            nodes: Vec::new(),
+            free: NONE,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.slots.contains_key(key)
+    }
+
+    pub(super) fn slot(&self, key: &K) -> Option<Slot> {
+        self.slots.get(key).copied()
+    }
+
+    pub(super) fn key(&self, slot: Slot) -> K {
+        self.nodes[slot as usize].key
+    }
+
+    /// Holds an absent key, in no list yet.
+    pub(super) fn insert(&mut self, key: K, value: V) -> Slot {
+        let node = Node {
+            key,
+            newer: NONE,
+            older: NONE,
+            value,
+        };
+        let slot = self.place(node);
+        let before = self.slots.insert(key, slot);
+        debug_assert!(before.is_none(), "a key is inserted when it is absent");
+        slot
+    }
+
+    /// Forgets the key of a slot that is in no list.
+    pub(super) fn remove(&mut self, slot: Slot) -> (K, V) {
+        let node = &mut self.nodes[slot as usize];
+        node.older = self.free;
+        self.free = slot;
+        self.slots.remove(&node.key);
+        (node.key, node.value)
+    }
+
+    fn place(&mut self, node: Node<K, V>) -> Slot {
+        if self.free == NONE {
+            let slot = Slot::try_from(self.nodes.len()).expect("fewer than four billion keys are held");
+            self.nodes.push(node);
+            return slot;
+        }
+        let slot = self.free;
+        self.free = self.nodes[slot as usize].older;
+        self.nodes[slot as usize] = node;
+        slot
+    }
+}
+
+impl<K, V> Slab<K, V> {
+    /// The next entry on the way from the oldest to the newest.
+    pub(super) fn newer(&self, slot: Slot) -> Option<Slot> {
+        some(self.nodes[slot as usize].newer)
+    }
+
+    /// The entries of a list, oldest first.
+    pub(super) fn oldest_first(&self, list: List) -> impl Iterator<Item = Slot> {
+        std::iter::successors(list.oldest(), |&slot| self.newer(slot))
+    }
+
+    /// Puts an entry that is in no list at the newest end of one.
+    pub(super) fn link_newest(&mut self, list: &mut List, slot: Slot) {
+        let second = std::mem::replace(&mut list.newest, slot);
+        self.nodes[slot as usize].newer = NONE;
+        self.nodes[slot as usize].older = second;
+        match second {
+            NONE => list.oldest = slot,
+            second => self.nodes[second as usize].newer = slot,
+        }
+    }
+
+    pub(super) fn unlink(&mut self, list: &mut List, slot: Slot) {
+        let Node { newer, older, .. } = self.nodes[slot as usize];
+        match newer {
+            NONE => list.newest = older,
+            newer => self.nodes[newer as usize].older = older,
+        }
+        match older {
+            NONE => list.oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+    }
+
+    pub(super) fn move_newest(&mut self, list: &mut List, slot: Slot) {
+        if list.newest != slot {
+            self.unlink(list, slot);
+            self.link_newest(list, slot);
+        }
+    }
+}
+
+impl<K, V> Index<Slot> for Slab<K, V> {
+    type Output = V;
+
+    fn index(&self, slot: Slot) -> &V {
+        &self.nodes[slot as usize].value
+    }
+}
+
+impl<K, V> IndexMut<Slot> for Slab<K, V> {
+    fn index_mut(&mut self, slot: Slot) -> &mut V {
+        &mut self.nodes[slot as usize].value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{List, Slab, Slot};
+
+    fn keys(slab: &Slab<u32, ()>, list: List) -> Vec<u32> {
+        slab.oldest_first(list).map(|slot| slab.key(slot)).collect()
+    }
+
+    fn listed(slab: &mut Slab<u32, ()>, list: &mut List, key: u32) -> Slot {
+        let slot = slab.insert(key, ());
+        slab.link_newest(list, slot);
+        slot
+    }
+
+    #[test]
+    fn an_entry_moves_and_leaves_wherever_it_stands() {
+        for (at, moved, left) in [
+            (0, [2, 3, 1], [2, 3]),
+            (1, [1, 3, 2], [1, 3]),
+            (2, [1, 2, 3], [1, 2]),
+        ] {
+            let (mut slab, mut list) = (Slab::default(), List::default());
+            let slots = [1, 2, 3].map(|key| listed(&mut slab, &mut list, key));
+            slab.move_newest(&mut list, slots[at]);
+            assert_eq!(keys(&slab, list), moved);
+            slab.unlink(&mut list, slots[at]);
+            assert_eq!(keys(&slab, list), left);
+        }
+    }
+
+    #[test]
+    fn slots_of_keys_that_left_are_used_again() {
+        let (mut slab, mut list) = (Slab::default(), List::default());
+        (0..4).for_each(|key| _ = listed(&mut slab, &mut list, key));
+        for key in 4..1000 {
+            let oldest = list.oldest().unwrap();
+            slab.unlink(&mut list, oldest);
+            assert_eq!(slab.remove(oldest), (key - 4, ()));
+            listed(&mut slab, &mut list, key);
+        }
+        assert_eq!(slab.nodes.len(), 4);
+        assert_eq!(keys(&slab, list), [996, 997, 998, 999]);
+    }
+}
