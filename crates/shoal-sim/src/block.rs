@@ -3,6 +3,8 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 
+use shoal_policy::PartOf;
+
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
@@ -16,6 +18,18 @@ impl Block {
     /// A well-mixed number for the block: where a ring puts it, what a sample takes.
     pub const fn digest(self) -> u64 {
         crate::chance::split_mix((self.object as u64) << 32 | self.index as u64)
+    }
+}
+
+impl PartOf for Block {
+    type Whole = u32;
+
+    fn whole(&self) -> u32 {
+        self.object
+    }
+
+    fn index(&self) -> u32 {
+        self.index
     }
 }
 

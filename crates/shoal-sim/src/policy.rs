@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use shoal_policy::eviction::{Eviction, Lru};
+use shoal_policy::eviction::{Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
 
 use crate::block::Block;
 use crate::names::unknown;
@@ -16,16 +17,28 @@ use crate::names::unknown;
 pub enum PolicyName {
     /// The least recently used leaves first.
     Lru,
+    /// The least often used leaves first.
+    Lfu,
+    /// LFU whose counts age.
+    Lfuda,
+    /// FIFO that spares what was used since the hand came by.
+    Sieve,
+    /// Three FIFO queues, for what is used once and what is used again.
+    S3Fifo,
 }
 
 impl PolicyName {
     /// Every policy, in the order of the documentation.
-    pub const ALL: &'static [Self] = &[Self::Lru];
+    pub const ALL: &'static [Self] = &[Self::Lru, Self::Lfu, Self::Lfuda, Self::Sieve, Self::S3Fifo];
 
     /// The word for it on the command line, in experiments and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lru => "lru",
+            Self::Lfu => "lfu",
+            Self::Lfuda => "lfuda",
+            Self::Sieve => "sieve",
+            Self::S3Fifo => "s3-fifo",
         }
     }
 
@@ -33,6 +46,10 @@ impl PolicyName {
     pub fn build(self) -> AnyPolicy {
         AnyPolicy(match self {
             Self::Lru => Box::new(Lru::default()),
+            Self::Lfu => Box::new(Lfu::default()),
+            Self::Lfuda => Box::new(Lfuda::default()),
+            Self::Sieve => Box::new(Sieve::default()),
+            Self::S3Fifo => Box::new(S3Fifo::default()),
         })
     }
 }
@@ -81,6 +98,10 @@ impl Eviction<Block> for AnyPolicy {
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&Block) -> bool) -> Option<(Block, u64)> {
         self.0.evict(may_leave)
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.0.advance(now);
     }
 
     fn contains(&self, key: &Block) -> bool {
