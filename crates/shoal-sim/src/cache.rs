@@ -6,6 +6,7 @@ use shoal_policy::eviction::Eviction;
 use shoal_policy::residency::{Residency, Watermarks};
 
 use crate::block::{Block, Granularity};
+use crate::cluster::Room;
 use crate::trace::{Access, Operation};
 
 /// A cache of blocks: the real [`Residency`], whose victims are gone at once.
@@ -98,6 +99,11 @@ impl<P: Eviction<Block>> Cache<P> {
         }
     }
 
+    /// Takes in `block` unless it is held already or refused, tells who had to leave, and says whether it is held now.
+    pub fn keep(&mut self, block: Block, bytes: u64, left: impl FnMut(Block)) -> bool {
+        self.contains(block) || self.admit(block, bytes, left).is_ok()
+    }
+
     /// Forgets `block`, which is no longer valid, and says whether it was held.
     pub fn remove(&mut self, block: Block) -> bool {
         let leaving = self.residency.remove(&block);
@@ -151,6 +157,15 @@ impl<P: Eviction<Block>> Cache<P> {
     /// All the room there is.
     pub const fn capacity_bytes(&self) -> u64 {
         self.residency.capacity_bytes()
+    }
+
+    /// Its room, as that of a node without layers.
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            l1_capacity_bytes: self.capacity_bytes(),
+            l1_used_bytes: self.used_bytes(),
+            ..Room::default()
+        }
     }
 }
 

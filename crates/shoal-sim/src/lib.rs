@@ -8,13 +8,17 @@ pub mod block;
 pub mod cache;
 pub mod chance;
 pub mod clock;
+pub mod cluster;
 pub mod events;
 mod hash;
 pub mod names;
 pub mod network;
 pub mod policy;
+pub mod report;
+pub mod simulation;
 pub mod trace;
 pub mod units;
+pub mod workload;
 
 pub use block::{Block, Granularity};
 pub use cache::{Cache, Tally};

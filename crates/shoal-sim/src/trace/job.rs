@@ -48,6 +48,28 @@ impl Piece {
 }
 
 impl Job {
+    /// A request as a job that does nothing else. A deletion writes nothing of the object.
+    pub fn of_access(access: Access) -> Self {
+        let piece = Piece {
+            object: access.object,
+            object_bytes: access.object_bytes,
+            offset_bytes: access.offset_bytes,
+            bytes: access.bytes,
+        };
+        let (reads, writes) = match access.operation {
+            Operation::Read => (vec![piece], Vec::new()),
+            Operation::Write => (Vec::new(), vec![piece]),
+            Operation::Delete => (Vec::new(), vec![Piece { bytes: 0, ..piece }]),
+        };
+        Self {
+            at: access.at,
+            client: Some(access.client),
+            reads,
+            writes,
+            ..Self::default()
+        }
+    }
+
     /// Its requests, as if they all came when it was submitted.
     pub fn accesses(&self) -> Vec<Access> {
         let access = |piece: &Piece, operation| Access {
