@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::directory::NODES_MAX;
 use super::{Cooperation, Directory, Hierarchy, Replication, Solo, Storage};
 use crate::block::Granularity;
 use crate::cache::Cache;
@@ -63,6 +64,18 @@ impl ClusterSettings {
     /// How objects are cut.
     pub fn granularity(&self) -> Granularity {
         Granularity::blocks(self.block.0.max(1))
+    }
+
+    /// What no type can say.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let directory = [CooperationName::AllOneReplica, CooperationName::AllReplicate];
+        if directory.contains(&self.cooperation) && self.nodes as usize > NODES_MAX {
+            return Err(format!(
+                "`cluster.nodes` is {}\nhint: a simulated directory has room for {NODES_MAX} nodes",
+                self.nodes
+            ));
+        }
+        Ok(())
     }
 
     /// The nodes, empty. `seed` is for what they leave to chance.

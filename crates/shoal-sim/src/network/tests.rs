@@ -160,7 +160,10 @@ fn layout() -> impl Strategy<Value = Layout> {
     })
 }
 
-fn build((capacities, classes): &Layout) -> (Network<u32>, Vec<LinkId>, Vec<(ClassId, Vec<usize>, u32)>) {
+/// A class, the positions of its links, and how many flows it has.
+type Built = (ClassId, Vec<usize>, u32);
+
+fn build((capacities, classes): &Layout) -> (Network<u32>, Vec<LinkId>, Vec<Built>) {
     let mut network = Network::new(0.0);
     let links: Vec<_> = capacities
         .iter()

@@ -58,7 +58,7 @@ pub(super) struct ReadId(u32);
 
 pub(super) struct Clients {
     settings: ClientSettings,
-    clients: Vec<Client>,
+    each: Vec<Client>,
     jobs: Vec<JobState>,
     jobs_left: usize,
     requests: Slots<Request>,
@@ -123,7 +123,7 @@ impl Clients {
         }
         Self {
             settings: *settings,
-            clients: vec![Client::default(); count],
+            each: vec![Client::default(); count],
             jobs_left: jobs.len(),
             jobs,
             requests: Slots::default(),
@@ -155,7 +155,7 @@ impl Clients {
     pub(super) fn next_block(&mut self, jobs: &[Job], now: Time) -> Option<Asked> {
         loop {
             let number = *self.able.front()?;
-            let client = &mut self.clients[number as usize];
+            let client = &mut self.each[number as usize];
             let cursor = match client.cursors.front_mut() {
                 Some(cursor) if client.requests < self.settings.requests => cursor,
                 _ => {
@@ -212,7 +212,7 @@ impl Clients {
 
     /// A block of `read` has come; the read, if it was the last one.
     pub(super) fn answered(&mut self, client: u32, ReadId(slot): ReadId, hit: bool) -> Option<ReadDone> {
-        self.clients[client as usize].requests -= 1;
+        self.each[client as usize].requests -= 1;
         self.able.push_back(client);
         let read = self.reads.get_mut(slot);
         read.left -= 1;
@@ -261,21 +261,21 @@ impl Clients {
             }
         }
         let client = jobs[job as usize].client;
-        self.clients[client as usize].jobs -= 1;
+        self.each[client as usize].jobs -= 1;
         self.start_ready(client, jobs);
         true
     }
 
     fn ready(&mut self, job: u32, jobs: &[Job]) {
         let client = jobs[job as usize].client;
-        self.clients[client as usize].ready.push_back(job);
+        self.each[client as usize].ready.push_back(job);
         self.start_ready(client, jobs);
     }
 
     fn start_ready(&mut self, number: u32, jobs: &[Job]) {
         let most = self.settings.jobs.unwrap_or(u32::MAX);
-        while self.clients[number as usize].jobs < most {
-            let client = &mut self.clients[number as usize];
+        while self.each[number as usize].jobs < most {
+            let client = &mut self.each[number as usize];
             let Some(job) = client.ready.pop_front() else {
                 return;
             };
@@ -285,7 +285,7 @@ impl Clients {
                 self.read.push_back(job);
             }
             for (position, read) in (0..).zip(reads) {
-                let cursors = &mut self.clients[read.client as usize].cursors;
+                let cursors = &mut self.each[read.client as usize].cursors;
                 cursors.push_back(Cursor {
                     job,
                     read: position,

@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn recurring_jobs_read_the_same_again_in_time() {
-        let workload = recurring(&shape(), 4, 3, Duration::from_secs(60), Duration::from_secs(1));
+        let workload = recurring(&shape(), 4, 3, Duration::from_mins(1), Duration::from_secs(1));
         assert_eq!(workload.jobs.len(), 12);
         let objects = |job: usize| {
             workload.jobs[job]
@@ -183,7 +183,7 @@ mod tests {
         };
         assert_eq!(objects(1), (25..50).collect::<Vec<_>>());
         assert_eq!(objects(1), objects(5));
-        assert_eq!(workload.jobs[5].at - workload.jobs[1].at, Duration::from_secs(60));
+        assert_eq!(workload.jobs[5].at - workload.jobs[1].at, Duration::from_mins(1));
         assert!(workload.jobs.is_sorted_by_key(|job| job.at));
     }
 }
