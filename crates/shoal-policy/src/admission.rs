@@ -1,6 +1,62 @@
-//! Why something was not admitted. Every "no" has a name, because operators ask "why is it not cached?".
+//! What may enter, and why something did not. Every "no" has a name, because operators ask "why is it not cached?".
+//!
+//! A policy is asked once for each miss, in the order of the requests, before the block is stored. While there is room none refuses
+//! for lack of merit: what displaces nothing costs nothing.
+
+mod scan_resistant;
+mod second_miss;
+mod seen;
 
 use std::fmt;
+
+pub use scan_resistant::{RUNS_MAX, ScanResistant};
+pub use second_miss::SecondMiss;
+
+/// A block that was missed and could be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival<K> {
+    /// Names the block.
+    pub key: K,
+    /// Its size.
+    pub bytes: u64,
+    /// The size of the whole object.
+    pub object_bytes: u64,
+    /// Whether something has to leave for it.
+    pub is_crowded: bool,
+}
+
+/// What may enter a cache.
+pub trait Admission<K> {
+    /// Whether this may enter; if not, why.
+    fn admit(&mut self, arrival: &Arrival<K>) -> Result<(), Refusal>;
+}
+
+/// Everything may enter.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Always;
+
+impl<K> Admission<K> for Always {
+    fn admit(&mut self, _arrival: &Arrival<K>) -> Result<(), Refusal> {
+        Ok(())
+    }
+}
+
+/// Blocks of objects of at most so many bytes may enter, crowded or not: one large object displaces many small ones.
+#[derive(Clone, Copy, Debug)]
+pub struct UpToSize {
+    /// The largest object of which blocks enter.
+    pub object_bytes_max: u64,
+}
+
+impl<K> Admission<K> for UpToSize {
+    fn admit(&mut self, arrival: &Arrival<K>) -> Result<(), Refusal> {
+        if arrival.object_bytes <= self.object_bytes_max {
+            Ok(())
+        } else {
+            Err(Refusal::Oversize)
+        }
+    }
+}
 
 /// Why a block was not stored. Never a failure of the read that brought it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,16 +71,25 @@ pub enum Refusal {
     Exhausted,
     /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
     Mismatched,
+    /// Its object is larger than what admission allows.
+    Oversize,
+    /// It was missed for the first time in a while, and something else would have to leave for it.
+    SeenOnce,
+    /// It is part of a long read from end to end that nobody repeated yet, and something else would have to leave for it.
+    Scan,
 }
 
 impl Refusal {
-    /// Every reason, for metrics and documentation.
+    /// Every reason in the order of declaration, for metrics and documentation.
     pub const ALL: &'static [Self] = &[
         Self::TooLarge,
         Self::NoRoom,
         Self::Paused,
         Self::Exhausted,
         Self::Mismatched,
+        Self::Oversize,
+        Self::SeenOnce,
+        Self::Scan,
     ];
 
     /// The word used in headers, metric labels and logs.
@@ -35,6 +100,9 @@ impl Refusal {
             Self::Paused => "store-unavailable",
             Self::Exhausted => "exhausted",
             Self::Mismatched => "mismatched",
+            Self::Oversize => "oversize",
+            Self::SeenOnce => "seen-once",
+            Self::Scan => "scan",
         }
     }
 }
@@ -46,3 +114,39 @@ impl fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Admission, Always, Arrival, Refusal, UpToSize};
+
+    #[test]
+    fn reasons_are_listed_in_order_under_different_words() {
+        assert!(
+            Refusal::ALL
+                .iter()
+                .enumerate()
+                .all(|(place, &reason)| reason as usize == place)
+        );
+        let words: BTreeSet<_> = Refusal::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(words.len(), Refusal::ALL.len());
+    }
+
+    #[test]
+    fn objects_up_to_the_size_enter() {
+        let mut policy = UpToSize {
+            object_bytes_max: 100,
+        };
+        for (object_bytes, expected) in [(100, Ok(())), (101, Err(Refusal::Oversize))] {
+            let arrival = Arrival {
+                key: 1,
+                bytes: 10,
+                object_bytes,
+                is_crowded: false,
+            };
+            assert_eq!(policy.admit(&arrival), expected);
+            assert_eq!(Always.admit(&arrival), Ok(()));
+        }
+    }
+}

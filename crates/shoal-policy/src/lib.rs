@@ -24,7 +24,7 @@ pub struct BlockId {
 /// A key that names a part of something larger, for policies that look at the whole.
 pub trait PartOf {
     /// Names the whole.
-    type Whole: Copy + Eq + Hash;
+    type Whole: Copy + Ord + Hash + fmt::Debug;
 
     /// The whole this is a part of.
     fn whole(&self) -> Self::Whole;

@@ -3,22 +3,32 @@
 //! A policy knows keys and their sizes and nothing else: no capacity, no disk, no clock. [`crate::residency`] asks it
 //! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
 
+mod belady;
+pub mod c2p;
+pub mod gwf;
+mod index;
 mod lfu;
 mod lfuda;
+mod life;
 mod lru;
 mod order;
 mod ranked;
 mod s3_fifo;
 mod sieve;
 mod slab;
+mod wholes;
 
 #[cfg(test)]
 mod conformance;
 
 use std::time::Duration;
 
+pub use belady::Belady;
+pub use c2p::C2p;
+pub use gwf::Gwf;
 pub use lfu::Lfu;
 pub use lfuda::Lfuda;
+pub use life::Life;
 pub use lru::Lru;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;

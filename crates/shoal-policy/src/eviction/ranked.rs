@@ -41,15 +41,19 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
         self.order.insert(&mut self.keys, rank, slot);
     }
 
-    /// Gives a held key the rank `next` makes of the one it has, and says which it had.
-    pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<R> {
+    pub(super) fn rank(&self, key: &K) -> Option<R> {
+        self.keys.slot(key).map(|slot| self.keys[slot].rank)
+    }
+
+    /// Gives a held key the rank `next` makes of the one it has; the one before and the one after.
+    pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
         let before = self.keys[slot].rank;
-        let rank = next(before);
+        let after = next(before);
         self.order.remove(&mut self.keys, before, slot);
-        self.order.insert(&mut self.keys, rank, slot);
-        self.keys[slot].rank = rank;
-        Some(before)
+        self.order.insert(&mut self.keys, after, slot);
+        self.keys[slot].rank = after;
+        Some((before, after))
     }
 
     /// Forgets `key`; its bytes and its rank.
@@ -61,16 +65,20 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
 
     /// Forgets the key of the least rank among those `may_leave` allows; its bytes and its rank.
     pub(super) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
-        let (slot, ..) = self.least(may_leave).next()?;
+        let slot = self
+            .order
+            .least_first(&self.keys)
+            .map(|(_, slot)| slot)
+            .find(|&slot| may_leave(&self.keys.key(slot)))?;
         Some(self.take(slot))
     }
 
-    /// Those `may_leave` allows, least rank first.
-    pub(super) fn least(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = (Slot, K, R)> {
+    /// Those `may_leave` allows and their ranks, least first.
+    pub(super) fn least_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = (K, R)> {
         self.order
             .least_first(&self.keys)
-            .map(|(rank, slot)| (slot, self.keys.key(slot), rank))
-            .filter(|(_, key, _)| may_leave(key))
+            .map(|(rank, slot)| (self.keys.key(slot), rank))
+            .filter(|(key, _)| may_leave(key))
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {

@@ -4,19 +4,20 @@
 //! lists; an entry is in one of them at a time.
 
 use std::hash::Hash;
-use std::ops::{Index, IndexMut};
+use std::ops;
 
-use crate::hash::Map;
+use super::index::Index;
+use crate::hash::hash;
 
 /// Names an entry while its key is held.
 pub(super) type Slot = u32;
 
 /// Ends a chain of nodes.
-const NONE: Slot = Slot::MAX;
+pub(super) const NONE: Slot = Slot::MAX;
 
 #[derive(Debug)]
 pub(super) struct Slab<K, V> {
-    slots: Map<K, Slot>,
+    slots: Index,
     nodes: Vec<Node<K, V>>,
     /// Nodes without a key, chained by `older`.
     free: Slot,
@@ -52,6 +53,11 @@ impl List {
     }
 }
 
+/// As much of the hash as a table of at most four billion keys needs.
+fn half_hash(key: &impl Hash) -> u32 {
+    hash(key) as u32
+}
+
 fn some(slot: Slot) -> Option<Slot> {
     (slot != NONE).then_some(slot)
 }
@@ -59,7 +65,7 @@ fn some(slot: Slot) -> Option<Slot> {
 impl<K, V> Default for Slab<K, V> {
     fn default() -> Self {
         Self {
-            slots: Map::default(),
+            slots: Index::default(),
             nodes: Vec::new(),
             free: NONE,
         }
@@ -72,11 +78,12 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
     }
 
     pub(super) fn contains(&self, key: &K) -> bool {
-        self.slots.contains_key(key)
+        self.slot(key).is_some()
     }
 
     pub(super) fn slot(&self, key: &K) -> Option<Slot> {
-        self.slots.get(key).copied()
+        self.slots
+            .find(half_hash(key), |slot| self.nodes[slot as usize].key == *key)
     }
 
     pub(super) fn key(&self, slot: Slot) -> K {
@@ -91,9 +98,9 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
             older: NONE,
             value,
         };
+        debug_assert!(!self.contains(&key), "a key is inserted when it is absent");
         let slot = self.place(node);
-        let before = self.slots.insert(key, slot);
-        debug_assert!(before.is_none(), "a key is inserted when it is absent");
+        self.slots.insert(half_hash(&key), slot);
         slot
     }
 
@@ -102,7 +109,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
         let node = &mut self.nodes[slot as usize];
         node.older = self.free;
         self.free = slot;
-        self.slots.remove(&node.key);
+        self.slots.remove(half_hash(&node.key), slot);
         (node.key, node.value)
     }
 
@@ -161,7 +168,7 @@ impl<K, V> Slab<K, V> {
     }
 }
 
-impl<K, V> Index<Slot> for Slab<K, V> {
+impl<K, V> ops::Index<Slot> for Slab<K, V> {
     type Output = V;
 
     fn index(&self, slot: Slot) -> &V {
@@ -169,7 +176,7 @@ impl<K, V> Index<Slot> for Slab<K, V> {
     }
 }
 
-impl<K, V> IndexMut<Slot> for Slab<K, V> {
+impl<K, V> ops::IndexMut<Slot> for Slab<K, V> {
     fn index_mut(&mut self, slot: Slot) -> &mut V {
         &mut self.nodes[slot as usize].value
     }

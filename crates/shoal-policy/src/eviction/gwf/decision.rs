@@ -1,0 +1,295 @@
+//! What becomes of the least block of a node, given what the directory knows of it.
+
+use super::Weight;
+use crate::Source;
+
+/// How to read Algorithm 3 where its listing and the text around it differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// As the text has it. The last copy of a block stays if its two weights together are no longer the least on the node. The
+    /// local weight of a victim goes to the global weight for the copies that remain, and only if there are any: a last copy
+    /// takes its weight along.
+    #[default]
+    Text,
+    /// As the listing has it. The last copy leaves all the same, once its weights have decided whether it is pushed; and its
+    /// weight is left in the directory as well (lines 28–38 have no else), where it counts a second time if it was pushed, and is
+    /// the block's memory if it was not.
+    Listing,
+}
+
+/// What is known when a node has to part with its block of least local weight.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a, N> {
+    /// The block's weight on this node.
+    pub local_weight: Weight,
+    /// Its weight in the directory.
+    pub global_weight: Weight,
+    /// Whether no other node holds it.
+    pub is_last_copy: bool,
+    /// The least local weight among the other blocks of this node that may leave; `None` when there is none.
+    pub next_weight: Option<Weight>,
+    /// The age as this node knows it.
+    pub age: Weight,
+    /// The other nodes. Of equally valued ones the first is the least.
+    pub peers: &'a [Peer<N>],
+}
+
+/// A node a block could be pushed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer<N> {
+    /// Names the node.
+    pub node: N,
+    /// What its blocks weigh on average.
+    pub average_weight: Weight,
+}
+
+/// A step to carry out. A list of them ends with exactly one `Keep` or `Drop`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<N> {
+    /// The global weight, as the facts had it, has become a part of the local weight: subtract it in the directory.
+    TakeGlobalWeight(Weight),
+    /// Add to the global weight in the directory, for the copies on other nodes.
+    AddGlobalWeight(Weight),
+    /// Send the block to a node that holds less valuable ones.
+    Push {
+        /// The least valued node.
+        to: N,
+        /// The local weight of the block there.
+        local_weight: Weight,
+    },
+    /// The age of all nodes is now at least this.
+    RaiseAge(Weight),
+    /// The block stays, with this local weight. Choose another.
+    Keep {
+        /// More than the least on this node.
+        local_weight: Weight,
+    },
+    /// The block leaves this node.
+    Drop,
+}
+
+/// What a read adds to the weights of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gain {
+    /// To the local weight on the node that read it: of a copy that was there, or of the new one, which begins with 0.
+    pub local: Weight,
+    /// To the global weight in the directory.
+    pub global: Weight,
+}
+
+impl Gain {
+    /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block that another node's cache served stays that node's: the new copy
+    /// weighs nothing until it is used again, and is the first to leave.
+    ///
+    /// The write tier counts with the lake: it is no cache, and what is read from it is the first cached copy.
+    pub const fn of(source: Source, age: Weight) -> Self {
+        match source {
+            Source::Local | Source::Tier | Source::Lake => Self {
+                local: age,
+                global: Weight::ZERO,
+            },
+            Source::Peer => Self {
+                local: Weight::ZERO,
+                global: age,
+            },
+        }
+    }
+}
+
+/// D4N's eviction (Algorithm 3, lines 26–42) for one candidate.
+///
+/// The ageing is among the actions: take the block out of [`super::Gwf`] with `remove`, not `evict`, and report
+/// [`Action::RaiseAge`] to the directory and to [`super::Gwf::learn_age`].
+pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
+    let mut actions = Vec::new();
+    let mut local_weight = facts.local_weight;
+    if facts.is_last_copy {
+        if facts.global_weight != Weight::ZERO {
+            local_weight = local_weight + facts.global_weight;
+            actions.push(Action::TakeGlobalWeight(facts.global_weight));
+        }
+        let is_least = facts.next_weight.is_none_or(|next| local_weight <= next);
+        if reading == Reading::Text && !is_least {
+            actions.push(Action::Keep { local_weight });
+            return actions;
+        }
+        let least_valued = facts.peers.iter().min_by_key(|peer| peer.average_weight);
+        if let Some(peer) = least_valued.filter(|peer| local_weight > peer.average_weight) {
+            actions.push(Action::Push {
+                to: peer.node,
+                local_weight,
+            });
+        }
+    }
+    if !facts.is_last_copy || reading == Reading::Listing {
+        actions.push(Action::AddGlobalWeight(local_weight));
+    }
+    if local_weight > facts.age {
+        actions.push(Action::RaiseAge(local_weight));
+    }
+    actions.push(Action::Drop);
+    actions
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{ProptestConfig, any, proptest};
+
+    use super::{Action, Facts, Gain, Peer, Reading, Weight, decide};
+    use crate::Source;
+    use Action::{AddGlobalWeight, Drop, Keep, Push, RaiseAge, TakeGlobalWeight};
+    use Reading::{Listing, Text};
+
+    fn weight(number: u64) -> Weight {
+        Weight::from(number)
+    }
+
+    const fn peer(node: char, average_weight: Weight) -> Peer<char> {
+        Peer { node, average_weight }
+    }
+
+    /// (local, global, last copy?, next least, peers' averages) → actions, at age 10.
+    fn decided(
+        (local, global, is_last_copy, next): (u64, u64, bool, Option<u64>),
+        averages: &[u64],
+        reading: Reading,
+    ) -> Vec<Action<char>> {
+        let peers: Vec<_> = ('a'..)
+            .zip(averages)
+            .map(|(node, &average)| peer(node, weight(average)))
+            .collect();
+        let facts = Facts {
+            local_weight: weight(local),
+            global_weight: weight(global),
+            is_last_copy,
+            next_weight: next.map(weight),
+            age: weight(10),
+            peers: &peers,
+        };
+        decide(&facts, reading)
+    }
+
+    #[test]
+    fn a_block_with_copies_elsewhere_leaves_its_weight_to_them() {
+        for reading in [Text, Listing] {
+            assert_eq!(
+                decided((7, 5, false, Some(9)), &[1], reading),
+                [AddGlobalWeight(weight(7)), Drop],
+                "neither pushed nor weighed together"
+            );
+        }
+    }
+
+    #[test]
+    fn a_last_copy_stays_if_both_weights_together_are_not_the_least() {
+        let taken = TakeGlobalWeight(weight(5));
+        let local_weight = weight(12);
+        assert_eq!(
+            decided((7, 5, true, Some(11)), &[1], Text),
+            [taken, Keep { local_weight }]
+        );
+        assert_eq!(
+            decided((7, 5, true, Some(11)), &[1], Listing),
+            [
+                taken,
+                Push {
+                    to: 'a',
+                    local_weight
+                },
+                AddGlobalWeight(local_weight),
+                RaiseAge(local_weight),
+                Drop
+            ],
+            "the listing evicts it all the same, and leaves its weight in two places"
+        );
+    }
+
+    #[test]
+    fn a_last_copy_that_is_still_the_least_leaves() {
+        let taken = TakeGlobalWeight(weight(2));
+        assert_eq!(decided((7, 2, true, Some(9)), &[], Text), [taken, Drop]);
+        assert_eq!(decided((7, 2, true, None), &[], Text), [taken, Drop]);
+        assert_eq!(decided((7, 0, true, Some(9)), &[], Text), [Drop]);
+        assert_eq!(
+            decided((7, 0, true, Some(9)), &[], Listing),
+            [AddGlobalWeight(weight(7)), Drop]
+        );
+    }
+
+    #[test]
+    fn it_is_pushed_to_the_least_valued_peer_if_that_holds_lesser_blocks() {
+        let push = |to| Push {
+            to,
+            local_weight: weight(7),
+        };
+        for (averages, pushed) in [
+            (&[9, 6, 3][..], Some('c')),
+            (&[6, 3, 3], Some('b')),
+            (&[7, 8], None),
+            (&[], None),
+        ] {
+            let actions = decided((7, 0, true, Some(9)), averages, Text);
+            let expected: Vec<_> = pushed.map(push).into_iter().chain([Drop]).collect();
+            assert_eq!(actions, expected);
+        }
+    }
+
+    #[test]
+    fn the_age_rises_to_the_weight_of_the_victim_and_never_falls() {
+        assert!(decided((11, 0, false, None), &[], Text).contains(&RaiseAge(weight(11))));
+        assert!(
+            !decided((10, 0, false, None), &[], Text)
+                .iter()
+                .any(|action| matches!(action, RaiseAge(_)))
+        );
+        assert!(decided((7, 5, true, Some(12)), &[], Text).contains(&RaiseAge(weight(12))));
+    }
+
+    #[test]
+    fn a_copy_of_a_peers_block_weighs_nothing_here_and_more_there() {
+        let age = weight(3);
+        for source in [Source::Local, Source::Tier, Source::Lake] {
+            assert_eq!(
+                Gain::of(source, age),
+                Gain {
+                    local: age,
+                    global: Weight::ZERO
+                }
+            );
+        }
+        assert_eq!(
+            Gain::of(Source::Peer, age),
+            Gain {
+                local: Weight::ZERO,
+                global: age
+            }
+        );
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Where a block survives, here or elsewhere, as the text has it: what it weighed before it weighs after.
+        #[test]
+        fn weight_is_neither_made_nor_lost(
+            local in 0..100u64, global in 0..100u64, is_last_copy in any::<bool>(), next in 0..200u64, average in 0..200u64
+        ) {
+            let actions = decided((local, global, is_last_copy, Some(next)), &[average], Text);
+            let (mut here, mut directory, mut there) = (weight(local), weight(global), Weight::ZERO);
+            for action in &actions {
+                match *action {
+                    TakeGlobalWeight(taken) => directory = directory - taken,
+                    AddGlobalWeight(added) => directory = directory + added,
+                    Push { local_weight, .. } => there = local_weight,
+                    RaiseAge(_) => {}
+                    Keep { local_weight } => here = local_weight,
+                    Drop => here = Weight::ZERO,
+                }
+            }
+            let is_lost = is_last_copy && actions.last() == Some(&Drop) && there == Weight::ZERO;
+            let expected = if is_lost { 0 } else { local + global };
+            assert_eq!(here + directory + there, weight(expected));
+            assert_eq!(actions.iter().filter(|action| matches!(action, Drop | Keep { .. })).count(), 1);
+        }
+    }
+}

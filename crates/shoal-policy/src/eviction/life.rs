@@ -1,0 +1,195 @@
+//! Blocks of objects that are here only in part leave before blocks of whole ones.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::Eviction;
+use super::wholes::{Standing, Wholes};
+use crate::PartOf;
+
+/// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in parallel is as fast as
+/// its slowest read, so an input is worth keeping if all of it is here. Objects not used for a window of time leave first, the
+/// longest unused one before the others; then the largest incomplete object; then the largest complete one. Within an
+/// object the least recently used block leaves. O(log n) for n objects.
+///
+/// An object is complete when as many blocks are here as [`Life::observe`] said it has; one of which nothing was said counts as
+/// incomplete. "Here" is this node: PACMan's coordinator knows what is complete across nodes.
+#[derive(Debug)]
+pub struct Life<K: PartOf> {
+    /// Each block with its bytes.
+    blocks: Wholes<K, u64, Input>,
+    by_use: BTreeSet<(Duration, K::Whole)>,
+    window: Duration,
+    now: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Input {
+    /// How many blocks the object has; 0 when it is not known.
+    blocks: u32,
+    used_at: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    is_complete: bool,
+    blocks: Reverse<u32>,
+}
+
+impl Standing<u64> for Input {
+    type Rank = Rank;
+
+    fn rank(&self, held: u32, _oldest: &u64) -> Rank {
+        Rank {
+            is_complete: self.blocks != 0 && held >= self.blocks,
+            blocks: Reverse(self.blocks.max(held)),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash + PartOf> Life<K> {
+    /// An empty policy; what is not used for longer than `window` leaves first, whatever its size. [`Duration::MAX`] is no window.
+    pub fn new(window: Duration) -> Self {
+        Self {
+            blocks: Wholes::default(),
+            by_use: BTreeSet::new(),
+            window,
+            now: Duration::ZERO,
+        }
+    }
+
+    /// `whole`, of which a block is held, has `blocks` blocks in all. Ignored when none is.
+    pub fn observe(&mut self, whole: &K::Whole, blocks: u32) {
+        self.blocks.change(whole, |input, _| input.blocks = blocks);
+    }
+
+    fn used(&mut self, whole: K::Whole, before: Duration) {
+        if before != self.now {
+            self.by_use.remove(&(before, whole));
+        }
+        self.by_use.insert((self.now, whole));
+    }
+
+    fn first_to_leave(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        let unused = self
+            .by_use
+            .iter()
+            .take_while(|(used_at, _)| used_at.saturating_add(self.window) < self.now)
+            .filter_map(|(_, whole)| self.blocks.slot(whole));
+        unused
+            .chain(self.blocks.least_first().map(|(_, whole)| whole))
+            .flat_map(|whole| self.blocks.parts_of(whole))
+            .map(|(block, _)| block)
+            .find(|block| may_leave(block))
+    }
+}
+
+impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        let (now, mut before) = (self.now, self.now);
+        self.blocks.insert(key, bytes, |input, held| {
+            let used_at = std::mem::replace(&mut input.used_at, now);
+            if held > 1 {
+                before = used_at;
+            }
+        });
+        self.used(key.whole(), before);
+    }
+
+    fn touch(&mut self, key: &K) {
+        let (now, mut before) = (self.now, None);
+        self.blocks.touch(key, |_, input| {
+            before = Some(std::mem::replace(&mut input.used_at, now));
+        });
+        if let Some(before) = before {
+            self.used(key.whole(), before);
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        let (mut used_at, mut is_gone) = (Duration::ZERO, false);
+        let bytes = self.blocks.remove(key, |input, held| {
+            used_at = input.used_at;
+            is_gone = held == 0;
+        })?;
+        if is_gone {
+            self.by_use.remove(&(used_at, key.whole()));
+        }
+        Some(bytes)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        let key = self.first_to_leave(may_leave)?;
+        self.remove(&key).map(|bytes| (key, bytes))
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.now = now;
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.blocks.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.blocks.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Eviction, Life};
+    use crate::eviction::conformance::leaving_order;
+
+    const WINDOW: Duration = Duration::from_mins(10);
+
+    /// Holds blocks of objects; four keys make an object: 0 to 3 the first, 4 to 7 the second.
+    fn holding(keys: &[u32], blocks_of_objects: &[u32]) -> Life<u32> {
+        let mut policy = Life::new(WINDOW);
+        for &key in keys {
+            policy.insert(key, 1);
+        }
+        for (object, &blocks) in (0..).zip(blocks_of_objects) {
+            policy.observe(&object, blocks);
+        }
+        policy
+    }
+
+    #[test]
+    fn incomplete_before_complete_and_large_before_small() {
+        let policy = holding(&[0, 1, 4, 5, 8, 9, 10, 12], &[2, 4, 3, 3]);
+        assert_eq!(leaving_order(policy), [4, 5, 12, 8, 9, 10, 0, 1]);
+    }
+
+    #[test]
+    fn a_block_that_leaves_takes_its_object_along() {
+        let mut policy = holding(&[0, 1, 4, 5, 6], &[2, 3]);
+        policy.remove(&0);
+        assert_eq!(
+            leaving_order(policy),
+            [1, 4, 5, 6],
+            "half of an object helps nobody"
+        );
+    }
+
+    #[test]
+    fn what_was_not_used_for_a_window_leaves_first() {
+        let mut policy = holding(&[0, 4], &[1, 2]);
+        policy.advance(WINDOW + Duration::from_secs(1));
+        policy.touch(&4);
+        assert_eq!(leaving_order(policy), [0, 4]);
+        let mut policy = holding(&[0, 4], &[1, 2]);
+        policy.advance(WINDOW);
+        policy.touch(&4);
+        assert_eq!(leaving_order(policy), [4, 0], "the window is not over yet");
+    }
+
+    #[test]
+    fn an_object_of_unknown_size_is_incomplete() {
+        assert_eq!(leaving_order(holding(&[0, 4, 5], &[1])), [4, 5, 0]);
+    }
+}

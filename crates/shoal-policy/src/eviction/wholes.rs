@@ -1,0 +1,151 @@
+//! Parts held, by the whole they belong to, and the wholes in the order of a rank: what LIFE and C2P have in common.
+
+use std::hash::Hash;
+
+use super::order::Order;
+use super::slab::{List, Slab, Slot};
+use crate::PartOf;
+
+/// What a policy knows of a whole of which a part is held, and how it ranks for it.
+pub(super) trait Standing<P>: Copy + Default {
+    type Rank: Copy + Ord;
+
+    /// `held` parts are here, `oldest` the least recently used of them.
+    fn rank(&self, held: u32, oldest: &P) -> Self::Rank;
+}
+
+/// Knows nothing of wholes of which no part is held: its memory is bounded by the parts.
+#[derive(Debug)]
+pub(super) struct Wholes<K: PartOf, P, S: Standing<P>> {
+    parts: Slab<K, Part<P>>,
+    known: Slab<K::Whole, Whole<S, S::Rank>>,
+    order: Order<S::Rank>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part<P> {
+    whole: Slot,
+    value: P,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Whole<S, R> {
+    standing: S,
+    held: u32,
+    by_use: List,
+    /// `None` outside of the order.
+    rank: Option<R>,
+}
+
+impl<K: PartOf, P, S: Standing<P>> Default for Wholes<K, P, S> {
+    fn default() -> Self {
+        Self {
+            parts: Slab::default(),
+            known: Slab::default(),
+            order: Order::default(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
+    /// How many parts are held.
+    pub(super) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    pub(super) fn contains(&self, key: &K) -> bool {
+        self.parts.contains(key)
+    }
+
+    pub(super) fn standing(&self, whole: &K::Whole) -> Option<S> {
+        self.known.slot(whole).map(|slot| self.known[slot].standing)
+    }
+
+    pub(super) fn slot(&self, whole: &K::Whole) -> Option<Slot> {
+        self.known.slot(whole)
+    }
+
+    /// Holds an absent part as the most recently used of its whole.
+    pub(super) fn insert(&mut self, key: K, value: P, change: impl FnOnce(&mut S, u32)) {
+        let name = key.whole();
+        let whole = self.known.slot(&name).unwrap_or_else(|| {
+            self.known.insert(
+                name,
+                Whole {
+                    standing: S::default(),
+                    held: 0,
+                    by_use: List::default(),
+                    rank: None,
+                },
+            )
+        });
+        let part = self.parts.insert(key, Part { whole, value });
+        self.parts.link_newest(&mut self.known[whole].by_use, part);
+        self.known[whole].held += 1;
+        self.change_slot(whole, change);
+    }
+
+    /// A part was used; nothing if it is not held.
+    pub(super) fn touch(&mut self, key: &K, change: impl FnOnce(&mut P, &mut S)) {
+        let Some(part) = self.parts.slot(key) else { return };
+        let whole = self.parts[part].whole;
+        self.parts.move_newest(&mut self.known[whole].by_use, part);
+        change(&mut self.parts[part].value, &mut self.known[whole].standing);
+        self.change_slot(whole, |_, _| ());
+    }
+
+    /// Something became known of a whole; it is told how many of its parts are held. Nothing if none is.
+    pub(super) fn change(&mut self, whole: &K::Whole, change: impl FnOnce(&mut S, u32)) {
+        if let Some(slot) = self.known.slot(whole) {
+            self.change_slot(slot, change);
+        }
+    }
+
+    /// Forgets a part, and its whole with the last one.
+    pub(super) fn remove(&mut self, key: &K, change: impl FnOnce(&mut S, u32)) -> Option<P> {
+        let part = self.parts.slot(key)?;
+        let whole = self.parts[part].whole;
+        self.parts.unlink(&mut self.known[whole].by_use, part);
+        self.known[whole].held -= 1;
+        self.change_slot(whole, change);
+        if self.known[whole].held == 0 {
+            self.known.remove(whole);
+        }
+        Some(self.parts.remove(part).1.value)
+    }
+
+    /// The wholes and their ranks, least first.
+    pub(super) fn least_first(&self) -> impl Iterator<Item = (S::Rank, Slot)> {
+        self.order.least_first(&self.known)
+    }
+
+    /// The parts held of a whole, least recently used first.
+    pub(super) fn parts_of(&self, whole: Slot) -> impl Iterator<Item = (K, P)> {
+        self.parts
+            .oldest_first(self.known[whole].by_use)
+            .map(|part| (self.parts.key(part), self.parts[part].value))
+    }
+
+    fn change_slot(&mut self, slot: Slot, change: impl FnOnce(&mut S, u32)) {
+        let held = self.known[slot].held;
+        change(&mut self.known[slot].standing, held);
+        let Whole {
+            standing,
+            by_use,
+            rank: before,
+            ..
+        } = self.known[slot];
+        let oldest = by_use.oldest().map(|part| self.parts[part].value);
+        let rank = oldest.map(|oldest| standing.rank(held, &oldest));
+        if rank == before {
+            return;
+        }
+        if let Some(before) = before {
+            self.order.remove(&mut self.known, before, slot);
+        }
+        if let Some(rank) = rank {
+            self.order.insert(&mut self.known, rank, slot);
+        }
+        self.known[slot].rank = rank;
+    }
+}
