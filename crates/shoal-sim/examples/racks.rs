@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use shoal_sim::Granularity;
-use shoal_sim::cluster::{ClusterSettings, CooperationName};
+use shoal_sim::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfReading};
 use shoal_sim::network::TOLERANCE;
 use shoal_sim::policy::PolicyName;
 use shoal_sim::simulation::{ClientSettings, LinkSettings, Setup, run};
@@ -57,6 +57,8 @@ fn main() {
         cooperation: CooperationName::Hierarchy,
         policy: PolicyName::Lru,
         l1_share: 0.5,
+        gwf_reading: GwfReading::Text,
+        c2p: C2pSettings::default(),
     };
     let started = Instant::now();
     let report = run(&setup, &workload, &mut *nodes.build(1));

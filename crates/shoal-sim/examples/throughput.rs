@@ -4,8 +4,8 @@
 
 use std::time::Instant;
 
-use shoal_policy::eviction::Eviction;
 use shoal_sim::chance::{Chance, Zipf};
+use shoal_sim::policy::Policy;
 use shoal_sim::{Block, Cache, PolicyName};
 
 const BLOCKS: u32 = 1_000_000;
@@ -29,7 +29,7 @@ fn main() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
-fn measure(name: &str, policy: impl Eviction<Block>, requests: &[Block]) {
+fn measure(name: &str, policy: impl Policy, requests: &[Block]) {
     let mut cache = Cache::new(u64::from(BLOCKS) / 10 * BLOCK_BYTES, policy);
     let started = Instant::now();
     let misses = requests

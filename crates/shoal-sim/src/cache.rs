@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 use shoal_policy::admission::Refusal;
-use shoal_policy::eviction::Eviction;
 use shoal_policy::residency::{Residency, Watermarks};
 
 use crate::block::{Block, Granularity};
-use crate::cluster::Room;
+use crate::clock::Time;
+use crate::cluster::{Arrival, Room, Wanted};
+use crate::policy::Policy;
 use crate::trace::{Access, Operation};
 
 /// A cache of blocks: the real [`Residency`], whose victims are gone at once.
@@ -63,7 +64,7 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-impl<P: Eviction<Block>> Cache<P> {
+impl<P: Policy> Cache<P> {
     /// An empty cache with room for `capacity_bytes`.
     pub fn new(capacity_bytes: u64, policy: P) -> Self {
         let watermarks = Watermarks::of(capacity_bytes);
@@ -99,9 +100,46 @@ impl<P: Eviction<Block>> Cache<P> {
         }
     }
 
-    /// Takes in `block` unless it is held already or refused, tells who had to leave, and says whether it is held now.
-    pub fn keep(&mut self, block: Block, bytes: u64, left: impl FnMut(Block)) -> bool {
-        self.contains(block) || self.admit(block, bytes, left).is_ok()
+    /// Time has come to be `now`.
+    pub fn advance(&mut self, now: Time) {
+        self.residency.advance(now.since_start());
+    }
+
+    /// Uses what is wanted, if it is held, and says whether it is.
+    pub fn serve(&mut self, wanted: &Wanted) -> bool {
+        self.advance(wanted.now);
+        self.touch(wanted.block)
+    }
+
+    /// Takes in what has come unless it is held already or refused, tells who had to leave, and says whether it is held now.
+    pub fn keep(&mut self, arrival: &Arrival, left: impl FnMut(Block)) -> bool {
+        let wanted = &arrival.wanted;
+        self.advance(arrival.now);
+        let held = self.contains(wanted.block) || self.admit(wanted.block, wanted.bytes, left).is_ok();
+        if held {
+            self.observe(wanted.block.object, wanted.object_blocks);
+        }
+        held
+    }
+
+    /// `object`, of which a block may be held, has so many blocks.
+    pub fn observe(&mut self, object: u32, blocks: u32) {
+        self.residency.policy_mut().observe(object, blocks);
+    }
+
+    /// The policy, for what only it takes.
+    pub const fn policy(&self) -> &P {
+        self.residency.policy()
+    }
+
+    /// The policy, for what only it takes.
+    pub const fn policy_mut(&mut self) -> &mut P {
+        self.residency.policy_mut()
+    }
+
+    /// Whether `bytes` more have room without anybody leaving.
+    pub const fn has_room(&self, bytes: u64) -> bool {
+        self.residency.taken_bytes() + bytes <= self.residency.capacity_bytes()
     }
 
     /// Forgets `block`, which is no longer valid, and says whether it was held.
@@ -122,6 +160,7 @@ impl<P: Eviction<Block>> Cache<P> {
 
     /// One line of a trace: its blocks are requested, or forgotten when it is a write or a deletion.
     pub fn replay(&mut self, access: &Access, granularity: Granularity, tally: &mut Tally) {
+        self.advance(access.at);
         match access.operation {
             Operation::Read => {
                 for index in granularity.touched(access.offset_bytes, access.bytes) {
@@ -132,6 +171,7 @@ impl<P: Eviction<Block>> Cache<P> {
                     };
                     tally.count(self.request(block, bytes), bytes);
                 }
+                self.observe(access.object, granularity.count(access.object_bytes));
             }
             Operation::Write | Operation::Delete => {
                 for index in 0..granularity.count(access.object_bytes) {

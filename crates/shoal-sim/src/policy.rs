@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use shoal_policy::eviction::{Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 
 use crate::block::Block;
 use crate::names::unknown;
@@ -25,11 +25,23 @@ pub enum PolicyName {
     Sieve,
     /// Three FIFO queues, for what is used once and what is used again.
     S3Fifo,
+    /// Blocks of incomplete objects leave first (`PACMan`), without a window.
+    Life,
+    /// D4N's GWF as a node plays it alone.
+    Gwf,
 }
 
 impl PolicyName {
     /// Every policy, in the order of the documentation.
-    pub const ALL: &'static [Self] = &[Self::Lru, Self::Lfu, Self::Lfuda, Self::Sieve, Self::S3Fifo];
+    pub const ALL: &'static [Self] = &[
+        Self::Lru,
+        Self::Lfu,
+        Self::Lfuda,
+        Self::Sieve,
+        Self::S3Fifo,
+        Self::Life,
+        Self::Gwf,
+    ];
 
     /// The word for it on the command line, in experiments and in reports.
     pub const fn as_str(self) -> &'static str {
@@ -39,6 +51,8 @@ impl PolicyName {
             Self::Lfuda => "lfuda",
             Self::Sieve => "sieve",
             Self::S3Fifo => "s3-fifo",
+            Self::Life => "life",
+            Self::Gwf => "gwf",
         }
     }
 
@@ -50,6 +64,8 @@ impl PolicyName {
             Self::Lfuda => Box::new(Lfuda::default()),
             Self::Sieve => Box::new(Sieve::default()),
             Self::S3Fifo => Box::new(S3Fifo::default()),
+            Self::Life => Box::new(Life::new(Duration::MAX)),
+            Self::Gwf => Box::new(Gwf::default()),
         })
     }
 }
@@ -80,8 +96,39 @@ impl<'de> Deserialize<'de> for PolicyName {
     }
 }
 
+/// A policy for blocks, and what the simulation can tell it beyond their uses.
+pub trait Policy: Eviction<Block> {
+    /// `object`, of which a block is held, has so many blocks.
+    fn observe(&mut self, _object: u32, _blocks: u32) {}
+}
+
+impl Policy for Lru<Block> {}
+impl Policy for Lfu<Block> {}
+impl Policy for Lfuda<Block> {}
+impl Policy for Sieve<Block> {}
+impl Policy for S3Fifo<Block> {}
+impl Policy for Gwf<Block> {}
+
+impl Policy for Life<Block> {
+    fn observe(&mut self, object: u32, blocks: u32) {
+        self.observe(&object, blocks);
+    }
+}
+
+impl Policy for C2p<Block> {
+    fn observe(&mut self, object: u32, blocks: u32) {
+        self.observe(&object, blocks);
+    }
+}
+
 /// A policy chosen at run time.
-pub struct AnyPolicy(Box<dyn Eviction<Block> + Send>);
+pub struct AnyPolicy(Box<dyn Policy + Send>);
+
+impl Policy for AnyPolicy {
+    fn observe(&mut self, object: u32, blocks: u32) {
+        self.0.observe(object, blocks);
+    }
+}
 
 impl Eviction<Block> for AnyPolicy {
     fn insert(&mut self, key: Block, bytes: u64) {

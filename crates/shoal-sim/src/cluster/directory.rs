@@ -2,9 +2,7 @@
 //!
 //! These are the two fixed rules that D4N is compared with (dissertation 6.4.2), called there after Alluxio's settings.
 
-use std::time::Duration;
-
-use super::{Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::chance::Chance;
@@ -52,6 +50,11 @@ impl Holders {
         }
     }
 
+    /// Whether `node` is the only one that holds `block`.
+    pub(super) fn is_last(&self, block: Block, node: NodeIndex) -> bool {
+        self.nodes.get(&block) == Some(&(1 << node))
+    }
+
     /// Any of the holders of `block`, each as likely as the others (`rand` in dissertation Algorithm 3, line 17).
     pub(super) fn any(&self, block: Block, chance: &mut Chance) -> Option<NodeIndex> {
         let mut nodes = *self.nodes.get(&block)?;
@@ -80,38 +83,33 @@ impl Directory {
 
 impl Cooperation for Directory {
     fn route(&mut self, wanted: &Wanted) -> Route {
-        if self.caches[wanted.node].touch(wanted.block) {
+        if self.caches[wanted.node].serve(wanted) {
             return Route::Local;
         }
         match self.holders.any(wanted.block, &mut self.chance) {
             Some(from) => {
-                self.caches[from].touch(wanted.block);
+                self.caches[from].serve(wanted);
                 Route::Peer { from }
             }
             None => Route::Lake { through: None },
         }
     }
 
-    fn landed(&mut self, wanted: &Wanted, route: Route, _took: Duration) -> Vec<Push> {
-        let keeps = match route {
+    fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        let keeps = match arrival.route {
             Route::Local => false,
             Route::Peer { .. } => self.replication == Replication::Always,
             Route::Lake { .. } => true,
         };
-        let Wanted {
-            node, block, bytes, ..
-        } = *wanted;
-        if keeps {
-            let left = |victim| self.holders.remove(victim, node);
-            if self.caches[node].keep(block, bytes, left) {
-                self.holders.add(block, node);
-            }
+        let Wanted { node, block, .. } = arrival.wanted;
+        if keeps && self.caches[node].keep(arrival, |victim| self.holders.remove(victim, node)) {
+            self.holders.add(block, node);
         }
         Vec::new()
     }
 
     fn joined(&mut self, wanted: &Wanted) {
-        self.caches[wanted.node].touch(wanted.block);
+        self.caches[wanted.node].serve(wanted);
     }
 
     fn remove(&mut self, block: Block) {

@@ -4,9 +4,7 @@
 //! leaves when both have let it go (4.4.1, 4.4.3): what either lists can be served to whoever asks. A block that comes from the lake is listed
 //! by its home's L2 and by the reader's L1.
 
-use std::time::Duration;
-
-use super::{Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::policy::{AnyPolicy, PolicyName};
@@ -26,12 +24,17 @@ struct Layers {
 impl Layers {
     /// Uses the copy that is here for a block whose home this is, whichever layer lists it.
     fn serve_home(&mut self, wanted: &Wanted) -> bool {
-        if self.l2.touch(wanted.block) {
+        if self.l2.serve(wanted) {
             return true;
         }
         let here = self.l1.contains(wanted.block);
         if here {
-            self.l2.keep(wanted.block, wanted.bytes, |_| ());
+            let arrival = Arrival {
+                wanted: *wanted,
+                route: Route::Local,
+                now: wanted.now,
+            };
+            self.l2.keep(&arrival, |_| ());
         }
         here
     }
@@ -60,7 +63,7 @@ impl Hierarchy {
 impl Cooperation for Hierarchy {
     fn route(&mut self, wanted: &Wanted) -> Route {
         let home = self.home(wanted.block);
-        if self.nodes[wanted.node].l1.touch(wanted.block) {
+        if self.nodes[wanted.node].l1.serve(wanted) {
             return Route::Local;
         }
         let held = self.nodes[home].serve_home(wanted);
@@ -72,20 +75,18 @@ impl Cooperation for Hierarchy {
         }
     }
 
-    fn landed(&mut self, wanted: &Wanted, route: Route, _took: Duration) -> Vec<Push> {
-        let Wanted {
-            node, block, bytes, ..
-        } = *wanted;
-        if matches!(route, Route::Lake { .. }) {
+    fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        let Wanted { node, block, .. } = arrival.wanted;
+        if matches!(arrival.route, Route::Lake { .. }) {
             let home = self.home(block);
-            self.nodes[home].l2.keep(block, bytes, |_| ());
+            self.nodes[home].l2.keep(arrival, |_| ());
         }
-        self.nodes[node].l1.keep(block, bytes, |_| ());
+        self.nodes[node].l1.keep(arrival, |_| ());
         Vec::new()
     }
 
     fn joined(&mut self, wanted: &Wanted) {
-        self.nodes[wanted.node].l1.touch(wanted.block);
+        self.nodes[wanted.node].l1.serve(wanted);
     }
 
     fn remove(&mut self, block: Block) {

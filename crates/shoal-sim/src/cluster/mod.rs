@@ -3,7 +3,9 @@
 //! A [`Cooperation`] decides and keeps the books; it moves no bytes and knows no time but what it is told. The simulation asks
 //! it for a [`Route`], moves the bytes over the network, and tells it when they have landed.
 
+mod c2p;
 mod directory;
+mod gwf;
 mod hierarchy;
 mod settings;
 mod solo;
@@ -13,9 +15,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use self::c2p::StorageC2p;
 pub use self::directory::{Directory, Replication};
+pub use self::gwf::DirectoryGwf;
 pub use self::hierarchy::Hierarchy;
-pub use self::settings::{ClusterSettings, CooperationName};
+pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfReading};
 pub use self::solo::Solo;
 pub use self::storage::Storage;
 #[cfg(test)]
@@ -35,7 +39,20 @@ pub struct Wanted {
     pub block: Block,
     /// How long it is.
     pub bytes: u64,
+    /// How many blocks its object has.
+    pub object_blocks: u32,
     /// When.
+    pub now: Time,
+}
+
+/// A block that has come to the node where it was wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// What was wanted, and when.
+    pub wanted: Wanted,
+    /// Where it came from.
+    pub route: Route,
+    /// When it had come.
     pub now: Time,
 }
 
@@ -56,15 +73,15 @@ pub enum Route {
     },
 }
 
-/// A block that one node gives to another unasked.
+/// A block that is brought to a node without a client that wants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// What is given.
+    /// What is brought.
     pub block: Block,
     /// How long it is.
     pub bytes: u64,
-    /// Who has it.
-    pub from: NodeIndex,
+    /// Who has it; the lake when it is none.
+    pub from: Option<NodeIndex>,
     /// Who gets it.
     pub to: NodeIndex,
 }
@@ -92,11 +109,13 @@ pub trait Cooperation {
     /// Where the block is to come from. This is a use of it wherever it is held.
     fn route(&mut self, wanted: &Wanted) -> Route;
 
-    /// The block has come that way, which took so long; returns what is to be pushed because of it.
-    fn landed(&mut self, wanted: &Wanted, route: Route, took: Duration) -> Vec<Push>;
+    /// The block has come; returns what is to be pushed because of it.
+    fn landed(&mut self, arrival: &Arrival) -> Vec<Push>;
 
-    /// A pushed block has come.
-    fn pushed(&mut self, _push: &Push) {}
+    /// A pushed block has come; returns what is to be pushed because of that.
+    fn pushed(&mut self, _push: &Push, _now: Time) -> Vec<Push> {
+        Vec::new()
+    }
 
     /// The block was wanted while it was on its way, and is served from what has landed.
     fn joined(&mut self, wanted: &Wanted);
@@ -109,8 +128,10 @@ pub trait Cooperation {
         None
     }
 
-    /// A period is over.
-    fn adapt(&mut self, _now: Time) {}
+    /// A period is over; returns what is to be pushed because of it.
+    fn adapt(&mut self, _now: Time) -> Vec<Push> {
+        Vec::new()
+    }
 
     /// The room of `node`.
     fn room(&self, node: NodeIndex) -> Room;

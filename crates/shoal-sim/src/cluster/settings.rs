@@ -1,14 +1,18 @@
 //! The `[cluster]` of an experiment.
 
 use serde::Deserialize;
+use shoal_policy::eviction::{c2p, gwf};
 
 use super::directory::NODES_MAX;
-use super::{Cooperation, Directory, Hierarchy, Replication, Solo, Storage};
+use super::{Cooperation, Directory, DirectoryGwf, Hierarchy, Replication, Solo, Storage, StorageC2p};
 use crate::block::Granularity;
 use crate::cache::Cache;
 use crate::chance::Chance;
 use crate::policy::PolicyName;
-use crate::units::Size;
+use crate::units::{Size, Span};
+
+/// The stream of chance that nodes draw from: not that of any client.
+const CHANCE_OF_NODES: u64 = u64::MAX - 1;
 
 /// The nodes and how they work together.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -26,6 +30,12 @@ pub struct ClusterSettings {
     /// Who leaves first.
     #[serde(default = "default_policy")]
     pub policy: PolicyName,
+    /// GWF: what holds where the dissertation's text and its listing differ.
+    #[serde(default)]
+    pub gwf_reading: GwfReading,
+    /// C2P: how its comparator is read, what it takes a read for, and whether it fetches ahead.
+    #[serde(default)]
+    pub c2p: C2pSettings,
     /// Hierarchy: the share of a node's room that is L1's, at the start.
     #[serde(default = "default_share")]
     pub l1_share: f64,
@@ -45,8 +55,49 @@ pub enum CooperationName {
     /// A directory; a copy wherever a block is read.
     #[serde(rename = "all-ar")]
     AllReplicate,
+    /// A directory; D4N's GWF decides what is copied, pushed and kept.
+    Gwf,
     /// Storage nodes, each with a cache for what it stores.
     Storage,
+    /// The same, whose caches tell each other what happens to the blocks of an object.
+    C2p,
+}
+
+/// How Algorithm 3 of the dissertation is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GwfReading {
+    /// As the text has it.
+    #[default]
+    Text,
+    /// As the listing has it.
+    Listing,
+}
+
+/// The choices of C2P.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct C2pSettings {
+    /// Whether Algorithm 1 compares times when they are far apart instead of close.
+    pub inverted: bool,
+    /// Whether a block that comes means that all of its object come, as in the paper.
+    pub whole_reads: bool,
+    /// Uses less than this apart are close.
+    pub affinity: Span,
+    /// Whether a peer's miss makes a node fetch its own blocks of the object.
+    pub prefetch: bool,
+}
+
+impl Default for C2pSettings {
+    /// The paper's, with our threshold.
+    fn default() -> Self {
+        Self {
+            inverted: false,
+            whole_reads: true,
+            affinity: Span(c2p::Settings::default().affinity),
+            prefetch: false,
+        }
+    }
 }
 
 impl CooperationName {
@@ -56,7 +107,9 @@ impl CooperationName {
         Self::Hierarchy,
         Self::AllOneReplica,
         Self::AllReplicate,
+        Self::Gwf,
         Self::Storage,
+        Self::C2p,
     ];
 }
 
@@ -68,7 +121,11 @@ impl ClusterSettings {
 
     /// What no type can say.
     pub(crate) fn check(&self) -> Result<(), String> {
-        let directory = [CooperationName::AllOneReplica, CooperationName::AllReplicate];
+        let directory = [
+            CooperationName::AllOneReplica,
+            CooperationName::AllReplicate,
+            CooperationName::Gwf,
+        ];
         if directory.contains(&self.cooperation) && self.nodes as usize > NODES_MAX {
             return Err(format!(
                 "`cluster.nodes` is {}\nhint: a simulated directory has room for {NODES_MAX} nodes",
@@ -87,7 +144,7 @@ impl ClusterSettings {
                 .collect()
         };
         let directory =
-            |replication| Directory::new(caches(), replication, Chance::stream(seed, u64::MAX - 1));
+            |replication| Directory::new(caches(), replication, Chance::stream(seed, CHANCE_OF_NODES));
         match self.cooperation {
             CooperationName::Solo => Box::new(Solo::new(caches())),
             CooperationName::Hierarchy => {
@@ -95,7 +152,36 @@ impl ClusterSettings {
             }
             CooperationName::AllOneReplica => Box::new(directory(Replication::Never)),
             CooperationName::AllReplicate => Box::new(directory(Replication::Always)),
+            CooperationName::Gwf => {
+                let reading = match self.gwf_reading {
+                    GwfReading::Text => gwf::Reading::Text,
+                    GwfReading::Listing => gwf::Reading::Listing,
+                };
+                let chance = Chance::stream(seed, CHANCE_OF_NODES);
+                Box::new(DirectoryGwf::new(nodes, self.capacity.0, reading, chance))
+            }
             CooperationName::Storage => Box::new(Storage::new(caches())),
+            CooperationName::C2p => {
+                let settings = c2p::Settings {
+                    reads: if self.c2p.whole_reads {
+                        c2p::Reads::Whole
+                    } else {
+                        c2p::Reads::Partial
+                    },
+                    reading: if self.c2p.inverted {
+                        c2p::Reading::Inverted
+                    } else {
+                        c2p::Reading::Printed
+                    },
+                    affinity: self.c2p.affinity.0,
+                };
+                Box::new(StorageC2p::new(
+                    nodes,
+                    self.capacity.0,
+                    settings,
+                    self.c2p.prefetch,
+                ))
+            }
         }
     }
 }

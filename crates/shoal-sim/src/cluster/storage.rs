@@ -2,9 +2,7 @@
 //!
 //! The disk is the lake of its node. Blocks are placed by their digest: evenly in the mean and unevenly in each case, as a ring does.
 
-use std::time::Duration;
-
-use super::{Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::policy::AnyPolicy;
@@ -33,22 +31,22 @@ impl Cooperation for Storage {
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
-        if self.caches[wanted.node].touch(wanted.block) {
+        if self.caches[wanted.node].serve(wanted) {
             Route::Local
         } else {
             Route::Lake { through: None }
         }
     }
 
-    fn landed(&mut self, wanted: &Wanted, route: Route, _took: Duration) -> Vec<Push> {
-        if route != Route::Local {
-            self.caches[wanted.node].keep(wanted.block, wanted.bytes, |_| ());
+    fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        if arrival.route != Route::Local {
+            self.caches[arrival.wanted.node].keep(arrival, |_| ());
         }
         Vec::new()
     }
 
     fn joined(&mut self, wanted: &Wanted) {
-        self.caches[wanted.node].touch(wanted.block);
+        self.caches[wanted.node].serve(wanted);
     }
 
     fn remove(&mut self, block: Block) {

@@ -14,7 +14,7 @@ pub use self::topology::{LinkKind, LinkSettings, NamedLink};
 use self::topology::{Topology, Way};
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
-use crate::cluster::{Cooperation, NodeIndex, Push, Route, Wanted};
+use crate::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::events::Events;
 use crate::hash::NumberMap;
 use crate::network::Network;
@@ -185,7 +185,8 @@ impl Simulation<'_> {
                 }
             }
             Event::Adapt => {
-                self.cooperation.adapt(self.now);
+                let pushes = self.cooperation.adapt(self.now);
+                self.push(pushes);
                 if let Some(period) = self.cooperation.period() {
                     self.events.plan(self.now + period, Event::Adapt);
                 }
@@ -216,10 +217,13 @@ impl Simulation<'_> {
         let node = self
             .cooperation
             .answering(self.clients.node(asked.client), asked.block);
+        let object_bytes = self.workload.objects[asked.block.object as usize];
+        let granularity = self.setup.granularity;
         let wanted = Wanted {
             node,
             block: asked.block,
-            bytes: self.workload.block_bytes(asked.block, self.setup.granularity),
+            bytes: granularity.block_bytes(object_bytes, asked.block.index),
+            object_blocks: granularity.count(object_bytes),
             now: self.now,
         };
         let request = self.clients.remember(Request {
@@ -273,6 +277,12 @@ impl Simulation<'_> {
         }
     }
 
+    fn push(&mut self, pushes: Vec<Push>) {
+        for push in pushes {
+            self.send(Transfer::Push(push));
+        }
+    }
+
     fn flow(&mut self, transfer: Transfer) {
         let (way, bytes) = self.way(transfer);
         let class = self.topology.class(way, &mut self.network);
@@ -282,7 +292,10 @@ impl Simulation<'_> {
     fn arrived(&mut self, transfer: Transfer) {
         match transfer {
             Transfer::Read { request, route } => self.landed(request, route),
-            Transfer::Push(push) => self.cooperation.pushed(&push),
+            Transfer::Push(push) => {
+                let pushes = self.cooperation.pushed(&push, self.now);
+                self.push(pushes);
+            }
             Transfer::Write { job, .. } => {
                 self.clients.written(job);
                 self.finish_if_done(job);
@@ -293,10 +306,13 @@ impl Simulation<'_> {
 
     fn landed(&mut self, request: RequestId, route: Route) {
         let wanted = self.clients.request(request).wanted;
-        let took = self.now - wanted.now;
-        for push in self.cooperation.landed(&wanted, route, took) {
-            self.send(Transfer::Push(push));
-        }
+        let arrival = Arrival {
+            wanted,
+            route,
+            now: self.now,
+        };
+        let pushes = self.cooperation.landed(&arrival);
+        self.push(pushes);
         self.served(request, route);
         if let Route::Lake { through: Some(home) } = route {
             self.serve_waiting(home, wanted.block);
@@ -313,7 +329,10 @@ impl Simulation<'_> {
             let wanted = self.clients.request(request).wanted;
             let route = if wanted.node == node {
                 self.clients.request_mut(request).joined = true;
-                self.cooperation.joined(&wanted);
+                self.cooperation.joined(&Wanted {
+                    now: self.now,
+                    ..wanted
+                });
                 Route::Local
             } else {
                 Route::Peer { from: node }

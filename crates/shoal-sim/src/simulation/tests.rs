@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ClientSettings, LinkChange, LinkKind, LinkSettings, Setup, run};
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
-use crate::cluster::{ClusterSettings, CooperationName, NodeIndex};
+use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfReading, NodeIndex};
 use crate::policy::PolicyName;
 use crate::report::Report;
 use crate::units::{Rate, Size, Span};
@@ -43,6 +43,8 @@ fn cluster(cooperation: CooperationName, capacity_bytes: u64) -> ClusterSettings
         cooperation,
         policy: PolicyName::Lru,
         l1_share: 0.5,
+        gwf_reading: GwfReading::Text,
+        c2p: C2pSettings::default(),
     }
 }
 

@@ -126,7 +126,7 @@ impl Topology {
     }
 
     /// Ways of one kind between two nodes are apart by this.
-    const KINDS: usize = 5;
+    const KINDS: usize = 6;
 
     /// The class of flows on `way`.
     pub(super) fn class<F>(&mut self, way: Way, network: &mut Network<F>) -> ClassId {
@@ -136,8 +136,11 @@ impl Topology {
                 Route::Peer { from } => (1, from, node),
                 Route::Lake { through } => (2, through.unwrap_or(node), node),
             },
-            Way::Push(Push { from, to, .. }) => (3, from, to),
-            Way::Write { node } => (4, node, node),
+            Way::Push(Push {
+                from: Some(from), to, ..
+            }) => (3, from, to),
+            Way::Push(Push { from: None, to, .. }) => (4, to, to),
+            Way::Write { node } => (5, node, node),
         };
         let slot = (kind * self.nodes + a) * self.nodes + b;
         if let Some(class) = self.classes[slot] {
@@ -158,8 +161,8 @@ impl Topology {
                 Route::Lake { through: None } => lake,
                 Route::Lake { through: Some(_) } => lake + peer,
             },
-            Way::Push(_) => peer,
-            Way::Write { .. } => lake,
+            Way::Push(Push { from: Some(_), .. }) => peer,
+            Way::Push(Push { from: None, .. }) | Way::Write { .. } => lake,
         }
     }
 
@@ -193,9 +196,12 @@ impl Topology {
                 };
                 [before, vec![(Client, Some(node))]].concat()
             }
-            Way::Push(Push { from, to, .. }) => {
+            Way::Push(Push {
+                from: Some(from), to, ..
+            }) => {
                 vec![(Disk, Some(from)), (PeerOut, Some(from)), (PeerIn, Some(to))]
             }
+            Way::Push(Push { from: None, to, .. }) => vec![(LakeTotalIn, None), (LakeIn, Some(to))],
             Way::Write { node } => vec![(LakeOut, Some(node)), (LakeTotalOut, None)],
         };
         hops.into_iter()

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub use self::assign::Assign;
 pub use self::generate::{Shape, hot_set, recurring, uniform, zipf};
 pub use self::settings::{Arrivals, Generator, WorkloadSettings};
-use crate::block::{Block, Granularity};
+use crate::block::Granularity;
 use crate::clock::Time;
 use crate::trace;
 
@@ -120,11 +120,6 @@ impl Workload {
     pub fn block_requests(&self) -> u64 {
         let reads = self.jobs.iter().flat_map(|job| &job.reads);
         reads.map(|read| u64::from(read.blocks())).sum()
-    }
-
-    /// How many bytes `block` has.
-    pub fn block_bytes(&self, block: Block, granularity: Granularity) -> u64 {
-        granularity.block_bytes(self.objects[block.object as usize], block.index)
     }
 
     fn measure(&mut self, piece: &trace::Piece) {
