@@ -5,7 +5,12 @@
 
 pub mod admission;
 pub mod eviction;
+pub mod fingerprint;
+pub mod mrc;
+pub mod partition;
 pub mod residency;
+pub mod ring;
+pub mod route;
 
 mod hash;
 
@@ -53,6 +58,21 @@ pub struct VersionId(pub [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub [u8; 16]);
 
+/// Digest that names a node of the cluster (64 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+/// How wide a group of nodes caches together: L1 is a node alone, L2 the nodes of a cluster, L3 those of a data center.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Layer(pub u8);
+
+impl Layer {
+    /// What a node keeps for its own clients.
+    pub const L1: Self = Self(1);
+    /// What the nodes of a cluster keep for each other.
+    pub const L2: Self = Self(2);
+}
+
 /// Where the bytes of a block came from. The same four words are header, metric label, log field and legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -75,6 +95,12 @@ impl Source {
             Self::Tier => "tier",
             Self::Lake => "lake",
         }
+    }
+}
+
+impl fmt::Display for Layer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "L{}", self.0)
     }
 }
 

@@ -1,0 +1,78 @@
+//! Names for blocks that are equally spread over 64 bits, the same on every machine and in every release.
+
+use crate::BlockId;
+
+/// 64 bits that stand for a block, each of them as likely set as not.
+///
+/// The nodes of a cluster must agree on it, as [`crate::ring`] derives a block's home from it: the values are part of what
+/// nodes tell each other and are held by a test. Two of n blocks share one with probability n²/2⁶⁵: 10⁻⁷ among two million.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// The fingerprint of a number, such as the keys of a trace or of a simulation.
+    pub const fn of_number(number: u64) -> Self {
+        Self(mix(number))
+    }
+}
+
+impl From<BlockId> for Fingerprint {
+    /// Each part is mixed before the next one is added, so that versions which are numbers, as in tests, spread as digests do.
+    fn from(BlockId { version, index }: BlockId) -> Self {
+        let version = u128::from_le_bytes(version.0);
+        let low = mix(version as u64);
+        let high = mix(low ^ (version >> 64) as u64);
+        Self(mix(high.wrapping_add(u64::from(index))))
+    }
+}
+
+/// What `SplitMix64` adds before it mixes: 2⁶⁴ divided by the golden ratio.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// One step of `SplitMix64` (Steele, Lea and Flood 2014): a bijection in which each bit of `number` turns half of the result.
+pub(crate) const fn mix(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(STEP);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{Fingerprint, mix};
+    use crate::{BlockId, VersionId};
+
+    fn block(version: u128, index: u32) -> BlockId {
+        let version = VersionId(version.to_le_bytes());
+        BlockId { version, index }
+    }
+
+    #[test]
+    fn the_values_are_those_of_every_other_node() {
+        // The first two are published: the first outputs of SplitMix64 seeded with 0 and with its own step.
+        assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(mix(super::STEP), 0x6e78_9e6a_a1b9_65f4);
+        let version = 0x0123_4567_89ab_cdef_0fed_cba9_8765_4321;
+        assert_eq!(
+            Fingerprint::from(block(version, 0)),
+            Fingerprint(0x4ec2_d9a0_b38b_a66d)
+        );
+        assert_eq!(
+            Fingerprint::from(block(version, 7)),
+            Fingerprint(0xabf0_1d98_b7e3_5254)
+        );
+    }
+
+    #[test]
+    fn neighbours_in_every_direction_differ() {
+        let versions = (0..16).flat_map(|number: u128| [number, number << 64, number << 32]);
+        let versions: HashSet<u128> = versions.collect();
+        let blocks = versions
+            .iter()
+            .flat_map(|&version| (0..64).map(move |index| block(version, index)));
+        let fingerprints: HashSet<Fingerprint> = blocks.map(Fingerprint::from).collect();
+        assert_eq!(fingerprints.len(), versions.len() * 64);
+    }
+}

@@ -1,0 +1,128 @@
+//! Miss-ratio curves: how many requests a cache of each size would have missed.
+
+/// Sizes at which a curve is known exactly: each thousandth of the capacity. Between them it is a straight line.
+pub const STEPS: usize = 1000;
+
+/// How many of the observed requests an LRU cache of a given size would have missed, for each size from 0 to a capacity.
+///
+/// The paper's MR (dissertation 4.4.3, Algorithm 2, line 8). Two differences: there the sum runs from k = i, here from
+/// k = i + 1, as the text beside the listing has it ("the sum of all HC\[i\] for i > s"): a block found at place i is a hit in a
+/// cache of size i. And it includes requests for blocks that were not on the list at all, which miss at every size: they change
+/// nothing about the best split, but without them the curve would not be a miss ratio.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MissCurve {
+    capacity_bytes: u64,
+    accesses: f64,
+    /// At size i/[`STEPS`] of the capacity; never rising.
+    misses: Vec<f64>,
+}
+
+impl MissCurve {
+    /// The curve of a known function: `ratio(size_bytes)` is the part of `accesses` that miss.
+    pub fn of(capacity_bytes: u64, accesses: f64, ratio: impl Fn(u64) -> f64) -> Self {
+        let size = |step: usize| (u128::from(capacity_bytes) * step as u128 / STEPS as u128) as u64;
+        Self {
+            capacity_bytes,
+            accesses,
+            misses: (0..=STEPS).map(|step| accesses * ratio(size(step))).collect(),
+        }
+    }
+
+    pub(super) fn of_misses(capacity_bytes: u64, accesses: f64, misses: Vec<f64>) -> Self {
+        Self {
+            capacity_bytes,
+            accesses,
+            misses,
+        }
+    }
+
+    /// The largest size the curve tells about.
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// How many requests the curve is about; older ones count for less, see [`super::ReuseDistances::decay`].
+    pub const fn accesses(&self) -> f64 {
+        self.accesses
+    }
+
+    /// How many of them a cache of `size_bytes` would have missed. Beyond the capacity, as many as at the capacity.
+    pub fn misses(&self, size_bytes: u64) -> f64 {
+        if size_bytes >= self.capacity_bytes {
+            return self.misses[STEPS];
+        }
+        let steps = u128::from(size_bytes) * STEPS as u128;
+        let below = (steps / u128::from(self.capacity_bytes)) as usize;
+        let beyond = (steps % u128::from(self.capacity_bytes)) as f64 / self.capacity_bytes as f64;
+        let (left, right) = (self.misses[below], self.misses[below + 1]);
+        left + (right - left) * beyond
+    }
+
+    /// The part of requests that a cache of `size_bytes` would have missed, from 0 to 1; 1 when there were none.
+    pub fn ratio(&self, size_bytes: u64) -> f64 {
+        if self.accesses == 0.0 {
+            return 1.0;
+        }
+        // A sample may hold more than its share of the requests.
+        (self.misses(size_bytes) / self.accesses).min(1.0)
+    }
+}
+
+/// The paper's HC: how many requests found their block at which place in the list, counted in [`STEPS`] equal bins.
+#[derive(Debug)]
+pub(super) struct Histogram {
+    hits: Box<[f64]>,
+    /// Requests that found their block, or not, before the sampling is made up for.
+    counted: f64,
+    /// Requests, sampled or not.
+    accesses: f64,
+    distance_max: u32,
+}
+
+impl Histogram {
+    /// For distances from 1 to `distance_max`.
+    pub(super) fn new(distance_max: u32) -> Self {
+        Self {
+            hits: vec![0.0; STEPS].into_boxed_slice(),
+            counted: 0.0,
+            accesses: 0.0,
+            distance_max,
+        }
+    }
+
+    pub(super) fn pass(&mut self) {
+        self.accesses += 1.0;
+    }
+
+    pub(super) fn count(&mut self, distance: Option<u32>) {
+        self.accesses += 1.0;
+        self.counted += 1.0;
+        if let Some(distance) = distance {
+            // Up to and with the upper edge: what lies at the place where a cache ends is still in it.
+            let bin = (u64::from(distance - 1) * STEPS as u64) / u64::from(self.distance_max);
+            self.hits[bin as usize] += 1.0;
+        }
+    }
+
+    /// Everything counts half from now on.
+    pub(super) fn halve(&mut self) {
+        self.hits.iter_mut().for_each(|hits| *hits /= 2.0);
+        self.counted /= 2.0;
+        self.accesses /= 2.0;
+    }
+
+    /// The curve, where each counted request stands for `weight` requests.
+    pub(super) fn curve(&self, capacity_bytes: u64, weight: f64) -> MissCurve {
+        let mut left = self.counted;
+        let beyond = self.hits.iter().map(|hits| {
+            left -= hits;
+            left.max(0.0) * weight
+        });
+        let misses = std::iter::once(self.counted * weight).chain(beyond).collect();
+        MissCurve::of_misses(capacity_bytes, self.accesses, misses)
+    }
+
+    pub(super) const fn bytes(&self) -> usize {
+        self.hits.len() * size_of::<f64>()
+    }
+}

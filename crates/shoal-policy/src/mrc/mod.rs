@@ -1,0 +1,296 @@
+//! Reuse distances and miss-ratio curves: what a larger or smaller cache would have missed (D3N Algorithm 1).
+//!
+//! D3N IV-C and dissertation 4.4.3 keep a shadow LRU list for each layer, a skip list of full object names: 264 MB for two
+//! layers of 10⁶ blocks. Here a block is a fingerprint, and how far down the list it stands is a prefix sum:
+//!
+//! | two layers of 10⁶ blocks | memory | an access | error of the miss ratio |
+//! |---|---|---|---|
+//! | [`ReuseDistances::exact`] | 23.9 MB | 121–136 ns | below 10⁻⁶: two of 2·10⁶ blocks may look alike in 43 bits |
+//! | [`ReuseDistances::sampled`] | 0.8 MB | 5–6 ns | 0.003 on average, 0.011 at worst |
+//!
+//! Memory is what the allocator counts (`tests/memory.rs`); time is processor time and error is over all sizes, both over uniform, skewed
+//! and scanning accesses (`cargo bench -p shoal-policy --bench layers`; a Xeon on which a random read of 10 MB takes 74 ns).
+//!
+//! **Unit.** Distances are in bytes, rounded up to 1/128 of a full block each: a list counted in blocks would take the many
+//! small objects of a lake for as many full blocks, and see a miss where the cache has room for all of them. Where all
+//! blocks are full this is the paper's count of blocks. LRU over blocks of different sizes is a stack but for the last block,
+//! which may not fit: a curve is that much off its size.
+
+mod curve;
+mod positions;
+mod recency;
+mod shadow;
+
+pub use curve::{MissCurve, STEPS};
+
+use crate::fingerprint::Fingerprint;
+use curve::Histogram;
+use shadow::ShadowList;
+
+/// The weight of a full block: sizes are told apart to 1/128 of it.
+const FULL_BLOCK: u64 = 128;
+
+/// How many blocks a sample tracks.
+const SAMPLED_BLOCKS: usize = 1 << 15;
+
+/// What a list covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The paper's S<sub>t</sub>: the room that the layers share, and so the largest a layer can become.
+    pub capacity_bytes: u64,
+    /// The size of a full block; none is larger.
+    pub block_bytes: u64,
+    /// How many blocks are remembered, however small they are; this is what takes memory.
+    ///
+    /// `capacity_bytes / block_bytes` is enough when all are full. With smaller blocks than it allows for, the list ends before
+    /// the capacity does, and what was used longer ago counts as a miss at every size.
+    pub blocks_max: usize,
+}
+
+impl Reach {
+    /// Room for as many full blocks as fit into `capacity_bytes`.
+    pub const fn of_full_blocks(capacity_bytes: u64, block_bytes: u64) -> Self {
+        Self {
+            capacity_bytes,
+            block_bytes,
+            blocks_max: capacity_bytes.div_ceil(block_bytes) as usize,
+        }
+    }
+}
+
+/// How far back the blocks of one layer's requests were used before.
+///
+/// Show it every request to the layer, hits and misses alike.
+#[derive(Debug)]
+pub struct ReuseDistances {
+    list: ShadowList,
+    histogram: Histogram,
+    reach: Reach,
+    unit_bytes: u64,
+    /// Blocks are tracked whose fingerprint ends in less than this, of 2³².
+    threshold: u64,
+}
+
+impl ReuseDistances {
+    /// Tracks every block.
+    pub fn exact(reach: Reach) -> Self {
+        Self::new(reach, reach.blocks_max)
+    }
+
+    /// Tracks a fixed part of the blocks, chosen by fingerprint, so that the list holds 32,768 of them: each stands for
+    /// `blocks_max` / 32,768 (fixed-rate spatial sampling, SHARDS, Waldspurger et al. 2015). Exact when there are no more.
+    ///
+    /// As in SHARDS-adj, misses are related to all requests and not to the sampled ones, so that a few very hot blocks being in
+    /// the sample, or not, does not move the curve.
+    pub fn sampled(reach: Reach) -> Self {
+        Self::new(reach, reach.blocks_max.min(SAMPLED_BLOCKS))
+    }
+
+    fn new(reach: Reach, blocks_tracked: usize) -> Self {
+        assert!(
+            reach.blocks_max > 0 && 0 < reach.block_bytes && reach.block_bytes <= reach.capacity_bytes,
+            "a cache has room for a block"
+        );
+        let unit_bytes = reach.block_bytes.div_ceil(FULL_BLOCK);
+        let weight_max =
+            u128::from(reach.capacity_bytes / unit_bytes) * blocks_tracked as u128 / reach.blocks_max as u128;
+        let weight_max =
+            u32::try_from(weight_max).expect("a cache has room for less than 33 million full blocks");
+        Self {
+            list: ShadowList::new(blocks_tracked, weight_max),
+            histogram: Histogram::new(weight_max),
+            reach,
+            unit_bytes,
+            threshold: ((blocks_tracked as u64) << 32) / reach.blocks_max as u64,
+        }
+    }
+
+    /// The paper's MEASURE: a block of `bytes` is requested. Returns its reuse distance in bytes: the least size of the layer
+    /// at which this is a hit. `None` when it is not on the list or not in the sample.
+    pub fn record(&mut self, block: Fingerprint, bytes: u64) -> Option<u64> {
+        if block.0 & u64::from(u32::MAX) >= self.threshold {
+            self.histogram.pass();
+            return None;
+        }
+        let weight = bytes.div_ceil(self.unit_bytes).clamp(1, 2 * FULL_BLOCK - 1);
+        let distance = self.list.touch(block.0, weight as u8);
+        self.histogram.count(distance);
+        distance.map(|distance| (u64::from(distance) << 32) / self.threshold * self.unit_bytes)
+    }
+
+    /// What each size of the layer would have missed, so far.
+    pub fn curve(&self) -> MissCurve {
+        self.histogram
+            .curve(self.reach.capacity_bytes, self.blocks_per_tracked())
+    }
+
+    /// Ends a period: what was counted counts half from now on, so that the curve is a moving average.
+    ///
+    /// The counts of a steady layer approach twice those of one period, in every layer alike (the paper's footnote 4). The
+    /// paper decays when sizes have changed; here it is for every period, or a layer that was steady for a day would need
+    /// another day to be moved.
+    pub fn decay(&mut self) {
+        self.histogram.halve();
+    }
+
+    /// Memory taken, in bytes. It is all taken at the start.
+    pub const fn memory_bytes(&self) -> usize {
+        self.list.bytes() + self.histogram.bytes() + size_of::<Self>()
+    }
+
+    fn blocks_per_tracked(&self) -> f64 {
+        (1_u64 << 32) as f64 / self.threshold as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(
+        clippy::float_cmp,
+        reason = "requests are counted in whole numbers and halves of them"
+    )]
+
+    use super::{Reach, ReuseDistances, STEPS};
+    use crate::eviction::{Eviction, Lru};
+    use crate::fingerprint::{Fingerprint, mix};
+
+    const BLOCK_BYTES: u64 = 4 << 20;
+
+    /// Half of the requests go to a sixteenth of `blocks`, a quarter to a 256th, and so on.
+    fn skewed(time: u64, blocks: u64) -> u64 {
+        let part = |fraction: u64, of: u64| ((u128::from(fraction) * u128::from(of)) >> 64) as u64;
+        let square = part(mix(time), mix(time));
+        part(part(square, square), blocks)
+    }
+
+    fn record(distances: &mut ReuseDistances, trace: impl IntoIterator<Item = u64>) {
+        for block in trace {
+            distances.record(Fingerprint::of_number(block), BLOCK_BYTES);
+        }
+    }
+
+    fn misses_of_lru(blocks: usize, trace: impl IntoIterator<Item = u64>) -> u32 {
+        let mut cache = Lru::default();
+        let mut misses = 0;
+        for block in trace {
+            if cache.contains(&block) {
+                cache.touch(&block);
+            } else {
+                misses += 1;
+                cache.insert(block, BLOCK_BYTES);
+            }
+            if cache.len() > blocks {
+                cache.evict(&mut |_| true);
+            }
+        }
+        misses
+    }
+
+    #[test]
+    fn the_curve_says_what_caches_of_each_size_miss() {
+        let trace = || (0..20_000).map(|time| skewed(time, 1500));
+        let mut distances = ReuseDistances::exact(Reach::of_full_blocks(500 * BLOCK_BYTES, BLOCK_BYTES));
+        record(&mut distances, trace());
+        let curve = distances.curve();
+        for blocks in [0, 1, 2, 10, 100, 250, 499, 500] {
+            let expected = f64::from(misses_of_lru(blocks, trace()));
+            let misses = curve.misses(blocks as u64 * BLOCK_BYTES);
+            assert!(
+                (misses - expected).abs() < 1e-6,
+                "{blocks} blocks: {misses}, not {expected}"
+            );
+        }
+        assert_eq!(curve.accesses(), 20_000.0);
+        assert_eq!(
+            curve.misses(u64::MAX),
+            curve.misses(500 * BLOCK_BYTES),
+            "beyond the reach nothing is known"
+        );
+    }
+
+    #[test]
+    fn a_loop_misses_until_all_of_it_fits() {
+        let mut distances = ReuseDistances::exact(Reach::of_full_blocks(200 * BLOCK_BYTES, BLOCK_BYTES));
+        record(&mut distances, (0..1000).map(|time| time % 100));
+        let curve = distances.curve();
+        assert_eq!(curve.ratio(99 * BLOCK_BYTES), 1.0);
+        assert_eq!(
+            curve.ratio(100 * BLOCK_BYTES),
+            0.1,
+            "a block found at place i is a hit at size i"
+        );
+    }
+
+    #[test]
+    fn small_blocks_take_the_room_they_take() {
+        let reach = Reach {
+            capacity_bytes: 10 * BLOCK_BYTES,
+            block_bytes: BLOCK_BYTES,
+            blocks_max: 1000,
+        };
+        let mut distances = ReuseDistances::exact(reach);
+        for time in 0..1000 {
+            distances.record(Fingerprint::of_number(time % 100), BLOCK_BYTES / 128);
+        }
+        assert_eq!(
+            distances.curve().ratio(BLOCK_BYTES),
+            0.1,
+            "a hundred of them fit into one full block"
+        );
+        let distance = distances.record(Fingerprint::of_number(0), BLOCK_BYTES / 128);
+        assert_eq!(distance, Some(100 * BLOCK_BYTES / 128));
+    }
+
+    #[test]
+    fn what_was_counted_fades_and_the_list_stays() {
+        let mut distances = ReuseDistances::exact(Reach::of_full_blocks(100 * BLOCK_BYTES, BLOCK_BYTES));
+        record(&mut distances, (0..100).chain(0..100));
+        let before = distances.curve();
+        distances.decay();
+        let after = distances.curve();
+        assert_eq!(after.accesses(), before.accesses() / 2.0);
+        for size_bytes in (0..=100).map(|blocks| blocks * BLOCK_BYTES) {
+            assert_eq!(after.misses(size_bytes), before.misses(size_bytes) / 2.0);
+        }
+        assert_eq!(
+            distances.record(Fingerprint::of_number(99), BLOCK_BYTES),
+            Some(BLOCK_BYTES)
+        );
+    }
+
+    #[test]
+    fn a_sample_of_an_eighth_is_as_good_as_the_whole() {
+        let reach = Reach::of_full_blocks((1 << 18) * BLOCK_BYTES, BLOCK_BYTES);
+        let (mut exact, mut sampled) = (ReuseDistances::exact(reach), ReuseDistances::sampled(reach));
+        for block in (0..1_000_000).map(|time| skewed(time, 1 << 20)) {
+            let block = Fingerprint::of_number(block);
+            exact.record(block, BLOCK_BYTES);
+            sampled.record(block, BLOCK_BYTES);
+        }
+        let (exact, sampled) = (exact.curve(), sampled.curve());
+        assert_eq!(exact.accesses(), sampled.accesses());
+        for step in 1..=STEPS as u64 {
+            let size_bytes = step * reach.capacity_bytes / STEPS as u64;
+            let error = (exact.ratio(size_bytes) - sampled.ratio(size_bytes)).abs();
+            assert!(error < 0.01, "{error} at step {step}");
+        }
+    }
+
+    #[test]
+    fn a_sample_that_holds_every_block_is_exact() {
+        let reach = Reach::of_full_blocks(1000 * BLOCK_BYTES, BLOCK_BYTES);
+        let (mut exact, mut sampled) = (ReuseDistances::exact(reach), ReuseDistances::sampled(reach));
+        record(&mut exact, (0..10_000).map(|time| skewed(time, 3000)));
+        record(&mut sampled, (0..10_000).map(|time| skewed(time, 3000)));
+        assert_eq!(exact.curve(), sampled.curve());
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_known() {
+        let curve = ReuseDistances::exact(Reach::of_full_blocks(BLOCK_BYTES, BLOCK_BYTES)).curve();
+        assert_eq!(
+            (curve.accesses(), curve.misses(0), curve.ratio(BLOCK_BYTES)),
+            (0.0, 0.0, 1.0)
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! Where to look for a block, best first.
+//!
+//! In a hierarchy (D3N III, dissertation 4.4.1) a request climbs: the client's node, the block's home among the nodes of the
+//! cluster (L2), its home among those of the data center (L3), the lake. Each asks the next to *serve* the block, which then fetches
+//! and keeps it; so a route is what one node tries in turn, and whom it asks has a route of its own.
+//!
+//! **Requests end whatever nodes believe.** A node that is asked in one layer asks homes of wider layers only, so that a request
+//! passes each layer once even while two nodes think each other the home. Former homes are asked for what they hold and ask nobody.
+
+use crate::fingerprint::Fingerprint;
+use crate::ring::Ring;
+use crate::{Layer, NodeId, Source};
+
+/// One place to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The node's own store.
+    Local,
+    /// The block's home in this layer: it serves the block, from further away if it must, and keeps it.
+    Home(NodeId, Layer),
+    /// Who was the home before the ring changed: it is asked for the block only if it holds it.
+    FormerHome(NodeId),
+    /// The lake, which has everything.
+    Lake,
+}
+
+impl Stop {
+    /// The word for it in headers, metrics and logs.
+    pub const fn source(self) -> Source {
+        match self {
+            Self::Local => Source::Local,
+            Self::Home(..) | Self::FormerHome(_) => Source::Peer,
+            Self::Lake => Source::Lake,
+        }
+    }
+
+    const fn node(self) -> Option<NodeId> {
+        match self {
+            Self::Home(node, _) | Self::FormerHome(node) => Some(node),
+            Self::Local | Self::Lake => None,
+        }
+    }
+}
+
+/// One layer as a node sees it.
+#[derive(Clone, Debug)]
+pub struct Neighbourhood {
+    /// The nodes of the layer.
+    pub ring: Ring,
+    /// The ring before the last change, until blocks have found their new homes: its owner forgets it after a while.
+    pub former: Option<Ring>,
+}
+
+/// The layers around one node.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    /// The node in the middle.
+    pub node: NodeId,
+    /// From L2 outwards. A node that caches alone has none.
+    pub layers: Vec<Neighbourhood>,
+}
+
+impl Hierarchy {
+    /// Where this node looks for a block when it is asked for it in layer `asked`: [`Layer::L1`] by a client, L2 and wider by a
+    /// node that thinks it the home there.
+    ///
+    /// `reachable` says which nodes are worth asking. The first stop that has the block ends the search; a home that fails does not.
+    pub fn route(&self, block: Fingerprint, asked: Layer, reachable: impl Fn(NodeId) -> bool) -> Vec<Stop> {
+        let mut stops = vec![Stop::Local];
+        for (layer, neighbourhood) in self.layers().filter(|(layer, _)| *layer >= asked) {
+            let worth_asking = |node: &NodeId| *node != self.node && reachable(*node);
+            let home = neighbourhood.ring.home(block).filter(worth_asking);
+            let former = neighbourhood
+                .former
+                .as_ref()
+                .and_then(|former| former.home(block));
+            let former = former.filter(worth_asking);
+            match home {
+                Some(home) if layer > asked => add(&mut stops, Stop::Home(home, layer)),
+                // Who asked has seen a change that this node has not: what is home here is former there.
+                Some(home) => add(&mut stops, Stop::FormerHome(home)),
+                None => {}
+            }
+            // A home that can be asked asks it itself.
+            if let Some(former) = former.filter(|_| home.is_none() || layer == asked) {
+                add(&mut stops, Stop::FormerHome(former));
+            }
+        }
+        stops.push(Stop::Lake);
+        stops
+    }
+
+    /// The layer a block belongs to on this node, whose room it takes: the widest in which this is its home, or L1.
+    pub fn layer_here(&self, block: Fingerprint) -> Layer {
+        let at_home = self
+            .layers()
+            .filter(|(_, neighbourhood)| neighbourhood.ring.home(block) == Some(self.node));
+        at_home.map(|(layer, _)| layer).last().unwrap_or(Layer::L1)
+    }
+
+    fn layers(&self) -> impl Iterator<Item = (Layer, &Neighbourhood)> {
+        (2..).map(Layer).zip(&self.layers)
+    }
+}
+
+/// Adds a stop unless its node is one already.
+fn add(stops: &mut Vec<Stop>, stop: Stop) {
+    if stops.iter().all(|other| other.node() != stop.node()) {
+        stops.push(stop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hierarchy, Neighbourhood, Stop};
+    use crate::fingerprint::Fingerprint;
+    use crate::ring::Ring;
+    use crate::{Layer, NodeId, Source};
+
+    const BLOCK: Fingerprint = Fingerprint(0);
+    const L3: Layer = Layer(3);
+
+    /// A layer in which only one node has weight, so that it is the home of every block.
+    fn home(node: u64) -> Neighbourhood {
+        let ring = Ring::new([(NodeId(node), 1)].into());
+        Neighbourhood { ring, former: None }
+    }
+
+    fn moved(from: u64, to: u64) -> Neighbourhood {
+        Neighbourhood {
+            former: Some(home(from).ring),
+            ..home(to)
+        }
+    }
+
+    fn node(node: u64, layers: impl Into<Vec<Neighbourhood>>) -> Hierarchy {
+        Hierarchy {
+            node: NodeId(node),
+            layers: layers.into(),
+        }
+    }
+
+    fn served_by(node: u64, layer: u8) -> Stop {
+        Stop::Home(NodeId(node), Layer(layer))
+    }
+
+    fn held_by(node: u64) -> Stop {
+        Stop::FormerHome(NodeId(node))
+    }
+
+    /// The stops between the node's own store and the lake.
+    fn between(stops: &[Stop]) -> &[Stop] {
+        assert_eq!(
+            (stops.first(), stops.last()),
+            (Some(&Stop::Local), Some(&Stop::Lake))
+        );
+        &stops[1..stops.len() - 1]
+    }
+
+    #[track_caller]
+    fn assert_route(hierarchy: &Hierarchy, asked: Layer, down: &[u64], expected: &[Stop]) {
+        let stops = hierarchy.route(BLOCK, asked, |node| !down.contains(&node.0));
+        assert_eq!(between(&stops), expected);
+    }
+
+    #[test]
+    fn a_request_climbs_from_layer_to_layer() {
+        let hierarchy = node(1, [home(2), home(3)]);
+        assert_route(&hierarchy, Layer::L1, &[], &[served_by(2, 2), served_by(3, 3)]);
+        assert_route(&node(1, []), Layer::L1, &[], &[]);
+        assert_route(&node(1, [home(2)]), Layer::L1, &[], &[served_by(2, 2)]);
+    }
+
+    #[test]
+    fn a_home_does_not_ask_itself_and_nobody_is_asked_twice() {
+        assert_route(&node(2, [home(2), home(3)]), Layer::L1, &[], &[served_by(3, 3)]);
+        assert_route(&node(3, [home(3), home(3)]), Layer::L1, &[], &[]);
+        assert_route(&node(1, [home(2), home(2)]), Layer::L1, &[], &[served_by(2, 2)]);
+    }
+
+    #[test]
+    fn who_is_down_is_not_asked() {
+        let hierarchy = node(1, [home(2), home(3)]);
+        assert_route(&hierarchy, Layer::L1, &[2], &[served_by(3, 3)]);
+        assert_route(&hierarchy, Layer::L1, &[2, 3], &[]);
+    }
+
+    #[test]
+    fn who_is_asked_as_a_home_asks_wider_layers_only() {
+        let hierarchy = node(2, [home(2), home(3)]);
+        assert_route(&hierarchy, Layer::L2, &[], &[served_by(3, 3)]);
+        assert_route(&node(3, [home(2), home(3)]), L3, &[], &[]);
+    }
+
+    #[test]
+    fn a_new_home_asks_the_former_one_before_it_goes_further() {
+        let hierarchy = node(2, [moved(5, 2), home(3)]);
+        assert_route(&hierarchy, Layer::L2, &[], &[held_by(5), served_by(3, 3)]);
+        assert_route(&hierarchy, Layer::L1, &[], &[held_by(5), served_by(3, 3)]);
+        assert_route(&hierarchy, Layer::L2, &[5], &[served_by(3, 3)]);
+        assert_route(&node(3, [home(3), moved(6, 3)]), L3, &[], &[held_by(6)]);
+    }
+
+    #[test]
+    fn the_former_home_is_asked_by_others_only_when_the_new_one_is_down() {
+        let hierarchy = node(1, [moved(5, 2)]);
+        assert_route(&hierarchy, Layer::L1, &[], &[served_by(2, 2)]);
+        assert_route(&hierarchy, Layer::L1, &[2], &[held_by(5)]);
+        assert_route(&node(5, [moved(5, 2)]), Layer::L1, &[2], &[]);
+    }
+
+    #[test]
+    fn a_home_that_does_not_know_it_yet_asks_the_one_it_knows_for_what_it_holds() {
+        assert_route(
+            &node(2, [home(5), home(3)]),
+            Layer::L2,
+            &[],
+            &[held_by(5), served_by(3, 3)],
+        );
+    }
+
+    #[test]
+    fn requests_end_when_two_nodes_think_each_other_the_home() {
+        let (one, two) = (node(1, [home(2)]), node(2, [home(1)]));
+        assert_route(&one, Layer::L1, &[], &[served_by(2, 2)]);
+        assert_route(&two, Layer::L2, &[], &[held_by(1)]);
+    }
+
+    #[test]
+    fn a_block_belongs_to_the_widest_layer_it_is_at_home_in() {
+        assert_eq!(node(1, [home(2), home(3)]).layer_here(BLOCK), Layer::L1);
+        assert_eq!(node(1, [home(1), home(3)]).layer_here(BLOCK), Layer::L2);
+        assert_eq!(node(1, [home(1), home(1)]).layer_here(BLOCK), L3);
+        assert_eq!(node(1, [home(2), home(1)]).layer_here(BLOCK), L3);
+    }
+
+    #[test]
+    fn stops_are_told_in_the_words_of_sources() {
+        let stops = [Stop::Local, served_by(1, 2), held_by(1), Stop::Lake];
+        assert_eq!(
+            stops.map(Stop::source),
+            [Source::Local, Source::Peer, Source::Peer, Source::Lake]
+        );
+        assert_eq!(Layer::L2.to_string(), "L2");
+    }
+}
