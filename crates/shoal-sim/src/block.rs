@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use shoal_policy::PartOf;
+use shoal_policy::fingerprint::Fingerprint;
 
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,9 +16,9 @@ pub struct Block {
 }
 
 impl Block {
-    /// A well-mixed number for the block: where a ring puts it, what a sample takes.
-    pub const fn digest(self) -> u64 {
-        crate::chance::split_mix((self.object as u64) << 32 | self.index as u64)
+    /// What rings and samples know it by.
+    pub const fn fingerprint(self) -> Fingerprint {
+        Fingerprint::of_number((self.object as u64) << 32 | self.index as u64)
     }
 }
 

@@ -189,6 +189,19 @@ impl<P: Policy> Cache<P> {
         self.residency.contains(&block)
     }
 
+    /// From now on there is room for `capacity_bytes`; who has none left leaves.
+    pub fn resize(&mut self, capacity_bytes: u64) {
+        while self.residency.used_bytes() > capacity_bytes {
+            let victim = self
+                .residency
+                .evict(&mut |_| true)
+                .expect("a cache that holds something has a victim");
+            self.residency.left(victim);
+        }
+        self.residency
+            .resize(capacity_bytes, Watermarks::of(capacity_bytes));
+    }
+
     /// Room taken.
     pub const fn used_bytes(&self) -> u64 {
         self.residency.used_bytes()

@@ -2,11 +2,14 @@
 //!
 //! Nobody can flood such a map from outside: keys are dense numbers, or digests of names in a trace that its owner replays.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map from our own numbers. Its order of iteration means nothing and is never used.
 pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<Multiplied>>;
+
+/// A set of our own numbers; see [`NumberMap`].
+pub(crate) type NumberSet<K> = HashSet<K, BuildHasherDefault<Multiplied>>;
 
 /// Folds the numbers of a key by multiplication (Fibonacci hashing).
 #[derive(Clone, Copy, Debug, Default)]

@@ -18,12 +18,10 @@ use serde::Serialize;
 pub use self::c2p::StorageC2p;
 pub use self::directory::{Directory, Replication};
 pub use self::gwf::DirectoryGwf;
-pub use self::hierarchy::Hierarchy;
+pub use self::hierarchy::{Hierarchy, Split};
 pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfReading};
 pub use self::solo::Solo;
 pub use self::storage::Storage;
-#[cfg(test)]
-pub(crate) use self::storage::placed;
 use crate::block::Block;
 use crate::clock::Time;
 
@@ -95,7 +93,7 @@ pub struct Room {
     pub l1_used_bytes: u64,
     /// Room for blocks that have their home here.
     pub l2_capacity_bytes: u64,
-    /// Of this, taken. What both layers hold is stored once and counted in both.
+    /// Of this, taken.
     pub l2_used_bytes: u64,
 }
 

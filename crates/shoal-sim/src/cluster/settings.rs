@@ -4,7 +4,7 @@ use serde::Deserialize;
 use shoal_policy::eviction::{c2p, gwf};
 
 use super::directory::NODES_MAX;
-use super::{Cooperation, Directory, DirectoryGwf, Hierarchy, Replication, Solo, Storage, StorageC2p};
+use super::{Cooperation, Directory, DirectoryGwf, Hierarchy, Replication, Solo, Split, Storage, StorageC2p};
 use crate::block::Granularity;
 use crate::cache::Cache;
 use crate::chance::Chance;
@@ -39,6 +39,10 @@ pub struct ClusterSettings {
     /// Hierarchy: the share of a node's room that is L1's, at the start.
     #[serde(default = "default_share")]
     pub l1_share: f64,
+    /// Hierarchy: how often a node divides its room anew; never when it is left out.
+    pub adapt_every: Option<Span>,
+    /// Hierarchy: the share of its room that may change its layer at once; a twentieth when it is left out.
+    pub adapt_limit: Option<f64>,
 }
 
 /// How nodes work together, by name.
@@ -47,7 +51,7 @@ pub struct ClusterSettings {
 pub enum CooperationName {
     /// Every node for itself.
     Solo,
-    /// Two layers with fixed shares.
+    /// Two layers, with fixed shares or adaptive ones.
     Hierarchy,
     /// A directory; one copy of each block.
     #[serde(rename = "all-1r")]
@@ -148,7 +152,18 @@ impl ClusterSettings {
         match self.cooperation {
             CooperationName::Solo => Box::new(Solo::new(caches())),
             CooperationName::Hierarchy => {
-                Box::new(Hierarchy::new(nodes, self.capacity.0, self.l1_share, self.policy))
+                let split = Split {
+                    l1_share: self.l1_share,
+                    period: self.adapt_every.map(|Span(period)| period),
+                    limit: self.adapt_limit,
+                };
+                Box::new(Hierarchy::new(
+                    nodes,
+                    self.capacity.0,
+                    self.block.0,
+                    split,
+                    self.policy,
+                ))
             }
             CooperationName::AllOneReplica => Box::new(directory(Replication::Never)),
             CooperationName::AllReplicate => Box::new(directory(Replication::Always)),

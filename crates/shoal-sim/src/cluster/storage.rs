@@ -1,6 +1,6 @@
 //! Storage nodes with a cache in front of their disks (C2P, section 4): each block is stored on one node, and only that one answers for it.
 //!
-//! The disk is the lake of its node. Blocks are placed by their digest: evenly in the mean and unevenly in each case, as a ring does.
+//! The disk is the lake of its node. Blocks are placed by their fingerprint: evenly in the mean and unevenly in each case, as a ring does.
 
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
@@ -21,8 +21,8 @@ impl Storage {
 }
 
 /// The node of `nodes` that stores `block`.
-pub(crate) const fn placed(block: Block, nodes: usize) -> NodeIndex {
-    (block.digest() % nodes as u64) as NodeIndex
+pub(super) const fn placed(block: Block, nodes: usize) -> NodeIndex {
+    (block.fingerprint().0 % nodes as u64) as NodeIndex
 }
 
 impl Cooperation for Storage {

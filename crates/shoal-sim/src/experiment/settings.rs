@@ -1,7 +1,5 @@
 //! What an experiment can say. Keys that we do not know are refused.
 
-use std::time::Duration;
-
 use serde::Deserialize;
 
 use crate::clock::Time;
@@ -71,6 +69,7 @@ impl Settings {
         };
         share("measure.warmup", self.measure.warmup)?;
         share("cluster.l1_share", self.cluster.l1_share)?;
+        share("cluster.adapt_limit", self.cluster.adapt_limit.unwrap_or(0.0))?;
         let positive = [
             ("cluster.nodes", u64::from(self.cluster.nodes)),
             ("cluster.block", self.cluster.block.0),
@@ -78,6 +77,18 @@ impl Settings {
             ("clients.requests", u64::from(self.clients.requests)),
             ("clients.jobs", u64::from(self.clients.jobs.unwrap_or(1))),
             ("seeds", self.seeds.len() as u64),
+            (
+                "cluster.adapt_every",
+                self.cluster
+                    .adapt_every
+                    .map_or(1, |Span(period)| period.as_nanos() as u64),
+            ),
+            (
+                "measure.sample",
+                self.measure
+                    .sample
+                    .map_or(1, |Span(period)| period.as_nanos() as u64),
+            ),
         ];
         match positive.iter().find(|(_, value)| *value == 0) {
             Some((name, _)) => Err(format!("`{name}` is nothing\nhint: it is 1 or more")),
@@ -102,10 +113,7 @@ impl Settings {
             granularity: self.cluster.granularity(),
             tolerance: TOLERANCE,
             warmup: self.measure.warmup,
-            sample: self
-                .measure
-                .sample
-                .map(|Span(period)| period.max(Duration::from_nanos(1))),
+            sample: self.measure.sample.map(|Span(period)| period),
         }
     }
 }

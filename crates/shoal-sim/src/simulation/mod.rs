@@ -70,9 +70,22 @@ enum Event {
 /// Bytes on their way.
 #[derive(Clone, Copy, Debug)]
 enum Transfer {
-    Read { request: RequestId, route: Route },
+    /// To the node where it is wanted.
+    Fetch {
+        request: RequestId,
+        route: Route,
+    },
+    /// To the client that wants it.
+    Deliver {
+        request: RequestId,
+        route: Route,
+    },
     Push(Push),
-    Write { job: u32, node: NodeIndex, bytes: u64 },
+    Write {
+        job: u32,
+        node: NodeIndex,
+        bytes: u64,
+    },
 }
 
 struct Simulation<'run> {
@@ -254,14 +267,28 @@ impl Simulation<'_> {
             }
             self.flights.insert((home, wanted.block), Vec::new());
         }
-        self.send(Transfer::Read { request, route });
+        self.send(Self::next_of(request, route));
+    }
+
+    /// What a node holds goes to the client; all else has to come to the node first.
+    fn next_of(request: RequestId, route: Route) -> Transfer {
+        match route {
+            Route::Local => Transfer::Deliver { request, route },
+            route => Transfer::Fetch { request, route },
+        }
     }
 
     fn way(&self, transfer: Transfer) -> (Way, u64) {
         match transfer {
-            Transfer::Read { request, route } => {
+            Transfer::Fetch { request, route } => {
                 let Wanted { node, bytes, .. } = self.clients.request(request).wanted;
-                (Way::Read { node, route }, bytes)
+                (Way::Fetch { node, route }, bytes)
+            }
+            Transfer::Deliver { request, route } => {
+                let &Request { wanted, joined, .. } = self.clients.request(request);
+                let from_disk = route == Route::Local && !joined;
+                let node = wanted.node;
+                (Way::Deliver { node, from_disk }, wanted.bytes)
             }
             Transfer::Push(push) => (Way::Push(push), push.bytes),
             Transfer::Write { node, bytes, .. } => (Way::Write { node }, bytes),
@@ -291,7 +318,8 @@ impl Simulation<'_> {
 
     fn arrived(&mut self, transfer: Transfer) {
         match transfer {
-            Transfer::Read { request, route } => self.landed(request, route),
+            Transfer::Fetch { request, route } => self.landed(request, route),
+            Transfer::Deliver { request, route } => self.served(request, route),
             Transfer::Push(push) => {
                 let pushes = self.cooperation.pushed(&push, self.now);
                 self.push(pushes);
@@ -313,13 +341,11 @@ impl Simulation<'_> {
         };
         let pushes = self.cooperation.landed(&arrival);
         self.push(pushes);
-        self.served(request, route);
+        self.send(Transfer::Deliver { request, route });
         if let Route::Lake { through: Some(home) } = route {
             self.serve_waiting(home, wanted.block);
         }
-        if route != Route::Local {
-            self.serve_waiting(wanted.node, wanted.block);
-        }
+        self.serve_waiting(wanted.node, wanted.block);
     }
 
     /// Serves the requests that waited for `block` to come to `node`: its own clients', and those of other nodes whose blocks come
@@ -337,7 +363,7 @@ impl Simulation<'_> {
             } else {
                 Route::Peer { from: node }
             };
-            self.send(Transfer::Read { request, route });
+            self.send(Self::next_of(request, route));
         }
     }
 

@@ -1,11 +1,10 @@
 //! The links of a cluster and the ways over them. The `[links]` of an experiment.
 //!
 //! ```text
-//!                      lake-total        peer-out ─▶ peer-in
-//!   lake ─▶ ─────────────▶ lake-in ─▶ node ◀───────────── other nodes
-//!                                       │ disk
-//!                                       ▼ client
-//!                               clients of the node
+//!                     lake-total-in      lake-in          peer-out    peer-in
+//!   lake ──────────────────────────────────────────▶ node ───────────────────▶ other node
+//!                                                     ▲ │ client
+//!                                               disk ─┘ └───────▶ clients of the node
 //! ```
 
 use std::time::Duration;
@@ -74,9 +73,11 @@ pub struct NamedLink {
 /// A way for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// To a client of `node`.
-    Read { node: NodeIndex, route: Route },
-    /// From node to node.
+    /// From another node, or the lake, to `node`.
+    Fetch { node: NodeIndex, route: Route },
+    /// From `node` to one of its clients; from memory when it has just come.
+    Deliver { node: NodeIndex, from_disk: bool },
+    /// To a node unasked.
     Push(Push),
     /// From `node` to the lake.
     Write { node: NodeIndex },
@@ -125,22 +126,22 @@ impl Topology {
         }
     }
 
-    /// Ways of one kind between two nodes are apart by this.
-    const KINDS: usize = 6;
+    const KINDS: usize = 7;
 
     /// The class of flows on `way`.
     pub(super) fn class<F>(&mut self, way: Way, network: &mut Network<F>) -> ClassId {
         let (kind, a, b) = match way {
-            Way::Read { node, route } => match route {
-                Route::Local => (0, node, node),
-                Route::Peer { from } => (1, from, node),
-                Route::Lake { through } => (2, through.unwrap_or(node), node),
+            Way::Deliver { node, from_disk } => (usize::from(from_disk), node, node),
+            Way::Fetch { node, route } => match route {
+                Route::Local => unreachable!("what a node holds is not fetched"),
+                Route::Peer { from } => (2, from, node),
+                Route::Lake { through } => (3, through.unwrap_or(node), node),
             },
             Way::Push(Push {
                 from: Some(from), to, ..
-            }) => (3, from, to),
-            Way::Push(Push { from: None, to, .. }) => (4, to, to),
-            Way::Write { node } => (5, node, node),
+            }) => (4, from, to),
+            Way::Push(Push { from: None, to, .. }) => (5, to, to),
+            Way::Write { node } => (6, node, node),
         };
         let slot = (kind * self.nodes + a) * self.nodes + b;
         if let Some(class) = self.classes[slot] {
@@ -155,9 +156,10 @@ impl Topology {
     pub(super) fn latency(&self, way: Way) -> Duration {
         let [local, peer, lake] = self.latencies;
         match way {
-            Way::Read { route, .. } => match route {
-                Route::Local => local,
-                Route::Peer { .. } => peer,
+            Way::Deliver { from_disk: true, .. } => local,
+            Way::Deliver { from_disk: false, .. } => Duration::ZERO,
+            Way::Fetch { route, .. } => match route {
+                Route::Local | Route::Peer { .. } => peer,
                 Route::Lake { through: None } => lake,
                 Route::Lake { through: Some(_) } => lake + peer,
             },
@@ -179,29 +181,37 @@ impl Topology {
 
     fn path(&self, way: Way) -> Vec<LinkId> {
         use LinkKind::{Client, Disk, LakeIn, LakeOut, LakeTotalIn, LakeTotalOut, PeerIn, PeerOut};
+        let from_peer = |from, to| vec![(Disk, Some(from)), (PeerOut, Some(from)), (PeerIn, Some(to))];
+        let from_lake = |to| vec![(LakeTotalIn, None), (LakeIn, Some(to))];
         let hops: Vec<(LinkKind, Option<NodeIndex>)> = match way {
-            Way::Read { node, route } => {
-                let before = match route {
-                    Route::Local => vec![(Disk, Some(node))],
-                    Route::Peer { from } => {
-                        vec![(Disk, Some(from)), (PeerOut, Some(from)), (PeerIn, Some(node))]
-                    }
-                    Route::Lake { through: None } => vec![(LakeTotalIn, None), (LakeIn, Some(node))],
-                    Route::Lake { through: Some(home) } => vec![
-                        (LakeTotalIn, None),
-                        (LakeIn, Some(home)),
-                        (PeerOut, Some(home)),
-                        (PeerIn, Some(node)),
-                    ],
-                };
-                [before, vec![(Client, Some(node))]].concat()
-            }
+            Way::Deliver {
+                node,
+                from_disk: true,
+            } => vec![(Disk, Some(node)), (Client, Some(node))],
+            Way::Deliver {
+                node,
+                from_disk: false,
+            } => vec![(Client, Some(node))],
+            Way::Fetch {
+                route: Route::Local, ..
+            } => Vec::new(),
+            Way::Fetch {
+                node,
+                route: Route::Peer { from },
+            } => from_peer(from, node),
+            Way::Fetch {
+                node,
+                route: Route::Lake { through: None },
+            } => from_lake(node),
+            // What comes through a home goes on from its memory.
+            Way::Fetch {
+                node,
+                route: Route::Lake { through: Some(home) },
+            } => [from_lake(home), vec![(PeerOut, Some(home)), (PeerIn, Some(node))]].concat(),
             Way::Push(Push {
                 from: Some(from), to, ..
-            }) => {
-                vec![(Disk, Some(from)), (PeerOut, Some(from)), (PeerIn, Some(to))]
-            }
-            Way::Push(Push { from: None, to, .. }) => vec![(LakeTotalIn, None), (LakeIn, Some(to))],
+            }) => from_peer(from, to),
+            Way::Push(Push { from: None, to, .. }) => from_lake(to),
             Way::Write { node } => vec![(LakeOut, Some(node)), (LakeTotalOut, None)],
         };
         hops.into_iter()
