@@ -6,6 +6,8 @@ use std::ops::Range;
 use shoal_policy::PartOf;
 use shoal_policy::fingerprint::Fingerprint;
 
+use crate::trace::Access;
+
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
@@ -59,6 +61,15 @@ impl Granularity {
                 first as u32..end.max(first + 1) as u32
             }
         }
+    }
+
+    /// The blocks that a request is about, each with its bytes.
+    pub fn blocks_of(self, access: &Access) -> impl Iterator<Item = (Block, u64)> {
+        let Access {
+            object, object_bytes, ..
+        } = *access;
+        self.touched(access.offset_bytes, access.bytes)
+            .map(move |index| (Block { object, index }, self.block_bytes(object_bytes, index)))
     }
 
     /// How many blocks an object of `object_bytes` has.

@@ -163,12 +163,7 @@ impl<P: Policy> Cache<P> {
         self.advance(access.at);
         match access.operation {
             Operation::Read => {
-                for index in granularity.touched(access.offset_bytes, access.bytes) {
-                    let bytes = granularity.block_bytes(access.object_bytes, index);
-                    let block = Block {
-                        object: access.object,
-                        index,
-                    };
+                for (block, bytes) in granularity.blocks_of(access) {
                     tally.count(self.request(block, bytes), bytes);
                 }
                 self.observe(access.object, granularity.count(access.object_bytes));

@@ -4,11 +4,13 @@
 //! mode* is a discrete-event simulation of a whole cluster ([`experiment`]). Both are deterministic: chance comes from a seed, time is
 //! simulated, and nothing iterates in an order that is not fixed. `docs/design/simulator.md` says what is modelled and what is not.
 
+pub mod advise;
 pub mod block;
 pub mod cache;
 pub mod chance;
 pub mod clock;
 pub mod cluster;
+pub mod compare;
 pub mod events;
 pub mod experiment;
 mod hash;

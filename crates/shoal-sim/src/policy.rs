@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use shoal_policy::eviction::{C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{Belady, C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 
 use crate::block::Block;
 use crate::names::unknown;
@@ -108,6 +108,7 @@ impl Policy for Lfuda<Block> {}
 impl Policy for Sieve<Block> {}
 impl Policy for S3Fifo<Block> {}
 impl Policy for Gwf<Block> {}
+impl Policy for Belady<Block> {}
 
 impl Policy for Life<Block> {
     fn observe(&mut self, object: u32, blocks: u32) {
@@ -123,6 +124,13 @@ impl Policy for C2p<Block> {
 
 /// A policy chosen at run time.
 pub struct AnyPolicy(Box<dyn Policy + Send>);
+
+impl AnyPolicy {
+    /// One that was made elsewhere.
+    pub fn new(policy: impl Policy + Send + 'static) -> Self {
+        Self(Box::new(policy))
+    }
+}
 
 impl Policy for AnyPolicy {
     fn observe(&mut self, object: u32, blocks: u32) {

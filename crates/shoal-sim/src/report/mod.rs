@@ -129,7 +129,8 @@ impl Sources {
         }
     }
 
-    fn count(&mut self, by: Served, bytes: u64) {
+    /// Counts a block of `bytes`.
+    pub(crate) fn count(&mut self, by: Served, bytes: u64) {
         let volume = match by {
             Served::Local => &mut self.local,
             Served::Peer => &mut self.peer,
