@@ -356,6 +356,7 @@ mod tests {
     use crate::units::Capacity;
 
     /// Half of the reads go to ten objects, half to a thousand others; two clients.
+    #[expect(clippy::unnecessary_wraps, reason = "it stands for a trace that is opened")]
     fn trace() -> Result<Accesses, TraceError> {
         let (law, mut chance) = (Zipf::new(1000, 0.0), Chance::new(1));
         let access = move |number: u32| {

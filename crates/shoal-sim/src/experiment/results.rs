@@ -8,8 +8,9 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::grid::Label;
+use crate::cache::ratio;
 use crate::plot::{Bars, Line, Lines, Spread};
-use crate::report::Report;
+use crate::report::{Report, Sources};
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -105,6 +106,37 @@ impl Results {
     /// Everything as JSON.
     pub fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and names are JSON")
+    }
+
+    /// A line for each cell: means over the seeds.
+    pub fn text(&self) -> String {
+        let names = self.names();
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        let mut text = format!(
+            "{}\n\n{:<width$} {:>12} {:>9} {:>9} {:>9} {:>9} {:>12}\n",
+            self.title, "", "run time", "local", "peer", "lake", "joined", "lake bytes"
+        );
+        for (name, cell) in names.iter().zip(self.cells()) {
+            let mean =
+                |number: &dyn Fn(&Report) -> f64| Spread::of(cell.iter().map(|run| number(&run.report))).mean;
+            let share = |requests: fn(&Sources) -> u64| {
+                let percent =
+                    |report: &Report| ratio(requests(&report.sources), report.sources.total().requests);
+                100.0 * mean(&percent)
+            };
+            // A string takes what is written to it.
+            let _ = writeln!(
+                text,
+                "{name:<width$} {:>10.1} s {:>8.2}% {:>8.2}% {:>8.2}% {:>8.2}% {:>8.2} GiB",
+                mean(&|report| report.run_s),
+                share(|sources| sources.local.requests),
+                share(|sources| sources.peer.requests),
+                share(|sources| sources.lake.requests),
+                share(|sources| sources.joined.requests),
+                mean(&|report| gib(report.sources.lake.bytes)),
+            );
+        }
+        text
     }
 
     /// One row a run.

@@ -96,6 +96,8 @@ fn results_are_written_as_tables_and_plots() {
     for name in ["run-time.svg", "sources.svg"] {
         assert!(read(name).starts_with("<svg"), "{name}");
     }
+    let text = results.text();
+    assert!(text.starts_with("small\n") && text.contains("\nall "), "{text}");
     let json: serde_json::Value = serde_json::from_str(&read("results.json")).unwrap();
     assert_eq!(json["outcomes"][1]["seed"], 2);
 }

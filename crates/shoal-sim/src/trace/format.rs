@@ -1,13 +1,15 @@
 //! The forms of recordings by name, and how to tell which one a file has.
 
 use std::fmt;
-use std::io::BufRead;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::str::FromStr;
 
 use serde::Deserialize;
 
 use super::TraceError;
+use crate::block::Granularity;
 use crate::names::unknown;
 
 /// The form of a recording.
@@ -58,6 +60,23 @@ impl Format {
             .map(|format| format.as_str())
             .collect::<Vec<_>>()
             .join(", ")
+    }
+
+    /// The format of the file at `path`.
+    pub fn of_file(path: &Path) -> Result<Self, TraceError> {
+        let file = File::open(path).map_err(|source| TraceError::Io {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::guess(path, &mut BufReader::new(file))
+    }
+
+    /// What is cached as one piece where nobody says: 4 MiB as on a node, and whole objects where traces are of objects.
+    pub fn granularity(self) -> Granularity {
+        match self {
+            Self::OracleGeneral => Granularity::Objects,
+            _ => Granularity::blocks(4 << 20),
+        }
     }
 
     /// The format of the file at `path`, by its name first and then by how it begins. Takes nothing from `file`.

@@ -1,5 +1,7 @@
 //! Several policies at several capacities on one trace, in one pass.
 
+mod show;
+
 use std::fmt;
 use std::str::FromStr;
 
@@ -144,9 +146,9 @@ impl Comparison {
             std::thread::scope(|scope| {
                 for caches in caches.chunks_mut(each) {
                     scope.spawn(|| {
-                        caches
-                            .iter_mut()
-                            .for_each(|contest| contest.take(chunk, self.granularity))
+                        for contest in caches {
+                            contest.take(chunk, self.granularity);
+                        }
                     });
                 }
             });
@@ -284,8 +286,8 @@ mod tests {
     use crate::units::Capacity;
 
     fn opens(objects: &'static [u32]) -> impl Fn() -> Result<Accesses, TraceError> {
-        let text: String = objects.iter().map(|object| format!("{object},10\n")).collect();
-        let text = format!("object,bytes\n{text}");
+        let rows: Vec<_> = objects.iter().map(|object| format!("{object},10")).collect();
+        let text = format!("object,bytes\n{}\n", rows.join("\n"));
         move || {
             Ok(Box::new(
                 crate::trace::tests::accesses(&text, crate::trace::Format::Csv)?
@@ -328,6 +330,10 @@ mod tests {
         assert_eq!((set.requests, set.blocks, set.bytes, set.objects), (12, 4, 40, 4));
         assert!((set.reuse() - 8.0 / 12.0).abs() < 1e-12);
         assert_eq!(told, 24, "both passes are told of");
+        let text = compared.text();
+        assert!(text.contains("lru             100.00%       33.33%"), "{text}");
+        assert_eq!(compared.csv().lines().nth(1), Some("lru,50%,20,12,0,120,0,1,1"));
+        assert!(compared.plot().svg().contains("belady"));
     }
 
     #[test]
