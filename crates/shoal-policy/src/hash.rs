@@ -38,7 +38,7 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        self.0 = fold(self.0.rotate_left(32) ^ word ^ MULTIPLIER);
+        self.0 = fold(self.0 ^ word ^ MULTIPLIER);
     }
 
     fn write_u32(&mut self, word: u32) {

@@ -18,7 +18,7 @@ use crate::PartOf;
 /// happens to their blocks ([`Event`], gathered in an [`Outbox`]) and all let go of the same objects.
 ///
 /// What leaves first (C2P comparator, Algorithm 2): the block whose object is *in cache* to the least fraction, among equals the
-/// lesser by [`compare`] (Algorithm 1).
+/// lesser by [`compare()`] (Algorithm 1).
 ///
 /// The paper sorts all blocks for each victim. Here objects are kept in the order of that fraction and of the last use of their
 /// least recently used block, O(log n) for n objects, and a victim is sought among the first [`CANDIDATES`] objects of the
@@ -252,7 +252,10 @@ impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for C2p<K> {
 mod tests {
     use std::time::Duration;
 
-    use super::{C2p, Event, EventKind, Eviction, Reading, Reads, Settings};
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, any, proptest};
+
+    use super::{C2p, Event, EventKind, Eviction, Reading, Reads, Settings, Uses, compare};
     use crate::eviction::conformance::leaving_order;
 
     /// Objects of four blocks: keys 0 to 3, 4 to 7, 8 to 11.
@@ -333,6 +336,16 @@ mod tests {
     }
 
     #[test]
+    fn presence_comes_before_use() {
+        let mut policy = holding(Reads::Whole, &[0, 4]);
+        hear(&mut policy, EventKind::Replace, 5);
+        policy.advance(Duration::from_secs(100));
+        policy.touch(&4);
+        policy.touch(&4);
+        assert_eq!(leaving_order(policy), [4, 0]);
+    }
+
+    #[test]
     fn among_equals_the_comparator_decides() {
         for (apart_secs, reading, order) in [
             (10, Reading::Printed, [0, 4]),
@@ -378,5 +391,59 @@ mod tests {
         assert!(policy.siblings(&miss, [2]).is_empty());
         policy.hear(&miss);
         assert_eq!(policy.siblings(&miss, [2]), [2], "half of it is in cache");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// With one block of each object on a node, and no two used at the same time.
+        #[test]
+        fn victims_are_those_of_the_papers_comparator(
+            steps in vec((0..5u8, 0..10u32), 0..200), is_printed in any::<bool>(), affinity_secs in 0..100u64
+        ) {
+            let settings = Settings {
+                reads: Reads::Whole,
+                reading: if is_printed { Reading::Printed } else { Reading::Inverted },
+                affinity: Duration::from_secs(affinity_secs),
+            };
+            let mut policy = C2p::new(settings);
+            // (key, blocks of the object that are present, uses), least recently used first.
+            let mut model: Vec<(u32, u32, Uses)> = Vec::new();
+            for (second, (step, object)) in (0..).zip(steps) {
+                let (key, now) = (4 * object, Duration::from_secs(7 * second));
+                policy.advance(now);
+                let place = model.iter().position(|&(other, ..)| other == key);
+                match (step, place) {
+                    (0 | 1, None) => {
+                        policy.insert(key, 1);
+                        policy.observe(&object, 4);
+                        model.push((key, 4, Uses::first(now)));
+                    }
+                    (0 | 1, Some(place)) => {
+                        policy.touch(&key);
+                        let (_, present, uses) = model.remove(place);
+                        model.push((key, present, uses.again(now)));
+                    }
+                    (2, _) => {
+                        hear(&mut policy, EventKind::Replace, key + 1);
+                        place.inspect(|&place| model[place].1 = 1.max(model[place].1 - 1));
+                    }
+                    (3, _) => {
+                        hear(&mut policy, EventKind::Miss, key + 1);
+                        place.inspect(|&place| model[place].1 = 4);
+                    }
+                    _ => {
+                        let least = model.iter().map(|&(_, present, _)| present).min();
+                        let victim = model
+                            .iter()
+                            .filter(|&&(_, present, _)| Some(present) == least)
+                            .min_by(|a, b| compare(a.2, b.2, settings.affinity, settings.reading, now))
+                            .map(|&(key, ..)| key);
+                        assert_eq!(policy.evict(&mut |_| true).map(|(key, _)| key), victim);
+                        model.retain(|&(key, ..)| Some(key) != victim);
+                    }
+                }
+            }
+        }
     }
 }

@@ -73,8 +73,11 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfuda<K> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, proptest};
+
     use super::{Eviction, Lfuda};
-    use crate::eviction::conformance::{holding, leaving_order};
+    use crate::eviction::conformance::{holding, leaving_order, misses};
 
     /// A key used ten times and then never again, and a flow of keys used twice each through the second place.
     fn left_before_the_old_favourite(mut policy: impl Eviction<u32>) -> Option<u32> {
@@ -108,5 +111,38 @@ mod tests {
             [2, 3],
             "had the age risen, 3 would rank with it and 2 still be first"
         );
+    }
+
+    /// Misses counted by the definition: ranks in a vector, in the order they were given, and the first least of them leaves.
+    fn misses_by_definition(trace: &[u32], capacity: usize) -> u32 {
+        let (mut held, mut age, mut misses) = (Vec::<(u32, u32, u32)>::new(), 0, 0);
+        for &key in trace {
+            let place = held.iter().position(|&(_, _, other)| other == key);
+            let uses = place.map_or(0, |place| held.remove(place).1);
+            if uses == 0 {
+                misses += 1;
+                if held.len() == capacity {
+                    let (place, least) = held
+                        .iter()
+                        .enumerate()
+                        .min_by_key(|(_, (rank, uses, _))| (*rank, *uses))
+                        .map(|(place, (rank, ..))| (place, *rank))
+                        .unwrap();
+                    age = least;
+                    held.remove(place);
+                }
+            }
+            held.push((uses + 1 + age, uses + 1, key));
+        }
+        misses
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn it_misses_what_the_definition_misses(trace in vec(0..12u32, 0..200), capacity in 1..8usize) {
+            assert_eq!(misses(Lfuda::default(), &trace, capacity), misses_by_definition(&trace, capacity));
+        }
     }
 }

@@ -65,8 +65,12 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
         self.blocks.change(whole, |input, _| input.blocks = blocks);
     }
 
-    fn used(&mut self, whole: K::Whole, before: Duration) {
-        if before != self.now {
+    /// `whole` is used now and was before, if it was here.
+    fn used(&mut self, whole: K::Whole, before: Option<Duration>) {
+        if before == Some(self.now) {
+            return;
+        }
+        if let Some(before) = before {
             self.by_use.remove(&(before, whole));
         }
         self.by_use.insert((self.now, whole));
@@ -88,12 +92,10 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
 
 impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {
     fn insert(&mut self, key: K, bytes: u64) {
-        let (now, mut before) = (self.now, self.now);
+        let (now, mut before) = (self.now, None);
         self.blocks.insert(key, bytes, |input, held| {
             let used_at = std::mem::replace(&mut input.used_at, now);
-            if held > 1 {
-                before = used_at;
-            }
+            before = (held > 1).then_some(used_at);
         });
         self.used(key.whole(), before);
     }
@@ -103,7 +105,7 @@ impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {
         self.blocks.touch(key, |_, input| {
             before = Some(std::mem::replace(&mut input.used_at, now));
         });
-        if let Some(before) = before {
+        if before.is_some() {
             self.used(key.whole(), before);
         }
     }

@@ -1,7 +1,26 @@
 //! Which block leaves when room is needed. One policy a file.
 //!
-//! A policy knows keys and their sizes and nothing else: no capacity, no disk, no clock. [`crate::residency`] asks it
-//! for a victim when room is short. Every policy runs the suite in `conformance.rs`; adding one is one line there.
+//! A policy knows keys and their sizes, the time if it is told ([`Eviction::advance`]), and nothing else: no capacity, no disk, no
+//! clock. [`crate::residency`] asks it for a victim when room is short. What a policy may know beyond that (a directory's
+//! weights, the size of an object, other nodes' events) comes in through methods of its own.
+//!
+//! Every policy runs the suite in `conformance.rs`; adding one is one line there. `tests/golden.rs` counts misses on a real trace.
+//!
+//! What they cost with a million keys of type [`crate::BlockId`], by `cargo bench -p shoal-policy` on a busy virtual machine of two
+//! cores: a use; the replacement of a victim by a new key; a mixture of both; resident memory. Reaching memory that is in no
+//! cache of the processor is nearly all of it.
+//!
+//! | policy | ns a hit | ns a miss | ns an access | bytes a key | a use, a victim |
+//! |---|---|---|---|---|---|
+//! | [`Lru`] | 128 | 226 | 189 | 56 | O(1) |
+//! | [`Sieve`] | 102 | 91 | 143 | 64 | O(1) amortised |
+//! | [`S3Fifo`] | 104 | 331 | 262 | 64 | O(1) amortised |
+//! | [`Lfu`] | 229 | 136 | 348 | 65 | O(log d), d different ranks |
+//! | [`Lfuda`] | 260 | 277 | 385 | 73 | O(log d) |
+//! | [`Gwf`] | 425 | 179 | 393 | 72 | O(log d) |
+//! | [`Belady`] | 237 | 266 | 355 | 64 | O(log n); and 4 bytes for each access to come |
+//! | [`Life`] | 221 | 441 | 963 | 67 | O(log o), o objects |
+//! | [`C2p`] | 254 | 2941 | 1392 | 90 | O(log o), at most [`c2p::CANDIDATES`] compared |
 
 mod belady;
 pub mod c2p;
@@ -53,7 +72,8 @@ pub trait Eviction<K> {
     /// `may_leave` may be asked about several keys, and about one key more than once.
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
 
-    /// Time has come to be `now`, counted from an origin of the caller's choice. For policies that know a clock.
+    /// Time has come to be `now`, counted from an origin of the caller's choice, and never goes back. Policies that do without
+    /// it ignore it.
     fn advance(&mut self, _now: Duration) {}
 
     /// Whether `key` is held.

@@ -79,8 +79,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
         let ghosts_max = self.keys.len() * 9 / 10;
-        // Sums of sizes do not reach the tenth part of what 64 bits hold.
-        let small_is_due = 10 * self.small.bytes >= self.small.bytes + self.main.bytes;
+        let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
         let slot = (!small_is_due)
             .then(|| self.least_of_main(may_leave))
             .flatten()
@@ -216,8 +215,9 @@ mod tests {
         let mut policy = holding::<S3Fifo<_>>(0..10);
         assert_eq!(evict(&mut policy), 0);
         policy.insert(0, 1);
-        let left: Vec<_> = (0..9).map(|_| evict(&mut policy)).collect();
-        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+        policy.insert(10, 1);
+        let left: Vec<_> = (0..11).map(|_| evict(&mut policy)).collect();
+        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0]);
     }
 
     #[test]
@@ -225,11 +225,10 @@ mod tests {
         let mut policy = holding::<S3Fifo<_>>(0..10);
         assert_eq!(evict(&mut policy), 0);
         policy.remove(&0);
-        policy.remove(&1);
         policy.insert(0, 1);
-        policy.insert(1, 1);
-        let left: Vec<_> = (0..8).map(|_| evict(&mut policy)).collect();
-        assert_eq!(left, [2, 3, 4, 5, 6, 7, 8, 9]);
+        policy.insert(10, 1);
+        let left: Vec<_> = (0..11).map(|_| evict(&mut policy)).collect();
+        assert_eq!(left, [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 10]);
     }
 
     #[test]

@@ -100,6 +100,8 @@ impl Gain {
 ///
 /// The ageing is among the actions: take the block out of [`super::Gwf`] with `remove`, not `evict`, and report
 /// [`Action::RaiseAge`] to the directory and to [`super::Gwf::learn_age`].
+///
+/// A node that makes room for a block pushed to it gives no peers, so that a push ends where it arrives. D4N does not say.
 pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
     let mut actions = Vec::new();
     let mut local_weight = facts.local_weight;
