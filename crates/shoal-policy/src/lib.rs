@@ -11,6 +11,7 @@ pub mod partition;
 pub mod residency;
 pub mod ring;
 pub mod route;
+pub mod throughput;
 
 mod hash;
 

@@ -9,10 +9,19 @@
 //! - **shares are even**: with 512 points and 8 probes the share of a node differs from its due by 1.1% (one standard
 //!   deviation), 4.2% at most among 1,000 nodes; plain consistent hashing takes 8,000 points a node for that.
 //!
-//! How many *blocks* a node is home to has, on top, the spread of chance: n blocks on N nodes differ by √(N/n) from the mean.
-//! No rule that looks at one block at a time can do better, as blocks it has never seen may all fall to one node. 100,000 blocks
-//! stay within 5% on up to about 20 nodes; on 1,000 nodes, 100 blocks each, one standard deviation is 10%, and it takes
-//! four million blocks, 17 GB of full blocks a node, until it is less than the ring's own.
+//! | nodes | a home | construction | memory | deviation of shares, largest | fullest node of 10⁵ blocks |
+//! |---|---|---|---|---|---|
+//! | 4 | 29 ns | < 0.1 ms | 25 kB | 1.1%, 1.9% | +2.1% |
+//! | 10 | 30 ns | 0.1 ms | 74 kB | 1.2%, 1.9% | +2.0% |
+//! | 32 | 36 ns | 0.5 ms | 197 kB | 1.2%, 2.8% | +4.7% |
+//! | 100 | 42 ns | 1.2 ms | 674 kB | 1.0%, 3.3% | +10% |
+//! | 316 | 71 ns | 6 ms | 2.4 MB | 1.1%, 3.2% | +18% |
+//! | 1,000 | 155 ns | 18 ms | 6.2 MB | 1.1%, 4.2% | +43% |
+//!
+//! The last column is chance: n blocks on N nodes differ by √(N/n) from the mean (one standard deviation), and a rule that
+//! looks at one block at a time can do nothing about it, as it does not know which blocks there are. 10⁵ blocks stay within 5%
+//! on up to about 30 nodes; on 1,000 nodes that is 100 blocks each, ±10%. A full cache of 10⁶ blocks a node deviates by 0.1%, and then shares
+//! are what counts. (`cargo bench -p shoal-policy --bench layers`; processor time on a busy machine.)
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,8 @@
 //! and keeps it; so a route is what one node tries in turn, and whom it asks has a route of its own.
 //!
 //! **Requests end whatever nodes believe.** A node that is asked in one layer asks homes of wider layers only, so that a request
-//! passes each layer once even while two nodes think each other the home. Former homes are asked for what they hold and ask nobody.
+//! passes each layer once even while two nodes think each other the home. Former homes are asked for what they hold and ask
+//! nobody.
 
 use crate::fingerprint::Fingerprint;
 use crate::ring::Ring;
@@ -216,6 +217,13 @@ mod tests {
             Layer::L2,
             &[],
             &[held_by(5), served_by(3, 3)],
+        );
+        let hierarchy = node(2, [moved(6, 5), home(3)]);
+        assert_route(
+            &hierarchy,
+            Layer::L2,
+            &[],
+            &[held_by(5), held_by(6), served_by(3, 3)],
         );
     }
 

@@ -153,11 +153,7 @@ impl Question {
     ) -> Result<Vec<SplitOutcome>, TraceError> {
         let node_bytes = capacity_bytes / u64::from(self.nodes);
         let nodes = |l1_share| {
-            let split = Split {
-                l1_share,
-                period: None,
-                limit: None,
-            };
+            let split = Split::Fixed(l1_share);
             let block_bytes = survey.block_bytes_max.max(1);
             Hierarchy::new(
                 self.nodes as usize,

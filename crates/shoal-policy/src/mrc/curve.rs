@@ -72,9 +72,9 @@ impl MissCurve {
 #[derive(Debug)]
 pub(super) struct Histogram {
     hits: Box<[f64]>,
-    /// Requests that found their block, or not, before the sampling is made up for.
+    /// Requests for sampled blocks, found on the list or not.
     counted: f64,
-    /// Requests, sampled or not.
+    /// Requests for any block.
     accesses: f64,
     distance_max: u32,
 }
@@ -90,10 +90,12 @@ impl Histogram {
         }
     }
 
+    /// A block that is not in the sample was requested.
     pub(super) fn pass(&mut self) {
         self.accesses += 1.0;
     }
 
+    /// A sampled block was requested and found at `distance`, or not at all.
     pub(super) fn count(&mut self, distance: Option<u32>) {
         self.accesses += 1.0;
         self.counted += 1.0;

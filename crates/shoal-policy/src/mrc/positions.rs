@@ -156,6 +156,18 @@ mod tests {
     }
 
     #[test]
+    fn the_dead_make_room_before_they_are_forgotten() {
+        let mut table = Positions::new(100, 1 << 20);
+        for position in 1..10_000 {
+            let oldest = if position > 100 { position - 99 } else { 1 };
+            assert_eq!(table.replace(mix(position.into()), position, oldest), None);
+        }
+        for position in 9900..10_000 {
+            assert_eq!(table.replace(mix(position.into()), 10_000, 9900), Some(position));
+        }
+    }
+
+    #[test]
     fn blocks_of_one_home_overflow_and_come_back() {
         let mut table = Positions::new(100, 1000);
         let crowd = |number: u64| number << 32;

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use shoal_policy::NodeId;
 use shoal_policy::mrc::{Reach, ReuseDistances};
-use shoal_policy::partition::{self, Demand, MissLatency, adaptation_limit};
+use shoal_policy::partition::{Partition, adaptation_limit};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
+use shoal_policy::{Layer, NodeId};
 
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
@@ -20,13 +20,11 @@ use crate::policy::{AnyPolicy, PolicyName};
 
 /// How the room of a node is divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Split {
-    /// L1's share at the start: 0 is "L2 only".
-    pub l1_share: f64,
-    /// How often it is divided anew; never when it is none.
-    pub period: Option<Duration>,
-    /// How much of the room may change its layer at once; the policy's own limit when it is none.
-    pub limit: Option<f64>,
+pub enum Split {
+    /// For good: this share is L1's. 0 is "L2 only".
+    Fixed(f64),
+    /// Anew after every period, from equal parts on.
+    Adaptive(Duration),
 }
 
 /// Nodes in two layers.
@@ -39,18 +37,12 @@ pub struct Hierarchy {
 
 #[derive(Debug)]
 struct Layers {
-    l1: Layer,
-    l2: Layer,
-}
-
-/// A layer of a node, and what it would take to divide the room anew.
-#[derive(Debug)]
-struct Layer {
-    cache: Cache<AnyPolicy>,
-    distances: ReuseDistances,
-    misses: MissLatency,
-    /// Blocks on their way whose last use is known: only such misses are timed.
-    known: NumberSet<Block>,
+    l1: Cache<AnyPolicy>,
+    l2: Cache<AnyPolicy>,
+    /// Where the split is adaptive.
+    partition: Option<Partition>,
+    /// Misses on their way that are worth timing.
+    known: NumberSet<(u8, Block)>,
 }
 
 impl Hierarchy {
@@ -62,22 +54,24 @@ impl Hierarchy {
         split: Split,
         policy: PolicyName,
     ) -> Self {
-        assert!(
-            (0.0..=1.0).contains(&split.l1_share),
-            "a share is between 0 and 1"
-        );
-        #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
-        let l1_bytes = ((capacity_bytes as f64 * split.l1_share).round() as u64).min(capacity_bytes);
         let reach = Reach::of_full_blocks(capacity_bytes.max(block_bytes), block_bytes);
-        let layer = |bytes| Layer {
-            cache: Cache::new(bytes, policy.build()),
-            distances: ReuseDistances::sampled(reach),
-            misses: MissLatency::default(),
-            known: NumberSet::default(),
-        };
-        let layers = |_| Layers {
-            l1: layer(l1_bytes),
-            l2: layer(capacity_bytes - l1_bytes),
+        let layers = |_| {
+            let (partition, l1_bytes) = match split {
+                #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+                Split::Fixed(share) => (None, (capacity_bytes as f64 * share).round() as u64),
+                Split::Adaptive(_) => {
+                    let distances = [Layer::L1, Layer::L2].map(|_| ReuseDistances::sampled(reach));
+                    let partition = Partition::even(capacity_bytes, distances.into());
+                    let l1_bytes = partition.size_bytes(Layer::L1);
+                    (Some(partition), l1_bytes)
+                }
+            };
+            Layers {
+                l1: Cache::new(l1_bytes, policy.build()),
+                l2: Cache::new(capacity_bytes.saturating_sub(l1_bytes), policy.build()),
+                partition,
+                known: NumberSet::default(),
+            }
         };
         let ids = (0..nodes as u64).map(|node| (NodeId(node), ORDINARY_WEIGHT));
         Self {
@@ -96,57 +90,47 @@ impl Hierarchy {
     }
 }
 
-impl Layer {
-    /// A request to the layer; whether it holds the block.
-    fn request(&mut self, wanted: &Wanted) -> bool {
-        let known = self
-            .distances
-            .record(wanted.block.fingerprint(), wanted.bytes)
-            .is_some();
-        let hit = self.cache.serve(wanted);
-        if known && !hit {
-            self.known.insert(wanted.block);
+impl Layers {
+    const fn cache(&mut self, layer: Layer) -> &mut Cache<AnyPolicy> {
+        match layer {
+            Layer::L1 => &mut self.l1,
+            _ => &mut self.l2,
+        }
+    }
+
+    /// A request to a layer; whether it holds the block.
+    fn request(&mut self, layer: Layer, wanted: &Wanted) -> bool {
+        let hit = self.cache(layer).serve(wanted);
+        if let Some(partition) = &mut self.partition {
+            let known = partition.requested(layer, wanted.block.fingerprint(), wanted.bytes);
+            if known && !hit {
+                self.known.insert((layer.0, wanted.block));
+            }
         }
         hit
     }
 
-    /// A miss of the layer has come.
-    fn landed(&mut self, arrival: &Arrival) {
-        // Others miss at any size: what they cost says nothing about what room would save.
-        if self.known.remove(&arrival.wanted.block) {
-            self.misses.record(arrival.now - arrival.wanted.now);
+    /// A miss of a layer has come.
+    fn landed(&mut self, layer: Layer, arrival: &Arrival) {
+        let is_timed = self.known.remove(&(layer.0, arrival.wanted.block));
+        if let Some(partition) = self.partition.as_mut().filter(|_| is_timed) {
+            partition.missed(layer, arrival.now - arrival.wanted.now);
         }
-        self.cache.keep(arrival, |_| ());
+        self.cache(layer).keep(arrival, |_| ());
     }
 
-    fn decay(&mut self) {
-        self.distances.decay();
-        self.misses.decay();
-    }
-}
-
-impl Layers {
-    fn adapt(&mut self, limit: Option<f64>) {
-        let curves = [self.l1.distances.curve(), self.l2.distances.curve()];
-        let demand = |layer: &Layer, curve| Demand {
-            curve,
-            miss_latency: layer.misses.mean(),
-            size_bytes: layer.cache.capacity_bytes(),
+    fn adapt(&mut self) {
+        let Some(partition) = &mut self.partition else {
+            return;
         };
-        let demands = [demand(&self.l1, &curves[0]), demand(&self.l2, &curves[1])];
-        let capacity_bytes = demands[0].size_bytes + demands[1].size_bytes;
-        #[expect(clippy::cast_sign_loss, reason = "a share is not negative")]
-        let limit_bytes = limit.map_or_else(
-            || adaptation_limit(capacity_bytes),
-            |share| (capacity_bytes as f64 * share) as u64,
-        );
-        let sizes = partition::adapt(&demands, limit_bytes);
+        partition.adapt(adaptation_limit(
+            self.l1.capacity_bytes() + self.l2.capacity_bytes(),
+        ));
+        let mut sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
         // Who shrinks goes first, so that both never hold more than there is.
-        let mut layers = [(&mut self.l1, sizes[0]), (&mut self.l2, sizes[1])];
-        layers.sort_by_key(|(layer, bytes)| *bytes > layer.cache.capacity_bytes());
-        for (layer, bytes) in layers {
-            layer.cache.resize(bytes);
-            layer.decay();
+        sizes.sort_by_key(|&(layer, bytes)| bytes > self.cache(layer).capacity_bytes());
+        for (layer, bytes) in sizes {
+            self.cache(layer).resize(bytes);
         }
     }
 }
@@ -155,15 +139,15 @@ impl Cooperation for Hierarchy {
     fn route(&mut self, wanted: &Wanted) -> Route {
         let home = self.home(wanted.block);
         if home == wanted.node {
-            return if self.nodes[home].l2.request(wanted) {
+            return if self.nodes[home].request(Layer::L2, wanted) {
                 Route::Local
             } else {
                 Route::Lake { through: None }
             };
         }
-        if self.nodes[wanted.node].l1.request(wanted) {
+        if self.nodes[wanted.node].request(Layer::L1, wanted) {
             Route::Local
-        } else if self.nodes[home].l2.request(wanted) {
+        } else if self.nodes[home].request(Layer::L2, wanted) {
             Route::Peer { from: home }
         } else {
             Route::Lake { through: Some(home) }
@@ -173,10 +157,10 @@ impl Cooperation for Hierarchy {
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
         let home = self.home(arrival.wanted.block);
         if matches!(arrival.route, Route::Lake { .. }) {
-            self.nodes[home].l2.landed(arrival);
+            self.nodes[home].landed(Layer::L2, arrival);
         }
         if home != arrival.wanted.node {
-            self.nodes[arrival.wanted.node].l1.landed(arrival);
+            self.nodes[arrival.wanted.node].landed(Layer::L1, arrival);
         }
         Vec::new()
     }
@@ -184,34 +168,37 @@ impl Cooperation for Hierarchy {
     fn joined(&mut self, wanted: &Wanted) {
         let layers = &mut self.nodes[wanted.node];
         // It is in one of them, or was refused.
-        let _held = layers.l1.cache.serve(wanted) || layers.l2.cache.serve(wanted);
+        let _held = layers.l1.serve(wanted) || layers.l2.serve(wanted);
     }
 
     fn remove(&mut self, block: Block) {
         for layers in &mut self.nodes {
-            layers.l1.cache.remove(block);
-            layers.l2.cache.remove(block);
+            layers.l1.remove(block);
+            layers.l2.remove(block);
         }
     }
 
     fn period(&self) -> Option<Duration> {
-        self.split.period
+        match self.split {
+            Split::Fixed(_) => None,
+            Split::Adaptive(period) => Some(period),
+        }
     }
 
     fn adapt(&mut self, _now: Time) -> Vec<Push> {
         for layers in &mut self.nodes {
-            layers.adapt(self.split.limit);
+            layers.adapt();
         }
         Vec::new()
     }
 
     fn room(&self, node: NodeIndex) -> Room {
-        let Layers { l1, l2 } = &self.nodes[node];
+        let Layers { l1, l2, .. } = &self.nodes[node];
         Room {
-            l1_capacity_bytes: l1.cache.capacity_bytes(),
-            l1_used_bytes: l1.cache.used_bytes(),
-            l2_capacity_bytes: l2.cache.capacity_bytes(),
-            l2_used_bytes: l2.cache.used_bytes(),
+            l1_capacity_bytes: l1.capacity_bytes(),
+            l1_used_bytes: l1.used_bytes(),
+            l2_capacity_bytes: l2.capacity_bytes(),
+            l2_used_bytes: l2.used_bytes(),
         }
     }
 }
@@ -230,11 +217,7 @@ mod tests {
     /// `readers` read any of `objects`, for twenty periods; the room of L1 and L2 on node 0 then. A block takes `peer_ms` between
     /// nodes and `lake_ms` from the lake.
     fn adapted(readers: &[usize], objects: u64, peer_ms: u64, lake_ms: u64) -> (u64, u64) {
-        let split = Split {
-            l1_share: 0.5,
-            period: Some(Duration::from_secs(90)),
-            limit: None,
-        };
+        let split = Split::Adaptive(Duration::from_secs(90));
         let mut nodes = Hierarchy::new(2, 10_000, 10, split, PolicyName::Lru);
         let mut chance = Chance::new(1);
         for _ in 0..20 {

@@ -36,13 +36,11 @@ pub struct ClusterSettings {
     /// C2P: how its comparator is read, what it takes a read for, and whether it fetches ahead.
     #[serde(default)]
     pub c2p: C2pSettings,
-    /// Hierarchy: the share of a node's room that is L1's, at the start.
+    /// Hierarchy with fixed shares: the share of a node's room that is L1's.
     #[serde(default = "default_share")]
     pub l1_share: f64,
-    /// Hierarchy: how often a node divides its room anew; never when it is left out.
+    /// Hierarchy: how often a node divides its room anew, from equal parts on; fixed shares when it is left out.
     pub adapt_every: Option<Span>,
-    /// Hierarchy: the share of its room that may change its layer at once; a twentieth when it is left out.
-    pub adapt_limit: Option<f64>,
 }
 
 /// How nodes work together, by name.
@@ -152,10 +150,9 @@ impl ClusterSettings {
         match self.cooperation {
             CooperationName::Solo => Box::new(Solo::new(caches())),
             CooperationName::Hierarchy => {
-                let split = Split {
-                    l1_share: self.l1_share,
-                    period: self.adapt_every.map(|Span(period)| period),
-                    limit: self.adapt_limit,
+                let split = match self.adapt_every {
+                    Some(Span(period)) => Split::Adaptive(period),
+                    None => Split::Fixed(self.l1_share),
                 };
                 Box::new(Hierarchy::new(
                     nodes,
