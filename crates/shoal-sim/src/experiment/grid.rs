@@ -22,8 +22,8 @@ pub(super) struct Point {
     pub(super) patch: Table,
 }
 
-/// Every combination, in the order in which the axes and their points are written; the last axis changes fastest. One point without labels
-/// when there is no grid.
+/// Every combination: axes in the order of their names, the last one changing fastest; their points as they are written. One point
+/// without labels when there is no grid.
 pub(super) fn points(grid: Option<Value>) -> Result<Vec<Point>, String> {
     let mut points = vec![Point::default()];
     let grid = match grid {

@@ -149,3 +149,12 @@ fn a_grid_that_says_nothing_is_refused() {
         "{told}"
     );
 }
+
+#[test]
+fn the_experiment_of_the_tutorial_is_one() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulate.md");
+    let tutorial = std::fs::read_to_string(path).unwrap();
+    let (_, from) = tutorial.split_once("```toml\n").unwrap();
+    let experiment = parse(from.split_once("```").unwrap().0).unwrap();
+    assert_eq!(experiment.runs(), 2 * 2 * 3);
+}

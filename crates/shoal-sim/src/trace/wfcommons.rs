@@ -127,7 +127,35 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
             after,
         });
     }
+    if let Some(waiting) = never_starts(&jobs) {
+        let task = &workflow.specification.tasks[waiting].id;
+        return Err((
+            format!("the task {task}, which waits for itself"),
+            "tasks without a circle",
+        ));
+    }
     Ok(jobs)
+}
+
+/// A job that comes after itself, directly or not.
+fn never_starts(jobs: &[Job]) -> Option<usize> {
+    let mut before: Vec<_> = jobs.iter().map(|job| job.after.len()).collect();
+    let mut followers = vec![Vec::new(); jobs.len()];
+    for (number, job) in jobs.iter().enumerate() {
+        for &earlier in &job.after {
+            followers[earlier as usize].push(number);
+        }
+    }
+    let mut ready: Vec<_> = (0..jobs.len()).filter(|&job| before[job] == 0).collect();
+    while let Some(job) = ready.pop() {
+        for &follower in &followers[job] {
+            before[follower] -= 1;
+            if before[follower] == 0 {
+                ready.push(follower);
+            }
+        }
+    }
+    before.iter().position(|&left| left > 0)
 }
 
 #[cfg(test)]
@@ -165,6 +193,9 @@ mod tests {
         assert!(told.contains("found schema 1.2"), "{told}");
         let told = refusal(&DOCUMENT.replace("[\"a1\"]", "[\"zz\"]"), Format::WfCommons);
         assert!(told.contains("the parent zz of b1"), "{told}");
+        let circle = DOCUMENT.replace("\"parents\": []", "\"parents\": [\"b1\"]");
+        let told = refusal(&circle, Format::WfCommons);
+        assert!(told.contains("the task a1, which waits for itself"), "{told}");
         let told = refusal("[]", Format::WfCommons);
         assert!(told.contains("WfCommons JSON"), "{told}");
     }
