@@ -126,9 +126,7 @@ impl Layers {
         partition.adapt(adaptation_limit(
             self.l1.capacity_bytes() + self.l2.capacity_bytes(),
         ));
-        let mut sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
-        // Who shrinks goes first, so that both never hold more than there is.
-        sizes.sort_by_key(|&(layer, bytes)| bytes > self.cache(layer).capacity_bytes());
+        let sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
         for (layer, bytes) in sizes {
             self.cache(layer).resize(bytes);
         }

@@ -71,10 +71,11 @@ impl Format {
         Self::guess(path, &mut BufReader::new(file))
     }
 
-    /// What is cached as one piece where nobody says: 4 MiB as on a node, and whole objects where traces are of objects.
+    /// What is cached as one piece where nobody says: 4 MiB as on a node, and whole objects where traces are of objects or of
+    /// jobs whose inputs have terabytes.
     pub fn granularity(self) -> Granularity {
         match self {
-            Self::OracleGeneral => Granularity::Objects,
+            Self::OracleGeneral | Self::Swim => Granularity::Objects,
             _ => Granularity::blocks(4 << 20),
         }
     }

@@ -94,7 +94,7 @@ struct TraceFlags {
     /// Form of the trace, where its name and its beginning do not tell: csv, oracle-general, s3-log, access-log, swim, wf-commons
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<Format>,
-    /// What is cached as one piece: a size, or `object`; 4MiB, and `object` for oracle-general
+    /// What is cached as one piece: a size, or `object`; 4MiB, and `object` for oracle-general and swim
     #[arg(long, value_name = "SIZE", value_parser = granularity)]
     block: Option<Granularity>,
 }
@@ -259,7 +259,6 @@ fn json(value: &impl Serialize) -> String {
 }
 
 /// The simulator tells what to do on a second line.
-#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
 fn refused(error: impl std::error::Error) -> Failure {
     let told = error.to_string();
     match told.rsplit_once("\nhint: ") {
