@@ -259,4 +259,37 @@ mod tests {
             assert_eq!(read(&mut nodes, second, Time(400_000_000)), expected);
         }
     }
+
+    #[test]
+    fn a_block_whose_object_others_let_go_of_leaves_first() {
+        let mut nodes = StorageC2p::new(
+            NODES,
+            20,
+            Settings {
+                reads: Reads::Whole,
+                ..Settings::default()
+            },
+            false,
+        );
+        let [first, second] = shared();
+        let stored_on = |node| {
+            let blocks = (first.object + 1..100).map(|object| Block { object, index: 0 });
+            blocks.filter(move |&block| placed(block, NODES) == node)
+        };
+        let [other, newcomer] = [0, 1].map(|nth| stored_on(1).nth(nth).unwrap());
+        read(&mut nodes, other, Time::ZERO);
+        read(&mut nodes, first, Time(1));
+        read(&mut nodes, second, Time(2));
+        // Two others push the first block out of node 0, and node 1 hears of it.
+        stored_on(0).take(2).for_each(|block| {
+            read(&mut nodes, block, Time(3));
+        });
+        nodes.adapt(Time(300_000_000));
+        read(&mut nodes, newcomer, Time(300_000_001));
+        let held = |block| nodes.nodes[1].cache.contains(block);
+        assert!(
+            !held(second) && held(other) && held(newcomer),
+            "the other one was used longer ago"
+        );
+    }
 }

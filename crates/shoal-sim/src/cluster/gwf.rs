@@ -188,7 +188,7 @@ impl Cooperation for DirectoryGwf {
 
 #[cfg(test)]
 mod tests {
-    use shoal_policy::eviction::gwf::Reading;
+    use shoal_policy::eviction::gwf::{Reading, Weight};
 
     use super::super::{Arrival, Cooperation, Route, Wanted};
     use super::DirectoryGwf;
@@ -248,6 +248,20 @@ mod tests {
         let (route, pushes) = read(&mut nodes, 0, 2);
         assert_eq!((route, pushes), (LAKE, vec![(0, 1)]));
         assert_eq!(read(&mut nodes, 0, 0).0, Route::Peer { from: 1 });
+    }
+
+    #[test]
+    fn the_directory_learns_what_a_block_is_worth_to_others_and_all_nodes_the_age() {
+        let mut nodes = DirectoryGwf::new(2, 10, Reading::Text, Chance::new(1));
+        let block = Block { object: 0, index: 0 };
+        read(&mut nodes, 0, 0);
+        read(&mut nodes, 1, 0);
+        assert_eq!(nodes.global_weights.get(&block), Some(&Weight::from(1)));
+        read(&mut nodes, 0, 0);
+        // The copy of weight 2 leaves node 0, and leaves its weight to the one on node 1.
+        read(&mut nodes, 0, 1);
+        assert_eq!(nodes.global_weights.get(&block), Some(&Weight::from(3)));
+        assert_eq!(nodes.caches[1].policy().age(), Weight::from(2));
     }
 
     #[test]

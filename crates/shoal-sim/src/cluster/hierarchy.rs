@@ -266,6 +266,28 @@ mod tests {
     }
 
     #[test]
+    fn only_misses_that_more_room_would_save_are_timed() {
+        // One node, whose L2 is everybody's home: one block fits, and the last two are remembered.
+        let split = Split::Adaptive(Duration::from_secs(90));
+        let mut nodes = Hierarchy::new(1, 20, 10, split, PolicyName::Lru);
+        let wanted = |object| Wanted {
+            node: 0,
+            block: Block { object, index: 0 },
+            bytes: 10,
+            object_blocks: 1,
+            now: Time::ZERO,
+        };
+        nodes.route(&wanted(0));
+        assert!(nodes.nodes[0].known.is_empty(), "a first use misses at any size");
+        read(&mut nodes, 0, 0, 1, 1);
+        read(&mut nodes, 0, 1, 1, 1);
+        nodes.route(&wanted(0));
+        assert_eq!(nodes.nodes[0].known.len(), 1);
+        read(&mut nodes, 0, 0, 1, 1);
+        assert!(nodes.nodes[0].known.is_empty(), "it has been timed");
+    }
+
+    #[test]
     fn a_node_nobody_asks_stays_as_it_is() {
         assert_eq!(adapted(&[], 100, 10, 100), (5_000, 5_000));
     }

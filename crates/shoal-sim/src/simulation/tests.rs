@@ -261,6 +261,33 @@ fn counting_begins_after_the_warm_up() {
     assert!((report.run_s - 0.5).abs() < 1e-6, "{}", report.run_s);
 }
 
+#[test]
+fn what_was_asked_for_during_the_warm_up_does_not_count_when_it_comes() {
+    let setup = Setup {
+        warmup: 0.5,
+        ..setup()
+    };
+    let mut reads = one_by_one(&[(0, 0), (1, 1)]);
+    reads.jobs[1].after.clear();
+    reads.jobs[1].at = Time::from_secs_f64(0.5);
+    let report = report(&setup, &cluster(CooperationName::Solo, 1000), &reads);
+    assert_eq!(requests(&report), [0, 0, 1, 0]);
+    assert_eq!(
+        (report.request_seconds.count, report.reads.complete_misses),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_job_waits_for_its_time_and_for_those_before_it() {
+    let mut jobs = one_by_one(&[(0, 0), (0, 0), (0, 0)]);
+    jobs.jobs[1].at = Time::from_secs_f64(10.0);
+    let report = report(&setup(), &cluster(CooperationName::Solo, 1000), &jobs);
+    // The second starts at its time, the third when the second is done.
+    assert!((report.run_s - 10.5).abs() < 1e-6, "{}", report.run_s);
+    assert_eq!(report.job_seconds.count, 3);
+}
+
 /// Twelve clients, some hundred requests in flight, small caches: something of everything happens.
 fn busy(cooperation: CooperationName, seed: u64) -> Report {
     let mut setup = setup();
