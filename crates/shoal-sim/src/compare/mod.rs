@@ -279,10 +279,10 @@ impl Serialize for Contender {
 
 #[cfg(test)]
 mod tests {
-    use super::{Comparison, Contender};
+    use super::{Comparison, Contender, Survey};
     use crate::block::Granularity;
     use crate::policy::PolicyName;
-    use crate::trace::{Accesses, TraceError};
+    use crate::trace::{Access, Accesses, Operation, TraceError};
     use crate::units::Capacity;
 
     fn opens(objects: &'static [u32]) -> impl Fn() -> Result<Accesses, TraceError> {
@@ -334,6 +334,25 @@ mod tests {
         assert!(text.contains("lru             100.00%       33.33%"), "{text}");
         assert_eq!(compared.csv().lines().nth(1), Some("lru,50%,20,12,0,120,0,1,1"));
         assert!(compared.plot().svg().contains("belady"));
+    }
+
+    #[test]
+    fn an_object_takes_as_much_of_the_working_set_as_it_was_ever_long() {
+        let access = |bytes| Access {
+            at: crate::clock::Time::ZERO,
+            client: 0,
+            object: 0,
+            object_bytes: bytes,
+            offset_bytes: 0,
+            bytes,
+            operation: Operation::Read,
+        };
+        let mut survey = Survey::new(Granularity::Objects, false);
+        survey.take(&[5, 10, 7, 10].map(access));
+        assert_eq!(
+            (survey.working_set.bytes, survey.working_set.request_bytes),
+            (10, 32)
+        );
     }
 
     #[test]
