@@ -211,3 +211,16 @@ fn copies_are_made_where_there_is_room_and_the_lake_is_read_once() {
         }
     }
 }
+
+/// Beyond the room of all caches together last copies have to leave. The listing pushes most of them to a peer, with a weight that
+/// counts twice, and evicts others for them.
+#[test]
+fn as_the_text_has_it_far_fewer_blocks_are_pushed_for_as_few_reads_of_the_lake() {
+    for (footprint_gb, seed) in [300, 400, 800].into_iter().flat_map(|gb| [(gb, 0), (gb, 1)]) {
+        let [text, listing] =
+            [Reading::Text, Reading::Listing].map(|reading| gwf(footprint_gb, reading, seed));
+        println!("{footprint_gb} GB, seed {seed}: text {text:?}, listing {listing:?}");
+        assert!(text.lake.abs_diff(listing.lake) * 100 < 3 * text.lake);
+        assert!(text.pushed * 40 < listing.pushed);
+    }
+}

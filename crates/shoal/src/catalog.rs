@@ -32,7 +32,7 @@ pub struct Catalog {
     shards: Vec<Mutex<LruCache<ObjectId, Known>>>,
     object_epochs: Vec<AtomicU64>,
     bucket_epochs: Vec<AtomicU64>,
-    hasher: std::hash::RandomState,
+    hasher: foldhash::fast::RandomState,
 }
 
 /// The state of the writes through this node when a question was asked.
@@ -89,7 +89,7 @@ impl Default for Catalog {
                 .collect(),
             object_epochs: zeros(OBJECT_EPOCHS),
             bucket_epochs: zeros(BUCKET_EPOCHS),
-            hasher: std::hash::RandomState::new(),
+            hasher: foldhash::fast::RandomState::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::endpoint::{Endpoint, EndpointRequest, LakeBody};
-use crate::flights::{FlightError, Flights, Join, Pilot};
+use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
 use crate::object::Version;
 use crate::origin::Origin;
@@ -77,11 +77,7 @@ impl Fetcher {
         origin: &Arc<Origin>,
     ) -> Option<Boarded> {
         let traffic = Arc::new(Notify::new());
-        let id = version.block(index);
-        match self
-            .flights
-            .join(id, version.block_len(index), &traffic, || self.store.contains(id))
-        {
+        match self.board(shipment(version, index, 0), &traffic) {
             Join::Landed => None,
             Join::Aboard(passenger) => Some(Boarded {
                 passenger,
@@ -96,7 +92,8 @@ impl Fetcher {
         }
     }
 
-    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`. Where it starts inside
+    /// a block, what comes before is asked for afterwards, by `origin`: the reader's bytes come first.
     ///
     /// The first blocks are announced before this returns, so that their readers join instead of asking the lake again.
     /// `None`: others bring these blocks already, the response is dropped.
@@ -105,8 +102,8 @@ impl Fetcher {
         version: &Arc<Version>,
         range: ByteRange,
         body: LakeBody,
+        origin: &Arc<Origin>,
     ) -> Option<StreamTicket> {
-        let first = range.start.div_ceil(version.block_bytes);
         let whole_blocks_end = if range.end == version.size_bytes {
             u64::from(version.block_count())
         } else {
@@ -116,8 +113,11 @@ impl Fetcher {
         let mut stream = Stream {
             fetcher: Arc::clone(self),
             version: Arc::clone(version),
+            origin: Arc::clone(origin),
             announced: VecDeque::new(),
-            next: first as u32,
+            headless: None,
+            next: (range.start / version.block_bytes) as u32,
+            first: range.start % version.block_bytes,
             end: whole_blocks_end as u32,
             owner: Arc::downgrade(&owner),
             traffic: Arc::new(Notify::new()),
@@ -131,8 +131,7 @@ impl Fetcher {
             _owner: owner,
             traffic: Arc::clone(&stream.traffic),
         };
-        let skip = first * version.block_bytes - range.start;
-        tokio::spawn(async move { stream.run(skip).await });
+        tokio::spawn(stream.run());
         Some(ticket)
     }
 
@@ -163,11 +162,29 @@ impl Fetcher {
         origin: &Origin,
         pilot: &Pilot,
     ) -> Result<(), FlightError> {
-        pilot.hold_window(self.room(pilot.len()).await?);
-        let start = u64::from(index) * version.block_bytes;
+        pilot.hold_window(self.room(version.block_len(index)).await?);
+        let part = ByteRange {
+            start: 0,
+            end: version.block_len(index),
+        };
+        self.ask(version, index, part, origin)
+            .await?
+            .fill(pilot, part.end)
+            .await
+    }
+
+    /// Asks the lake for a part of a block, counted from the block's start.
+    async fn ask(
+        &self,
+        version: &Version,
+        index: u32,
+        part: ByteRange,
+        origin: &Origin,
+    ) -> Result<Cursor, FlightError> {
+        let block_start = u64::from(index) * version.block_bytes;
         let wanted = ByteRange {
-            start,
-            end: start + version.block_len(index),
+            start: block_start + part.start,
+            end: block_start + part.end,
         };
         let response = self
             .lake
@@ -177,14 +194,19 @@ impl Fetcher {
         let skip = skip_to(version, wanted, &response)?;
         let mut cursor = Cursor::new(response.into_body());
         cursor.skip(skip).await?;
-        cursor.fill(pilot).await
+        Ok(cursor)
+    }
+
+    fn board(&self, shipment: Shipment, traffic: &Arc<Notify>) -> Join {
+        self.flights
+            .join(shipment, traffic, || self.store.contains(shipment.id))
     }
 
     /// Writes a complete block beside its readers' streams.
     async fn land(&self, version: &Arc<Version>, pilot: Pilot) {
         match self
             .store
-            .put(pilot.id(), Arc::clone(version), pilot.pieces())
+            .put(pilot.shipment().id, Arc::clone(version), pilot.pieces())
             .await
         {
             Ok(mapped) => pilot.land(mapped),
@@ -218,14 +240,27 @@ async fn abandoned(pilot: &Pilot, traffic: &Notify) {
     }
 }
 
+fn shipment(version: &Version, index: u32, first: u64) -> Shipment {
+    Shipment {
+        id: version.block(index),
+        len: version.block_len(index),
+        first,
+    }
+}
+
 /// Blocks filled one after another from one response.
 struct Stream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
+    origin: Arc<Origin>,
     /// Flights of the blocks to come, first one first.
     announced: VecDeque<Pilot>,
+    /// The first block, when the response began inside it: all of it has arrived but its head.
+    headless: Option<Pilot>,
     /// First block that is not announced yet.
     next: u32,
+    /// Its first byte that the response brings.
+    first: u64,
     /// One past the last block of the response.
     end: u32,
     owner: Weak<()>,
@@ -238,11 +273,10 @@ impl Stream {
     /// before it: the lake is not asked to send what we have.
     fn announce(&mut self) {
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
-            let (id, len) = (self.version.block(self.next), self.version.block_len(self.next));
+            let first = std::mem::take(&mut self.first);
             match self
                 .fetcher
-                .flights
-                .join(id, len, &self.traffic, || self.fetcher.store.contains(id))
+                .board(shipment(&self.version, self.next, first), &self.traffic)
             {
                 // The passenger leaves at once: a block is brought for readers, not for the stream itself.
                 Join::Lead(pilot, _) => self.announced.push_back(pilot),
@@ -252,13 +286,14 @@ impl Stream {
         }
     }
 
-    async fn run(mut self, skip: u64) {
-        if self.body.skip(skip).await.is_err() {
-            return;
-        }
+    async fn run(mut self) {
         while self.wait_for_demand().await {
+            // Somebody else wants the first block from its start.
+            if self.headless.as_ref().is_some_and(Pilot::is_awaited) {
+                self.complete_first();
+            }
             let Some(pilot) = self.announced.pop_front() else {
-                return;
+                break;
             };
             // Before the block is complete the next one is announced: a reader that takes its last byte finds the
             // block behind its window on its way.
@@ -267,16 +302,49 @@ impl Stream {
                 self.announced
                     .drain(..)
                     .for_each(|pilot| pilot.fail(error.clone()));
-                return pilot.fail(error);
+                pilot.fail(error);
+                break;
             }
-            let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
-            tokio::spawn(async move { fetcher.land(&version, pilot).await });
+            if pilot.shipment().first > 0 {
+                self.headless = Some(pilot);
+            } else {
+                self.land(pilot);
+            }
         }
+        self.complete_first();
     }
 
     async fn bring(&mut self, pilot: &Pilot) -> Result<(), FlightError> {
-        pilot.hold_window(self.fetcher.room(pilot.len()).await?);
-        self.body.fill(pilot).await
+        let Shipment { len, first, .. } = pilot.shipment();
+        pilot.hold_window(self.fetcher.room(len).await?);
+        self.body.fill(pilot, len - first).await
+    }
+
+    fn land(&self, pilot: Pilot) {
+        let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
+        tokio::spawn(async move { fetcher.land(&version, pilot).await });
+    }
+
+    /// Asks for the head of the first block, in a task of its own: the rest of it has been paid for.
+    fn complete_first(&mut self) {
+        let Some(pilot) = self.headless.take() else { return };
+        let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
+        let origin = Arc::clone(&self.origin);
+        tokio::spawn(async move {
+            let Shipment { id, first, .. } = pilot.shipment();
+            let head = ByteRange { start: 0, end: first };
+            let brought = async {
+                fetcher
+                    .ask(&version, id.index, head, &origin)
+                    .await?
+                    .fill(&pilot, first)
+                    .await
+            };
+            match brought.await {
+                Ok(()) => fetcher.land(&version, pilot).await,
+                Err(error) => pilot.fail(error),
+            }
+        });
     }
 
     /// True when somebody waits for an announced block, false when nobody will.
@@ -307,9 +375,8 @@ impl Cursor {
         }
     }
 
-    /// Gives the pilot its whole block.
-    async fn fill(&mut self, pilot: &Pilot) -> Result<(), FlightError> {
-        let mut missing = pilot.len();
+    /// Gives the pilot so many bytes.
+    async fn fill(&mut self, pilot: &Pilot, mut missing: u64) -> Result<(), FlightError> {
         while missing > 0 {
             let piece = self.next(missing).await?;
             missing -= piece.len() as u64;

@@ -43,6 +43,18 @@ pub enum FlightError {
     Abandoned,
 }
 
+/// A block to be brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipment {
+    /// Which block.
+    pub id: BlockId,
+    /// Its length in bytes.
+    pub len: u64,
+    /// The byte that arrives first: the first one that the reader of a range wants. After the last byte of the block the bytes
+    /// before this one follow.
+    pub first: u64,
+}
+
 /// What [`Flights::join`] found.
 #[derive(Debug)]
 pub enum Join {
@@ -56,7 +68,7 @@ pub enum Join {
 
 #[derive(Debug)]
 struct Flight {
-    len: u64,
+    shipment: Shipment,
     state: Mutex<State>,
     passengers: AtomicUsize,
     /// Tells the pilot that passengers came or went; shared by the flights of one stream.
@@ -65,6 +77,7 @@ struct Flight {
 
 #[derive(Debug)]
 struct State {
+    /// In the order of their arrival. None holds both the last byte of the block and its first.
     pieces: Vec<Bytes>,
     received: u64,
     end: End,
@@ -90,13 +103,12 @@ impl Flights {
     /// under which flights are removed, so that a block is never fetched twice because it landed in between.
     pub fn join(
         self: &Arc<Self>,
-        id: BlockId,
-        len: u64,
+        shipment: Shipment,
         traffic: &Arc<Notify>,
         landed: impl FnOnce() -> bool,
     ) -> Join {
         let mut in_the_air = self.in_the_air.lock();
-        if let Some(flight) = in_the_air.get(&id) {
+        if let Some(flight) = in_the_air.get(&shipment.id) {
             // The reader whose own opening announced the block shares it with nobody yet.
             let shared = flight.passengers.load(Ordering::Acquire) > 0;
             self.coalesced.fetch_add(u64::from(shared), Ordering::Relaxed);
@@ -106,7 +118,7 @@ impl Flights {
             return Join::Landed;
         }
         let flight = Arc::new(Flight {
-            len,
+            shipment,
             state: Mutex::new(State {
                 pieces: Vec::new(),
                 received: 0,
@@ -117,11 +129,10 @@ impl Flights {
             passengers: AtomicUsize::new(0),
             traffic: Arc::clone(traffic),
         });
-        in_the_air.insert(id, Arc::clone(&flight));
+        in_the_air.insert(shipment.id, Arc::clone(&flight));
         let passenger = Passenger::board(&flight);
         Join::Lead(
             Pilot {
-                id,
                 flight,
                 flights: Arc::clone(self),
             },
@@ -139,7 +150,8 @@ impl Flights {
         self.in_the_air.lock().len()
     }
 
-    fn remove(&self, id: BlockId, flight: &Arc<Flight>) {
+    fn remove(&self, flight: &Arc<Flight>) {
+        let id = flight.shipment.id;
         let mut in_the_air = self.in_the_air.lock();
         if in_the_air
             .get(&id)
@@ -153,25 +165,14 @@ impl Flights {
 /// The one who brings a block. Dropped before the end, it fails the flight as abandoned.
 #[derive(Debug)]
 pub struct Pilot {
-    id: BlockId,
     flight: Arc<Flight>,
     flights: Arc<Flights>,
 }
 
 impl Pilot {
     /// The block to bring.
-    pub fn id(&self) -> BlockId {
-        self.id
-    }
-
-    /// Its length in bytes.
-    pub fn len(&self) -> u64 {
-        self.flight.len
-    }
-
-    /// Whether the block has no bytes; blocks never are empty.
-    pub fn is_empty(&self) -> bool {
-        self.flight.len == 0
+    pub fn shipment(&self) -> Shipment {
+        self.flight.shipment
     }
 
     /// Whether anybody waits for the block.
@@ -184,31 +185,40 @@ impl Pilot {
         self.flight.state.lock().window = Some(window);
     }
 
-    /// Hands on bytes that arrived; together they must be exactly the block.
+    /// Hands on bytes that arrived; together they must be exactly the block, from the shipment's first byte to the one before it.
     pub fn push(&self, piece: Bytes) {
         self.change(|state| {
             state.received += piece.len() as u64;
             assert!(
-                state.received <= self.flight.len,
+                state.received <= self.flight.shipment.len,
                 "a pilot pushes no more than its block"
             );
             state.pieces.push(piece);
-            if state.received == self.flight.len {
+            if state.received == self.flight.shipment.len {
                 state.end = End::Arrived;
             }
         });
     }
 
-    /// The whole block, to be written to disk.
+    /// The whole block from its first byte to its last, to be written to disk.
     pub fn pieces(&self) -> Vec<Bytes> {
-        self.flight.state.lock().pieces.clone()
+        let mut pieces = self.flight.state.lock().pieces.clone();
+        let Shipment { len, first, .. } = self.flight.shipment;
+        let mut before_the_turn = len - first;
+        let turn = pieces.iter().position(|piece| {
+            let is_turn = before_the_turn == 0;
+            before_the_turn = before_the_turn.saturating_sub(piece.len() as u64);
+            is_turn
+        });
+        pieces.rotate_left(turn.unwrap_or(0));
+        pieces
     }
 
     /// The block is in the store: its mapping takes the place of the pieces.
     pub fn land(self, mapped: Bytes) {
         assert_eq!(
             mapped.len() as u64,
-            self.flight.len,
+            self.flight.shipment.len,
             "what landed is the whole block"
         );
         self.change(|state| {
@@ -221,7 +231,10 @@ impl Pilot {
     /// The store did not take the block: those aboard read it from memory, nobody else comes aboard.
     pub fn keep(self) {
         let state = self.flight.state.lock();
-        assert_eq!(state.received, self.flight.len, "only a complete block is kept");
+        assert_eq!(
+            state.received, self.flight.shipment.len,
+            "only a complete block is kept"
+        );
     }
 
     /// No more bytes will come.
@@ -249,7 +262,7 @@ impl Pilot {
 
 impl Drop for Pilot {
     fn drop(&mut self) {
-        self.flights.remove(self.id, &self.flight);
+        self.flights.remove(&self.flight);
         let unfinished = matches!(self.flight.state.lock().end, End::Flying);
         if unfinished {
             self.end_with(FlightError::Abandoned);
@@ -263,7 +276,7 @@ pub struct Passenger {
     flight: Arc<Flight>,
     /// Next byte to read, counted from the start of the block.
     offset: u64,
-    /// Piece that holds it, and where that piece starts; valid while the flight has pieces.
+    /// A piece that arrived no later than it, and how many bytes had arrived before that piece.
     piece: (usize, u64),
 }
 
@@ -286,7 +299,7 @@ impl Passenger {
 
     /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
-        if self.offset == self.flight.len {
+        if self.offset == self.flight.shipment.len {
             return Poll::Ready(None);
         }
         let flight = Arc::clone(&self.flight);
@@ -307,12 +320,18 @@ impl Passenger {
     }
 
     fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
-        let (mut index, mut start) = self.piece;
+        let Shipment { len, first, .. } = self.flight.shipment;
+        let arrives = (self.offset + len - first) % len;
+        let (mut index, mut start) = if arrives < self.piece.1 {
+            (0, 0)
+        } else {
+            self.piece
+        };
         let found = loop {
             let piece = pieces.get(index)?;
             let end = start + piece.len() as u64;
-            if self.offset < end {
-                break piece.slice((self.offset - start) as usize..);
+            if arrives < end {
+                break piece.slice((arrives - start) as usize..);
             }
             (index, start) = (index + 1, end);
         };
@@ -341,15 +360,23 @@ mod tests {
         index: 0,
     };
 
+    fn shipment(len: u64, first: u64) -> Shipment {
+        Shipment { id: ID, len, first }
+    }
+
     fn lead(flights: &Arc<Flights>, len: u64) -> (Pilot, Passenger) {
-        match flights.join(ID, len, &Arc::default(), || false) {
+        lead_from(flights, len, 0)
+    }
+
+    fn lead_from(flights: &Arc<Flights>, len: u64, first: u64) -> (Pilot, Passenger) {
+        match flights.join(shipment(len, first), &Arc::default(), || false) {
             Join::Lead(pilot, passenger) => (pilot, passenger),
             other => panic!("nobody else flies: {other:?}"),
         }
     }
 
     fn follow(flights: &Arc<Flights>) -> Passenger {
-        match flights.join(ID, 6, &Arc::default(), || false) {
+        match flights.join(shipment(6, 0), &Arc::default(), || false) {
             Join::Aboard(passenger) => passenger,
             other => panic!("the block is on its way: {other:?}"),
         }
@@ -394,7 +421,7 @@ mod tests {
         assert_eq!(rest(passenger).await, b"CDEF");
         assert_eq!(flights.count(), 0);
         assert!(matches!(
-            flights.join(ID, 6, &Arc::default(), || true),
+            flights.join(shipment(6, 0), &Arc::default(), || true),
             Join::Landed
         ));
     }
@@ -408,6 +435,26 @@ mod tests {
         pilot.push(Bytes::from_static(b"def"));
         pilot.keep();
         assert_eq!(rest(passenger).await, b"ef");
+    }
+
+    #[tokio::test]
+    async fn a_block_may_arrive_from_its_middle_on() {
+        let flights = Arc::<Flights>::default();
+        let (pilot, mut ranged) = lead_from(&flights, 6, 4);
+        let whole = tokio::spawn(rest(follow(&flights)));
+        ranged.seek(4);
+        pilot.push(Bytes::from_static(b"e"));
+        assert_eq!(next(&mut ranged).await.unwrap().unwrap(), "e", "it came first");
+        for piece in ["f", "ab", "cd"] {
+            pilot.push(Bytes::from_static(piece.as_bytes()));
+        }
+        assert_eq!(rest(ranged).await, b"f");
+        assert_eq!(pilot.pieces().concat(), b"abcdef");
+        assert_eq!(
+            whole.await.unwrap(),
+            b"abcdef",
+            "in its own order for everybody else"
+        );
     }
 
     #[tokio::test]

@@ -163,10 +163,9 @@ async fn serve_s3(
     let (front, connections) = (parts.front, parts.metrics.connections());
     listener::serve(listener, tls, limits, connections, stopping, move |peer: Peer| {
         let front = Arc::clone(&front);
-        service_fn(move |mut request: http::Request<ClientBody>| {
-            request.extensions_mut().insert(peer);
+        service_fn(move |request: http::Request<ClientBody>| {
             let front = Arc::clone(&front);
-            async move { Ok::<_, Infallible>(front.serve(request).await) }
+            async move { Ok::<_, Infallible>(front.serve(request, peer).await) }
         })
     })
     .await;

@@ -3,6 +3,7 @@
 //! `ARCHITECTURE.md` tells the life of a GET on one page; the modules below are its stations.
 
 pub mod admin;
+pub mod backing;
 pub mod blocks;
 pub mod catalog;
 pub mod chance;

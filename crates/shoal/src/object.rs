@@ -96,12 +96,13 @@ impl Version {
 }
 
 fn digest(parts: &[&[u8]]) -> [u8; 16] {
-    let mut hasher = Sha256::new();
+    // At one go: the hash function's own buffer costs more than the hash when it is filled bit by bit.
+    let mut text = Vec::with_capacity(256);
     for part in parts {
-        hasher.update((part.len() as u64).to_le_bytes());
-        hasher.update(part);
+        text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        text.extend_from_slice(part);
     }
-    let full = hasher.finalize();
+    let full = Sha256::digest(&text);
     full[..16].try_into().expect("SHA-256 has 32 bytes")
 }
 

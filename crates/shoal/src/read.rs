@@ -88,7 +88,7 @@ pub enum Answer {
     /// `504`: only-if-cached, and some of it is not.
     NotCached,
     /// What the lake said, as it is.
-    Relay(Response<LakeBody>),
+    Relay(Box<Response<LakeBody>>),
     /// Forward the request untouched, and say why.
     Bypass(Uncacheable),
 }
@@ -111,7 +111,7 @@ pub struct Reading {
     /// The bytes meant.
     pub range: ByteRange,
     /// Those bytes.
-    pub blocks: BlockStream,
+    pub blocks: Box<BlockStream>,
     /// Whether the lake was asked about permission and freshness for this read.
     pub asked: bool,
     /// Which part of the blocks was on this node's disk at the start.
@@ -155,6 +155,18 @@ struct Pinned {
     opened: bool,
 }
 
+impl Pinned {
+    /// The lake's remembered yes.
+    fn unasked(version: Arc<Version>) -> Self {
+        Self {
+            version,
+            asked: false,
+            ticket: None,
+            opened: false,
+        }
+    }
+}
+
 enum Pin {
     Version(Pinned),
     Answer(Box<Answer>),
@@ -164,9 +176,13 @@ impl Reader {
     /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
     pub async fn read(&self, ask: &Ask) -> Result<Answer, ReadError> {
         for _ in 0..RESTARTS {
-            let pinned = match self.pin(ask).await? {
-                Pin::Version(pinned) => pinned,
-                Pin::Answer(answer) => return Ok(*answer),
+            let pinned = match self.granted(ask, self.asking(ask)) {
+                Some(version) => Pinned::unasked(version),
+                // What waits for the lake has a box of its own, so that a hit carries none of it along.
+                None => match Box::pin(self.pin(ask)).await? {
+                    Pin::Version(pinned) => pinned,
+                    Pin::Answer(answer) => return Ok(*answer),
+                },
             };
             let version = Arc::clone(&pinned.version);
             match ask.conditions.judge(&version.etag, version.last_modified) {
@@ -188,7 +204,7 @@ impl Reader {
             if ask.only_if_cached && residency != Residency::All {
                 return Ok(Answer::NotCached);
             }
-            let mut blocks = self.stream(ask, &version, range, pinned.ticket);
+            let mut blocks = Box::new(self.stream(ask, &version, range, pinned.ticket));
             match blocks.first_piece().await {
                 Ok(()) => {
                     return Ok(Answer::Object(Reading {
@@ -233,13 +249,9 @@ impl Reader {
         let mut waited = false;
         loop {
             let asked = self.asking(ask);
+            // Somebody else with the same name may have asked while this one waited.
             if let Some(version) = self.granted(ask, asked) {
-                return Ok(Pin::Version(Pinned {
-                    version,
-                    asked: false,
-                    ticket: None,
-                    opened: false,
-                }));
+                return Ok(Pin::Version(Pinned::unasked(version)));
             }
             if let Some(known) = self.remembered(ask.object, asked.0).await {
                 return self.question(ask, known, asked).await;
@@ -359,11 +371,13 @@ impl Reader {
         }
         let response = self.lake.send(request).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Ok(Pin::Answer(Box::new(Answer::Relay(response))));
+            return Ok(Pin::Answer(Box::new(Answer::Relay(Box::new(response)))));
         }
         match self.learn(ask, response.status(), response.headers(), asked) {
             Ok((version, range)) => {
-                let ticket = self.fetcher.stream(&version, range, response.into_body());
+                let ticket = self
+                    .fetcher
+                    .stream(&version, range, response.into_body(), &ask.origin);
                 Ok(Pin::Version(Pinned {
                     version,
                     asked: true,
@@ -437,7 +451,8 @@ impl Reader {
         };
         let open_ended = matches!(ask.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { self.ahead };
-        BlockStream::new(Arc::new(shelf), range, Window { now, max: self.ahead }, ticket)
+        let window = Window { now, max: self.ahead };
+        BlockStream::new(Arc::new(shelf), range, window, ticket)
     }
 }
 
@@ -465,15 +480,14 @@ fn same_date(version: &Version, not_modified: &HeaderMap) -> bool {
     theirs.is_some() && theirs == version.headers.get(header::LAST_MODIFIED)
 }
 
-/// The range that opens an unknown object: the blocks that the first bytes wanted lie in. `None`: the whole object.
+/// The range that opens an unknown object: from the first byte wanted to the end of the blocks it touches, or of so many as are
+/// read ahead. `None`: the whole object.
 fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option<HeaderValue> {
     let floor = |byte: u64| byte - byte % block_bytes;
     let blocks_from = |first: u64, blocks: u64| {
-        let start = floor(first);
-        range_header(ByteRange {
-            start,
-            end: start.saturating_add(blocks.saturating_mul(block_bytes)),
-        })
+        let end = floor(first).saturating_add(blocks.saturating_mul(block_bytes));
+        let start = first.min(end - 1);
+        range_header(ByteRange { start, end })
     };
     Some(match wanted {
         RangeRequest::Whole => return None,
@@ -482,9 +496,8 @@ fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option
             blocks_from(first, touched.min(ahead as u64))
         }
         RangeRequest::From(first) => blocks_from(first, 1),
-        // The last block lies in the last `block_bytes`, whatever the size is.
         RangeRequest::Suffix(length) => {
-            let length = length.max(block_bytes).min(block_bytes * ahead as u64);
+            let length = length.min(block_bytes * ahead as u64);
             HeaderValue::try_from(format!("bytes=-{length}")).expect("digits are a header value")
         }
     })
@@ -537,15 +550,15 @@ mod tests {
         let table = [
             (RangeRequest::Whole, None),
             (RangeRequest::FirstLast(0, 0), Some("bytes=0-99")),
-            (RangeRequest::FirstLast(150, 249), Some("bytes=100-299")),
-            (RangeRequest::FirstLast(150, 100_000), Some("bytes=100-499")),
-            (RangeRequest::From(350), Some("bytes=300-399")),
-            (RangeRequest::Suffix(8), Some("bytes=-100")),
+            (RangeRequest::FirstLast(150, 249), Some("bytes=150-299")),
+            (RangeRequest::FirstLast(150, 100_000), Some("bytes=150-499")),
+            (RangeRequest::From(350), Some("bytes=350-399")),
+            (RangeRequest::Suffix(8), Some("bytes=-8")),
             (RangeRequest::Suffix(150), Some("bytes=-150")),
             (RangeRequest::Suffix(u64::MAX), Some("bytes=-400")),
             (
                 RangeRequest::From(u64::MAX),
-                Some("bytes=18446744073709551600-18446744073709551614"),
+                Some("bytes=18446744073709551614-18446744073709551614"),
             ),
         ];
         for (wanted, expected) in table {

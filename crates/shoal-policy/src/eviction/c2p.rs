@@ -23,7 +23,7 @@ use crate::PartOf;
 /// The paper sorts all blocks for each victim. Here objects are kept in the order of that fraction and of the last use of their
 /// least recently used block, O(log n) for n objects, and a victim is sought among the first [`CANDIDATES`] objects of the
 /// least fraction, each standing with that block. It is the paper's choice as long as no more objects share that fraction and
-/// a node holds the blocks of an object by age alone: in the paper's set-up, with 128 blocks a node.
+/// the blocks a node holds of one object are used together: in the paper's set-up, with 128 blocks a node.
 ///
 /// The paper derives the size of an object from the ratio of global to local hits; here [`C2p::observe`] tells it. Its global
 /// metadata is kept of objects of which a block is held, and only what the comparators ask for.

@@ -6,21 +6,21 @@
 //!
 //! Every policy runs the suite in `conformance.rs`; adding one is one line there. `tests/golden.rs` counts misses on a real trace.
 //!
-//! What they cost with a million keys of type [`crate::BlockId`], by `cargo bench -p shoal-policy` on a busy virtual machine of two
-//! cores: a use; the replacement of a victim by a new key; a mixture of both; resident memory. Reaching memory that is in no
-//! cache of the processor is nearly all of it.
+//! What they cost with a million keys of type [`crate::BlockId`], by `cargo bench -p shoal-policy`, the median of three runs on a
+//! busy virtual machine of two cores: a use; the replacement of a victim by a new key; a mixture of both; resident memory.
+//! Reaching memory that is in no cache of the processor is nearly all of it.
 //!
 //! | policy | ns a hit | ns a miss | ns an access | bytes a key | a use, a victim |
 //! |---|---|---|---|---|---|
 //! | [`Lru`] | 128 | 226 | 189 | 56 | O(1) |
-//! | [`Sieve`] | 102 | 91 | 143 | 64 | O(1) amortised |
+//! | [`Sieve`] | 105 | 92 | 143 | 64 | O(1) amortised |
 //! | [`S3Fifo`] | 104 | 331 | 262 | 64 | O(1) amortised |
-//! | [`Lfu`] | 229 | 136 | 348 | 65 | O(log d), d different ranks |
+//! | [`Lfu`] | 229 | 136 | 346 | 64 | O(log d), d different ranks |
 //! | [`Lfuda`] | 260 | 277 | 385 | 73 | O(log d) |
-//! | [`Gwf`] | 425 | 179 | 393 | 72 | O(log d) |
-//! | [`Belady`] | 237 | 266 | 355 | 64 | O(log n); and 4 bytes for each access to come |
-//! | [`Life`] | 221 | 441 | 963 | 67 | O(log o), o objects |
-//! | [`C2p`] | 254 | 2941 | 1392 | 90 | O(log o), at most [`c2p::CANDIDATES`] compared |
+//! | [`Gwf`] | 392 | 157 | 359 | 72 | O(log d) |
+//! | [`Belady`] | 199 | 244 | 258 | 64 | O(log n); and 4 bytes for each access to come |
+//! | [`Life`] | 217 | 433 | 841 | 67 | O(log o), o objects |
+//! | [`C2p`] | 234 | 2928 | 1383 | 90 | O(log o), at most [`c2p::CANDIDATES`] compared |
 
 mod belady;
 pub mod c2p;

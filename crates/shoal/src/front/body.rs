@@ -48,9 +48,9 @@ impl ResponseBody {
     }
 
     /// Blocks of a version, `len` bytes together.
-    pub fn blocks(stream: BlockStream, len: u64) -> Self {
+    pub fn blocks(stream: Box<BlockStream>, len: u64) -> Self {
         Content::Blocks {
-            stream: Box::new(stream),
+            stream,
             remaining: len,
         }
         .into()

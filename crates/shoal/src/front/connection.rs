@@ -11,6 +11,7 @@
 
 mod answer;
 mod io;
+mod sending;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 pub use answer::{Answer, AnswerBody, Answering, refusal_response};
 pub use io::GuardedIo;
+pub use sending::Sending;
 pub use streams::{ClientBody, ClientBodyError};
 
 use streams::Offers;

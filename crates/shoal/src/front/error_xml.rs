@@ -7,21 +7,33 @@ use bytes::Bytes;
 use crate::front::error::ErrorCode;
 
 /// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
-pub fn error_xml(code: ErrorCode, message: &str, resource: &str, request_id: &str) -> Bytes {
+pub fn error_xml(code: ErrorCode, message: &str, resource: &str, request_id: RequestId) -> Bytes {
     let xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message>\
          <Resource>{}</Resource><RequestId>{}</RequestId></Error>",
         code.as_str(),
         escape(message),
         escape(resource),
-        escape(request_id),
+        request_id.as_str(),
     );
     Bytes::from(xml)
 }
 
 /// How a request is named in its answer and in the logs: sixteen hexadecimal digits of chance.
-pub fn request_id(bits: u64) -> String {
-    format!("{bits:016X}")
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId([u8; 16]);
+
+impl RequestId {
+    /// The name that these bits make.
+    pub fn new(bits: u64) -> Self {
+        let digit = |at: usize| b"0123456789ABCDEF"[(bits >> (60 - 4 * at)) as usize & 15];
+        Self(std::array::from_fn(digit))
+    }
+
+    /// The digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("digits are ASCII")
+    }
 }
 
 /// The text with the characters of XML's own replaced, and those XML cannot carry at all.
@@ -57,11 +69,16 @@ fn replacement(character: char) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::error_xml;
+    use super::{RequestId, error_xml};
     use crate::front::error::ErrorCode;
 
     fn text(message: &str, resource: &str) -> String {
-        let xml = error_xml(ErrorCode::AccessDenied, message, resource, "0123456789ABCDEF");
+        let xml = error_xml(
+            ErrorCode::AccessDenied,
+            message,
+            resource,
+            RequestId::new(0x0123_4567_89AB_CDEF),
+        );
         String::from_utf8(xml.to_vec()).unwrap()
     }
 

@@ -29,7 +29,7 @@ use tracing::debug;
 
 use crate::admin::metrics::ConnectionMetrics;
 use crate::config::Limits;
-use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Timeouts};
+use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Sending, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::tls::TlsReloader;
 use crate::shutdown::Shutdown;
@@ -224,7 +224,7 @@ where
             self.limits.timeouts,
         );
         let ended = match &self.tls {
-            None => self.speak_http1(stream, service, &exchange).await,
+            None => self.speak_http1(Sending::new(stream), service, &exchange).await,
             Some(tls) => match timeout(self.limits.timeouts.header, tls.acceptor().accept(stream)).await {
                 Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
                     self.speak_http2(stream, service, &exchange).await

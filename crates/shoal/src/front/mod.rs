@@ -16,6 +16,7 @@ pub mod listener;
 pub mod operation;
 pub mod payload;
 pub mod range;
+pub mod read_head;
 pub mod record;
 pub mod respond;
 pub mod serve;

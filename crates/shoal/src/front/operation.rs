@@ -2,6 +2,7 @@
 //!
 //! The key is percent-decoded here, once; nothing downstream decodes again, and the raw path goes to the lake as it came.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::Method;
@@ -178,12 +179,11 @@ pub fn classify(
     domain: Option<&str>,
 ) -> Result<Classified, S3Error> {
     let target = path_style(target, host, domain)?;
-    let (bucket, key) = split(target.path())?;
+    let Named { bucket, key } = split(target.path())?;
     let query = Query::parse(target.query());
-    let bucket: Option<Arc<str>> = bucket.map(Arc::from);
     let object = bucket.clone().zip(key).map(|(bucket, key)| ObjectName {
         bucket,
-        key: Arc::from(key),
+        key,
         version: query.get("versionId").map(Arc::from),
     });
     let operation = operation(method, bucket.is_some(), object.is_some(), &query, is_copy);
@@ -297,26 +297,37 @@ fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
     (rest.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
 }
 
-/// Bucket and key of a path-style path, each decoded once.
-fn split(path: &str) -> Result<(Option<String>, Option<Vec<u8>>), S3Error> {
+/// What a path names, decoded once.
+#[derive(Default)]
+struct Named {
+    bucket: Option<Arc<str>>,
+    key: Option<Arc<[u8]>>,
+}
+
+/// Bucket and key of a path-style path.
+fn split(path: &str) -> Result<Named, S3Error> {
     let path = path.strip_prefix('/').unwrap_or(path);
     let (bucket, key) = path
         .split_once('/')
         .map_or((path, None), |(bucket, key)| (bucket, Some(key)));
     if bucket.is_empty() {
         // `//key` names no bucket; the lake says what it makes of it.
-        return Ok((None, None));
+        return Ok(Named::default());
     }
-    let bucket = String::from_utf8(decode_strictly(bucket)?)
+    let decoded = decode_strictly(bucket)?;
+    let bucket = std::str::from_utf8(&decoded)
         .map_err(|_| S3Error::new(ErrorCode::InvalidUri, "The bucket name is not UTF-8."))?;
     let key = key
         .filter(|key| !key.is_empty())
         .map(decode_strictly)
         .transpose()?;
-    Ok((Some(bucket), key))
+    Ok(Named {
+        bucket: Some(bucket.into()),
+        key: key.map(Arc::from),
+    })
 }
 
-fn decode_strictly(text: &str) -> Result<Vec<u8>, S3Error> {
+fn decode_strictly(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
     let bytes = text.as_bytes();
     let broken = bytes
         .iter()
@@ -332,7 +343,7 @@ fn decode_strictly(text: &str) -> Result<Vec<u8>, S3Error> {
             "Couldn't parse the specified URI: '%' needs two hexadecimal digits.",
         ));
     }
-    Ok(percent_decode(bytes).collect())
+    Ok(percent_decode(bytes).into())
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ use crate::admin::metrics::{Counted, Metrics};
 use crate::blocks::Tally;
 use crate::clock;
 use crate::front::access_log::{Access, access_line};
+use crate::front::error_xml::RequestId;
 use crate::front::in_flight::Place;
-use crate::front::listener::Peer;
 use crate::front::operation::{Classified, Operation};
 use crate::front::respond::CacheStatus;
 use crate::identity::Caller;
@@ -28,7 +28,7 @@ pub struct Record {
     started: Instant,
     _in_flight: Counted,
     /// `x-amz-request-id` of the answer.
-    pub request_id: String,
+    pub request_id: RequestId,
     /// What was asked.
     pub operation: Operation,
     /// What was answered.
@@ -58,14 +58,16 @@ pub struct Subject {
 
 impl Subject {
     /// What the access log tells of a request that arrived at `at`.
-    pub fn new(at: SystemTime, client: &Arc<Parts>, classified: &Classified, caller: &Caller) -> Self {
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    pub fn new(
+        at: SystemTime,
+        peer: SocketAddr,
+        client: &Arc<Parts>,
+        classified: &Classified,
+        caller: &Caller,
+    ) -> Self {
         Self {
             at,
-            peer: client
-                .extensions
-                .get::<Peer>()
-                .map_or(nowhere, |peer| peer.address),
+            peer,
             caller: caller.clone(),
             classified: classified.clone(),
             client: Arc::clone(client),
@@ -75,7 +77,7 @@ impl Subject {
 
 impl Record {
     /// A request that began now.
-    pub fn begin(metrics: Arc<Metrics>, request_id: String) -> Self {
+    pub fn begin(metrics: Arc<Metrics>, request_id: RequestId) -> Self {
         Self {
             _in_flight: metrics.request_began(),
             metrics,
@@ -104,7 +106,7 @@ impl Record {
 
     /// Notes why the body broke off; the connection is aborted.
     pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::warn!(request_id = self.request_id, operation = self.operation.as_str(), %error, "response broken off");
+        tracing::warn!(request_id = self.request_id.as_str(), operation = self.operation.as_str(), %error, "response broken off");
     }
 
     /// Writes it down; the body is over, sent or not.
@@ -122,7 +124,7 @@ impl Record {
         let Some(subject) = &self.subject else { return };
         access_line(&Access {
             at: subject.at,
-            request_id: &self.request_id,
+            request_id: self.request_id.as_str(),
             peer: subject.peer,
             access_key: match &subject.caller {
                 Caller::Anonymous => None,

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::error_xml::error_xml;
+use crate::front::error_xml::{RequestId, error_xml};
 use crate::front::operation::{Query, response_override};
 use crate::front::range::{ByteRange, RangeRequest};
 use crate::object::Version;
@@ -92,14 +93,14 @@ impl Wishes {
 
 /// `200` or `206` with the bytes of a version.
 pub fn object(reading: Reading, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::blocks(reading.blocks, reading.range.len()));
-    *response.status_mut() = describe(
-        response_headers(&reading.version, wishes),
-        reading.range,
-        asked,
-        &reading.version,
-    )
-    .map_headers(response.headers_mut());
+    let Reading {
+        version,
+        range,
+        blocks,
+        ..
+    } = reading;
+    let mut response = Response::new(ResponseBody::blocks(blocks, range.len()));
+    *response.status_mut() = describe(response.headers_mut(), &version, range, asked, wishes);
     response
 }
 
@@ -111,12 +112,12 @@ pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
     };
     let mut response = Response::new(ResponseBody::head(version.size_bytes));
     *response.status_mut() = describe(
-        response_headers(version, wishes),
+        response.headers_mut(),
+        version,
         whole,
         RangeRequest::Whole,
-        version,
-    )
-    .map_headers(response.headers_mut());
+        wishes,
+    );
     response
 }
 
@@ -145,7 +146,7 @@ pub fn empty(status: StatusCode) -> Response<ResponseBody> {
 }
 
 /// `416`, naming the size.
-pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Response<ResponseBody> {
+pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
     let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable");
     let mut response = self::error(&error, resource, request_id);
     let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
@@ -154,7 +155,7 @@ pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: &str) -> Respo
 }
 
 /// An error of ours in S3's XML.
-pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<ResponseBody> {
+pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
     let xml = error_xml(error.code, &error.message, resource, request_id);
     let mut response = Response::new(ResponseBody::full(xml));
     *response.status_mut() = error.code.status();
@@ -170,78 +171,69 @@ pub fn error(error: &S3Error, resource: &str, request_id: &str) -> Response<Resp
 }
 
 /// Notes on every answer: its id, where it came from, how long its head took.
-pub fn stamp(headers: &mut HeaderMap, request_id: &str, cache: Option<CacheStatus>, head_time: Duration) {
+pub fn stamp(
+    headers: &mut HeaderMap,
+    request_id: RequestId,
+    cache: Option<CacheStatus>,
+    head_time: Duration,
+) {
     if !headers.contains_key(&REQUEST_ID) {
         headers.insert(
             REQUEST_ID,
-            HeaderValue::from_str(request_id).expect("request ids are hexadecimal"),
+            HeaderValue::from_str(request_id.as_str()).expect("request ids are hexadecimal"),
         );
     }
     if let Some(cache) = cache {
         headers.insert(X_CACHE, HeaderValue::from_static(cache.as_str()));
     }
-    let micros = head_time.as_micros();
-    let timing = format!("shoal;dur={}.{:03}", micros / 1000, micros % 1000);
-    headers.insert(
-        SERVER_TIMING,
-        HeaderValue::try_from(timing).expect("digits are a header value"),
-    );
+    headers.insert(SERVER_TIMING, server_timing(head_time));
 }
 
-struct Described {
-    status: StatusCode,
-    headers: HeaderMap,
+/// `shoal;dur=1.234`, in milliseconds.
+fn server_timing(head_time: Duration) -> HeaderValue {
+    let micros = head_time.as_micros() as u64;
+    let mut whole = itoa::Buffer::new();
+    let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
+    let mut text = BytesMut::with_capacity(32);
+    text.extend_from_slice(b"shoal;dur=");
+    text.extend_from_slice(whole.format(micros / 1000).as_bytes());
+    text.extend_from_slice(&[b'.', hundreds, tens, ones]);
+    HeaderValue::from_maybe_shared(text.freeze()).expect("digits are a header value")
 }
 
-impl Described {
-    fn map_headers(self, headers: &mut HeaderMap) -> StatusCode {
-        *headers = self.headers;
-        self.status
+/// Writes the headers of a version's bytes; says whether they are all of them.
+fn describe(
+    headers: &mut HeaderMap,
+    version: &Version,
+    range: ByteRange,
+    asked: RangeRequest,
+    wishes: &Wishes,
+) -> StatusCode {
+    /// Names written here and in [`stamp`]: growing the map later would cost a hit more than filling it.
+    const ADDED: usize = 8;
+    let is_part = asked != RangeRequest::Whole;
+    // Checksums are those of the whole object; a client would take them for those of the part.
+    let checksums = wishes.checksum_mode && !is_part;
+    headers.reserve(version.headers.len() + wishes.overrides.len() + ADDED);
+    for (name, value) in &version.headers {
+        if checksums || !name.as_str().starts_with("x-amz-checksum-") {
+            headers.append(name.clone(), value.clone());
+        }
     }
-}
-
-fn describe(mut headers: HeaderMap, range: ByteRange, asked: RangeRequest, version: &Version) -> Described {
+    for (name, value) in &wishes.overrides {
+        headers.insert(name, value.clone());
+    }
+    headers
+        .entry(header::ACCEPT_RANGES)
+        .or_insert(HeaderValue::from_static("bytes"));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(range.len()));
-    if asked == RangeRequest::Whole {
-        return Described {
-            status: StatusCode::OK,
-            headers,
-        };
+    if !is_part {
+        return StatusCode::OK;
     }
     let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, version.size_bytes);
     headers.insert(
         header::CONTENT_RANGE,
         HeaderValue::try_from(content_range).expect("digits are a header value"),
     );
-    // Checksums are those of the whole object; a client would take them for those of the part.
-    remove_checksums(&mut headers);
-    Described {
-        status: StatusCode::PARTIAL_CONTENT,
-        headers,
-    }
-}
-
-fn response_headers(version: &Version, wishes: &Wishes) -> HeaderMap {
-    let mut headers = version.headers.clone();
-    headers
-        .entry(header::ACCEPT_RANGES)
-        .or_insert(HeaderValue::from_static("bytes"));
-    if !wishes.checksum_mode {
-        remove_checksums(&mut headers);
-    }
-    for (name, value) in &wishes.overrides {
-        headers.insert(name, value.clone());
-    }
-    headers
-}
-
-fn remove_checksums(headers: &mut HeaderMap) {
-    let names: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| name.as_str().starts_with("x-amz-checksum-"))
-        .cloned()
-        .collect();
-    for name in names {
-        headers.remove(name);
-    }
+    StatusCode::PARTIAL_CONTENT
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{self, HeaderMap};
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::admin::metrics::Metrics;
 use crate::catalog::Catalog;
@@ -13,14 +13,16 @@ use crate::endpoint::{Endpoint, LakeBody, end_to_end_of_response};
 use crate::freshness::FreshnessRules;
 use crate::front::auth::{Credentials, Gate, Verified};
 use crate::front::body::ResponseBody;
-use crate::front::conditions::Conditions;
 use crate::front::connection::ClientBody;
 use crate::front::error::{ErrorCode, S3Error};
+use crate::front::error_xml::RequestId;
 use crate::front::forward::forward;
 use crate::front::in_flight::InFlight;
 use crate::front::lake_errors;
+use crate::front::listener::Peer;
 use crate::front::operation::{Classified, Operation, classify};
 use crate::front::range::RangeRequest;
+use crate::front::read_head::ReadHead;
 use crate::front::record::{Record, Subject};
 use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
 use crate::object::{ObjectName, Uncacheable};
@@ -28,16 +30,7 @@ use crate::origin::Origin;
 use crate::read::{Answer, Ask, HeadAnswer, Reader};
 use crate::{chance, clock};
 
-/// Headers of a read that change neither who may read nor what comes back; any other `x-amz-*` header is a question that only
-/// the lake can answer, so a remembered yes does not do.
-const PLAIN_AMZ_HEADERS: [&str; 6] = [
-    "x-amz-date",
-    "x-amz-content-sha256",
-    "x-amz-checksum-mode",
-    "x-amz-user-agent",
-    "x-amz-security-token",
-    "x-amz-te",
-];
+static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 
 /// Answers S3 requests.
 pub struct Front {
@@ -71,17 +64,18 @@ struct Admitted {
 
 impl Front {
     /// Answers one request; errors become answers, too.
-    pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
-        let request_id = format!("{:016X}", chance::bits());
+    pub async fn serve(&self, request: Request<ClientBody>, peer: Peer) -> Response<ResponseBody> {
+        let request_id = RequestId::new(chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
         let closes = expects_to_send_nothing(&request);
-        let path = request.uri().path().to_owned();
+        let target = request.uri().path_and_query().cloned();
 
-        let mut response = match self.answer(request, &mut record).await {
+        let mut response = match self.answer(request, peer, &mut record).await {
             Ok(response) => response,
             Err(error) => {
-                let mut response = respond::error(&error, &path, &record.request_id);
+                let path = target.as_ref().map_or("", PathAndQuery::path);
+                let mut response = respond::error(&error, path, record.request_id);
                 if is_head {
                     response.body_mut().without_content();
                     response.headers_mut().remove(header::CONTENT_TYPE);
@@ -95,12 +89,7 @@ impl Front {
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         let head_time = clock::instant().saturating_duration_since(record.started());
-        respond::stamp(
-            response.headers_mut(),
-            &record.request_id,
-            record.cache,
-            head_time,
-        );
+        respond::stamp(response.headers_mut(), record.request_id, record.cache, head_time);
         record.status = response.status();
         response.map(|body| body.recorded(record))
     }
@@ -108,23 +97,30 @@ impl Front {
     async fn answer(
         &self,
         request: Request<ClientBody>,
+        peer: Peer,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         record.places[0] = Some(self.in_flight.enter()?);
-        let admitted = self.admit(request, record)?;
+        let admitted = self.admit(request, peer, record)?;
         record.places[1] = Some(self.in_flight.enter_as(admitted.verified.caller.id())?);
+        // Only a hit is quick. What waits for the lake has a box of its own, so that a hit carries none of it along.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, &name, record).await,
-            (Operation::HeadObject, Some(name)) => self.head(admitted, &name, record).await,
-            _ => self.pass_on(admitted).await,
+            (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, &name, record)).await,
+            _ => Box::pin(self.pass_on(admitted)).await,
         }
     }
 
     /// The one gate: what is asked, and who asks.
-    fn admit(&self, request: Request<ClientBody>, record: &mut Record) -> Result<Admitted, S3Error> {
+    fn admit(
+        &self,
+        request: Request<ClientBody>,
+        peer: Peer,
+        record: &mut Record,
+    ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
-        let is_copy = parts.headers.contains_key("x-amz-copy-source");
+        let is_copy = parts.headers.contains_key(&COPY_SOURCE);
         let classified = classify(
             &parts.method,
             &target,
@@ -137,27 +133,34 @@ impl Front {
         let verified = self.gate.verify(&parts, now)?;
         let parts = Arc::new(parts);
         if self.access_log {
-            record.subject = Some(Box::new(Subject::new(now, &parts, &classified, &verified.caller)));
+            record.subject = Some(Box::new(Subject::new(
+                now,
+                peer.address,
+                &parts,
+                &classified,
+                &verified.caller,
+            )));
         }
-        Ok(Admitted {
+        Ok(Box::new(Admitted {
             parts,
             body,
             classified,
             verified,
-        })
+        }))
     }
 
     async fn get(
         &self,
-        admitted: Admitted,
+        admitted: Box<Admitted>,
         name: &ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let wishes = Wishes::parse(&admitted.classified.query, checksum_mode(&admitted.parts.headers))?;
-        if let Some(reason) = uncacheable(&admitted, &wishes) {
-            return self.bypass(admitted, reason, record).await;
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        if let Some(reason) = uncacheable(&admitted, &head, &wishes) {
+            return Box::pin(self.bypass(admitted, reason, record)).await;
         }
-        let ask = self.ask(&admitted, name);
+        let ask = self.ask(&admitted, name, head);
         let answer = self
             .reader
             .read(&ask)
@@ -172,29 +175,30 @@ impl Front {
                 respond::object(reading, ask.range, &wishes)
             }
             Answer::NotModified(version) => respond::not_modified(&version),
-            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, &record.request_id),
-            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, &record.request_id),
-            Answer::NotCached => respond::error(&not_cached(), path, &record.request_id),
+            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
+            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
+            Answer::NotCached => respond::error(&not_cached(), path, record.request_id),
             Answer::Relay(response) => {
                 record.cache = Some(CacheStatus::Miss);
-                relay(response)
+                relay(*response)
             }
-            Answer::Bypass(reason) => return self.bypass(admitted, reason, record).await,
+            Answer::Bypass(reason) => return Box::pin(self.bypass(admitted, reason, record)).await,
         })
     }
 
     /// A HEAD is one body-less request to the lake anyway, so it goes there unless a yes is remembered.
     async fn head(
         &self,
-        admitted: Admitted,
+        admitted: Box<Admitted>,
         name: &ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let wishes = Wishes::parse(&admitted.classified.query, checksum_mode(&admitted.parts.headers))?;
-        if uncacheable(&admitted, &wishes).is_some() || admitted.parts.headers.contains_key(header::RANGE) {
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        if uncacheable(&admitted, &head, &wishes).is_some() || head.range != Some(RangeRequest::Whole) {
             return self.pass_on(admitted).await;
         }
-        let ask = self.ask(&admitted, name);
+        let ask = self.ask(&admitted, name, head);
         if let Some(answer) = self.reader.head(&ask) {
             record.cache = Some(CacheStatus::Hit);
             return Ok(match answer {
@@ -215,7 +219,7 @@ impl Front {
 
     async fn bypass(
         &self,
-        admitted: Admitted,
+        admitted: Box<Admitted>,
         reason: Uncacheable,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
@@ -228,30 +232,28 @@ impl Front {
         Ok(response)
     }
 
-    async fn pass_on(&self, admitted: Admitted) -> Result<Response<ResponseBody>, S3Error> {
+    async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
         self.send_on(admitted).await.map(relay)
     }
 
-    async fn send_on(&self, admitted: Admitted) -> Result<Response<LakeBody>, S3Error> {
+    async fn send_on(&self, admitted: Box<Admitted>) -> Result<Response<LakeBody>, S3Error> {
         let Admitted {
             parts,
             body,
             classified,
             verified,
-        } = admitted;
+        } = *admitted;
         forward(&self.lake, &self.catalog, &parts, body, verified, &classified).await
     }
 
-    fn ask(&self, admitted: &Admitted, name: &ObjectName) -> Ask {
-        let headers = &admitted.parts.headers;
-        let directives = CacheControl::parse(headers);
-        let reusable = !directives.no_cache && headers.keys().all(is_plain);
+    fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {
+        let reusable = !head.cache_control.no_cache && head.plain;
         Ask {
             caller: admitted.verified.caller.id(),
             name: name.clone(),
             object: name.id(self.lake.url()),
-            range: RangeRequest::parse(range_header(headers)).unwrap_or(RangeRequest::Whole),
-            conditions: Conditions::parse(headers),
+            range: head.range.unwrap_or(RangeRequest::Whole),
+            conditions: head.conditions,
             origin: Arc::new(Origin::new(
                 self.lake.account_for(&admitted.verified.caller),
                 Arc::clone(&admitted.parts),
@@ -262,8 +264,8 @@ impl Front {
             } else {
                 Duration::ZERO
             },
-            only_if_cached: directives.only_if_cached,
-            checksum_mode: checksum_mode(headers),
+            only_if_cached: head.cache_control.only_if_cached,
+            checksum_mode: head.checksum_mode,
         }
     }
 }
@@ -279,74 +281,23 @@ fn expects_to_send_nothing(request: &Request<ClientBody>) -> bool {
 }
 
 /// Why this GET or HEAD is the lake's alone.
-fn uncacheable(admitted: &Admitted, wishes: &Wishes) -> Option<Uncacheable> {
-    let headers = &admitted.parts.headers;
+fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
     let unsigned = admitted.verified.credentials == Credentials::None;
     if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
         Some(Uncacheable::RequestBody)
-    } else if headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+    } else if head.sse_c {
         Some(Uncacheable::SseC)
     } else if admitted.classified.query.has("partNumber") {
         Some(Uncacheable::PartNumber)
-    } else if headers.contains_key(header::IF_RANGE)
-        || RangeRequest::parse(range_header(headers)).is_none()
-        || Conditions::parse(headers).is_dialect(clock::utc_now())
-    {
+    } else if head.range.is_none() || head.conditions.is_dialect(clock::utc_now()) {
         Some(Uncacheable::Dialect)
     } else if unsigned && !wishes.overrides.is_empty() {
         Some(Uncacheable::UnsignedOverride)
-    } else if CacheControl::parse(headers).no_store {
+    } else if head.cache_control.no_store {
         Some(Uncacheable::NoStore)
     } else {
         None
     }
-}
-
-/// What a client says about caches in general.
-#[derive(Clone, Copy, Debug, Default)]
-struct CacheControl {
-    no_cache: bool,
-    no_store: bool,
-    only_if_cached: bool,
-}
-
-impl CacheControl {
-    fn parse(headers: &HeaderMap) -> Self {
-        let mut directives = Self::default();
-        let values = headers
-            .get_all(header::CACHE_CONTROL)
-            .iter()
-            .filter_map(|value| value.to_str().ok());
-        for directive in values.flat_map(|value| value.split(',')).map(str::trim) {
-            match directive.to_ascii_lowercase().as_str() {
-                "no-cache" | "max-age=0" => directives.no_cache = true,
-                "no-store" => directives.no_store = true,
-                "only-if-cached" => directives.only_if_cached = true,
-                _ => {}
-            }
-        }
-        directives.no_cache |= headers
-            .get(header::PRAGMA)
-            .is_some_and(|pragma| pragma == "no-cache");
-        directives
-    }
-}
-
-/// The `Range` header; one that is not text is not well-formed either.
-fn range_header(headers: &HeaderMap) -> Option<&str> {
-    headers
-        .get(header::RANGE)
-        .map(|range| range.to_str().unwrap_or_default())
-}
-
-fn is_plain(name: &HeaderName) -> bool {
-    !name.as_str().starts_with("x-amz-") || PLAIN_AMZ_HEADERS.contains(&name.as_str())
-}
-
-fn checksum_mode(headers: &HeaderMap) -> bool {
-    headers
-        .get("x-amz-checksum-mode")
-        .is_some_and(|mode| mode.as_bytes().eq_ignore_ascii_case(b"enabled"))
 }
 
 /// HTTP/2 names the host in the target.
@@ -380,4 +331,20 @@ fn not_cached() -> S3Error {
         ErrorCode::NotCached,
         "Only a cached answer was asked for, and some of it is not cached.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_bytes<'a, F>(_: impl FnOnce(&'a Front, Request<ClientBody>, Peer) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The HTTP library keeps room for it in every connection, idle or not, and moves it there for every request.
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        let bytes = future_bytes(Front::serve);
+        assert!(bytes <= 2048, "{bytes} bytes");
+    }
 }

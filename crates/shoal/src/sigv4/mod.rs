@@ -31,6 +31,17 @@ pub const SERVICE: &str = "s3";
 /// The last word of every credential scope.
 pub const TERMINATOR: &str = "aws4_request";
 
+/// The words of a list such as `SignedHeaders`.
+///
+/// As [`str::split`], which on words this short spends more time on setting out than on searching.
+pub fn words(list: &str, separator: u8) -> impl Iterator<Item = &str> {
+    debug_assert!(separator.is_ascii(), "a word begins and ends between characters");
+    let ends = memchr::memchr_iter(separator, list.as_bytes()).chain([list.len()]);
+    ends.scan(0, |start, end| {
+        Some(&list[std::mem::replace(start, end + 1)..end])
+    })
+}
+
 /// `20130524/us-east-1/s3/aws4_request`: what a signature is valid for.
 pub fn scope(timestamp: &Timestamp, region: &str) -> String {
     let mut scope = String::with_capacity(timestamp.day().len() + region.len() + 17);

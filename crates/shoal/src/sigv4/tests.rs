@@ -265,3 +265,11 @@ fn what_cannot_be_signed_is_an_error() {
     assert_eq!(error, SignError::UnprintableCredentials);
     assert!(!error.to_string().contains("secret"));
 }
+
+#[test]
+fn words_are_what_split_makes_of_a_list() {
+    for list in ["", ";", "a", "a;b", ";a;;b;", "host;x-amz-date"] {
+        let expected: Vec<_> = list.split(';').collect();
+        assert_eq!(super::words(list, b';').collect::<Vec<_>>(), expected, "{list}");
+    }
+}

@@ -33,7 +33,9 @@ impl Store {
             Ok(()) => {
                 let store = Arc::clone(self);
                 self.writers
-                    .run(move || store.put_now(block, &version, &pieces))
+                    .run(version.block_len(block.index), move || {
+                        store.put_now(block, &version, &pieces)
+                    })
                     .await
                     .unwrap_or(Err(Refusal::Exhausted))
             }

@@ -17,9 +17,15 @@ use std::io;
 
 use memmap2::{Mmap, MmapOptions};
 
+use crate::backing::{self, Backing};
+
 /// Read-only pages of a block file's data.
 #[derive(Debug)]
-pub(super) struct Mapping(Mmap);
+pub(super) struct Mapping {
+    /// Goes before the pages do.
+    _backing: Option<Backing>,
+    pages: Mmap,
+}
 
 impl Mapping {
     /// Maps the first `length` bytes of `file` and fills the page tables; blocks while pages are read.
@@ -27,7 +33,11 @@ impl Mapping {
         let mut options = MmapOptions::new();
         options.len(length).populate();
         // SAFETY: nothing shortens or rewrites a block file while it is mapped, see the module.
-        unsafe { options.map(file) }.map(Self)
+        let pages = unsafe { options.map(file) }?;
+        Ok(Self {
+            _backing: backing::register(&pages, file),
+            pages,
+        })
     }
 
     /// Whether every page is in memory, so that reading it waits for no disk.
@@ -37,7 +47,7 @@ impl Mapping {
         // One byte a page; blocks of usual size need one call.
         const PAGES: usize = 1024;
         let page_bytes = rustix::param::page_size();
-        self.0.chunks(PAGES * page_bytes).all(|pages| {
+        self.pages.chunks(PAGES * page_bytes).all(|pages| {
             let mut resident = [0_u8; PAGES];
             let count = pages.len().div_ceil(page_bytes);
             // SAFETY: the range lies in our mapping and starts on a page; `resident` has a byte for each page of it.
@@ -56,14 +66,14 @@ impl Mapping {
     pub(super) fn populate(&self) -> io::Result<()> {
         let advice = rustix::mm::Advice::LinuxPopulateRead;
         // SAFETY: the range is our mapping; reading pages in changes nothing that anybody can observe.
-        unsafe { rustix::mm::madvise(self.0.as_ptr().cast_mut().cast(), self.0.len(), advice) }?;
+        unsafe { rustix::mm::madvise(self.pages.as_ptr().cast_mut().cast(), self.pages.len(), advice) }?;
         Ok(())
     }
 }
 
 impl AsRef<[u8]> for Mapping {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        &self.pages
     }
 }
 
@@ -108,10 +118,11 @@ mod tests {
         // Pages leave the cache only once nothing maps them.
         drop(mapping);
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-        let cold = Mapping(
+        let cold = Mapping {
+            _backing: None,
             // SAFETY: the file of this test is not changed.
-            unsafe { memmap2::MmapOptions::new().len(5 << 20).map(&file) }.unwrap(),
-        );
+            pages: unsafe { memmap2::MmapOptions::new().len(5 << 20).map(&file) }.unwrap(),
+        };
         if cold.is_resident() {
             return; // a file system in memory has nowhere else to keep its pages
         }

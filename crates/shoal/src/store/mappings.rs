@@ -30,7 +30,7 @@ pub(super) struct Mappings {
 
 #[derive(Default)]
 struct Shard {
-    blocks: HashMap<BlockId, Mapped>,
+    blocks: HashMap<BlockId, Mapped, foldhash::fast::RandomState>,
     /// Used since the policy was last told.
     uses: Vec<BlockId>,
 }

@@ -43,6 +43,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -112,14 +113,15 @@ impl Store {
     ///
     /// `mapped_bytes` bounds what is kept mapped for hits.
     pub fn open(config: &config::Store, mapped_bytes: u64) -> Result<(Arc<Self>, Recovery), StoreError> {
-        Self::open_with(config, mapped_bytes, None)
+        Self::open_with(config, mapped_bytes, None, writers::PATIENCE)
     }
 
-    /// Opens the store on a disk that fails when `fault` says so.
+    /// Opens the store on a disk that fails when `fault` says so, with writers that wait so long for a burst to be over.
     pub fn open_with(
         config: &config::Store,
         mapped_bytes: u64,
         fault: Option<Arc<DiskFault>>,
+        patience: Duration,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
         let claim = folder::claim(&config.path)?;
         let failed = |action| {
@@ -151,7 +153,7 @@ impl Store {
             health: Mutex::new(Health::Serving),
             tally: Tally::default(),
             keeper: Keeper::default(),
-            writers: Writers::default(),
+            writers: Writers::new(patience),
             _claim: claim,
         };
         let recovery = store.recover().map_err(failed("read its folders"))?;

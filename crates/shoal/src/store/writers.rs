@@ -1,17 +1,21 @@
-//! The threads that write blocks: few, and last in the queue for the processors.
+//! The threads that write blocks: few, late, and last in the queue for the processors.
 //!
-//! A block is written beside the answers it is already part of. Copying it into the page cache costs as much processor time as
-//! sending it, so on a busy node writing waits for readers and not the other way round. It cannot wait for ever: what is not on
-//! disk holds its share of the read path's memory window, and fetches wait when that is full.
+//! A block is written beside the answers it is already part of. Copying it into the page cache costs more processor time than
+//! sending it, so on a busy node writing waits for readers and not the other way round: a burst is answered first and written when it is
+//! over. It cannot wait for ever. What is not on disk holds its share of the read path's memory window, and fetches wait
+//! when that is full; so a block waits a moment at most, and not at all behind many others.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
+
+use crate::clock;
 
 /// Enough to keep a disk busy while one of them waits for it.
 const THREADS: usize = 2;
@@ -19,38 +23,82 @@ const THREADS: usize = 2;
 /// About a tenth of the share of a thread that answers, when there is not enough for both.
 const NICENESS: i32 = 10;
 
+/// How long a block waits for a burst to be over.
+pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+
+/// Nothing waits while more than this does: a quarter of the default memory window.
+const WAITING_BYTES: u64 = 64 << 20;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Hands work to the threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Writers {
-    jobs: Mutex<Option<Sender<Job>>>,
+    desk: Arc<Desk>,
+    patience: Duration,
+}
+
+/// What the threads share.
+#[derive(Debug, Default)]
+struct Desk {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// In the order they came, which is the order in which they are due.
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: u64,
+    threads: usize,
+    stopped: bool,
+}
+
+struct Waiting {
+    due: Instant,
+    bytes: u64,
+    job: Job,
+}
+
+/// What a thread does next.
+enum Next {
+    Work(Job),
+    /// Until the moment, if there is one, or until something changes.
+    Wait(Option<Instant>),
+    End,
 }
 
 impl Writers {
+    /// Writers whose work waits so long for a burst to be over.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self {
+            desk: Arc::default(),
+            patience,
+        }
+    }
+
     /// Starts the threads; they end when [`Writers::stop`] was called and the last job is done.
     pub(super) fn start(&self) -> io::Result<Vec<JoinHandle<()>>> {
-        let (sender, receiver) = channel();
-        let receiver = Arc::new(Mutex::new(receiver));
         let threads = (0..THREADS).map(|_| {
-            let receiver = Arc::clone(&receiver);
-            thread::Builder::new()
-                .name("store-write".into())
-                .spawn(move || write(&receiver))
+            let desk = Arc::clone(&self.desk);
+            let thread = thread::Builder::new().name("store-write".into());
+            let thread = thread.spawn(move || desk.work())?;
+            self.desk.queue.lock().threads += 1;
+            Ok(thread)
         });
-        let threads = threads.collect::<io::Result<_>>()?;
-        *self.jobs.lock() = Some(sender);
-        Ok(threads)
+        threads.collect()
     }
 
-    /// Takes no more work.
+    /// Takes no more work, and lets none of it wait.
     pub(super) fn stop(&self) {
-        *self.jobs.lock() = None;
+        self.desk.queue.lock().stopped = true;
+        self.desk.changed.notify_all();
     }
 
-    /// Does `work` on one of the threads. `None` when they have stopped, or the work panicked.
+    /// Does `work`, which writes so many bytes, on one of the threads. `None` when they have stopped, or the work panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
+        bytes: u64,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, outcome) = oneshot::channel();
@@ -58,38 +106,111 @@ impl Writers {
             // Nobody may be waiting any more; the work was done for the store.
             let _ = done.send(work());
         });
-        self.jobs.lock().as_ref()?.send(job).ok()?;
+        let due = clock::instant() + self.patience;
+        self.desk.queue.lock().push(Waiting { due, bytes, job })?;
+        self.desk.changed.notify_one();
         outcome.await.ok()
     }
 }
 
-fn write(jobs: &Mutex<Receiver<Job>>) {
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::warn!(%error, "blocks are written at the priority of answers");
+impl Queue {
+    /// `None` when nobody works any more.
+    fn push(&mut self, waiting: Waiting) -> Option<()> {
+        if self.stopped || self.threads == 0 {
+            return None;
+        }
+        self.waiting_bytes += waiting.bytes;
+        self.waiting.push_back(waiting);
+        Some(())
     }
-    loop {
-        let Ok(job) = jobs.lock().recv() else { return };
-        // The panic has been printed; the next block is not to blame.
-        drop(catch_unwind(AssertUnwindSafe(job)));
+
+    fn next(&mut self, now: Instant) -> Next {
+        let Some(first) = self.waiting.front() else {
+            return if self.stopped { Next::End } else { Next::Wait(None) };
+        };
+        if !self.stopped && self.waiting_bytes <= WAITING_BYTES && now < first.due {
+            return Next::Wait(Some(first.due));
+        }
+        let Waiting { bytes, job, .. } = self.waiting.pop_front().expect("there is a first");
+        self.waiting_bytes -= bytes;
+        Next::Work(job)
+    }
+}
+
+impl Desk {
+    fn work(&self) {
+        if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
+            tracing::warn!(%error, "blocks are written at the priority of answers");
+        }
+        let mut queue = self.queue.lock();
+        loop {
+            match queue.next(clock::instant()) {
+                // The panic has been printed; the next block is not to blame.
+                Next::Work(job) => parking_lot::MutexGuard::unlocked(&mut queue, || {
+                    drop(catch_unwind(AssertUnwindSafe(job)));
+                }),
+                Next::Wait(None) => self.changed.wait(&mut queue),
+                Next::Wait(Some(due)) => {
+                    self.changed.wait_until(&mut queue, due);
+                }
+                Next::End => return,
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Writers;
+    use std::time::Duration;
+
+    use super::{Next, PATIENCE, Queue, WAITING_BYTES, Waiting, Writers};
+    use crate::clock;
 
     #[tokio::test]
     async fn work_is_done_also_after_some_that_panicked_and_not_after_the_end() {
-        let writers = Writers::default();
+        let writers = Writers::new(Duration::ZERO);
+        assert_eq!(
+            writers.run(1, || 7).await,
+            None,
+            "not before the beginning either"
+        );
         let threads = writers.start().unwrap();
         for _ in 0..4 {
-            assert_eq!(writers.run(|| -> u32 { panic!("on purpose") }).await, None);
+            assert_eq!(writers.run(1, || -> u32 { panic!("on purpose") }).await, None);
         }
-        assert_eq!(writers.run(|| 7).await, Some(7));
+        assert_eq!(writers.run(1, || 7).await, Some(7));
         writers.stop();
-        assert_eq!(writers.run(|| 7).await, None);
+        assert_eq!(writers.run(1, || 7).await, None);
         for thread in threads {
             thread.join().unwrap();
         }
+    }
+
+    #[test]
+    fn a_block_waits_a_moment_and_not_behind_many_nor_at_the_end() {
+        let now = clock::instant();
+        let (mut queue, due) = (Queue::default(), now + PATIENCE);
+        queue.threads = 1;
+        let push = |queue: &mut Queue, bytes| {
+            let job = Box::new(|| ());
+            queue.push(Waiting { due, bytes, job }).unwrap();
+        };
+        assert!(matches!(queue.next(now), Next::Wait(None)));
+        push(&mut queue, WAITING_BYTES);
+        assert!(matches!(queue.next(now), Next::Wait(Some(until)) if until == due));
+        push(&mut queue, 1);
+        assert!(matches!(queue.next(now), Next::Work(_)), "too much waits");
+        assert!(matches!(queue.next(now), Next::Wait(_)), "that has been taken");
+        assert!(matches!(queue.next(due), Next::Work(_)), "its moment has come");
+        push(&mut queue, 1);
+        queue.stopped = true;
+        assert!(matches!(queue.next(now), Next::Work(_)), "nothing is left behind");
+        assert!(matches!(queue.next(now), Next::End));
     }
 }

@@ -152,22 +152,71 @@ async fn a_range_fetches_only_the_blocks_it_touches() {
     let start = 50 * BLOCK + 10;
     let range = format!("bytes={start}-{}", start + BLOCK - 1);
     node.client().get("/b/k").range(&range).send().await;
+    node.settle().await;
     assert_eq!(node.lake.body_bytes_sent(), 2 * BLOCK);
-    assert_eq!(node.lake.requests().len(), 1);
+    assert_eq!(
+        node.lake.requests().len(),
+        2,
+        "from the first byte wanted on, then what completes its block"
+    );
     node.stop().await;
 }
 
 #[tokio::test]
-async fn a_suffix_of_an_unknown_object_costs_one_request_of_a_block() {
+async fn the_bytes_wanted_come_before_those_that_complete_their_block() {
+    let node = Node::start().await;
+    let bytes = put(&node, 4 * BLOCK);
+    let completing = node.lake.hold(|request| request.header("if-match").is_some());
+    let ranged = node.client().get("/b/k").range("bytes=5000-70000").send().await;
+    assert_eq!(
+        ranged.body,
+        bytes.slice(5000..=70000),
+        "while the rest of its block waits"
+    );
+    completing.arrived(1).await;
+    let whole = tokio::spawn({
+        let client = node.client();
+        async move { get(&client).await }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    completing.open();
+    assert_eq!(
+        whole.await.unwrap().body,
+        bytes,
+        "who wants the start of the block waits for it"
+    );
+    node.settle().await;
+    assert_eq!(node.lake.body_bytes_sent(), 4 * BLOCK, "and no byte comes twice");
+    assert_eq!(
+        cache(&get(&node.client()).await),
+        "REVALIDATED",
+        "all blocks are here"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_block_that_cannot_be_completed_is_fetched_by_whoever_wants_it() {
+    let node = Node::start().await;
+    let bytes = put(&node, 2 * BLOCK);
+    let refused = Fault::status(403).when(|request| request.header("if-match").is_some());
+    node.lake.misbehave(refused.times(1));
+    let ranged = node.client().get("/b/k").range("bytes=5000-5999").send().await;
+    assert_eq!(ranged.body, bytes.slice(5000..6000));
+    node.settle().await;
+    assert_eq!(get(&node.client()).await.body, bytes);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_suffix_of_an_unknown_object_costs_its_bytes_and_then_its_block() {
     let node = Node::start().await;
     let bytes = put(&node, 100 * BLOCK + 5000);
     let reply = node.client().get("/b/k").range("bytes=-8").send().await;
     assert_eq!(reply.body, bytes.slice(bytes.len() - 8..));
-    assert_eq!(
-        (node.lake.requests().len(), node.lake.body_bytes_sent()),
-        (1, BLOCK)
-    );
+    assert_eq!(node.lake.requests()[0].header("range"), Some("bytes=-8"));
     node.settle().await;
+    assert_eq!(node.lake.body_bytes_sent(), 5000, "the last block is short");
     let footer = node.client().get("/b/k").range("bytes=-4000").send().await;
     assert_eq!(cache(&footer), "REVALIDATED", "the last block is here");
     node.stop().await;

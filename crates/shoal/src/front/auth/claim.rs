@@ -5,12 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use http::header::{AUTHORIZATION, DATE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refusal;
 use super::credential::Credential;
 use super::{header, presigned};
 use crate::sigv4::Timestamp;
+
+/// What the body should hash to, or how it is signed.
+pub(super) static CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
+static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
+static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
 /// Where the claim stood.
 #[derive(Clone, Copy, Debug)]
@@ -52,9 +57,7 @@ impl<'a> Claim<'a> {
 
     fn from_header(authorization: &'a HeaderValue, headers: &'a HeaderMap) -> Result<Self, Refusal> {
         let authorization = header::Authorization::parse(authorization)?;
-        let payload_hash = headers
-            .get("x-amz-content-sha256")
-            .ok_or(Refusal::MissingPayloadHash)?;
+        let payload_hash = headers.get(&CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;
         Ok(Self {
             place: Place::Header,
             credential: Credential::parse(Cow::Borrowed(authorization.credential), Place::Header)?,
@@ -70,13 +73,13 @@ impl<'a> Claim<'a> {
 /// Whether a session token stands in the headers.
 pub(super) fn has_token(headers: &HeaderMap) -> bool {
     headers
-        .get("x-amz-security-token")
+        .get(&SECURITY_TOKEN)
         .is_some_and(|token| !token.is_empty())
 }
 
 /// `x-amz-date`, or else `Date` in its own format or that of signatures.
 fn date(headers: &HeaderMap) -> Result<Timestamp, Refusal> {
-    if let Some(date) = headers.get("x-amz-date") {
+    if let Some(date) = headers.get(&AMZ_DATE) {
         return Timestamp::parse(date.as_bytes()).ok_or(Refusal::MissingDate);
     }
     let date = headers.get(DATE).ok_or(Refusal::MissingDate)?;

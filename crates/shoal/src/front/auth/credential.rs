@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Refusal;
 use super::claim::Place;
-use crate::sigv4::{SERVICE, TERMINATOR, Timestamp};
+use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
 
 /// A credential as the request writes it: an access key and four words of scope.
 #[derive(Debug)]
@@ -17,8 +17,8 @@ pub(super) struct Credential<'a> {
 impl<'a> Credential<'a> {
     /// Splits from the right, for an access key may hold slashes.
     pub(super) fn parse(text: Cow<'a, str>, place: Place) -> Result<Self, Refusal> {
-        match text.rmatch_indices('/').nth(3) {
-            Some((at, _)) if at > 0 => Ok(Self {
+        match memchr::memrchr_iter(b'/', text.as_bytes()).nth(3) {
+            Some(at) if at > 0 => Ok(Self {
                 text,
                 access_key_len: at,
                 place,
@@ -37,7 +37,7 @@ impl<'a> Credential<'a> {
 
     /// Holds the scope against the only one this node accepts for a request signed at `timestamp`.
     pub(super) fn check(&self, expected_region: &str, timestamp: &Timestamp) -> Result<(), Refusal> {
-        let mut words = self.text[self.access_key_len + 1..].split('/');
+        let mut words = words(&self.text[self.access_key_len + 1..], b'/');
         let mut word = || words.next().expect("parse found four words");
         let (day, region, service, terminator) = (word(), word(), word(), word());
         let wrong = |detail: String| Err(Refusal::malformed(self.place, detail));

@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use super::Refusal;
 use super::claim::Place;
-use crate::sigv4::ALGORITHM;
+use crate::sigv4::{ALGORITHM, words};
 
 /// The three parts of the header.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ impl<'a> Authorization<'a> {
             return Err(unsupported(algorithm, parts));
         }
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
-        for part in parts.split(',') {
-            let (name, value) = part
-                .trim()
-                .split_once('=')
+        for part in words(parts, b',') {
+            let part = part.trim_ascii();
+            let sign = memchr::memchr(b'=', part.as_bytes())
                 .ok_or_else(|| malformed("a part has no \"=\" sign."))?;
+            let (name, value) = (&part[..sign], &part[sign + 1..]);
             let place = match name {
                 "Credential" => &mut credential,
                 "SignedHeaders" => &mut signed_headers,

@@ -23,11 +23,11 @@ use subtle::ConstantTimeEq;
 
 pub use refusal::Refusal;
 
-use self::claim::{Claim, Place};
+use self::claim::{CONTENT_SHA256, Claim, Place};
 use super::error::S3Error;
 use super::payload::Payload;
 use crate::identity::{Caller, Identities, Identity};
-use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign};
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign, words};
 
 /// A request's clock may differ from ours by this much.
 const SKEW_MAX: Duration = Duration::from_mins(15);
@@ -154,7 +154,7 @@ impl Gate {
 
 /// Without credentials nothing proves a chunk's signature, and no lake unwraps the chunks of a stranger.
 fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
-    let hash = match headers.get("x-amz-content-sha256") {
+    let hash = match headers.get(&CONTENT_SHA256) {
         Some(value) => PayloadHash::parse(value.as_bytes()).ok_or(Refusal::UnknownPayloadHash)?,
         None => PayloadHash::Unsigned,
     };
@@ -219,15 +219,15 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
 
 /// The host and every `x-amz-*` header are signed; what is not signed could have been added on the way.
 fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Refusal> {
-    let names = || claim.signed_headers.split(';');
+    let names: Vec<&str> = words(&claim.signed_headers, b';').collect();
     // In ascending order a name appears once, so that no header is hashed twice.
-    if !names().zip(names().skip(1)).all(|(one, next)| one < next) {
+    if !names.is_sorted_by(|one, next| one < next) {
         return Err(Refusal::malformed(
             claim.place,
             "SignedHeaders must be sorted names, each once.",
         ));
     }
-    let is_signed = |name: &str| names().any(|signed| signed == name);
+    let is_signed = |name: &str| names.binary_search(&name).is_ok();
     if !is_signed("host") {
         return Err(Refusal::UnsignedHeader("host".into()));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::Refusal;
-use super::claim::{Claim, Place, has_token};
+use super::claim::{CONTENT_SHA256, Claim, Place, has_token};
 use super::credential::Credential;
 use crate::sigv4::canonical::{decode_component, split_pair};
 use crate::sigv4::{ALGORITHM, Timestamp};
@@ -120,7 +120,7 @@ fn payload_hash<'a>(
     headers: &'a HeaderMap,
 ) -> Result<Cow<'a, [u8]>, Refusal> {
     let header = headers
-        .get("x-amz-content-sha256")
+        .get(&CONTENT_SHA256)
         .map(|value| Cow::Borrowed(value.as_bytes()));
     match (parameter, header) {
         (Some(one), Some(other)) if one != other => Err(Refusal::TwoPayloadHashes),

@@ -20,7 +20,7 @@ use super::streams::{ClientBody, Offer};
 use super::{Exchange, Timeouts};
 use crate::chance;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::error_xml::{error_xml, request_id};
+use crate::front::error_xml::{RequestId, error_xml};
 
 /// Wraps the service of one connection.
 #[derive(Debug)]
@@ -111,14 +111,14 @@ fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
 
 /// The answer to a refused request; the connection ends with it where the error says so.
 pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
-    let id = request_id(chance::bits());
-    let mut response = Response::new(error_xml(error.code, &error.message, "", &id));
+    let id = RequestId::new(chance::bits());
+    let mut response = Response::new(error_xml(error.code, &error.message, "", id));
     *response.status_mut() = error.code.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     headers.insert(
         "x-amz-request-id",
-        HeaderValue::try_from(id).expect("hexadecimal digits make a header value"),
+        HeaderValue::from_str(id.as_str()).expect("hexadecimal digits make a header value"),
     );
     if error.close {
         headers.insert(CONNECTION, HeaderValue::from_static("close"));

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
@@ -155,7 +156,8 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
     put_all(&store, &version).await;
     super::close(store).await;
     faults.set(&[(DiskOp::Read, libc::EIO)]);
-    let (store, recovery) = crate::store::Store::open_with(&lab.config, 0, Some(faults.hook())).unwrap();
+    let (store, recovery) =
+        crate::store::Store::open_with(&lab.config, 0, Some(faults.hook()), Duration::ZERO).unwrap();
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
     assert!(store.load(version.block(0)).await.is_none());
 }

@@ -64,11 +64,11 @@ impl Lab {
     }
 
     fn open(&self) -> (Arc<Store>, Recovery) {
-        Store::open(&self.config, self.mapped_bytes).unwrap()
+        Store::open_with(&self.config, self.mapped_bytes, None, Duration::ZERO).unwrap()
     }
 
     fn open_failing(&self, fault: Arc<DiskFault>) -> Arc<Store> {
-        Store::open_with(&self.config, self.mapped_bytes, Some(fault))
+        Store::open_with(&self.config, self.mapped_bytes, Some(fault), Duration::ZERO)
             .unwrap()
             .0
     }

@@ -1,0 +1,103 @@
+//! Which file the bytes at an address are pages of.
+//!
+//! A hit leaves this process as bytes of a mapped file, and the kernel copies them into the socket. Below a megabyte or so it is
+//! cheaper to hand the kernel the file instead: then it sends the pages themselves, and the client's kernel makes the only copy. Above, the
+//! copy is the cheaper way, for pages are counted one by one. The socket sees only addresses, and an address means one thing in the
+//! whole process, so the table is the process's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+/// Sizes, in bytes, at which sending pages beats copying them (`bench/`): below, the second system call costs more than the copy.
+pub const WORTH_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
+
+/// Files kept open for this at most; each is one of the process's descriptors.
+const FILES: usize = 1024;
+
+/// Mapped files by their first address.
+static BACKINGS: RwLock<BTreeMap<usize, Mapped>> = RwLock::new(BTreeMap::new());
+
+struct Mapped {
+    file: Arc<File>,
+    length: usize,
+}
+
+/// Keeps the file behind a mapping known. To be dropped before the mapping is.
+#[derive(Debug)]
+pub struct Backing {
+    address: usize,
+}
+
+/// Notes that `bytes` are the first bytes of `file`, if that is worth a descriptor. Not an error when it is not: the bytes are
+/// copied then.
+///
+/// The bytes must be those of a mapping that outlives what this returns.
+pub fn register(bytes: &[u8], file: &File) -> Option<Backing> {
+    if !WORTH_BYTES.contains(&bytes.len()) {
+        return None;
+    }
+    let address = bytes.as_ptr().addr();
+    let mut backings = BACKINGS.write();
+    if backings.len() >= FILES {
+        return None;
+    }
+    let mapped = Mapped {
+        file: Arc::new(file.try_clone().ok()?),
+        length: bytes.len(),
+    };
+    let before = backings.insert(address, mapped);
+    debug_assert!(before.is_none(), "two mappings have no address in common");
+    Some(Backing { address })
+}
+
+/// The file that `bytes` are pages of, and where in it they begin.
+pub fn find(bytes: &[u8]) -> Option<(Arc<File>, u64)> {
+    if !WORTH_BYTES.contains(&bytes.len()) {
+        return None;
+    }
+    let address = bytes.as_ptr().addr();
+    let backings = BACKINGS.read();
+    let (first, mapped) = backings.range(..=address).next_back()?;
+    let offset = address - first;
+    (offset + bytes.len() <= mapped.length).then(|| (Arc::clone(&mapped.file), offset as u64))
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        let gone = BACKINGS.write().remove(&self.address);
+        debug_assert!(gone.is_some(), "a backing is dropped once");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_its_file_for_as_long_as_it_is_mapped() {
+        let file = tempfile::tempfile().unwrap();
+        // Where the bytes really are is of no interest here; only addresses are compared.
+        let bytes = vec![0_u8; 100 << 10];
+        assert!(find(&bytes).is_none());
+        let backing = register(&bytes, &file).unwrap();
+        assert_eq!(find(&bytes).unwrap().1, 0);
+        assert_eq!(find(&bytes[5000..90_000]).unwrap().1, 5000);
+        drop(backing);
+        assert!(find(&bytes).is_none());
+    }
+
+    #[test]
+    fn what_is_not_wholly_inside_is_not_taken_for_the_file() {
+        let file = tempfile::tempfile().unwrap();
+        let bytes = vec![0_u8; 200 << 10];
+        let _backing = register(&bytes[..100 << 10], &file).unwrap();
+        assert!(find(&bytes[50 << 10..150 << 10]).is_none());
+        assert!(find(&bytes[100 << 10..]).is_none());
+        assert!(find(&bytes[..1 << 10]).is_none(), "not worth it");
+        assert!(register(&[0; 100], &file).is_none(), "not worth it");
+    }
+}
