@@ -142,6 +142,26 @@ fn without_a_first_layer_every_read_goes_to_the_home() {
 }
 
 #[test]
+fn a_use_keeps_a_block_from_leaving_first_however_nodes_cooperate() {
+    let mut setup = setup();
+    setup.nodes = 1;
+    // Room for two; without the second use of 0 it would be 0 that leaves for 2.
+    let reads = one_by_one(&[(0, 0), (0, 1), (0, 0), (0, 2), (0, 0)]);
+    for &cooperation in CooperationName::ALL {
+        let nodes = ClusterSettings {
+            nodes: 1,
+            l1_share: 0.0,
+            ..cluster(cooperation, 200)
+        };
+        assert_eq!(
+            requests(&report(&setup, &nodes, &reads)),
+            [2, 0, 3, 0],
+            "{cooperation:?}"
+        );
+    }
+}
+
+#[test]
 fn one_replica_stays_where_it_was_read_first_and_replicas_spread() {
     let reads = one_by_one(&[(0, 0), (1, 0), (1, 0)]);
     let one = report(&setup(), &cluster(CooperationName::AllOneReplica, 1000), &reads);
