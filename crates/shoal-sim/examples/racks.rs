@@ -58,6 +58,7 @@ fn main() {
         policy: PolicyName::Lru,
         l1_share: 0.5,
         adapt_every: None,
+        adapt_limit: None,
         gwf_reading: GwfReading::Text,
         c2p: C2pSettings::default(),
     };

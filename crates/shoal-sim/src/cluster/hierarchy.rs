@@ -24,7 +24,12 @@ pub enum Split {
     /// For good: this share is L1's. 0 is "L2 only".
     Fixed(f64),
     /// Anew after every period, from equal parts on.
-    Adaptive(Duration),
+    Adaptive {
+        /// How long it is.
+        period: Duration,
+        /// How much of the room may change its layer at once; a twentieth when it is none, as in D3N.
+        limit_share: Option<f64>,
+    },
 }
 
 /// Nodes in two layers.
@@ -59,7 +64,7 @@ impl Hierarchy {
             let (partition, l1_bytes) = match split {
                 #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
                 Split::Fixed(share) => (None, (capacity_bytes as f64 * share).round() as u64),
-                Split::Adaptive(_) => {
+                Split::Adaptive { .. } => {
                     let distances = [Layer::L1, Layer::L2].map(|_| ReuseDistances::sampled(reach));
                     let partition = Partition::even(capacity_bytes, distances.into());
                     let l1_bytes = partition.size_bytes(Layer::L1);
@@ -119,13 +124,17 @@ impl Layers {
         self.cache(layer).keep(arrival, |_| ());
     }
 
-    fn adapt(&mut self) {
+    fn adapt(&mut self, limit_share: Option<f64>) {
+        let capacity_bytes = self.l1.capacity_bytes() + self.l2.capacity_bytes();
+        #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+        let limit_bytes = match limit_share {
+            Some(share) => (capacity_bytes as f64 * share) as u64,
+            None => adaptation_limit(capacity_bytes),
+        };
         let Some(partition) = &mut self.partition else {
             return;
         };
-        partition.adapt(adaptation_limit(
-            self.l1.capacity_bytes() + self.l2.capacity_bytes(),
-        ));
+        partition.adapt(limit_bytes);
         let sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
         for (layer, bytes) in sizes {
             self.cache(layer).resize(bytes);
@@ -179,13 +188,15 @@ impl Cooperation for Hierarchy {
     fn period(&self) -> Option<Duration> {
         match self.split {
             Split::Fixed(_) => None,
-            Split::Adaptive(period) => Some(period),
+            Split::Adaptive { period, .. } => Some(period),
         }
     }
 
     fn adapt(&mut self, _now: Time) -> Vec<Push> {
-        for layers in &mut self.nodes {
-            layers.adapt();
+        if let Split::Adaptive { limit_share, .. } = self.split {
+            for layers in &mut self.nodes {
+                layers.adapt(limit_share);
+            }
         }
         Vec::new()
     }
@@ -215,7 +226,10 @@ mod tests {
     /// `readers` read any of `objects`, for twenty periods; the room of L1 and L2 on node 0 then. A block takes `peer_ms` between
     /// nodes and `lake_ms` from the lake.
     fn adapted(readers: &[usize], objects: u64, peer_ms: u64, lake_ms: u64) -> (u64, u64) {
-        let split = Split::Adaptive(Duration::from_secs(90));
+        let split = Split::Adaptive {
+            period: Duration::from_secs(90),
+            limit_share: None,
+        };
         let mut nodes = Hierarchy::new(2, 10_000, 10, split, PolicyName::Lru);
         let mut chance = Chance::new(1);
         for _ in 0..20 {
@@ -268,7 +282,10 @@ mod tests {
     #[test]
     fn only_misses_that_more_room_would_save_are_timed() {
         // One node, whose L2 is everybody's home: one block fits, and the last two are remembered.
-        let split = Split::Adaptive(Duration::from_secs(90));
+        let split = Split::Adaptive {
+            period: Duration::from_secs(90),
+            limit_share: None,
+        };
         let mut nodes = Hierarchy::new(1, 20, 10, split, PolicyName::Lru);
         let wanted = |object| Wanted {
             node: 0,

@@ -41,6 +41,8 @@ pub struct ClusterSettings {
     pub l1_share: f64,
     /// Hierarchy: how often a node divides its room anew, from equal parts on; fixed shares when it is left out.
     pub adapt_every: Option<Span>,
+    /// Hierarchy: the share of its room that may change its layer at once; a twentieth when it is left out.
+    pub adapt_limit: Option<f64>,
 }
 
 /// How nodes work together, by name.
@@ -151,7 +153,10 @@ impl ClusterSettings {
             CooperationName::Solo => Box::new(Solo::new(caches())),
             CooperationName::Hierarchy => {
                 let split = match self.adapt_every {
-                    Some(Span(period)) => Split::Adaptive(period),
+                    Some(Span(period)) => Split::Adaptive {
+                        period,
+                        limit_share: self.adapt_limit,
+                    },
                     None => Split::Fixed(self.l1_share),
                 };
                 Box::new(Hierarchy::new(

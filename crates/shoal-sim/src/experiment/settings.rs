@@ -69,6 +69,7 @@ impl Settings {
         };
         share("measure.warmup", self.measure.warmup)?;
         share("cluster.l1_share", self.cluster.l1_share)?;
+        share("cluster.adapt_limit", self.cluster.adapt_limit.unwrap_or(0.0))?;
         let positive = [
             ("cluster.nodes", u64::from(self.cluster.nodes)),
             ("cluster.block", self.cluster.block.0),

@@ -44,6 +44,7 @@ fn cluster(cooperation: CooperationName, capacity_bytes: u64) -> ClusterSettings
         policy: PolicyName::Lru,
         l1_share: 0.5,
         adapt_every: None,
+        adapt_limit: None,
         gwf_reading: GwfReading::Text,
         c2p: C2pSettings::default(),
     }
