@@ -191,6 +191,14 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         self.leaving_bytes -= bytes;
     }
 
+    /// From now on there is room for `capacity_bytes`. Evict before it becomes less: what is taken stays taken.
+    pub fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
+        assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
+        self.capacity_bytes = capacity_bytes;
+        self.watermarks = watermarks;
+        self.assert_promise();
+    }
+
     /// Whether `key` is held.
     pub fn contains(&self, key: &K) -> bool {
         self.policy.contains(key)
@@ -336,6 +344,23 @@ mod tests {
         assert_eq!(keys(&cache.evict_ahead(false, 10, &mut |key| *key == 7)), [7]);
         assert_eq!(cache.evict(&mut |_| false), None);
         assert!(cache.contains(&0));
+    }
+
+    #[test]
+    fn room_may_be_added_and_taken_but_not_from_under_what_is_held() {
+        let mut cache = cache(100);
+        fill(&mut cache, 0..10, 10);
+        cache.resize(110, Watermarks::of(110));
+        fill(&mut cache, 10..11, 10);
+        let leaving = cache.evict(&mut |_| true).unwrap();
+        let promise = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            cache.resize(100, Watermarks::of(100));
+        }));
+        assert!(promise.is_err(), "a victim takes room until it is gone");
+        cache.resize(110, Watermarks::of(110));
+        cache.left(leaving);
+        cache.resize(100, Watermarks::of(100));
+        assert_eq!((cache.capacity_bytes(), cache.used_bytes()), (100, 100));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod output;
 mod serve;
 mod settings;
 mod signals;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ struct Cli {
 enum Verb {
     Serve(serve::Serve),
     Dev(dev::Dev),
+    Sim(sim::Sim),
 }
 
 /// Runs the verb on the command line of this process.
@@ -35,6 +37,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Serve(serve) => serve.run(),
         Verb::Dev(dev) => dev.run(),
+        Verb::Sim(sim) => sim.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

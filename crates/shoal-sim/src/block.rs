@@ -1,0 +1,119 @@
+//! The names of blocks in a simulation: dense numbers instead of digests.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+
+use shoal_policy::PartOf;
+use shoal_policy::fingerprint::Fingerprint;
+
+use crate::trace::Access;
+
+/// One block of one object. Objects are numbered from 0 as they appear in a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Block {
+    /// The object it is a part of.
+    pub object: u32,
+    /// Position in the object, counted in blocks from 0.
+    pub index: u32,
+}
+
+impl Block {
+    /// What rings and samples know it by.
+    pub const fn fingerprint(self) -> Fingerprint {
+        Fingerprint::of_number((self.object as u64) << 32 | self.index as u64)
+    }
+}
+
+impl PartOf for Block {
+    type Whole = u32;
+
+    fn whole(&self) -> u32 {
+        self.object
+    }
+
+    fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+/// What is cached as one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granularity {
+    /// Whole objects, as caches of the web and most published simulators do.
+    Objects,
+    /// Aligned pieces of this many bytes; the last of an object is short.
+    Blocks(NonZeroU64),
+}
+
+impl Granularity {
+    /// Pieces of `bytes`, which are more than none.
+    pub fn blocks(bytes: u64) -> Self {
+        Self::Blocks(NonZeroU64::new(bytes).expect("a block has bytes"))
+    }
+
+    /// The blocks that `bytes` from `offset_bytes` on touch. Even a read of nothing touches one.
+    pub fn touched(self, offset_bytes: u64, bytes: u64) -> Range<u32> {
+        match self {
+            Self::Objects => 0..1,
+            Self::Blocks(size) => {
+                let first = offset_bytes / size;
+                let end = offset_bytes.saturating_add(bytes).div_ceil(size.get());
+                first as u32..end.max(first + 1) as u32
+            }
+        }
+    }
+
+    /// The blocks that a request is about, each with its bytes.
+    pub fn blocks_of(self, access: &Access) -> impl Iterator<Item = (Block, u64)> {
+        let Access {
+            object, object_bytes, ..
+        } = *access;
+        self.touched(access.offset_bytes, access.bytes)
+            .map(move |index| (Block { object, index }, self.block_bytes(object_bytes, index)))
+    }
+
+    /// How many blocks an object of `object_bytes` has.
+    pub fn count(self, object_bytes: u64) -> u32 {
+        self.touched(0, object_bytes).end
+    }
+
+    /// How many bytes the block at `index` of an object of `object_bytes` takes.
+    pub fn block_bytes(self, object_bytes: u64, index: u32) -> u64 {
+        match self {
+            Self::Objects => object_bytes,
+            Self::Blocks(size) => object_bytes
+                .saturating_sub(u64::from(index) * size.get())
+                .min(size.get()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Granularity;
+
+    #[test]
+    fn a_read_touches_every_block_it_overlaps() {
+        let blocks = Granularity::blocks(10);
+        for (offset, bytes, touched) in [
+            (0, 10, 0..1),
+            (0, 11, 0..2),
+            (9, 1, 0..1),
+            (9, 2, 0..2),
+            (10, 10, 1..2),
+            (25, 0, 2..3),
+        ] {
+            assert_eq!(blocks.touched(offset, bytes), touched, "{offset}+{bytes}");
+        }
+        assert_eq!(Granularity::Objects.touched(500, 1000), 0..1);
+    }
+
+    #[test]
+    fn the_blocks_of_an_object_have_its_bytes() {
+        let blocks = Granularity::blocks(10);
+        for object_bytes in [1, 9, 10, 11, 30] {
+            let sizes = (0..blocks.count(object_bytes)).map(|index| blocks.block_bytes(object_bytes, index));
+            assert_eq!(sizes.sum::<u64>(), object_bytes);
+        }
+    }
+}

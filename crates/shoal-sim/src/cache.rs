@@ -1,0 +1,284 @@
+//! One cache without a network: what it holds under a policy, and how often that was enough.
+
+use serde::Serialize;
+use shoal_policy::admission::Refusal;
+use shoal_policy::residency::{Residency, Watermarks};
+
+use crate::block::{Block, Granularity};
+use crate::clock::Time;
+use crate::cluster::{Arrival, Room, Wanted};
+use crate::policy::Policy;
+use crate::trace::{Access, Operation};
+
+/// A cache of blocks: the real [`Residency`], whose victims are gone at once.
+#[derive(Debug)]
+pub struct Cache<P> {
+    residency: Residency<Block, P>,
+}
+
+/// How often what was asked for was held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Blocks asked for.
+    pub requests: u64,
+    /// Of these, held.
+    pub hits: u64,
+    /// Bytes of the blocks asked for.
+    pub bytes: u64,
+    /// Of these, bytes of blocks that were held.
+    pub hit_bytes: u64,
+}
+
+impl Tally {
+    /// Counts a block of `bytes` that was asked for.
+    pub fn count(&mut self, hit: bool, bytes: u64) {
+        self.requests += 1;
+        self.bytes += bytes;
+        if hit {
+            self.hits += 1;
+            self.hit_bytes += bytes;
+        }
+    }
+
+    /// Blocks that were not held.
+    pub const fn misses(&self) -> u64 {
+        self.requests - self.hits
+    }
+
+    /// Share of the blocks asked for that were not held, 0 to 1; 0 when nothing was asked for.
+    pub fn miss_ratio(&self) -> f64 {
+        ratio(self.misses(), self.requests)
+    }
+
+    /// Share of the bytes asked for that were not held, 0 to 1; 0 when nothing was asked for.
+    pub fn byte_miss_ratio(&self) -> f64 {
+        ratio(self.bytes - self.hit_bytes, self.bytes)
+    }
+}
+
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
+}
+
+impl<P: Policy> Cache<P> {
+    /// An empty cache with room for `capacity_bytes`.
+    pub fn new(capacity_bytes: u64, policy: P) -> Self {
+        let watermarks = Watermarks::of(capacity_bytes);
+        Self {
+            residency: Residency::new(capacity_bytes, watermarks, policy),
+        }
+    }
+
+    /// Uses `block` if it is held, and says whether it is.
+    pub fn touch(&mut self, block: Block) -> bool {
+        let held = self.residency.contains(&block);
+        if held {
+            self.residency.touch(&block);
+        }
+        held
+    }
+
+    /// Takes in `block`, which is not held, and tells who had to leave for it.
+    pub fn admit(&mut self, block: Block, bytes: u64, mut left: impl FnMut(Block)) -> Result<(), Refusal> {
+        loop {
+            match self.residency.reserve(bytes) {
+                Ok(room) => {
+                    self.residency.commit(room, block);
+                    return Ok(());
+                }
+                Err(Refusal::NoRoom) => {
+                    let victim = self.residency.evict(&mut |_| true).ok_or(Refusal::NoRoom)?;
+                    left(victim.key);
+                    self.residency.left(victim);
+                }
+                Err(refusal) => return Err(refusal),
+            }
+        }
+    }
+
+    /// Time has come to be `now`.
+    pub fn advance(&mut self, now: Time) {
+        self.residency.advance(now.since_start());
+    }
+
+    /// Uses what is wanted, if it is held, and says whether it is.
+    pub fn serve(&mut self, wanted: &Wanted) -> bool {
+        self.advance(wanted.now);
+        self.touch(wanted.block)
+    }
+
+    /// Takes in what has come unless it is held already or refused, tells who had to leave, and says whether it is held now.
+    pub fn keep(&mut self, arrival: &Arrival, left: impl FnMut(Block)) -> bool {
+        let wanted = &arrival.wanted;
+        self.advance(arrival.now);
+        let held = self.contains(wanted.block) || self.admit(wanted.block, wanted.bytes, left).is_ok();
+        if held {
+            self.observe(wanted.block.object, wanted.object_blocks);
+        }
+        held
+    }
+
+    /// `object`, of which a block may be held, has so many blocks.
+    pub fn observe(&mut self, object: u32, blocks: u32) {
+        self.residency.policy_mut().observe(object, blocks);
+    }
+
+    /// The policy, for what only it takes.
+    pub const fn policy(&self) -> &P {
+        self.residency.policy()
+    }
+
+    /// The policy, for what only it takes.
+    pub const fn policy_mut(&mut self) -> &mut P {
+        self.residency.policy_mut()
+    }
+
+    /// Whether `bytes` more have room without anybody leaving.
+    pub const fn has_room(&self, bytes: u64) -> bool {
+        self.residency.taken_bytes() + bytes <= self.residency.capacity_bytes()
+    }
+
+    /// Forgets `block`, which is no longer valid, and says whether it was held.
+    pub fn remove(&mut self, block: Block) -> bool {
+        let leaving = self.residency.remove(&block);
+        leaving.map(|leaving| self.residency.left(leaving)).is_some()
+    }
+
+    /// A reader wants `block` of `bytes`: a hit, or it comes in from elsewhere.
+    pub fn request(&mut self, block: Block, bytes: u64) -> bool {
+        let hit = self.touch(block);
+        if !hit {
+            // What is refused was read all the same.
+            let _refused = self.admit(block, bytes, |_| ());
+        }
+        hit
+    }
+
+    /// One line of a trace: its blocks are requested, or forgotten when it is a write or a deletion.
+    pub fn replay(&mut self, access: &Access, granularity: Granularity, tally: &mut Tally) {
+        self.advance(access.at);
+        match access.operation {
+            Operation::Read => {
+                for (block, bytes) in granularity.blocks_of(access) {
+                    tally.count(self.request(block, bytes), bytes);
+                }
+                self.observe(access.object, granularity.count(access.object_bytes));
+            }
+            Operation::Write | Operation::Delete => {
+                for index in 0..granularity.count(access.object_bytes) {
+                    self.remove(Block {
+                        object: access.object,
+                        index,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Whether `block` is held.
+    pub fn contains(&self, block: Block) -> bool {
+        self.residency.contains(&block)
+    }
+
+    /// From now on there is room for `capacity_bytes`; who has none left leaves.
+    pub fn resize(&mut self, capacity_bytes: u64) {
+        while self.residency.used_bytes() > capacity_bytes {
+            let victim = self
+                .residency
+                .evict(&mut |_| true)
+                .expect("a cache that holds something has a victim");
+            self.residency.left(victim);
+        }
+        self.residency
+            .resize(capacity_bytes, Watermarks::of(capacity_bytes));
+    }
+
+    /// Room taken.
+    pub const fn used_bytes(&self) -> u64 {
+        self.residency.used_bytes()
+    }
+
+    /// All the room there is.
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.residency.capacity_bytes()
+    }
+
+    /// Its room, as that of a node without layers.
+    pub(crate) fn room(&self) -> Room {
+        Room {
+            l1_capacity_bytes: self.capacity_bytes(),
+            l1_used_bytes: self.used_bytes(),
+            ..Room::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::admission::Refusal;
+    use shoal_policy::eviction::Lru;
+
+    use super::{Cache, Tally};
+    use crate::block::{Block, Granularity};
+    use crate::clock::Time;
+    use crate::trace::{Access, Operation};
+
+    fn access(operation: Operation, object: u32, bytes: u64) -> Access {
+        Access {
+            at: Time::ZERO,
+            client: 0,
+            object,
+            object_bytes: bytes,
+            offset_bytes: 0,
+            bytes,
+            operation,
+        }
+    }
+
+    #[test]
+    fn the_least_recently_used_block_makes_room() {
+        let mut cache = Cache::new(30, Lru::default());
+        let block = |object| Block { object, index: 0 };
+        let hits = [1, 2, 3, 1, 4, 2, 1].map(|object| cache.request(block(object), 10));
+        assert_eq!(hits, [false, false, false, true, false, false, true]);
+        assert_eq!(cache.used_bytes(), 30);
+    }
+
+    #[test]
+    fn what_is_too_large_is_refused_and_pushes_nobody_out() {
+        let mut cache = Cache::new(30, Lru::default());
+        let block = |object| Block { object, index: 0 };
+        cache.request(block(1), 10);
+        let mut left = Vec::new();
+        assert_eq!(
+            cache.admit(block(2), 31, |b| left.push(b)),
+            Err(Refusal::TooLarge)
+        );
+        assert!(left.is_empty() && cache.contains(block(1)));
+    }
+
+    #[test]
+    fn a_write_forgets_every_block_of_the_object() {
+        let (mut cache, mut tally) = (Cache::new(100, Lru::default()), Tally::default());
+        let blocks = Granularity::blocks(10);
+        for operation in [
+            Operation::Read,
+            Operation::Read,
+            Operation::Write,
+            Operation::Read,
+        ] {
+            cache.replay(&access(operation, 1, 25), blocks, &mut tally);
+        }
+        let expected = Tally {
+            requests: 9,
+            hits: 3,
+            bytes: 75,
+            hit_bytes: 25,
+        };
+        assert_eq!(tally, expected);
+    }
+}

@@ -1,0 +1,282 @@
+//! D4N: nodes with a directory that knows what blocks are worth, and GWF to decide (dissertation 4.5.3, Algorithm 3).
+//!
+//! Every read leaves a copy on the node that read it; what is worth least leaves, the last copy of a block is weighed by what it
+//! is worth to all, and goes to another node if it is worth more than what that one holds. The age is known to all nodes at
+//! once, where D4N broadcasts it from time to time. A pushed block is nobody's while it is on its way.
+
+use shoal_policy::eviction::Gwf;
+use shoal_policy::eviction::gwf::{Action, Facts, Gain, Peer, Reading, Weight, decide};
+
+use super::directory::Holders;
+use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use crate::block::Block;
+use crate::cache::Cache;
+use crate::chance::Chance;
+use crate::clock::Time;
+use crate::hash::NumberMap;
+
+/// Nodes with a directory and GWF.
+#[derive(Debug)]
+pub struct DirectoryGwf {
+    caches: Vec<Cache<Gwf<Block>>>,
+    reading: Reading,
+    holders: Holders,
+    global_weights: NumberMap<Block, Weight>,
+    /// The weight with which a pushed block arrives.
+    pushed_weights: NumberMap<(Block, NodeIndex), Weight>,
+    sizes: NumberMap<Block, u64>,
+    chance: Chance,
+}
+
+impl DirectoryGwf {
+    /// `nodes` with `capacity_bytes` each, at most 128; `chance` chooses among holders.
+    pub fn new(nodes: usize, capacity_bytes: u64, reading: Reading, chance: Chance) -> Self {
+        Self {
+            caches: (0..nodes)
+                .map(|_| Cache::new(capacity_bytes, Gwf::default()))
+                .collect(),
+            reading,
+            holders: Holders::default(),
+            global_weights: NumberMap::default(),
+            pushed_weights: NumberMap::default(),
+            sizes: NumberMap::default(),
+            chance,
+        }
+    }
+
+    /// Takes in a block with a weight of its own, after whoever has to leave has left; `None` is the weight of a first use.
+    fn take_in(&mut self, node: NodeIndex, block: Block, bytes: u64, weight: Option<Weight>) -> Vec<Push> {
+        if self.caches[node].contains(block) || bytes > self.caches[node].capacity_bytes() {
+            return Vec::new();
+        }
+        let mut pushes = Vec::new();
+        while !self.caches[node].has_room(bytes) {
+            if !self.part_with_least(node, &mut pushes) {
+                return pushes;
+            }
+        }
+        if self.caches[node].admit(block, bytes, |_| ()).is_ok() {
+            if let Some(weight) = weight {
+                self.caches[node].policy_mut().weigh(&block, weight);
+            }
+            self.sizes.insert(block, bytes);
+            self.holders.add(block, node);
+        }
+        pushes
+    }
+
+    /// Decides about the block of least weight on `node` and does it; whether there was one.
+    fn part_with_least(&mut self, node: NodeIndex, pushes: &mut Vec<Push>) -> bool {
+        let Some(candidate) = self.caches[node].policy().candidate(&mut |_| true) else {
+            return false;
+        };
+        let block = candidate.key;
+        let peers: Vec<_> = self.peers(node).collect();
+        let facts = Facts {
+            local_weight: candidate.local_weight,
+            global_weight: self.global_weights.get(&block).copied().unwrap_or(Weight::ZERO),
+            is_last_copy: self.holders.is_last(block, node),
+            next_weight: candidate.next_weight,
+            age: self.caches[node].policy().age(),
+            peers: &peers,
+        };
+        for action in decide(&facts, self.reading) {
+            match action {
+                Action::TakeGlobalWeight(_) => {
+                    self.global_weights.remove(&block);
+                }
+                Action::AddGlobalWeight(weight) => self.add_global_weight(block, weight),
+                Action::Push { to, local_weight } => {
+                    self.pushed_weights.insert((block, to), local_weight);
+                    pushes.push(Push {
+                        block,
+                        bytes: self.sizes[&block],
+                        from: Some(node),
+                        to,
+                    });
+                }
+                Action::RaiseAge(age) => {
+                    for cache in &mut self.caches {
+                        cache.policy_mut().learn_age(age);
+                    }
+                }
+                Action::Keep { local_weight } => self.caches[node].policy_mut().weigh(&block, local_weight),
+                Action::Drop => {
+                    self.caches[node].remove(block);
+                    self.holders.remove(block, node);
+                }
+            }
+        }
+        true
+    }
+
+    fn peers(&self, node: NodeIndex) -> impl Iterator<Item = Peer<NodeIndex>> {
+        let others = self
+            .caches
+            .iter()
+            .enumerate()
+            .filter(move |(other, _)| *other != node);
+        others.map(|(node, cache)| Peer {
+            node,
+            average_weight: cache.policy().average_weight(),
+        })
+    }
+
+    fn add_global_weight(&mut self, block: Block, weight: Weight) {
+        let global = self.global_weights.entry(block).or_insert(Weight::ZERO);
+        *global = *global + weight;
+    }
+}
+
+impl Cooperation for DirectoryGwf {
+    fn route(&mut self, wanted: &Wanted) -> Route {
+        if self.caches[wanted.node].serve(wanted) {
+            return Route::Local;
+        }
+        match self.holders.any(wanted.block, &mut self.chance) {
+            Some(from) => {
+                let age = self.caches[wanted.node].policy().age();
+                let gain = Gain::of(shoal_policy::Source::Peer, age);
+                self.add_global_weight(wanted.block, gain.global);
+                Route::Peer { from }
+            }
+            None => Route::Lake { through: None },
+        }
+    }
+
+    fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        let Wanted {
+            node, block, bytes, ..
+        } = arrival.wanted;
+        match arrival.route {
+            Route::Local => Vec::new(),
+            Route::Peer { .. } => {
+                let age = self.caches[node].policy().age();
+                let gain = Gain::of(shoal_policy::Source::Peer, age);
+                self.take_in(node, block, bytes, Some(gain.local))
+            }
+            Route::Lake { .. } => self.take_in(node, block, bytes, None),
+        }
+    }
+
+    fn pushed(&mut self, push: &Push, _now: Time) -> Vec<Push> {
+        // What was removed while it was on its way has no weight any more.
+        let weight = self.pushed_weights.remove(&(push.block, push.to));
+        weight.map_or_else(Vec::new, |weight| {
+            self.take_in(push.to, push.block, push.bytes, Some(weight))
+        })
+    }
+
+    fn joined(&mut self, wanted: &Wanted) {
+        self.caches[wanted.node].serve(wanted);
+    }
+
+    fn remove(&mut self, block: Block) {
+        for (node, cache) in self.caches.iter_mut().enumerate() {
+            self.pushed_weights.remove(&(block, node));
+            if cache.remove(block) {
+                self.holders.remove(block, node);
+            }
+        }
+        self.global_weights.remove(&block);
+    }
+
+    fn room(&self, node: NodeIndex) -> Room {
+        self.caches[node].room()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::eviction::gwf::{Reading, Weight};
+
+    use super::super::{Arrival, Cooperation, Route, Wanted};
+    use super::DirectoryGwf;
+    use crate::block::Block;
+    use crate::chance::Chance;
+    use crate::clock::Time;
+
+    fn wanted(node: usize, object: u32) -> Wanted {
+        Wanted {
+            node,
+            block: Block { object, index: 0 },
+            bytes: 10,
+            object_blocks: 1,
+            now: Time::ZERO,
+        }
+    }
+
+    /// Reads, and what was pushed because of it.
+    fn read(nodes: &mut DirectoryGwf, node: usize, object: u32) -> (Route, Vec<(u32, usize)>) {
+        let wanted = wanted(node, object);
+        let route = nodes.route(&wanted);
+        let arrival = Arrival {
+            wanted,
+            route,
+            now: Time::ZERO,
+        };
+        let mut left = nodes.landed(&arrival);
+        let mut pushes = Vec::new();
+        while let Some(push) = left.pop() {
+            pushes.push((push.block.object, push.to));
+            left.extend(nodes.pushed(&push, Time::ZERO));
+        }
+        (route, pushes)
+    }
+
+    const LAKE: Route = Route::Lake { through: None };
+
+    #[test]
+    fn copies_leave_before_last_copies() {
+        let mut nodes = DirectoryGwf::new(2, 20, Reading::Text, Chance::new(1));
+        assert_eq!(read(&mut nodes, 0, 0).0, LAKE);
+        assert_eq!(read(&mut nodes, 1, 1).0, LAKE);
+        assert_eq!(read(&mut nodes, 0, 1).0, Route::Peer { from: 1 });
+        // Node 0 is full: its copy of 1 has never been used there and makes room for 2.
+        assert_eq!(read(&mut nodes, 0, 2), (LAKE, Vec::new()));
+        assert_eq!(read(&mut nodes, 0, 0).0, Route::Local);
+        assert_eq!(read(&mut nodes, 0, 1).0, Route::Peer { from: 1 });
+    }
+
+    #[test]
+    fn a_last_copy_that_is_worth_more_goes_where_worth_is_less() {
+        let mut nodes = DirectoryGwf::new(2, 20, Reading::Text, Chance::new(1));
+        // Node 1 is empty: its blocks are worth nothing on average.
+        read(&mut nodes, 0, 0);
+        read(&mut nodes, 0, 1);
+        read(&mut nodes, 0, 1);
+        let (route, pushes) = read(&mut nodes, 0, 2);
+        assert_eq!((route, pushes), (LAKE, vec![(0, 1)]));
+        assert_eq!(read(&mut nodes, 0, 0).0, Route::Peer { from: 1 });
+    }
+
+    #[test]
+    fn the_directory_learns_what_a_block_is_worth_to_others_and_all_nodes_the_age() {
+        let mut nodes = DirectoryGwf::new(2, 10, Reading::Text, Chance::new(1));
+        let block = Block { object: 0, index: 0 };
+        read(&mut nodes, 0, 0);
+        read(&mut nodes, 1, 0);
+        assert_eq!(nodes.global_weights.get(&block), Some(&Weight::from(1)));
+        read(&mut nodes, 0, 0);
+        // The copy of weight 2 leaves node 0, and leaves its weight to the one on node 1.
+        read(&mut nodes, 0, 1);
+        assert_eq!(nodes.global_weights.get(&block), Some(&Weight::from(3)));
+        assert_eq!(nodes.caches[1].policy().age(), Weight::from(2));
+    }
+
+    #[test]
+    fn what_was_removed_on_its_way_does_not_arrive() {
+        let mut nodes = DirectoryGwf::new(2, 10, Reading::Text, Chance::new(1));
+        read(&mut nodes, 0, 0);
+        let arrival = Arrival {
+            wanted: wanted(0, 1),
+            route: LAKE,
+            now: Time::ZERO,
+        };
+        let pushes = nodes.landed(&arrival);
+        assert_eq!((pushes.len(), pushes[0].to), (1, 1));
+        nodes.remove(Block { object: 0, index: 0 });
+        nodes.pushed(&pushes[0], Time::ZERO);
+        assert_eq!(read(&mut nodes, 1, 0).0, LAKE);
+    }
+}

@@ -1,0 +1,311 @@
+//! Two layers (D3N, dissertation 4.4): L1 holds what a node's own clients read, L2 what has its home on the node, for all of them.
+//!
+//! A node divides its room between the two, for good or anew every period ([`shoal_policy::partition`]). Layers do not overlap: a block
+//! that is at home on a node is L2's there, whoever reads it, so that it is stored once. A block that comes from the lake
+//! is kept by its home and by the reader.
+
+use std::time::Duration;
+
+use shoal_policy::mrc::{Reach, ReuseDistances};
+use shoal_policy::partition::{Partition, adaptation_limit};
+use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
+use shoal_policy::{Layer, NodeId};
+
+use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use crate::block::Block;
+use crate::cache::Cache;
+use crate::clock::Time;
+use crate::hash::NumberSet;
+use crate::policy::{AnyPolicy, PolicyName};
+
+/// How the room of a node is divided.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Split {
+    /// For good: this share is L1's. 0 is "L2 only".
+    Fixed(f64),
+    /// Anew after every period, from equal parts on.
+    Adaptive {
+        /// How long it is.
+        period: Duration,
+        /// How much of the room may change its layer at once; a twentieth when it is none, as in D3N.
+        limit_share: Option<f64>,
+    },
+}
+
+/// Nodes in two layers.
+#[derive(Debug)]
+pub struct Hierarchy {
+    nodes: Vec<Layers>,
+    ring: Ring,
+    split: Split,
+}
+
+#[derive(Debug)]
+struct Layers {
+    l1: Cache<AnyPolicy>,
+    l2: Cache<AnyPolicy>,
+    /// Where the split is adaptive.
+    partition: Option<Partition>,
+    /// Misses on their way that are worth timing.
+    known: NumberSet<(u8, Block)>,
+}
+
+impl Hierarchy {
+    /// `nodes` with `capacity_bytes` each; no block is larger than `block_bytes`.
+    pub fn new(
+        nodes: usize,
+        capacity_bytes: u64,
+        block_bytes: u64,
+        split: Split,
+        policy: PolicyName,
+    ) -> Self {
+        let reach = Reach::of_full_blocks(capacity_bytes.max(block_bytes), block_bytes);
+        let layers = |_| {
+            let (partition, l1_bytes) = match split {
+                #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+                Split::Fixed(share) => (None, (capacity_bytes as f64 * share).round() as u64),
+                Split::Adaptive { .. } => {
+                    let distances = [Layer::L1, Layer::L2].map(|_| ReuseDistances::sampled(reach));
+                    let partition = Partition::even(capacity_bytes, distances.into());
+                    let l1_bytes = partition.size_bytes(Layer::L1);
+                    (Some(partition), l1_bytes)
+                }
+            };
+            Layers {
+                l1: Cache::new(l1_bytes, policy.build()),
+                l2: Cache::new(capacity_bytes.saturating_sub(l1_bytes), policy.build()),
+                partition,
+                known: NumberSet::default(),
+            }
+        };
+        let ids = (0..nodes as u64).map(|node| (NodeId(node), ORDINARY_WEIGHT));
+        Self {
+            nodes: (0..nodes).map(layers).collect(),
+            ring: Ring::new(ids.collect()),
+            split,
+        }
+    }
+
+    fn home(&self, block: Block) -> NodeIndex {
+        let NodeId(node) = self
+            .ring
+            .home(block.fingerprint())
+            .expect("a ring with nodes has a home for all");
+        node as NodeIndex
+    }
+}
+
+impl Layers {
+    const fn cache(&mut self, layer: Layer) -> &mut Cache<AnyPolicy> {
+        match layer {
+            Layer::L1 => &mut self.l1,
+            _ => &mut self.l2,
+        }
+    }
+
+    /// A request to a layer; whether it holds the block.
+    fn request(&mut self, layer: Layer, wanted: &Wanted) -> bool {
+        let hit = self.cache(layer).serve(wanted);
+        if let Some(partition) = &mut self.partition {
+            let known = partition.requested(layer, wanted.block.fingerprint(), wanted.bytes);
+            if known && !hit {
+                self.known.insert((layer.0, wanted.block));
+            }
+        }
+        hit
+    }
+
+    /// A miss of a layer has come.
+    fn landed(&mut self, layer: Layer, arrival: &Arrival) {
+        let is_timed = self.known.remove(&(layer.0, arrival.wanted.block));
+        if let Some(partition) = self.partition.as_mut().filter(|_| is_timed) {
+            partition.missed(layer, arrival.now - arrival.wanted.now);
+        }
+        self.cache(layer).keep(arrival, |_| ());
+    }
+
+    fn adapt(&mut self, limit_share: Option<f64>) {
+        let capacity_bytes = self.l1.capacity_bytes() + self.l2.capacity_bytes();
+        #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
+        let limit_bytes = match limit_share {
+            Some(share) => (capacity_bytes as f64 * share) as u64,
+            None => adaptation_limit(capacity_bytes),
+        };
+        let Some(partition) = &mut self.partition else {
+            return;
+        };
+        partition.adapt(limit_bytes);
+        let sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
+        for (layer, bytes) in sizes {
+            self.cache(layer).resize(bytes);
+        }
+    }
+}
+
+impl Cooperation for Hierarchy {
+    fn route(&mut self, wanted: &Wanted) -> Route {
+        let home = self.home(wanted.block);
+        if home == wanted.node {
+            return if self.nodes[home].request(Layer::L2, wanted) {
+                Route::Local
+            } else {
+                Route::Lake { through: None }
+            };
+        }
+        if self.nodes[wanted.node].request(Layer::L1, wanted) {
+            Route::Local
+        } else if self.nodes[home].request(Layer::L2, wanted) {
+            Route::Peer { from: home }
+        } else {
+            Route::Lake { through: Some(home) }
+        }
+    }
+
+    fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
+        let home = self.home(arrival.wanted.block);
+        if matches!(arrival.route, Route::Lake { .. }) {
+            self.nodes[home].landed(Layer::L2, arrival);
+        }
+        if home != arrival.wanted.node {
+            self.nodes[arrival.wanted.node].landed(Layer::L1, arrival);
+        }
+        Vec::new()
+    }
+
+    fn joined(&mut self, wanted: &Wanted) {
+        let layers = &mut self.nodes[wanted.node];
+        // It is in one of them, or was refused.
+        let _held = layers.l1.serve(wanted) || layers.l2.serve(wanted);
+    }
+
+    fn remove(&mut self, block: Block) {
+        for layers in &mut self.nodes {
+            layers.l1.remove(block);
+            layers.l2.remove(block);
+        }
+    }
+
+    fn period(&self) -> Option<Duration> {
+        match self.split {
+            Split::Fixed(_) => None,
+            Split::Adaptive { period, .. } => Some(period),
+        }
+    }
+
+    fn adapt(&mut self, _now: Time) -> Vec<Push> {
+        if let Split::Adaptive { limit_share, .. } = self.split {
+            for layers in &mut self.nodes {
+                layers.adapt(limit_share);
+            }
+        }
+        Vec::new()
+    }
+
+    fn room(&self, node: NodeIndex) -> Room {
+        let Layers { l1, l2, .. } = &self.nodes[node];
+        Room {
+            l1_capacity_bytes: l1.capacity_bytes(),
+            l1_used_bytes: l1.used_bytes(),
+            l2_capacity_bytes: l2.capacity_bytes(),
+            l2_used_bytes: l2.used_bytes(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{Arrival, Cooperation, Route, Wanted};
+    use super::{Hierarchy, Split};
+    use crate::block::Block;
+    use crate::chance::Chance;
+    use crate::clock::Time;
+    use crate::policy::PolicyName;
+
+    /// `readers` read any of `objects`, for twenty periods; the room of L1 and L2 on node 0 then. A block takes `peer_ms` between
+    /// nodes and `lake_ms` from the lake.
+    fn adapted(readers: &[usize], objects: u64, peer_ms: u64, lake_ms: u64) -> (u64, u64) {
+        let split = Split::Adaptive {
+            period: Duration::from_secs(90),
+            limit_share: None,
+        };
+        let mut nodes = Hierarchy::new(2, 10_000, 10, split, PolicyName::Lru);
+        let mut chance = Chance::new(1);
+        for _ in 0..20 {
+            for _ in 0..3_000 {
+                for &node in readers {
+                    let object = chance.below(objects) as u32;
+                    read(&mut nodes, node, object, peer_ms, lake_ms);
+                }
+            }
+            nodes.adapt(Time::ZERO);
+        }
+        let room = nodes.room(0);
+        assert_eq!(room.l1_capacity_bytes + room.l2_capacity_bytes, 10_000);
+        assert!(room.l1_used_bytes <= room.l1_capacity_bytes && room.l2_used_bytes <= room.l2_capacity_bytes);
+        (room.l1_capacity_bytes, room.l2_capacity_bytes)
+    }
+
+    fn read(nodes: &mut Hierarchy, node: usize, object: u32, peer_ms: u64, lake_ms: u64) {
+        let wanted = Wanted {
+            node,
+            block: Block { object, index: 0 },
+            bytes: 10,
+            object_blocks: 1,
+            now: Time::ZERO,
+        };
+        let route = nodes.route(&wanted);
+        let took_ms = match route {
+            Route::Local => return,
+            Route::Peer { .. } => peer_ms,
+            Route::Lake { through: None } => lake_ms,
+            Route::Lake { through: Some(_) } => peer_ms + lake_ms,
+        };
+        let now = Time::ZERO + Duration::from_millis(took_ms);
+        nodes.landed(&Arrival { wanted, route, now });
+    }
+
+    #[test]
+    fn room_goes_to_l2_while_the_lake_is_far() {
+        // 1,900 blocks are more than one node holds and less than both: kept once each, none comes from the lake.
+        let (_, l2) = adapted(&[0, 1], 1_900, 10, 100);
+        assert!(l2 > 9_000, "L2 has {l2}");
+    }
+
+    #[test]
+    fn room_goes_to_l1_while_the_way_between_nodes_is_congested() {
+        let (l1, _) = adapted(&[0, 1], 1_900, 1_000, 10);
+        assert!(l1 > 9_000, "L1 has {l1}");
+    }
+
+    #[test]
+    fn only_misses_that_more_room_would_save_are_timed() {
+        // One node, whose L2 is everybody's home: one block fits, and the last two are remembered.
+        let split = Split::Adaptive {
+            period: Duration::from_secs(90),
+            limit_share: None,
+        };
+        let mut nodes = Hierarchy::new(1, 20, 10, split, PolicyName::Lru);
+        let wanted = |object| Wanted {
+            node: 0,
+            block: Block { object, index: 0 },
+            bytes: 10,
+            object_blocks: 1,
+            now: Time::ZERO,
+        };
+        nodes.route(&wanted(0));
+        assert!(nodes.nodes[0].known.is_empty(), "a first use misses at any size");
+        read(&mut nodes, 0, 0, 1, 1);
+        read(&mut nodes, 0, 1, 1, 1);
+        nodes.route(&wanted(0));
+        assert_eq!(nodes.nodes[0].known.len(), 1);
+        read(&mut nodes, 0, 0, 1, 1);
+        assert!(nodes.nodes[0].known.is_empty(), "it has been timed");
+    }
+
+    #[test]
+    fn a_node_nobody_asks_stays_as_it_is() {
+        assert_eq!(adapted(&[], 100, 10, 100), (5_000, 5_000));
+    }
+}

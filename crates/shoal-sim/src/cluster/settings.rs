@@ -1,0 +1,216 @@
+//! The `[cluster]` of an experiment.
+
+use serde::Deserialize;
+use shoal_policy::eviction::{c2p, gwf};
+
+use super::directory::NODES_MAX;
+use super::{Cooperation, Directory, DirectoryGwf, Hierarchy, Replication, Solo, Split, Storage, StorageC2p};
+use crate::block::Granularity;
+use crate::cache::Cache;
+use crate::chance::Chance;
+use crate::policy::PolicyName;
+use crate::units::{Size, Span};
+
+/// The stream of chance that nodes draw from: not that of any client.
+const CHANCE_OF_NODES: u64 = u64::MAX - 1;
+
+/// The nodes and how they work together.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterSettings {
+    /// How many there are.
+    pub nodes: u32,
+    /// Room of each.
+    pub capacity: Size,
+    /// Length of a block.
+    #[serde(default = "default_block")]
+    pub block: Size,
+    /// How they work together.
+    pub cooperation: CooperationName,
+    /// Who leaves first.
+    #[serde(default = "default_policy")]
+    pub policy: PolicyName,
+    /// GWF: what holds where the dissertation's text and its listing differ.
+    #[serde(default)]
+    pub gwf_reading: GwfReading,
+    /// C2P: how its comparator is read, what it takes a read for, and whether it fetches ahead.
+    #[serde(default)]
+    pub c2p: C2pSettings,
+    /// Hierarchy with fixed shares: the share of a node's room that is L1's.
+    #[serde(default = "default_share")]
+    pub l1_share: f64,
+    /// Hierarchy: how often a node divides its room anew, from equal parts on; fixed shares when it is left out.
+    pub adapt_every: Option<Span>,
+    /// Hierarchy: the share of its room that may change its layer at once; a twentieth when it is left out.
+    pub adapt_limit: Option<f64>,
+}
+
+/// How nodes work together, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CooperationName {
+    /// Every node for itself.
+    Solo,
+    /// Two layers, with fixed shares or adaptive ones.
+    Hierarchy,
+    /// A directory; one copy of each block.
+    #[serde(rename = "all-1r")]
+    AllOneReplica,
+    /// A directory; a copy wherever a block is read.
+    #[serde(rename = "all-ar")]
+    AllReplicate,
+    /// A directory; D4N's GWF decides what is copied, pushed and kept.
+    Gwf,
+    /// Storage nodes, each with a cache for what it stores.
+    Storage,
+    /// The same, whose caches tell each other what happens to the blocks of an object.
+    C2p,
+}
+
+/// How Algorithm 3 of the dissertation is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GwfReading {
+    /// As the text has it.
+    #[default]
+    Text,
+    /// As the listing has it.
+    Listing,
+}
+
+/// The choices of C2P.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct C2pSettings {
+    /// Whether Algorithm 1 compares times when they are far apart instead of close.
+    pub inverted: bool,
+    /// Whether a block that comes means that all of its object come, as in the paper.
+    pub whole_reads: bool,
+    /// Uses less than this apart are close.
+    pub affinity: Span,
+    /// Whether a peer's miss makes a node fetch its own blocks of the object.
+    pub prefetch: bool,
+}
+
+impl Default for C2pSettings {
+    /// The paper's, with our threshold.
+    fn default() -> Self {
+        Self {
+            inverted: false,
+            whole_reads: true,
+            affinity: Span(c2p::Settings::default().affinity),
+            prefetch: false,
+        }
+    }
+}
+
+impl CooperationName {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[
+        Self::Solo,
+        Self::Hierarchy,
+        Self::AllOneReplica,
+        Self::AllReplicate,
+        Self::Gwf,
+        Self::Storage,
+        Self::C2p,
+    ];
+}
+
+impl ClusterSettings {
+    /// How objects are cut.
+    pub fn granularity(&self) -> Granularity {
+        Granularity::blocks(self.block.0.max(1))
+    }
+
+    /// What no type can say.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let directory = [
+            CooperationName::AllOneReplica,
+            CooperationName::AllReplicate,
+            CooperationName::Gwf,
+        ];
+        if directory.contains(&self.cooperation) && self.nodes as usize > NODES_MAX {
+            return Err(format!(
+                "`cluster.nodes` is {}\nhint: a simulated directory has room for {NODES_MAX} nodes",
+                self.nodes
+            ));
+        }
+        Ok(())
+    }
+
+    /// The nodes, empty. `seed` is for what they leave to chance.
+    pub fn build(&self, seed: u64) -> Box<dyn Cooperation> {
+        let nodes = self.nodes as usize;
+        let caches = || {
+            (0..nodes)
+                .map(|_| Cache::new(self.capacity.0, self.policy.build()))
+                .collect()
+        };
+        let directory =
+            |replication| Directory::new(caches(), replication, Chance::stream(seed, CHANCE_OF_NODES));
+        match self.cooperation {
+            CooperationName::Solo => Box::new(Solo::new(caches())),
+            CooperationName::Hierarchy => {
+                let split = match self.adapt_every {
+                    Some(Span(period)) => Split::Adaptive {
+                        period,
+                        limit_share: self.adapt_limit,
+                    },
+                    None => Split::Fixed(self.l1_share),
+                };
+                Box::new(Hierarchy::new(
+                    nodes,
+                    self.capacity.0,
+                    self.block.0,
+                    split,
+                    self.policy,
+                ))
+            }
+            CooperationName::AllOneReplica => Box::new(directory(Replication::Never)),
+            CooperationName::AllReplicate => Box::new(directory(Replication::Always)),
+            CooperationName::Gwf => {
+                let reading = match self.gwf_reading {
+                    GwfReading::Text => gwf::Reading::Text,
+                    GwfReading::Listing => gwf::Reading::Listing,
+                };
+                let chance = Chance::stream(seed, CHANCE_OF_NODES);
+                Box::new(DirectoryGwf::new(nodes, self.capacity.0, reading, chance))
+            }
+            CooperationName::Storage => Box::new(Storage::new(caches())),
+            CooperationName::C2p => {
+                let settings = c2p::Settings {
+                    reads: if self.c2p.whole_reads {
+                        c2p::Reads::Whole
+                    } else {
+                        c2p::Reads::Partial
+                    },
+                    reading: if self.c2p.inverted {
+                        c2p::Reading::Inverted
+                    } else {
+                        c2p::Reading::Printed
+                    },
+                    affinity: self.c2p.affinity.0,
+                };
+                Box::new(StorageC2p::new(
+                    nodes,
+                    self.capacity.0,
+                    settings,
+                    self.c2p.prefetch,
+                ))
+            }
+        }
+    }
+}
+
+const fn default_block() -> Size {
+    Size(4 << 20)
+}
+
+const fn default_policy() -> PolicyName {
+    PolicyName::Lru
+}
+
+const fn default_share() -> f64 {
+    0.5
+}

@@ -1,0 +1,88 @@
+//! A comparison as a table for people, one for programs, and a plot.
+
+use std::fmt::Write as _;
+
+use super::{Compared, Row};
+use crate::plot::{Bars, Spread};
+use crate::units::human_bytes;
+
+impl Compared {
+    /// A line for each policy, a column for each capacity: the share of the blocks asked for that were not held.
+    pub fn text(&self) -> String {
+        let set = &self.working_set;
+        let capacities: Vec<_> = self.by_capacity().iter().map(|rows| &rows[0]).collect();
+        // A string takes what is written to it; the same below.
+        let mut text = format!(
+            "{} reads of blocks, {} different ones: {}, the working set. Share that misses, by policy and size of the cache:\n\n{:<10}",
+            set.requests,
+            set.blocks,
+            human_bytes(set.bytes),
+            ""
+        );
+        for row in &capacities {
+            let _ = write!(text, " {:>12}", row.capacity);
+        }
+        let _ = write!(text, "\n{:<10}", "");
+        for row in &capacities {
+            let _ = write!(text, " {:>12}", human_bytes(row.capacity_bytes));
+        }
+        text.push('\n');
+        let policies = self.by_capacity().first().map_or(0, |rows| rows.len());
+        for number in 0..policies {
+            for (column, rows) in self.by_capacity().iter().enumerate() {
+                if column == 0 {
+                    let _ = write!(text, "{:<10}", rows[number].policy.as_str());
+                }
+                let _ = write!(text, " {:>11.2}%", rows[number].miss_ratio * 100.0);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// One row for each policy and capacity.
+    pub fn csv(&self) -> String {
+        let mut text =
+            "policy,capacity,capacity_bytes,requests,hits,bytes,hit_bytes,miss_ratio,byte_miss_ratio\n"
+                .to_owned();
+        for row in &self.rows {
+            let tally = &row.tally;
+            let _ = writeln!(
+                text,
+                "{},{},{},{},{},{},{},{},{}",
+                row.policy,
+                row.capacity,
+                row.capacity_bytes,
+                tally.requests,
+                tally.hits,
+                tally.bytes,
+                tally.hit_bytes,
+                row.miss_ratio,
+                row.byte_miss_ratio
+            );
+        }
+        text
+    }
+
+    /// Bars of miss ratios, a group for each capacity.
+    pub fn plot(&self) -> Bars {
+        let groups = self.by_capacity();
+        let policies = groups.first().map_or(0, |rows| rows.len());
+        let series = |number: usize| {
+            let values = groups
+                .iter()
+                .map(|rows| Spread::of(std::iter::once(rows[number].miss_ratio)));
+            (groups[0][number].policy.as_str().to_owned(), values.collect())
+        };
+        Bars {
+            title: "Miss ratio by policy and size of the cache".to_owned(),
+            y_label: "share of the blocks asked for that miss".to_owned(),
+            groups: groups.iter().map(|rows| rows[0].capacity.clone()).collect(),
+            series: (0..policies).map(series).collect(),
+        }
+    }
+
+    fn by_capacity(&self) -> Vec<&[Row]> {
+        self.rows.chunk_by(|a, b| a.capacity == b.capacity).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! What an experiment can say. Keys that we do not know are refused.
+
+use serde::Deserialize;
+
+use crate::clock::Time;
+use crate::cluster::ClusterSettings;
+use crate::network::TOLERANCE;
+use crate::simulation::{ClientSettings, LinkChange, LinkKind, LinkSettings, Setup};
+use crate::units::{Rate, Span};
+use crate::workload::WorkloadSettings;
+
+/// One experiment without its grid.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What stands above its tables and plots.
+    pub title: String,
+    /// Each is a run of its own.
+    #[serde(default = "default_seeds")]
+    pub seeds: Vec<u64>,
+    /// The nodes.
+    pub cluster: ClusterSettings,
+    /// The links between them.
+    #[serde(default)]
+    pub links: LinkSettings,
+    /// Links that change while it runs.
+    #[serde(default)]
+    pub change: Vec<ChangeSettings>,
+    /// The clients.
+    pub clients: ClientSettings,
+    /// What they do.
+    pub workload: WorkloadSettings,
+    /// What is measured.
+    #[serde(default)]
+    pub measure: MeasureSettings,
+}
+
+/// Another rate for a link.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangeSettings {
+    /// What the link connects: several when a cable is both ways.
+    pub links: Vec<LinkKind>,
+    /// Whose, counted from 0; everybody's when it is left out.
+    pub node: Option<usize>,
+    /// When.
+    pub at: Span,
+    /// The rate from then on.
+    pub rate: Rate,
+}
+
+/// What is measured, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasureSettings {
+    /// Share of the block requests that only warm the caches, 0 to 1.
+    #[serde(default)]
+    pub warmup: f64,
+    /// How often the state of the nodes is recorded.
+    pub sample: Option<Span>,
+}
+
+impl Settings {
+    /// What no type can say.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let share = |name: &str, value: f64| match value {
+            0.0..=1.0 => Ok(()),
+            other => Err(format!("`{name}` is {other}\nhint: it is a share, 0 to 1")),
+        };
+        share("measure.warmup", self.measure.warmup)?;
+        share("cluster.l1_share", self.cluster.l1_share)?;
+        share("cluster.adapt_limit", self.cluster.adapt_limit.unwrap_or(0.0))?;
+        let positive = [
+            ("cluster.nodes", u64::from(self.cluster.nodes)),
+            ("cluster.block", self.cluster.block.0),
+            ("clients.per_node", u64::from(self.clients.per_node)),
+            ("clients.requests", u64::from(self.clients.requests)),
+            ("clients.jobs", u64::from(self.clients.jobs.unwrap_or(1))),
+            ("seeds", self.seeds.len() as u64),
+            (
+                "cluster.adapt_every",
+                self.cluster
+                    .adapt_every
+                    .map_or(1, |Span(period)| period.as_nanos() as u64),
+            ),
+            (
+                "measure.sample",
+                self.measure
+                    .sample
+                    .map_or(1, |Span(period)| period.as_nanos() as u64),
+            ),
+        ];
+        match positive.iter().find(|(_, value)| *value == 0) {
+            Some((name, _)) => Err(format!("`{name}` is nothing\nhint: it is 1 or more")),
+            None => self.cluster.check(),
+        }
+    }
+
+    pub(super) fn setup(&self) -> Setup {
+        let changes = self.change.iter().flat_map(|change| {
+            change.links.iter().map(|&kind| LinkChange {
+                kind,
+                node: change.node,
+                at: Time::ZERO + change.at.0,
+                bytes_per_second: change.rate.0,
+            })
+        });
+        Setup {
+            nodes: self.cluster.nodes as usize,
+            links: self.links,
+            changes: changes.collect(),
+            clients: self.clients,
+            granularity: self.cluster.granularity(),
+            tolerance: TOLERANCE,
+            warmup: self.measure.warmup,
+            sample: self.measure.sample.map(|Span(period)| period),
+        }
+    }
+}
+
+fn default_seeds() -> Vec<u64> {
+    vec![1]
+}

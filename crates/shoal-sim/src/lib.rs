@@ -1,0 +1,30 @@
+//! The decisions of `shoal-policy` on simulated nodes, links and clients.
+//!
+//! Two modes share traces, policies and reports: *cache mode* sends a trace through one cache ([`compare`], [`advise`]), *cluster
+//! mode* is a discrete-event simulation of a whole cluster ([`experiment`]). Both are deterministic: chance comes from a seed, time is
+//! simulated, and nothing iterates in an order that is not fixed. `docs/design/simulator.md` says what is modelled and what is not.
+
+pub mod advise;
+pub mod block;
+pub mod cache;
+pub mod chance;
+pub mod clock;
+pub mod cluster;
+pub mod compare;
+pub mod events;
+pub mod experiment;
+mod hash;
+pub mod names;
+pub mod network;
+pub mod plot;
+pub mod policy;
+pub mod report;
+pub mod simulation;
+pub mod trace;
+pub mod units;
+pub mod workload;
+
+pub use block::{Block, Granularity};
+pub use cache::{Cache, Tally};
+pub use clock::Time;
+pub use policy::PolicyName;

@@ -1,0 +1,257 @@
+//! Transfers over shared links: who gets how much of what, and when it is done.
+//!
+//! Links are shared max-min fairly. Flows over the same path get the same rate, so they are one [`Class`]; within it progress is
+//! the bytes that each member has got since the class began, and a flow is done when that reaches its mark (fair queuing's virtual
+//! time). An arrival or a departure therefore touches one class and its links, however many flows there are.
+//!
+//! Rates are computed anew (`fair.rs`) when the flows that came or went on some link since the last time exceed a tolerated share of its flows.
+//! In between flows keep their rates, so a link is over- or underused by no more than that share.
+
+mod fair;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::clock::Time;
+
+/// A directed link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkId(u32);
+
+/// All flows over one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClassId(u32);
+
+/// Share of a link's flows that may come or go before rates are computed anew.
+pub const TOLERANCE: f64 = 1.0 / 64.0;
+
+/// Links, and the flows on them. `F` names a flow.
+#[derive(Clone, Debug)]
+pub struct Network<F> {
+    links: Vec<Link>,
+    classes: Vec<Class<F>>,
+    /// When the first flow of each class is done; beside the classes, because it is searched at every step.
+    ends: Vec<Time>,
+    tolerance: f64,
+    stale: bool,
+    now: Time,
+    started: u64,
+    refreshes: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Link {
+    bytes_per_second: f64,
+    flows: u32,
+    /// Arrivals and departures since rates were computed.
+    changes: u32,
+    /// What one more flow would get, as of the last computation.
+    share: f64,
+    classes: Vec<u32>,
+    carried_bytes: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Class<F> {
+    path: Vec<LinkId>,
+    /// Of one flow, in bytes a second.
+    rate: f64,
+    /// Bytes that each flow has got since the class was last empty, at the moment `at`.
+    progress: f64,
+    at: Time,
+    flows: BinaryHeap<Reverse<Flow<F>>>,
+}
+
+#[derive(Clone, Debug)]
+struct Flow<F> {
+    /// The progress of the class at which it is done.
+    mark: f64,
+    rank: u64,
+    bytes: u64,
+    name: F,
+}
+
+impl<F> Network<F> {
+    /// A network without links. `tolerance` is [`TOLERANCE`], or 0 to compute rates at every change.
+    pub fn new(tolerance: f64) -> Self {
+        Self {
+            links: Vec::new(),
+            classes: Vec::new(),
+            ends: Vec::new(),
+            tolerance,
+            stale: false,
+            now: Time::ZERO,
+            started: 0,
+            refreshes: 0,
+        }
+    }
+
+    /// A new link.
+    pub fn link(&mut self, bytes_per_second: f64) -> LinkId {
+        assert!(bytes_per_second > 0.0, "a link carries something");
+        self.links.push(Link {
+            bytes_per_second,
+            flows: 0,
+            changes: 0,
+            share: bytes_per_second,
+            classes: Vec::new(),
+            carried_bytes: 0,
+        });
+        LinkId(self.links.len() as u32 - 1)
+    }
+
+    /// A new class of flows over `path`. Over an empty path everything takes no time.
+    pub fn class(&mut self, path: Vec<LinkId>) -> ClassId {
+        let class = self.classes.len() as u32;
+        for link in &path {
+            self.links[link.0 as usize].classes.push(class);
+        }
+        self.classes.push(Class {
+            path,
+            rate: f64::INFINITY,
+            progress: 0.0,
+            at: self.now,
+            flows: BinaryHeap::new(),
+        });
+        self.ends.push(Time::NEVER);
+        ClassId(class)
+    }
+
+    /// A flow of `bytes` starts at `now`.
+    pub fn start(&mut self, now: Time, class: ClassId, bytes: u64, name: F) {
+        self.now = now;
+        let position = class.0 as usize;
+        let Class { path, .. } = &self.classes[position];
+        let rate_of_another = path
+            .iter()
+            .map(|link| self.links[link.0 as usize].share)
+            .fold(f64::INFINITY, f64::min);
+        let class = &mut self.classes[position];
+        if class.flows.is_empty() {
+            class.rate = rate_of_another;
+            class.progress = 0.0;
+        }
+        class.advance(now);
+        let rank = self.started;
+        self.started += 1;
+        class.flows.push(Reverse(Flow {
+            mark: class.progress + bytes as f64,
+            rank,
+            bytes,
+            name,
+        }));
+        self.ends[position] = class.end();
+        self.count(position, 1);
+    }
+
+    /// When the next flow is done.
+    pub fn next_end(&mut self) -> Option<Time> {
+        if self.stale {
+            self.refresh();
+        }
+        self.ends.iter().copied().min().filter(|&end| end != Time::NEVER)
+    }
+
+    /// Takes the flow that is done next; it is done at [`Network::next_end`].
+    pub fn end_next(&mut self) -> Option<F> {
+        let now = self.next_end()?;
+        self.now = now;
+        let position = self.ends.iter().position(|&end| end == now)?;
+        let class = &mut self.classes[position];
+        let Reverse(flow) = class.flows.pop().expect("a class that ends has a flow");
+        // Exactly: rounding to nanoseconds must not add up.
+        class.progress = flow.mark;
+        class.at = now;
+        self.ends[position] = class.end();
+        for link in &self.classes[position].path {
+            self.links[link.0 as usize].carried_bytes += flow.bytes;
+        }
+        self.count(position, -1);
+        Some(flow.name)
+    }
+
+    /// From `now` on `link` carries `bytes_per_second`.
+    pub fn set_rate(&mut self, now: Time, link: LinkId, bytes_per_second: f64) {
+        assert!(bytes_per_second > 0.0, "a link carries something");
+        self.now = now;
+        self.links[link.0 as usize].bytes_per_second = bytes_per_second;
+        self.stale = true;
+    }
+
+    /// Bytes of the flows that are done and went over `link`.
+    pub fn carried_bytes(&self, link: LinkId) -> u64 {
+        self.links[link.0 as usize].carried_bytes
+    }
+
+    /// How often rates were computed.
+    pub const fn refreshes(&self) -> u64 {
+        self.refreshes
+    }
+
+    /// One flow more or less in the class at `position`.
+    fn count(&mut self, position: usize, change: i32) {
+        for link in &self.classes[position].path {
+            let link = &mut self.links[link.0 as usize];
+            link.flows = link.flows.saturating_add_signed(change);
+            link.changes += 1;
+            self.stale |= f64::from(link.changes) > self.tolerance * f64::from(link.flows);
+        }
+    }
+
+    fn refresh(&mut self) {
+        self.stale = false;
+        self.refreshes += 1;
+        for class in self.classes.iter_mut().filter(|class| !class.flows.is_empty()) {
+            class.advance(self.now);
+        }
+        fair::share(&mut self.links, &mut self.classes);
+        for (class, end) in self.classes.iter().zip(&mut self.ends) {
+            *end = class.end();
+        }
+    }
+}
+
+impl<F> Class<F> {
+    fn advance(&mut self, now: Time) {
+        if self.rate.is_finite() && now > self.at {
+            self.progress += self.rate * (now.0 - self.at.0) as f64 * 1e-9;
+        }
+        self.at = now;
+    }
+
+    /// When the first flow is done.
+    fn end(&self) -> Time {
+        let Some(Reverse(first)) = self.flows.peek() else {
+            return Time::NEVER;
+        };
+        let missing = (first.mark - self.progress).max(0.0);
+        Time(
+            self.at
+                .0
+                .saturating_add(Time::from_secs_f64(missing / self.rate).0),
+        )
+    }
+}
+
+impl<F> PartialEq for Flow<F> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl<F> Eq for Flow<F> {}
+
+impl<F> PartialOrd for Flow<F> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<F> Ord for Flow<F> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.mark.total_cmp(&other.mark).then(self.rank.cmp(&other.rank))
+    }
+}
+
+#[cfg(test)]
+mod tests;

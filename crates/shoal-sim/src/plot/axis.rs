@@ -1,0 +1,79 @@
+//! An axis from 0 with round numbers on it.
+
+/// From 0 to a little more than the greatest value.
+pub(super) struct Axis {
+    end: f64,
+    step: f64,
+}
+
+impl Axis {
+    /// An axis for `values`, whose end is a whole number of round steps.
+    pub(super) fn to_rounded(values: impl Iterator<Item = f64>) -> Self {
+        let step = step(values);
+        Self {
+            end: step.end_steps * step.width,
+            step: step.width,
+        }
+    }
+
+    /// An axis that ends with the greatest of `values`.
+    pub(super) fn to_greatest(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let greatest = values.clone().fold(0.0, f64::max);
+        Self {
+            end: if greatest > 0.0 { greatest } else { 1.0 },
+            step: step(values).width,
+        }
+    }
+
+    /// Where `value` lies when the axis goes from `start` to `end`.
+    pub(super) fn place(&self, value: f64, start: f64, end: f64) -> f64 {
+        start + value / self.end * (end - start)
+    }
+
+    /// Round values and their texts.
+    pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
+        #[expect(clippy::cast_sign_loss, reason = "an axis has no negative digits")]
+        let digits = (-self.step.log10().floor()).max(0.0) as usize;
+        (0..)
+            .map(|number| f64::from(number) * self.step)
+            .take_while(|value| *value <= self.end * (1.0 + 1e-9))
+            .map(move |value| (value, format!("{value:.digits$}")))
+    }
+}
+
+struct Step {
+    width: f64,
+    /// Steps up to the greatest value.
+    end_steps: f64,
+}
+
+/// Four to ten steps of 1, 2 or 5 times a power of ten.
+fn step(values: impl Iterator<Item = f64>) -> Step {
+    let greatest = values.fold(0.0, f64::max);
+    let greatest = if greatest > 0.0 { greatest } else { 1.0 };
+    let power = 10_f64.powf((greatest / 10.0).log10().ceil());
+    let width = [0.1, 0.2, 0.5, 1.0]
+        .map(|part| part * power)
+        .into_iter()
+        .find(|width| greatest / width <= 10.0)
+        .unwrap_or(power);
+    Step {
+        width,
+        end_steps: (greatest / width).ceil(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Axis;
+
+    #[test]
+    fn ticks_are_round_and_reach_the_greatest_value() {
+        for (greatest, last) in [(9.3, "10"), (100.0, "100"), (0.031, "0.035"), (0.0, "1.0")] {
+            let axis = Axis::to_rounded([greatest].into_iter());
+            let ticks: Vec<_> = axis.ticks().map(|(_, text)| text).collect();
+            assert!((4..=11).contains(&ticks.len()), "{greatest}: {ticks:?}");
+            assert_eq!(ticks.last().unwrap(), last, "{ticks:?}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! A run: clients ask, nodes decide, bytes move, jobs end.
+//!
+//! One loop takes the next thing that happens, an event or the end of a flow, until every job is done. Nothing else drives the time.
+
+mod clients;
+mod topology;
+
+use std::time::Duration;
+
+pub use self::clients::ClientSettings;
+pub(crate) use self::clients::ReadDone;
+use self::clients::{Asked, Clients, Request, RequestId};
+pub use self::topology::{LinkKind, LinkSettings, NamedLink};
+use self::topology::{Topology, Way};
+use crate::block::{Block, Granularity};
+use crate::clock::Time;
+use crate::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
+use crate::events::Events;
+use crate::hash::NumberMap;
+use crate::network::Network;
+use crate::report::{Recorder, Report, Served};
+use crate::workload::Workload;
+
+/// A link that gets another rate for a while.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinkChange {
+    /// What it connects.
+    pub kind: LinkKind,
+    /// Whose; everybody's when it is none.
+    pub node: Option<NodeIndex>,
+    /// When the change happens.
+    pub at: Time,
+    /// The rate from then on.
+    pub bytes_per_second: f64,
+}
+
+/// Everything about a run but its workload and its nodes.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// How many nodes there are.
+    pub nodes: usize,
+    /// Rates and latencies.
+    pub links: LinkSettings,
+    /// Rates that change.
+    pub changes: Vec<LinkChange>,
+    /// What clients may do at a time.
+    pub clients: ClientSettings,
+    /// How objects are cut.
+    pub granularity: Granularity,
+    /// See [`crate::network::TOLERANCE`].
+    pub tolerance: f64,
+    /// Share of the block requests after which counting begins.
+    pub warmup: f64,
+    /// How often the state of the nodes is recorded.
+    pub sample: Option<Duration>,
+}
+
+/// What happens at a moment that was planned.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Submitted(u32),
+    Computed(u32),
+    /// The first byte of a transfer is on its way.
+    Flows(Transfer),
+    Changed(u32),
+    Adapt,
+    Sample,
+}
+
+/// Bytes on their way.
+#[derive(Clone, Copy, Debug)]
+enum Transfer {
+    /// To the node where it is wanted.
+    Fetch {
+        request: RequestId,
+        route: Route,
+    },
+    /// To the client that wants it.
+    Deliver {
+        request: RequestId,
+        route: Route,
+    },
+    Push(Push),
+    Write {
+        job: u32,
+        node: NodeIndex,
+        bytes: u64,
+    },
+}
+
+struct Simulation<'run> {
+    setup: &'run Setup,
+    workload: &'run Workload,
+    cooperation: &'run mut dyn Cooperation,
+    now: Time,
+    events: Events<Event>,
+    network: Network<Transfer>,
+    topology: Topology,
+    clients: Clients,
+    /// Blocks on their way to a node, and the requests that wait for them.
+    flights: NumberMap<(NodeIndex, Block), Vec<RequestId>>,
+    recorder: Recorder,
+    /// What the links had carried when counting began.
+    uncounted_bytes: Vec<u64>,
+}
+
+/// Runs `workload` on the nodes of `cooperation`.
+pub fn run(setup: &Setup, workload: &Workload, cooperation: &mut dyn Cooperation) -> Report {
+    let mut network = Network::new(setup.tolerance);
+    let topology = Topology::new(&setup.links, setup.nodes, &mut network);
+    #[expect(clippy::cast_sign_loss, reason = "a share of requests is not negative")]
+    let warmup_requests = (workload.block_requests() as f64 * setup.warmup) as u64;
+    let mut simulation = Simulation {
+        setup,
+        workload,
+        cooperation,
+        now: Time::ZERO,
+        events: Events::default(),
+        network,
+        topology,
+        clients: Clients::new(&setup.clients, setup.nodes, workload),
+        flights: NumberMap::default(),
+        recorder: Recorder::new(warmup_requests, setup.nodes),
+        uncounted_bytes: Vec::new(),
+    };
+    simulation.uncounted_bytes = simulation.link_bytes();
+    simulation.plan();
+    while !simulation.clients.are_done() {
+        simulation.step();
+    }
+    let carried = simulation.link_bytes();
+    let counted = carried
+        .iter()
+        .zip(&simulation.uncounted_bytes)
+        .map(|(all, uncounted)| all - uncounted);
+    let links = simulation.topology.links().iter().zip(counted);
+    simulation.recorder.report(simulation.now, links)
+}
+
+impl Simulation<'_> {
+    fn plan(&mut self) {
+        for (job, number) in self.workload.jobs.iter().zip(0..) {
+            self.events.plan(job.at, Event::Submitted(number));
+        }
+        for (change, number) in self.setup.changes.iter().zip(0..) {
+            self.events.plan(change.at, Event::Changed(number));
+        }
+        if let Some(period) = self.cooperation.period() {
+            self.events.plan(Time::ZERO + period, Event::Adapt);
+        }
+        if self.setup.sample.is_some() {
+            self.events.plan(Time::ZERO, Event::Sample);
+        }
+    }
+
+    fn step(&mut self) {
+        let (event_at, flow_at) = (self.events.next_at(), self.network.next_end());
+        match (event_at, flow_at) {
+            (None, None) => {
+                unreachable!("a job that is not done waits for something: no job comes after itself")
+            }
+            (Some(event_at), flow_at) if flow_at.is_none_or(|flow_at| event_at < flow_at) => {
+                let (at, event) = self.events.take().expect("an event is next");
+                self.now = at;
+                self.happens(event);
+            }
+            (_, Some(flow_at)) => {
+                self.now = flow_at;
+                let transfer = self.network.end_next().expect("a flow is next");
+                self.arrived(transfer);
+            }
+            (Some(_), None) => unreachable!("without flows the event is next"),
+        }
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Submitted(job) => {
+                self.clients.submitted(job, &self.workload.jobs);
+                self.work();
+            }
+            Event::Computed(job) => {
+                let writes = &self.workload.jobs[job as usize].writes;
+                let node = self.clients.node(self.workload.jobs[job as usize].client);
+                self.clients.computed(job, writes.len() as u32);
+                for &(object, bytes) in writes {
+                    self.invalidate(object);
+                    self.send(Transfer::Write { job, node, bytes });
+                }
+                self.finish_if_done(job);
+                self.work();
+            }
+            Event::Flows(transfer) => self.flow(transfer),
+            Event::Changed(number) => {
+                let change = self.setup.changes[number as usize];
+                for link in self.topology.find(change.kind, change.node) {
+                    self.network.set_rate(self.now, link, change.bytes_per_second);
+                }
+            }
+            Event::Adapt => {
+                let pushes = self.cooperation.adapt(self.now);
+                self.push(pushes);
+                if let Some(period) = self.cooperation.period() {
+                    self.events.plan(self.now + period, Event::Adapt);
+                }
+            }
+            Event::Sample => {
+                for node in 0..self.setup.nodes {
+                    self.recorder.sample(self.now, node, self.cooperation.room(node));
+                }
+                if let Some(period) = self.setup.sample {
+                    self.events.plan(self.now + period, Event::Sample);
+                }
+            }
+        }
+    }
+
+    /// Lets clients ask for what they may ask for now.
+    fn work(&mut self) {
+        while let Some(asked) = self.clients.next_block(&self.workload.jobs, self.now) {
+            self.ask(asked);
+        }
+        while let Some(job) = self.clients.next_read() {
+            let compute = self.workload.jobs[job as usize].compute;
+            self.events.plan(self.now + compute, Event::Computed(job));
+        }
+    }
+
+    fn ask(&mut self, asked: Asked) {
+        let node = self
+            .cooperation
+            .answering(self.clients.node(asked.client), asked.block);
+        let object_bytes = self.workload.objects[asked.block.object as usize];
+        let granularity = self.setup.granularity;
+        let wanted = Wanted {
+            node,
+            block: asked.block,
+            bytes: granularity.block_bytes(object_bytes, asked.block.index),
+            object_blocks: granularity.count(object_bytes),
+            now: self.now,
+        };
+        let request = self.clients.remember(Request {
+            client: asked.client,
+            read: asked.read,
+            wanted,
+            joined: false,
+        });
+        if self.recorder.asked(self.now) {
+            self.uncounted_bytes = self.link_bytes();
+        }
+        match self.flights.get_mut(&(node, wanted.block)) {
+            Some(waiting) => waiting.push(request),
+            None => self.fetch(request, &wanted),
+        }
+    }
+
+    /// Gets what is wanted and not on its way to its node yet.
+    fn fetch(&mut self, request: RequestId, wanted: &Wanted) {
+        let route = self.cooperation.route(wanted);
+        if route != Route::Local {
+            self.flights.insert((wanted.node, wanted.block), Vec::new());
+        }
+        if let Route::Lake { through: Some(home) } = route {
+            if let Some(waiting) = self.flights.get_mut(&(home, wanted.block)) {
+                waiting.push(request);
+                return;
+            }
+            self.flights.insert((home, wanted.block), Vec::new());
+        }
+        self.send(Self::next_of(request, route));
+    }
+
+    /// What a node holds goes to the client; all else has to come to the node first.
+    fn next_of(request: RequestId, route: Route) -> Transfer {
+        match route {
+            Route::Local => Transfer::Deliver { request, route },
+            route => Transfer::Fetch { request, route },
+        }
+    }
+
+    fn way(&self, transfer: Transfer) -> (Way, u64) {
+        match transfer {
+            Transfer::Fetch { request, route } => {
+                let Wanted { node, bytes, .. } = self.clients.request(request).wanted;
+                (Way::Fetch { node, route }, bytes)
+            }
+            Transfer::Deliver { request, route } => {
+                let &Request { wanted, joined, .. } = self.clients.request(request);
+                let from_disk = route == Route::Local && !joined;
+                let node = wanted.node;
+                (Way::Deliver { node, from_disk }, wanted.bytes)
+            }
+            Transfer::Push(push) => (Way::Push(push), push.bytes),
+            Transfer::Write { node, bytes, .. } => (Way::Write { node }, bytes),
+        }
+    }
+
+    fn send(&mut self, transfer: Transfer) {
+        let latency = self.topology.latency(self.way(transfer).0);
+        if latency.is_zero() {
+            self.flow(transfer);
+        } else {
+            self.events.plan(self.now + latency, Event::Flows(transfer));
+        }
+    }
+
+    fn push(&mut self, pushes: Vec<Push>) {
+        for push in pushes {
+            self.send(Transfer::Push(push));
+        }
+    }
+
+    fn flow(&mut self, transfer: Transfer) {
+        let (way, bytes) = self.way(transfer);
+        let class = self.topology.class(way, &mut self.network);
+        self.network.start(self.now, class, bytes, transfer);
+    }
+
+    fn arrived(&mut self, transfer: Transfer) {
+        match transfer {
+            Transfer::Fetch { request, route } => self.landed(request, route),
+            Transfer::Deliver { request, route } => self.served(request, route),
+            Transfer::Push(push) => {
+                let pushes = self.cooperation.pushed(&push, self.now);
+                self.push(pushes);
+            }
+            Transfer::Write { job, .. } => {
+                self.clients.written(job);
+                self.finish_if_done(job);
+            }
+        }
+        self.work();
+    }
+
+    fn landed(&mut self, request: RequestId, route: Route) {
+        let wanted = self.clients.request(request).wanted;
+        let arrival = Arrival {
+            wanted,
+            route,
+            now: self.now,
+        };
+        let pushes = self.cooperation.landed(&arrival);
+        self.push(pushes);
+        self.send(Transfer::Deliver { request, route });
+        if let Route::Lake { through: Some(home) } = route {
+            self.serve_waiting(home, wanted.block);
+        }
+        self.serve_waiting(wanted.node, wanted.block);
+    }
+
+    /// Serves the requests that waited for `block` to come to `node`: its own clients', and those of other nodes whose blocks come
+    /// through it.
+    fn serve_waiting(&mut self, node: NodeIndex, block: Block) {
+        for request in self.flights.remove(&(node, block)).into_iter().flatten() {
+            let wanted = self.clients.request(request).wanted;
+            let route = if wanted.node == node {
+                self.clients.request_mut(request).joined = true;
+                self.cooperation.joined(&Wanted {
+                    now: self.now,
+                    ..wanted
+                });
+                Route::Local
+            } else {
+                Route::Peer { from: node }
+            };
+            self.send(Self::next_of(request, route));
+        }
+    }
+
+    fn served(&mut self, request: RequestId, route: Route) {
+        let Request {
+            client,
+            read,
+            wanted,
+            joined,
+        } = self.clients.forget(request);
+        let by = if joined {
+            Served::Joined
+        } else {
+            Served::from(route)
+        };
+        self.recorder.served(self.now, &wanted, by);
+        let hit = matches!(by, Served::Local | Served::Peer);
+        if let Some(read) = self.clients.answered(client, read, hit) {
+            self.recorder.read(self.now, &read);
+        }
+    }
+
+    /// The blocks of `object` are out of date.
+    fn invalidate(&mut self, object: u32) {
+        let object_bytes = self.workload.objects[object as usize];
+        for index in 0..self.setup.granularity.count(object_bytes) {
+            self.cooperation.remove(Block { object, index });
+        }
+    }
+
+    fn finish_if_done(&mut self, job: u32) {
+        if self.clients.finish_if_done(job, &self.workload.jobs) {
+            let submitted = self.workload.jobs[job as usize].at;
+            self.recorder.job(self.now, submitted);
+        }
+    }
+
+    fn link_bytes(&self) -> Vec<u64> {
+        let links = self.topology.links().iter();
+        links.map(|link| self.network.carried_bytes(link.id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The access log of a Shoal node: one JSON object a line (`[log] format = "json"`), of which those with the target
+//! `shoal::access` are requests.
+//!
+//! Successful `GetObject`s are reads; operations that make or remove an object are writes and deletions. The log does not say which range a partial
+//! answer (206) was: it is taken from the start of the object.
+
+use std::io::Read;
+
+use serde::Deserialize;
+
+use super::timestamp::{Since, rfc3339};
+use super::{Access, Lines, Operation, TraceError};
+use crate::names::Names;
+
+const TARGET: &str = "shoal::access";
+
+#[derive(Deserialize)]
+struct Line {
+    target: String,
+    time: Option<String>,
+    peer: Option<String>,
+    operation: Option<String>,
+    bucket: Option<String>,
+    key: Option<String>,
+    status: Option<u16>,
+    bytes: Option<u64>,
+}
+
+pub(super) struct AccessLog<R> {
+    lines: Lines<R>,
+    objects: Names,
+    clients: Names,
+    since: Since,
+}
+
+impl<R: Read> AccessLog<R> {
+    pub(super) fn new(lines: Lines<R>) -> Self {
+        Self {
+            lines,
+            objects: Names::default(),
+            clients: Names::default(),
+            since: Since::default(),
+        }
+    }
+
+    /// The request of `line`; `None` when it moves no bytes of an object.
+    fn access(&mut self, line: &str) -> Result<Option<Access>, TraceError> {
+        let expected = "a line of the node's log in JSON ([log] format = \"json\")";
+        let line: Line =
+            serde_json::from_str(line).map_err(|error| self.lines.error(error.to_string(), expected))?;
+        if line.target != TARGET {
+            return Ok(None);
+        }
+        let Some(time) = line.time.as_deref().and_then(rfc3339) else {
+            let found = line
+                .time
+                .map_or("no `time`".to_owned(), |time| format!("`time` {time}"));
+            return Err(self
+                .lines
+                .error(found, "a `time` such as 2023-11-14T22:13:20.123Z"));
+        };
+        let at = self.since.first_line(time);
+        let operation = line.operation.as_deref().and_then(operation);
+        let (Some(operation), Some(bucket), Some(key)) = (operation, line.bucket, line.key) else {
+            return Ok(None);
+        };
+        if !matches!(line.status, Some(200 | 204 | 206)) {
+            return Ok(None);
+        }
+        // The port of a client changes with every connection.
+        let peer = line.peer.unwrap_or_default();
+        let client = peer
+            .rsplit_once(':')
+            .map_or(peer.as_str(), |(address, _port)| address);
+        let bytes = line.bytes.unwrap_or(0);
+        Ok(Some(Access {
+            at,
+            client: self.clients.number(client),
+            object: self.objects.number(&(bucket, key)),
+            object_bytes: bytes,
+            offset_bytes: 0,
+            bytes,
+            operation,
+        }))
+    }
+}
+
+impl<R: Read> Iterator for AccessLog<R> {
+    type Item = Result<Access, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let line = match self.lines.next_line()? {
+                Ok(line) => line,
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(access) = self.access(&line).transpose() {
+                return Some(access);
+            }
+        }
+    }
+}
+
+fn operation(word: &str) -> Option<Operation> {
+    match word {
+        "GetObject" => Some(Operation::Read),
+        "PutObject" | "CopyObject" | "CompleteMultipartUpload" => Some(Operation::Write),
+        "DeleteObject" => Some(Operation::Delete),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trace::tests::{accesses, refusal};
+    use crate::trace::{Format, Operation};
+
+    const LOG: &str = r#"{"timestamp":"2023-11-14T22:13:20.1Z","level":"INFO","message":"ready","target":"shoal::cli"}
+{"timestamp":"2023-11-14T22:13:20.2Z","level":"INFO","time":"2023-11-14T22:13:20.000Z","request_id":"A","peer":"10.0.0.1:4000","caller":"AK","operation":"GetObject","method":"GET","bucket":"data","key":"a","status":200,"bytes":4096,"duration_ms":1.5,"x_cache":"HIT","local_bytes":4096,"lake_bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:20.2Z","level":"INFO","time":"2023-11-14T22:13:20.500Z","peer":"10.0.0.1:4001","operation":"HeadObject","bucket":"data","key":"a","status":200,"bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:21.2Z","level":"INFO","time":"2023-11-14T22:13:21.000Z","peer":"10.0.0.1:4002","operation":"PutObject","bucket":"data","key":"a","status":200,"bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:21.2Z","level":"INFO","time":"2023-11-14T22:13:22.000Z","peer":"[::1]:4002","operation":"GetObject","bucket":"data","key":"b","status":404,"bytes":0,"target":"shoal::access"}
+"#;
+
+    #[test]
+    fn requests_that_move_objects_are_kept() {
+        let read = accesses(LOG, Format::AccessLog).unwrap();
+        let seen: Vec<_> = read
+            .iter()
+            .map(|a| (a.at.as_secs_f64(), a.client, a.object, a.bytes, a.operation))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (0.0, 0, 0, 4096, Operation::Read),
+                (1.0, 0, 0, 0, Operation::Write)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_log_in_text_is_told_how_to_become_json() {
+        let told = refusal("2023-11-14 INFO shoal::access: time=...\n", Format::AccessLog);
+        assert!(
+            told.starts_with("t:1:") && told.contains("format = \"json\""),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! Jobs of a trace: read several objects, wait for all, compute, write.
+
+use std::time::Duration;
+
+use super::{Access, Operation};
+use crate::clock::Time;
+
+/// One job.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// When it is submitted; it starts when the jobs it comes after are done, too.
+    pub at: Time,
+    /// Who runs it, where the recording tells.
+    pub client: Option<u32>,
+    /// What it reads, and waits for.
+    pub reads: Vec<Piece>,
+    /// How long it computes then.
+    pub compute: Duration,
+    /// What it writes in the end.
+    pub writes: Vec<Piece>,
+    /// Jobs that have to be done before, by their position in the trace.
+    pub after: Vec<u32>,
+}
+
+/// Some bytes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The object, numbered from 0.
+    pub object: u32,
+    /// Its length, as far as the recording tells.
+    pub object_bytes: u64,
+    /// The first byte that is meant.
+    pub offset_bytes: u64,
+    /// How many bytes are meant.
+    pub bytes: u64,
+}
+
+impl Piece {
+    /// All of an object.
+    pub const fn whole(object: u32, object_bytes: u64) -> Self {
+        Self {
+            object,
+            object_bytes,
+            offset_bytes: 0,
+            bytes: object_bytes,
+        }
+    }
+}
+
+impl Job {
+    /// A request as a job that does nothing else. A deletion writes nothing of the object.
+    pub fn of_access(access: Access) -> Self {
+        let piece = Piece {
+            object: access.object,
+            object_bytes: access.object_bytes,
+            offset_bytes: access.offset_bytes,
+            bytes: access.bytes,
+        };
+        let (reads, writes) = match access.operation {
+            Operation::Read => (vec![piece], Vec::new()),
+            Operation::Write => (Vec::new(), vec![piece]),
+            Operation::Delete => (Vec::new(), vec![Piece { bytes: 0, ..piece }]),
+        };
+        Self {
+            at: access.at,
+            client: Some(access.client),
+            reads,
+            writes,
+            ..Self::default()
+        }
+    }
+
+    /// Its requests, as if they all came when it was submitted.
+    pub fn accesses(&self) -> Vec<Access> {
+        let access = |piece: &Piece, operation| Access {
+            at: self.at,
+            client: self.client.unwrap_or(0),
+            object: piece.object,
+            object_bytes: piece.object_bytes,
+            offset_bytes: piece.offset_bytes,
+            bytes: piece.bytes,
+            operation,
+        };
+        let reads = self.reads.iter().map(|piece| access(piece, Operation::Read));
+        let writes = self.writes.iter().map(|piece| access(piece, Operation::Write));
+        reads.chain(writes).collect()
+    }
+}

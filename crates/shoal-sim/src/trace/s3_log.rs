@@ -1,0 +1,186 @@
+//! Server access log of Amazon S3: one line a request, fields separated by spaces, some quoted or in brackets.
+//!
+//! Successful `GET`s of objects are reads; `PUT`s, copies and completed uploads are writes, `DELETE`s are deletions. All else (heads,
+//! lists, failures, 304) moves no object bytes and is left out. The log does not say which range a partial answer (206) was:
+//! it is taken from the start of the object.
+
+use std::io::Read;
+
+use super::timestamp::{Since, common_log};
+use super::{Access, Lines, Operation, TraceError};
+use crate::names::Names;
+
+const EXPECTED: &str = "a line of an S3 server access log: owner bucket [time] address requester id operation key \"uri\" status \
+                        error bytes size ...";
+
+// Positions of the fields we need.
+const BUCKET: usize = 1;
+const TIME: usize = 2;
+const ADDRESS: usize = 3;
+const OPERATION: usize = 6;
+const KEY: usize = 7;
+const STATUS: usize = 9;
+const BYTES_SENT: usize = 11;
+const OBJECT_SIZE: usize = 12;
+
+pub(super) struct S3Log<R> {
+    lines: Lines<R>,
+    objects: Names,
+    clients: Names,
+    since: Since,
+}
+
+impl<R: Read> S3Log<R> {
+    pub(super) fn new(lines: Lines<R>) -> Self {
+        Self {
+            lines,
+            objects: Names::default(),
+            clients: Names::default(),
+            since: Since::default(),
+        }
+    }
+
+    /// The request of `line`; `None` when it moves no bytes of an object.
+    fn access(&mut self, line: &str) -> Result<Option<Access>, TraceError> {
+        let fields = split(line);
+        if fields.len() <= OBJECT_SIZE {
+            return Err(self.lines.error(format!("{} fields", fields.len()), EXPECTED));
+        }
+        let Some(time) = common_log(fields[TIME]) else {
+            let found = format!("`{}` where the time stands", fields[TIME]);
+            return Err(self
+                .lines
+                .error(found, "a time such as [06/Feb/2019:00:00:38 +0000]"));
+        };
+        let at = self.since.first_line(time);
+        let Some(operation) = operation(fields[OPERATION]) else {
+            return Ok(None);
+        };
+        // 206 is a part; what has another status moved nothing.
+        if !matches!(fields[STATUS], "200" | "204" | "206") {
+            return Ok(None);
+        }
+        // `-` stands for none.
+        let sent_bytes = fields[BYTES_SENT].parse().unwrap_or(0);
+        let object_bytes = fields[OBJECT_SIZE].parse().unwrap_or(sent_bytes);
+        let bytes = match operation {
+            Operation::Read => sent_bytes,
+            Operation::Write | Operation::Delete => object_bytes,
+        };
+        Ok(Some(Access {
+            at,
+            client: self.clients.number(fields[ADDRESS]),
+            object: self.objects.number(&(fields[BUCKET], fields[KEY])),
+            object_bytes: object_bytes.max(bytes),
+            offset_bytes: 0,
+            bytes,
+            operation,
+        }))
+    }
+}
+
+impl<R: Read> Iterator for S3Log<R> {
+    type Item = Result<Access, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let line = match self.lines.next_line()? {
+                Ok(line) => line,
+                Err(error) => return Some(Err(error)),
+            };
+            if let Some(access) = self.access(&line).transpose() {
+                return Some(access);
+            }
+        }
+    }
+}
+
+fn operation(word: &str) -> Option<Operation> {
+    match word {
+        "REST.GET.OBJECT" => Some(Operation::Read),
+        "REST.PUT.OBJECT" | "REST.COPY.OBJECT" | "REST.POST.OBJECT" | "REST.POST.UPLOAD" => {
+            Some(Operation::Write)
+        }
+        "REST.DELETE.OBJECT" | "BATCH.DELETE.OBJECT" | "S3.EXPIRE.OBJECT" => Some(Operation::Delete),
+        _ => None,
+    }
+}
+
+/// The fields of a line: words, `"quoted words"` and `[words in brackets]`, without what encloses them.
+fn split(line: &str) -> Vec<&str> {
+    let mut fields = Vec::with_capacity(24);
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        let end = match rest.as_bytes()[0] {
+            b'"' => Some('"'),
+            b'[' => Some(']'),
+            _ => None,
+        };
+        let field = match end {
+            Some(end) => {
+                rest = &rest[1..];
+                rest.split(end).next().unwrap_or(rest)
+            }
+            None => rest.split(' ').next().unwrap_or(rest),
+        };
+        fields.push(field);
+        rest = rest[field.len()..].trim_start_matches(['"', ']']).trim_start();
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::Time;
+    use crate::trace::tests::{accesses, refusal};
+    use crate::trace::{Format, Operation};
+
+    /// In the form of the examples in the S3 User Guide ("Amazon S3 server access log format"); the values are made up.
+    const LOG: &str = "\
+79a5 bucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a5 3E57427F3EXAMPLE REST.GET.VERSIONING - \"GET /bucket?versioning HTTP/1.1\" 200 - 113 - 7 - \"-\" \"S3Console/0.4\" - s9lz SigV4 ECDHE AuthHeader bucket.s3.amazonaws.com TLSV1.2 - -
+79a5 bucket [06/Feb/2019:00:00:39 +0000] 192.0.2.3 79a5 A1 REST.GET.OBJECT a/b%2Bc \"GET /bucket/a/b+c HTTP/1.1\" 200 - 4406 4406 28 20 \"-\" \"curl/7.15 (a b)\" - s9lz SigV4 - - - - - -
+79a5 bucket [06/Feb/2019:00:00:40 +0000] 192.0.2.4 79a5 A2 REST.GET.OBJECT a/b%2Bc \"GET /bucket/a/b+c HTTP/1.1\" 206 - 100 4406 28 20 \"-\" \"-\" - s9lz SigV4 - - - - - -
+79a5 bucket [06/Feb/2019:00:00:41 +0000] 192.0.2.4 79a5 A3 REST.GET.OBJECT gone \"GET /bucket/gone HTTP/1.1\" 404 NoSuchKey 277 - 28 - \"-\" \"-\" - s9lz SigV4 - - - - - -
+79a5 bucket [06/Feb/2019:00:00:41 +0000] 192.0.2.4 79a5 A4 REST.PUT.OBJECT a/b%2Bc \"PUT /bucket/a/b+c HTTP/1.1\" 200 - - 500 28 20 \"-\" \"-\" - s9lz SigV4 - - - - - -
+79a5 bucket [06/Feb/2019:00:00:42 +0000] 192.0.2.4 79a5 A5 REST.DELETE.OBJECT a/b%2Bc \"DELETE /bucket/a/b+c HTTP/1.1\" 204 - - 500 28 20 \"-\" \"-\" - s9lz SigV4 - - - - - -
+";
+
+    #[test]
+    fn reads_writes_and_deletions_of_objects_are_kept() {
+        let read = accesses(LOG, Format::S3Log).unwrap();
+        let seen: Vec<_> = read
+            .iter()
+            .map(|a| {
+                (
+                    a.at.as_secs_f64(),
+                    a.client,
+                    a.object,
+                    a.bytes,
+                    a.object_bytes,
+                    a.operation,
+                )
+            })
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (1.0, 0, 0, 4406, 4406, Operation::Read),
+                (2.0, 1, 0, 100, 4406, Operation::Read),
+                (3.0, 1, 0, 500, 500, Operation::Write),
+                (4.0, 1, 0, 500, 500, Operation::Delete),
+            ]
+        );
+        assert_eq!(read[0].at, Time(1_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_line_of_a_log_is_told() {
+        let told = refusal("hello world\n", Format::S3Log);
+        assert!(
+            told.starts_with("t:1: found 2 fields\nhint: expected a line of an S3"),
+            "{told}"
+        );
+        let told = refusal(&LOG.replace("[06/Feb", "[6th of Feb"), Format::S3Log);
+        assert!(told.contains("where the time stands"), "{told}");
+    }
+}

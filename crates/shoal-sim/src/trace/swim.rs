@@ -1,0 +1,99 @@
+//! Hadoop jobs of SWIM (<https://github.com/SWIMProjectUCB/SWIM>): tab-separated, without a line of names: job, submit time (s), time since
+//! the job before (s), input, shuffle and output bytes, and in some files the path of the input.
+//!
+//! The object is the *path*. A job reads the first bytes of it, as many as its input has: nearly every path that is read twice is
+//! read with another size, because the column is the input of the job, not the length of the file. Output has no path: each is an object of its
+//! own, and so is an input without one. Shuffled bytes never leave the compute nodes and are left out.
+
+use std::io::Read;
+
+use super::{Job, Lines, Piece, TraceError};
+use crate::clock::Time;
+use crate::names::Names;
+
+const EXPECTED: &str = "job, submit time (s), gap (s), input, shuffle and output bytes, and perhaps the input's path, separated by tabs";
+
+pub(super) struct Swim<R> {
+    lines: Lines<R>,
+    objects: Names,
+}
+
+impl<R: Read> Swim<R> {
+    pub(super) fn new(lines: Lines<R>) -> Self {
+        Self {
+            lines,
+            objects: Names::default(),
+        }
+    }
+
+    fn job(&mut self, line: &str) -> Result<Job, TraceError> {
+        let fields: Vec<_> = line.trim_end().split('\t').map(str::trim).collect();
+        let &[_job, submit_s, _gap, input, _shuffle, output, ..] = fields.as_slice() else {
+            return Err(self.lines.error(format!("{} fields", fields.len()), EXPECTED));
+        };
+        let number = |text: &str| {
+            text.parse::<u64>()
+                .map_err(|_| self.lines.error(format!("`{text}`"), EXPECTED))
+        };
+        let (submit_s, input_bytes, output_bytes) = (number(submit_s)?, number(input)?, number(output)?);
+        let input = match fields.get(6) {
+            Some(path) if !path.is_empty() => self.objects.number(*path),
+            _ => self.objects.nameless(),
+        };
+        let output = self.objects.nameless();
+        let piece = |object, bytes| (bytes > 0).then(|| Piece::whole(object, bytes));
+        Ok(Job {
+            at: Time(submit_s.saturating_mul(1_000_000_000)),
+            reads: piece(input, input_bytes).into_iter().collect(),
+            writes: piece(output, output_bytes).into_iter().collect(),
+            ..Job::default()
+        })
+    }
+}
+
+impl<R: Read> Iterator for Swim<R> {
+    type Item = Result<Job, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let line = self.lines.next_line()?;
+        Some(line.and_then(|line| self.job(&line)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::trace::tests::{jobs, refusal};
+    use crate::trace::{Format, Piece};
+
+    /// In the form of `FB-2010_samples_24_times_1hr_withInputPaths_0.tsv` and of the files without paths; the values are made up.
+    const WITH_PATHS: &str =
+        "job0\t1\t1\t2267942\t0\t1937944\tinputPath1\t\t\njob1\t2\t1\t500\t7\t0\tinputPath1\t\t\n";
+    const WITHOUT: &str = "job0\t1\t1\t100\t0\t0\njob1\t2\t1\t100\t0\t0\n";
+
+    #[test]
+    fn a_path_is_one_object_whatever_its_size() {
+        let jobs = jobs(WITH_PATHS, Format::Swim).unwrap();
+        assert_eq!(jobs[0].reads, [Piece::whole(0, 2_267_942)]);
+        assert_eq!(jobs[1].reads, [Piece::whole(0, 500)]);
+        assert_eq!(jobs[0].writes, [Piece::whole(1, 1_937_944)]);
+        assert!(jobs[1].writes.is_empty(), "a job without output writes nothing");
+        assert_eq!(jobs[1].at.0, 2_000_000_000);
+    }
+
+    #[test]
+    fn without_paths_nothing_is_read_twice() {
+        let jobs = jobs(WITHOUT, Format::Swim).unwrap();
+        assert_ne!(jobs[0].reads[0].object, jobs[1].reads[0].object);
+    }
+
+    #[test]
+    fn what_is_no_job_is_told_with_its_line() {
+        let told = refusal("job0\t1\t1\t100\t0\t0\njob1\t2\n", Format::Swim);
+        assert!(
+            told.starts_with("t:2: found 2 fields\nhint: expected job, submit"),
+            "{told}"
+        );
+        let told = refusal("job0\tnow\t1\t100\t0\t0\n", Format::Swim);
+        assert!(told.starts_with("t:1: found `now`"), "{told}");
+    }
+}

@@ -1,0 +1,227 @@
+//! Sizes (`"100GiB"`), rates (`"40Gbit/s"`), times (`"90s"`) and shares (`"5%"`) as people write them.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{Error, Unexpected};
+use serde::{Deserialize, Deserializer};
+
+const SIZE_UNITS: [(&str, f64); 9] = [
+    ("TiB", (1_u64 << 40) as f64),
+    ("TB", 1e12),
+    ("GiB", (1_u64 << 30) as f64),
+    ("GB", 1e9),
+    ("MiB", (1_u64 << 20) as f64),
+    ("MB", 1e6),
+    ("KiB", 1024.0),
+    ("KB", 1e3),
+    ("B", 1.0),
+];
+
+const TIME_UNITS: [(&str, f64); 6] = [
+    ("h", 3.6e12),
+    ("m", 6e10),
+    ("s", 1e9),
+    ("ms", 1e6),
+    ("us", 1e3),
+    ("ns", 1.0),
+];
+
+/// What a size looks like, for messages.
+pub const SIZE_FORM: &str = "a number and B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as \"100GiB\"";
+/// What a time looks like, for messages.
+pub const TIME_FORM: &str = "a number and ns, us, ms, s, m or h, such as \"90s\"";
+/// What a rate looks like, for messages.
+pub const RATE_FORM: &str =
+    "a number and Kbit/s, Mbit/s, Gbit/s or a size a second, such as \"40Gbit/s\" or \"5GB/s\"";
+
+/// Bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Size(pub u64);
+
+/// A length of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub Duration);
+
+/// Bytes a second.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
+pub struct Rate(pub f64);
+
+/// A capacity as it is asked for: in bytes, or as a share of the working set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Capacity {
+    /// So many bytes.
+    Bytes(u64),
+    /// So much of the bytes that the trace touches: 0.05 is 5%.
+    Share(f64),
+}
+
+impl Size {
+    /// Reads `"100GiB"`; `None` when it has another form.
+    pub fn parse(text: &str) -> Option<Self> {
+        scaled(text, &SIZE_UNITS).map(Self)
+    }
+}
+
+impl Span {
+    /// Reads `"90s"`; `None` when it has another form.
+    pub fn parse(text: &str) -> Option<Self> {
+        scaled(text, &TIME_UNITS).map(|nanos| Self(Duration::from_nanos(nanos)))
+    }
+}
+
+impl Rate {
+    /// Reads `"40Gbit/s"` or `"5GB/s"`; `None` when it has another form or is zero.
+    pub fn parse(text: &str) -> Option<Self> {
+        let volume = text.trim().strip_suffix("/s")?;
+        let bits = [("Gbit", 1e9), ("Mbit", 1e6), ("Kbit", 1e3), ("bit", 1.0)];
+        let rate = match quantity(volume, &bits) {
+            Some(bits_per_second) => bits_per_second / 8.0,
+            None => quantity(volume, &SIZE_UNITS)?,
+        };
+        (rate > 0.0).then_some(Self(rate))
+    }
+}
+
+impl Capacity {
+    /// Reads `"5%"` or `"100GiB"`; `None` when it has another form.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.trim().strip_suffix('%') {
+            Some(percent) => {
+                let percent = percent.trim().parse::<f64>().ok()?;
+                (percent > 0.0 && percent.is_finite()).then_some(Self::Share(percent / 100.0))
+            }
+            None => Size::parse(text).map(|Size(bytes)| Self::Bytes(bytes)),
+        }
+    }
+
+    /// How many bytes that is for a trace that touches `working_set_bytes`.
+    pub fn bytes(self, working_set_bytes: u64) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            #[expect(clippy::cast_sign_loss, reason = "a share is positive")]
+            Self::Share(share) => (working_set_bytes as f64 * share).round() as u64,
+        }
+    }
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => f.write_str(&human_bytes(*bytes)),
+            Self::Share(share) => write!(f, "{}%", share * 100.0),
+        }
+    }
+}
+
+/// Bytes with three digits and a binary unit.
+pub fn human_bytes(bytes: u64) -> String {
+    let units = SIZE_UNITS
+        .iter()
+        .filter(|(name, _)| name.len() == 3 || *name == "B");
+    let (name, scale) = units
+        .into_iter()
+        .find(|(_, scale)| bytes as f64 >= *scale)
+        .unwrap_or(&("B", 1.0));
+    let count = bytes as f64 / scale;
+    let digits = if *name == "B" || count >= 100.0 {
+        0
+    } else if count >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{count:.digits$} {name}")
+}
+
+/// A number and a unit in whole steps of the smallest unit.
+fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
+    let quantity = quantity(text, units)?;
+    #[expect(clippy::cast_sign_loss, reason = "a quantity is not negative")]
+    (quantity < u64::MAX as f64).then_some(quantity.round() as u64)
+}
+
+fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = text.split_at(end);
+    let (_, scale) = units
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))?;
+    Some(number.parse::<f64>().ok()? * scale)
+}
+
+fn deserialize<'de, D, T>(
+    deserializer: D,
+    parse: fn(&str) -> Option<T>,
+    form: &'static str,
+) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text = String::deserialize(deserializer)?;
+    parse(&text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &form))
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer, Self::parse, SIZE_FORM)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer, Self::parse, TIME_FORM)
+    }
+}
+
+impl<'de> Deserialize<'de> for Rate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserialize(deserializer, Self::parse, RATE_FORM)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Capacity, Rate, Size, Span, human_bytes};
+
+    #[test]
+    fn a_quantity_is_a_number_and_a_known_unit() {
+        assert_eq!(Size::parse("4MiB"), Some(Size(4 << 20)));
+        assert_eq!(Size::parse("1.5 kb"), Some(Size(1500)));
+        assert_eq!(Span::parse("1.5m"), Some(Span(Duration::from_secs(90))));
+        assert_eq!(Span::parse("200us"), Some(Span(Duration::from_micros(200))));
+        assert_eq!(Rate::parse("40Gbit/s"), Some(Rate(5e9)));
+        assert_eq!(Rate::parse("15GB/s"), Some(Rate(15e9)));
+        for text in ["", "4", "MiB", "4 parsecs", "-4MiB", "1..5MiB", "99999999TiB"] {
+            assert_eq!(Size::parse(text), None, "{text}");
+        }
+        for text in ["40Gbit", "0Gbit/s", "5/s"] {
+            assert_eq!(Rate::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_capacity_is_bytes_or_a_share_of_the_working_set() {
+        assert_eq!(Capacity::parse("5%").unwrap().bytes(1000), 50);
+        assert_eq!(Capacity::parse("0.1%").unwrap().bytes(10_000), 10);
+        assert_eq!(Capacity::parse("2KiB").unwrap().bytes(1), 2048);
+        assert_eq!(Capacity::parse("0%"), None);
+        assert_eq!(Capacity::Share(0.05).to_string(), "5%");
+    }
+
+    #[test]
+    fn bytes_are_told_with_three_digits() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1536, "1.50 KiB"),
+            (20 << 30, "20.0 GiB"),
+            (345 << 40, "345 TiB"),
+        ] {
+            assert_eq!(human_bytes(bytes), text);
+        }
+    }
+}

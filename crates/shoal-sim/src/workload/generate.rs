@@ -1,0 +1,189 @@
+//! Workloads from a law and a seed. Each client draws from a stream of its own, so that clients can be added without changing
+//! what the others do.
+
+use std::time::Duration;
+
+use super::{Job, Read, Workload};
+use crate::block::Granularity;
+use crate::chance::{Chance, Zipf};
+use crate::clock::Time;
+
+/// What every generator has to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// How many clients there are.
+    pub clients: u32,
+    /// How many objects each of them reads.
+    pub reads: u32,
+    /// How many objects there are.
+    pub objects: u32,
+    /// How long each of them is.
+    pub object_bytes: u64,
+    /// How they are cut.
+    pub granularity: Granularity,
+    /// Whether each read is a job of its own, so that a client may do one after the other.
+    pub job_a_read: bool,
+    /// Where chance comes from.
+    pub seed: u64,
+}
+
+/// Every object is as likely as any other.
+pub fn uniform(shape: &Shape) -> Workload {
+    shape.drawn(|_, chance| chance.below(u64::from(shape.objects)) as u32)
+}
+
+/// Object number k, counted from 1, is read in proportion to k^-`exponent`.
+pub fn zipf(shape: &Shape, exponent: f64) -> Workload {
+    let law = Zipf::new(shape.objects, exponent);
+    shape.drawn(|_, chance| law.draw(chance))
+}
+
+/// A share `hot` of the objects gets a share `heat` of the reads; after each `1 / shifts` of a client's reads another, disjoint, set
+/// of objects is the hot one, until they have all been and the first is hot again.
+pub fn hot_set(shape: &Shape, hot: f64, heat: f64, shifts: u32) -> Workload {
+    #[expect(clippy::cast_sign_loss, reason = "a share is positive")]
+    let set = ((f64::from(shape.objects) * hot).round() as u32).clamp(1, shape.objects);
+    let phase_reads = shape.reads.div_ceil(shifts.max(1)).max(1);
+    shape.drawn(|position, chance| {
+        let first = (position / phase_reads).wrapping_mul(set);
+        if chance.happens(heat) {
+            (first + chance.below(u64::from(set)) as u32) % shape.objects
+        } else {
+            chance.below(u64::from(shape.objects)) as u32
+        }
+    })
+}
+
+/// `datasets` of equal numbers of objects; every `period` one job for each data set reads all of it, `rounds` times in all,
+/// computes for `compute` and leaves. Jobs of one round start evenly over the period and run on the clients in turn.
+pub fn recurring(shape: &Shape, datasets: u32, rounds: u32, period: Duration, compute: Duration) -> Workload {
+    let each = (shape.objects / datasets.max(1)).max(1);
+    let job = |number: u32| {
+        let (round, dataset) = (number / datasets, number % datasets);
+        let client = number % shape.clients;
+        let objects = (dataset * each)..((dataset + 1) * each).min(shape.objects);
+        Job {
+            at: Time::ZERO + period * round + period * dataset / datasets,
+            client,
+            reads: objects.map(|object| shape.read(client, object)).collect(),
+            compute,
+            ..Job::default()
+        }
+    };
+    Workload {
+        objects: shape.lengths(),
+        jobs: (0..rounds * datasets).map(job).collect(),
+    }
+}
+
+impl Shape {
+    /// Each client reads what `draw` says for its 1st, 2nd, ... read.
+    fn drawn(&self, draw: impl Fn(u32, &mut Chance) -> u32) -> Workload {
+        let jobs = (0..self.clients).flat_map(|client| {
+            let mut chance = Chance::stream(self.seed, u64::from(client));
+            let reads: Vec<_> = (0..self.reads)
+                .map(|position| self.read(client, draw(position, &mut chance)))
+                .collect();
+            let size = if self.job_a_read { 1 } else { reads.len().max(1) };
+            let job = |reads: &[Read]| Job {
+                client,
+                reads: reads.to_vec(),
+                ..Job::default()
+            };
+            reads.chunks(size).map(job).collect::<Vec<_>>()
+        });
+        Workload {
+            objects: self.lengths(),
+            jobs: jobs.collect(),
+        }
+    }
+
+    fn lengths(&self) -> Vec<u64> {
+        vec![self.object_bytes; self.objects as usize]
+    }
+
+    fn read(&self, client: u32, object: u32) -> Read {
+        Read {
+            client,
+            object,
+            first: 0,
+            end: self.granularity.count(self.object_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Shape, hot_set, recurring, uniform, zipf};
+    use crate::block::Granularity;
+
+    fn shape() -> Shape {
+        Shape {
+            clients: 4,
+            reads: 1000,
+            objects: 100,
+            object_bytes: 25,
+            granularity: Granularity::blocks(10),
+            job_a_read: false,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_seed_is_a_workload_and_another_client_changes_nobody() {
+        assert_eq!(uniform(&shape()), uniform(&shape()));
+        let more = uniform(&Shape {
+            clients: 5,
+            ..shape()
+        });
+        assert_eq!(more.jobs[..4], uniform(&shape()).jobs[..]);
+        assert_ne!(uniform(&Shape { seed: 2, ..shape() }), uniform(&shape()));
+        assert_eq!(uniform(&shape()).block_requests(), 4 * 1000 * 3);
+    }
+
+    #[test]
+    fn a_read_may_be_a_job_of_its_own() {
+        let jobs = zipf(
+            &Shape {
+                job_a_read: true,
+                ..shape()
+            },
+            1.0,
+        )
+        .jobs;
+        assert_eq!(jobs.len(), 4000);
+        assert!(jobs.iter().all(|job| job.reads.len() == 1));
+    }
+
+    #[test]
+    fn the_hot_set_gets_its_share_and_moves() {
+        let workload = hot_set(&shape(), 0.1, 0.9, 2);
+        let reads = &workload.jobs[0].reads;
+        let share = |half: &[super::Read], set: std::ops::Range<u32>| {
+            half.iter().filter(|read| set.contains(&read.object)).count() as f64 / half.len() as f64
+        };
+        let (first, second) = reads.split_at(500);
+        // 0.9, and a tenth of what is read at random.
+        assert!((share(first, 0..10) - 0.91).abs() < 0.05 && share(first, 10..20) < 0.05);
+        assert!((share(second, 10..20) - 0.91).abs() < 0.05 && share(second, 0..10) < 0.05);
+    }
+
+    #[test]
+    fn recurring_jobs_read_the_same_again_in_time() {
+        let workload = recurring(&shape(), 4, 3, Duration::from_mins(1), Duration::from_secs(1));
+        assert_eq!(workload.jobs.len(), 12);
+        let objects = |job: usize| {
+            workload.jobs[job]
+                .reads
+                .iter()
+                .map(|read| read.object)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(objects(1), (25..50).collect::<Vec<_>>());
+        assert_eq!(objects(1), objects(5));
+        assert_eq!(workload.jobs[5].at - workload.jobs[1].at, Duration::from_mins(1));
+        assert!(workload.jobs.is_sorted_by_key(|job| job.at));
+    }
+}

@@ -1,0 +1,171 @@
+//! What the clients of a cluster do: objects, and jobs that read and write them.
+
+mod assign;
+mod generate;
+mod settings;
+
+use std::time::Duration;
+
+pub use self::assign::Assign;
+pub use self::generate::{Shape, hot_set, recurring, uniform, zipf};
+pub use self::settings::{Arrivals, Generator, WorkloadSettings};
+use crate::block::Granularity;
+use crate::clock::Time;
+use crate::trace;
+
+/// Everything that is going to be asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Length of each object in bytes.
+    pub objects: Vec<u64>,
+    /// In the order of their times.
+    pub jobs: Vec<Job>,
+}
+
+/// Reads all it reads, computes, writes, and is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Job {
+    /// When it is submitted.
+    pub at: Time,
+    /// Who runs it.
+    pub client: u32,
+    /// What it reads; all at once, as far as clients may.
+    pub reads: Vec<Read>,
+    /// How long it computes when everything has been read.
+    pub compute: Duration,
+    /// Bytes it writes to the lake then, and which object they make anew.
+    pub writes: Vec<(u32, u64)>,
+    /// Jobs that have to be done before it starts, by their position.
+    pub after: Vec<u32>,
+}
+
+/// Consecutive blocks of one object, read by one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// Who reads.
+    pub client: u32,
+    /// What is read.
+    pub object: u32,
+    /// Its first block that is read.
+    pub first: u32,
+    /// The block after the last one that is read.
+    pub end: u32,
+}
+
+impl Read {
+    /// How many blocks are read.
+    pub const fn blocks(self) -> u32 {
+        self.end - self.first
+    }
+}
+
+impl Workload {
+    /// The jobs of a recording. An object is as long as the largest that the recording says of it. Everything is the first
+    /// client's, until it is assigned ([`Assign`]).
+    pub fn recorded(
+        jobs: impl IntoIterator<Item = Result<trace::Job, trace::TraceError>>,
+        granularity: Granularity,
+    ) -> Result<Self, trace::TraceError> {
+        let mut workload = Self::default();
+        for job in jobs {
+            let job = job?;
+            for piece in job.reads.iter().chain(&job.writes) {
+                workload.measure(piece);
+            }
+            let client = job.client.unwrap_or(0);
+            let read = |piece: &trace::Piece| {
+                let blocks = granularity.touched(piece.offset_bytes, piece.bytes);
+                Read {
+                    client,
+                    object: piece.object,
+                    first: blocks.start,
+                    end: blocks.end,
+                }
+            };
+            workload.jobs.push(Job {
+                at: job.at,
+                client,
+                reads: job.reads.iter().map(read).collect(),
+                compute: job.compute,
+                writes: job
+                    .writes
+                    .iter()
+                    .map(|piece| (piece.object, piece.bytes))
+                    .collect(),
+                after: job.after,
+            });
+        }
+        Ok(workload)
+    }
+
+    /// Cuts reads into pieces of at most `blocks`, as a framework does that starts a task for each split of its input.
+    pub fn split(&mut self, blocks: u32) {
+        assert!(blocks > 0, "a piece has blocks");
+        for job in &mut self.jobs {
+            let pieces = |read: &Read| {
+                let read = *read;
+                (read.first..read.end)
+                    .step_by(blocks as usize)
+                    .map(move |first| Read {
+                        first,
+                        end: read.end.min(first.saturating_add(blocks)),
+                        ..read
+                    })
+            };
+            job.reads = job.reads.iter().flat_map(pieces).collect();
+        }
+    }
+
+    /// How many blocks are asked for in all.
+    pub fn block_requests(&self) -> u64 {
+        let reads = self.jobs.iter().flat_map(|job| &job.reads);
+        reads.map(|read| u64::from(read.blocks())).sum()
+    }
+
+    fn measure(&mut self, piece: &trace::Piece) {
+        let object = piece.object as usize;
+        if self.objects.len() <= object {
+            self.objects.resize(object + 1, 0);
+        }
+        let bytes = piece
+            .object_bytes
+            .max(piece.offset_bytes.saturating_add(piece.bytes));
+        self.objects[object] = self.objects[object].max(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Read, Workload};
+    use crate::block::Granularity;
+    use crate::trace::{Job, Piece};
+
+    fn job(object: u32, bytes: u64) -> Job {
+        Job {
+            reads: vec![Piece::whole(object, bytes)],
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn an_object_is_as_long_as_its_largest_read() {
+        let jobs = [job(0, 25), job(1, 7), job(0, 12)].map(Ok);
+        let workload = Workload::recorded(jobs, Granularity::blocks(10)).unwrap();
+        assert_eq!(workload.objects, [25, 7]);
+        let blocks: Vec<_> = workload.jobs.iter().map(|job| job.reads[0].blocks()).collect();
+        assert_eq!(blocks, [3, 1, 2], "a shorter read is of the first blocks");
+        assert_eq!(workload.block_requests(), 6);
+    }
+
+    #[test]
+    fn a_split_read_is_read_in_pieces() {
+        let mut workload = Workload::recorded([Ok(job(0, 45))], Granularity::blocks(10)).unwrap();
+        workload.split(2);
+        let pieces: Vec<_> = workload.jobs[0]
+            .reads
+            .iter()
+            .map(|read: &Read| (read.first, read.end))
+            .collect();
+        assert_eq!(pieces, [(0, 2), (2, 4), (4, 5)]);
+    }
+}

@@ -1,0 +1,209 @@
+//! The `[workload]` of an experiment.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::generate::{self, Shape};
+use super::{Assign, Workload};
+use crate::block::Granularity;
+use crate::chance::Chance;
+use crate::clock::Time;
+use crate::trace::{self, Format, Trace, TraceError};
+use crate::units::{Size, Span};
+
+/// What is asked for, by whom, and when.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadSettings {
+    /// Where the jobs come from.
+    pub source: Generator,
+    /// When they come.
+    #[serde(default)]
+    pub arrivals: Arrivals,
+    /// Who gets them, where they come from a trace.
+    #[serde(default)]
+    pub assign: Assign,
+    /// A task for each so many bytes of input, where jobs come from a trace.
+    pub split: Option<Size>,
+    /// Only jobs of the trace submitted before this time.
+    pub until: Option<Span>,
+    /// Whether jobs write their output.
+    #[serde(default = "yes")]
+    pub writes: bool,
+}
+
+/// When jobs come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// At their times.
+    #[default]
+    Recorded,
+    /// All at once; clients do what they may at a time, in order.
+    Closed,
+}
+
+/// Where jobs come from.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Generator {
+    /// A recording.
+    Trace {
+        /// The file, from the folder of the experiment.
+        path: PathBuf,
+        /// Its form, where name and beginning do not tell.
+        format: Option<Format>,
+    },
+    /// Every object is as likely as any other.
+    Uniform {
+        /// How many there are.
+        objects: u32,
+        /// How long each is.
+        object_size: Size,
+        /// How many each client reads.
+        reads: u32,
+        /// Whether each read is a job of its own.
+        #[serde(default)]
+        job_a_read: bool,
+    },
+    /// Object number k is read in proportion to k^-exponent.
+    Zipf {
+        /// How many there are.
+        objects: u32,
+        /// How long each is.
+        object_size: Size,
+        /// How many each client reads.
+        reads: u32,
+        /// 0 is uniform, 1 the classic.
+        exponent: f64,
+        /// Whether each read is a job of its own.
+        #[serde(default)]
+        job_a_read: bool,
+    },
+    /// A hot set that moves.
+    HotSet {
+        /// How many objects there are.
+        objects: u32,
+        /// How long each is.
+        object_size: Size,
+        /// How many each client reads.
+        reads: u32,
+        /// Share of the objects that is hot.
+        hot: f64,
+        /// Share of the reads that goes to them.
+        heat: f64,
+        /// How many sets are hot one after the other.
+        shifts: u32,
+    },
+    /// Jobs that read the same data sets again and again.
+    Recurring {
+        /// How many objects there are.
+        objects: u32,
+        /// How long each is.
+        object_size: Size,
+        /// How many data sets they are divided into.
+        datasets: u32,
+        /// How often each is read.
+        rounds: u32,
+        /// How long a round takes.
+        period: Span,
+        /// How long a job computes.
+        compute: Span,
+    },
+}
+
+impl WorkloadSettings {
+    /// The workload for `clients` of each of `nodes`. Paths start from `folder`.
+    pub fn build(
+        &self,
+        folder: &Path,
+        granularity: Granularity,
+        nodes: u32,
+        clients: u32,
+        seed: u64,
+    ) -> Result<Workload, TraceError> {
+        let shape = |objects, Size(object_bytes): Size, reads, job_a_read| Shape {
+            clients: nodes * clients,
+            reads,
+            objects,
+            object_bytes,
+            granularity,
+            job_a_read,
+            seed,
+        };
+        let mut workload = match self.source {
+            Generator::Trace { ref path, format } => {
+                let mut workload = self.recorded(&folder.join(path), format, granularity)?;
+                // Not the stream of any client.
+                let mut chance = Chance::stream(seed, u64::MAX);
+                self.assign.apply(&mut workload, nodes, clients, &mut chance);
+                workload
+            }
+            Generator::Uniform {
+                objects,
+                object_size,
+                reads,
+                job_a_read,
+            } => generate::uniform(&shape(objects, object_size, reads, job_a_read)),
+            Generator::Zipf {
+                objects,
+                object_size,
+                reads,
+                exponent,
+                job_a_read,
+            } => generate::zipf(&shape(objects, object_size, reads, job_a_read), exponent),
+            Generator::HotSet {
+                objects,
+                object_size,
+                reads,
+                hot,
+                heat,
+                shifts,
+            } => generate::hot_set(&shape(objects, object_size, reads, false), hot, heat, shifts),
+            Generator::Recurring {
+                objects,
+                object_size,
+                datasets,
+                rounds,
+                period: Span(period),
+                compute: Span(compute),
+            } => {
+                let shape = shape(objects, object_size, 0, false);
+                generate::recurring(&shape, datasets, rounds, period, compute)
+            }
+        };
+        if self.arrivals == Arrivals::Closed {
+            workload.jobs.iter_mut().for_each(|job| job.at = Time::ZERO);
+        }
+        if !self.writes {
+            workload.jobs.iter_mut().for_each(|job| job.writes.clear());
+        }
+        Ok(workload)
+    }
+
+    /// The jobs of a recording; a request is a job that reads or writes one thing.
+    fn recorded(
+        &self,
+        path: &Path,
+        format: Option<Format>,
+        granularity: Granularity,
+    ) -> Result<Workload, TraceError> {
+        let jobs: trace::Jobs = match Trace::open(path, format)? {
+            Trace::Jobs(jobs) => jobs,
+            Trace::Accesses(accesses) => Box::new(accesses.map(|access| access.map(trace::Job::of_access))),
+        };
+        let mut workload = Workload::recorded(jobs, granularity)?;
+        if let Some(Span(until)) = self.until {
+            workload.jobs.retain(|job| job.at - Time::ZERO < until);
+        }
+        if let (Some(Size(bytes)), Granularity::Blocks(block_bytes)) = (self.split, granularity) {
+            workload.split(bytes.div_ceil(block_bytes.get()).max(1) as u32);
+        }
+        Ok(workload)
+    }
+}
+
+const fn yes() -> bool {
+    true
+}

@@ -1,0 +1,357 @@
+//! `shoal sim`: policies on a trace, clusters in an experiment, advice on a cache.
+
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread::available_parallelism;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use shoal_sim::Granularity;
+use shoal_sim::advise::{LAKE_COST, Question};
+use shoal_sim::compare::{Comparison, Contender};
+use shoal_sim::experiment::Experiment;
+use shoal_sim::trace::{Accesses, Format, Trace, TraceError};
+use shoal_sim::units::{Capacity, SIZE_FORM, Size};
+
+use super::failure::Failure;
+use super::output::print;
+
+/// Progress is told after so many requests.
+const PROGRESS_EVERY: u64 = 1_000_000;
+
+const AFTER_HELP: &str = "\
+A trace is a CSV with the columns object and bytes (and time_s, client, offset_bytes, object_bytes, operation), an S3 server
+access log, the access log of a node in JSON, a SWIM workload (.tsv), a WfCommons workflow (.json) or an oracleGeneral file.
+
+Examples:
+  shoal sim access.log --policy lru,sieve,belady --capacity 1%,5%,10%
+  shoal sim advise access.log --nodes 4
+  shoal sim experiments/d3n-fig11/EXPERIMENT.toml";
+
+/// Simulate: compare policies on a trace, run an experiment, or ask for advice
+///
+/// A file that ends in .toml is an experiment: a cluster, links, clients, a workload, and a grid of variations. Any other file is a
+/// trace, on which policies are compared. Nothing is fetched and no node is needed.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AFTER_HELP)]
+pub(super) struct Sim {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// The experiment (.toml) or the trace
+    #[arg(value_name = "FILE", required = true)]
+    path: Option<PathBuf>,
+    /// Policies to compare on a trace; `belady` is the bound that knows the future
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "sieve", "lfuda", "gwf"])]
+    policy: Vec<Contender>,
+    /// Sizes of the cache to compare on a trace, as shares of the bytes it touches or as sizes
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity, default_values = ["1%", "5%", "10%"])]
+    capacity: Vec<Capacity>,
+    /// Write tables and plots into this folder; an experiment writes into `results` beside it
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    trace: TraceFlags,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Advise(Advise),
+}
+
+/// Say in plain words what cache a trace needs
+///
+/// The working set, what half and twice the room would do, which policy is best, and how several nodes should divide their room.
+#[derive(Debug, Args)]
+struct Advise {
+    /// The trace
+    #[arg(value_name = "FILE")]
+    path: PathBuf,
+    /// Room in all, as a size or a share of the bytes the trace touches; without it, the least that is good enough
+    #[arg(long, value_name = "SIZE", value_parser = capacity)]
+    capacity: Option<Capacity>,
+    /// How many nodes share the room; the clients of the trace are dealt to them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
+    nodes: u32,
+    /// What a read from the lake costs, in reads from another node
+    #[arg(long, value_name = "FACTOR", default_value_t = LAKE_COST)]
+    lake_cost: f64,
+    /// Write the miss-ratio curve as a plot into this folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    trace: TraceFlags,
+    /// Print the advice as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct TraceFlags {
+    /// Form of the trace, where its name and its beginning do not tell: csv, oracle-general, s3-log, access-log, swim, wf-commons
+    #[arg(long, value_name = "NAME", value_parser = format)]
+    format: Option<Format>,
+    /// What is cached as one piece: a size, or `object`; 4MiB, and `object` for oracle-general and swim
+    #[arg(long, value_name = "SIZE", value_parser = granularity)]
+    block: Option<Granularity>,
+}
+
+impl Sim {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match (self.verb, self.path) {
+            (Some(Verb::Advise(advise)), _) => advise.run(),
+            (None, Some(path)) if path.extension().is_some_and(|end| end == "toml") => {
+                experiment(&path, self.out, self.json)
+            }
+            (None, Some(path)) => {
+                let (source, granularity) = self.trace.open(&path)?;
+                let comparison = Comparison {
+                    granularity,
+                    contenders: self.policy,
+                    capacities: self.capacity,
+                    threads: threads(),
+                };
+                let mut progress = Progress::of("requests");
+                let compared = comparison
+                    .run(&|| source.accesses(), &mut |count| progress.add(count))
+                    .map_err(refused)?;
+                progress.end();
+                if let Some(folder) = self.out {
+                    write(&folder, "compare.csv", &compared.csv())?;
+                    write(&folder, "miss-ratio.svg", &compared.plot().svg())?;
+                }
+                print(&if self.json {
+                    json(&compared)
+                } else {
+                    compared.text()
+                });
+                Ok(())
+            }
+            (None, None) => unreachable!("clap asks for a file"),
+        }
+    }
+}
+
+impl Advise {
+    fn run(self) -> Result<(), Failure> {
+        let (source, granularity) = self.trace.open(&self.path)?;
+        let question = Question {
+            granularity,
+            capacity: self.capacity,
+            nodes: self.nodes,
+            lake_cost: self.lake_cost,
+            threads: threads(),
+        };
+        let mut progress = Progress::of("requests");
+        let advice = question
+            .ask(&|| source.accesses(), &mut |count| progress.add(count))
+            .map_err(refused)?;
+        progress.end();
+        if let Some(folder) = self.out {
+            write(&folder, "miss-ratio-curve.svg", &advice.plot().svg())?;
+        }
+        print(&if self.json { json(&advice) } else { advice.text() });
+        Ok(())
+    }
+}
+
+fn experiment(path: &Path, out: Option<PathBuf>, as_json: bool) -> Result<(), Failure> {
+    let experiment = Experiment::open(path).map_err(refused)?;
+    let mut progress = Progress::of(&format!("of {} runs", experiment.runs()));
+    let results = experiment.run(threads(), |_| progress.step()).map_err(refused)?;
+    progress.end();
+    let folder = out.unwrap_or_else(|| path.with_file_name("results"));
+    results
+        .write(&folder)
+        .map_err(|error| Failure::new(&format!("cannot write into {}", folder.display()), &error))?;
+    print(&if as_json {
+        results.json() + "\n"
+    } else {
+        results.text()
+    });
+    Ok(())
+}
+
+/// A trace that can be read several times.
+struct Source {
+    path: PathBuf,
+    format: Format,
+}
+
+impl Source {
+    fn accesses(&self) -> Result<Accesses, TraceError> {
+        Trace::open(&self.path, Some(self.format)).map(Trace::accesses)
+    }
+}
+
+impl TraceFlags {
+    fn open(&self, path: &Path) -> Result<(Source, Granularity), Failure> {
+        let format = match self.format {
+            Some(format) => format,
+            None => Format::of_file(path).map_err(refused)?,
+        };
+        let source = Source {
+            path: path.to_owned(),
+            format,
+        };
+        Ok((source, self.block.unwrap_or_else(|| format.granularity())))
+    }
+}
+
+/// What has been done so far, on one line of a terminal.
+struct Progress {
+    what: String,
+    done: u64,
+    told: u64,
+    is_seen: bool,
+}
+
+impl Progress {
+    fn of(what: &str) -> Self {
+        Self {
+            what: what.to_owned(),
+            done: 0,
+            told: 0,
+            is_seen: io::stderr().is_terminal(),
+        }
+    }
+
+    fn add(&mut self, count: u64) {
+        self.done += count;
+        if self.done - self.told >= PROGRESS_EVERY {
+            self.tell();
+        }
+    }
+
+    fn step(&mut self) {
+        self.done += 1;
+        self.tell();
+    }
+
+    fn tell(&mut self) {
+        self.told = self.done;
+        if self.is_seen {
+            // When stderr is gone nobody is left to tell.
+            let _ = write!(io::stderr(), "\r{} {}", self.done, self.what);
+        }
+    }
+
+    fn end(&self) {
+        if self.is_seen && self.told > 0 {
+            let _ = writeln!(io::stderr());
+        }
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let path = folder.join(name);
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, text))
+        .map_err(|error| Failure::new(&format!("cannot write {}", path.display()), &error))
+}
+
+fn json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string_pretty(value).expect("numbers and names are JSON");
+    text + "\n"
+}
+
+/// The simulator tells what to do on a second line.
+fn refused(error: impl std::error::Error) -> Failure {
+    let told = error.to_string();
+    match told.rsplit_once("\nhint: ") {
+        Some((what, hint)) => Failure::Misused {
+            what: what.to_owned(),
+            hint: hint.to_owned(),
+        },
+        None => Failure::Failed {
+            what: told,
+            hint: None,
+        },
+    }
+}
+
+fn threads() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+fn contender(text: &str) -> Result<Contender, String> {
+    text.parse()
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    text.parse()
+}
+
+fn capacity(text: &str) -> Result<Capacity, String> {
+    Capacity::parse(text).ok_or_else(|| format!("hint: write a share such as 5%, or {SIZE_FORM}"))
+}
+
+fn granularity(text: &str) -> Result<Granularity, String> {
+    match Size::parse(text) {
+        _ if text == "object" => Ok(Granularity::Objects),
+        Some(Size(bytes)) if bytes > 0 => Ok(Granularity::blocks(bytes)),
+        _ => Err(format!("hint: write `object`, or {SIZE_FORM}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use clap::{Args, Command, FromArgMatches};
+
+    use super::super::failure::Failure;
+    use super::Sim;
+
+    fn sim(args: &[&str]) -> Result<Sim, clap::Error> {
+        let command = Sim::augment_args(Command::new("sim"));
+        let matches = command.try_get_matches_from(["sim"].iter().chain(args))?;
+        Sim::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn a_trace_is_compared_and_its_table_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (trace, out) = (folder.path().join("t.csv"), folder.path().join("out"));
+        fs::write(&trace, "object,bytes\na,10\nb,10\na,10\n").unwrap();
+        let args = [
+            trace.to_str().unwrap(),
+            "--policy",
+            "lru,belady",
+            "--capacity",
+            "50%",
+            "--out",
+            out.to_str().unwrap(),
+        ];
+        sim(&args).unwrap().run().unwrap();
+        let table = fs::read_to_string(out.join("compare.csv")).unwrap();
+        assert_eq!(table.lines().count(), 3, "{table}");
+        assert!(out.join("miss-ratio.svg").exists());
+        sim(&["advise", trace.to_str().unwrap(), "--nodes", "2"])
+            .unwrap()
+            .run()
+            .unwrap();
+    }
+
+    #[test]
+    fn what_cannot_be_simulated_is_told_with_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let experiment = folder.path().join("e.toml");
+        fs::write(&experiment, "title = \"t\"\nclutser = 1\n").unwrap();
+        let Err(Failure::Misused { what, hint }) = sim(&[experiment.to_str().unwrap()]).unwrap().run() else {
+            panic!()
+        };
+        assert!(
+            what.contains("clutser") && hint.contains("`cluster`"),
+            "{what} {hint}"
+        );
+        let told = sim(&["t.csv", "--policy", "lruu"]).unwrap_err().to_string();
+        assert!(told.contains("did you mean `lru`?"), "{told}");
+        let told = sim(&["t.csv", "--capacity", "5"]).unwrap_err().to_string();
+        assert!(told.contains("such as 5%"), "{told}");
+        assert!(sim(&[]).is_err(), "there has to be a file");
+    }
+}
