@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from real.node import Node
 
 from .bed import BUCKET, GIB, KIB, MIB, Bed, Server
-from .client import read, read_slowly
+from .client import open_get, read, read_slowly
 from .counting import CountingRelay
 from .hot import require_clean
 from .load import Get, generate
-from .process_facts import MemoryWatch, Peak
+from .process_facts import MemoryWatch, Peak, memory_of
 from .report import Goal, Page, Row, Spread
 
 READERS = 64
 SMALL_OBJECTS = 2000
 SLOW_READERS = 16
+IDLE_CONNECTIONS = 900
 SLOW_OBJECT, SLOW_RATE, SLOW_SECONDS = 64 * MIB, MIB, 8
 
 
@@ -43,6 +44,7 @@ class Cold:
             self._many_readers(memory)
             self._many_small_objects(memory)
             self._slow_readers(memory)
+            self._idle_connections(memory)
         return memory.peak
 
     def _whole_object(self, memory: MemoryPeaks) -> None:
@@ -154,6 +156,23 @@ class Cold:
             )
             if state == "cold":
                 self.bed.verify(Server("node", self.node.url, list), gets)
+
+    def _idle_connections(self, memory: MemoryPeaks) -> None:
+        """Clients that have read something and keep their connection."""
+        (get,) = self.bed.put(["idle"], 4 * KIB)
+        memory.restart(self.node)
+        self.bed.verify(Server("node", self.node.url, list), [get])
+        before = memory_of(self.node.pid)
+        connections = []
+        for _ in range(IDLE_CONNECTIONS):
+            connection, length, body = open_get(self.node.url, self.bed.account, get)
+            while len(body) < length:
+                body += connection.recv(length)
+            connections.append(connection)
+        grown = memory_of(self.node.pid).anonymous - before.anonymous
+        for connection in connections:
+            connection.close()
+        self.page.note(f"{IDLE_CONNECTIONS} idle connections: {grown / IDLE_CONNECTIONS / KIB:.1f} KiB each.")
 
     def _read_both(self, get: Get, expected: memoryview, lake_first: bool) -> tuple[float, float]:
         """Seconds at the lake and through the node; neither always follows the other."""

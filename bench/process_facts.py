@@ -50,6 +50,14 @@ class Peak:
         )
 
 
+def memory_of(pid: int) -> Peak:
+    """What a process has in memory now."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    kib = (int(fields.get(name, "0").split()[0]) for name in ("VmRSS", "RssAnon", "RssFile"))
+    return Peak(*(size << 10 for size in kib))
+
+
 class MemoryWatch:
     """Samples a process ten times a second while its block runs."""
 
@@ -69,9 +77,6 @@ class MemoryWatch:
     def _sample(self) -> None:
         while not self._done.wait(0.1):
             try:
-                text = Path(f"/proc/{self._pid}/status").read_text()
+                self.peak.include(memory_of(self._pid))
             except FileNotFoundError:
                 return
-            fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-            kib = {name: int(fields.get(name, "0").split()[0]) for name in ("VmRSS", "RssAnon", "RssFile")}
-            self.peak.include(Peak(kib["VmRSS"] << 10, kib["RssAnon"] << 10, kib["RssFile"] << 10))

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
 use super::signals::StopSignals;
-use super::{block_on, logging};
+use super::{block_on, descriptors, logging};
 use crate::config::{Config, ConfigError, FILE_VARIABLE, IdentityConfig, Log, Origin, Sources, Store};
 use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
@@ -58,6 +58,7 @@ impl Dev {
         self.check_ports()?;
         let base = self.base_config()?;
         logging::start(&base.log);
+        descriptors::raise(&base.limits);
         block_on(self.serve(base))
     }
 

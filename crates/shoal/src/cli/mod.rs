@@ -1,5 +1,6 @@
 //! What can be said to `shoal` on a command line. One file a verb.
 
+mod descriptors;
 mod dev;
 mod failure;
 mod logging;

@@ -8,7 +8,7 @@ use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
 use super::settings::SettingFlags;
 use super::signals::StopSignals;
-use super::{block_on, logging};
+use super::{block_on, descriptors, logging};
 use crate::config::{Config, Loaded, Sources};
 use crate::gateway::Gateway;
 
@@ -49,6 +49,7 @@ impl Serve {
         for warning in &loaded.warnings {
             tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
         }
+        descriptors::raise(&loaded.config.limits);
         block_on(serve(loaded.config))
     }
 }

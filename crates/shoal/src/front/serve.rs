@@ -100,9 +100,12 @@ impl Front {
         peer: Peer,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        record.places[0] = Some(self.in_flight.enter()?);
+        let refused = |reason| move |_: &S3Error| self.metrics.refused(reason, 1);
+        let place = self.in_flight.enter().inspect_err(refused("requests"))?;
+        record.places[0] = Some(place);
         let admitted = self.admit(request, peer, record)?;
-        record.places[1] = Some(self.in_flight.enter_as(admitted.verified.caller.id())?);
+        let place = self.in_flight.enter_as(admitted.verified.caller.id());
+        record.places[1] = Some(place.inspect_err(refused("requests-per-identity"))?);
         // Only a hit is quick. What waits for the lake has a box of its own, so that a hit carries none of it along.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, &name, record).await,
@@ -130,7 +133,9 @@ impl Front {
         )?;
         record.operation = classified.operation;
         let now = clock::utc_now();
-        let verified = self.gate.verify(&parts, now)?;
+        // Under the name that the client is told.
+        let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
+        let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         let parts = Arc::new(parts);
         if self.access_log {
             record.subject = Some(Box::new(Subject::new(

@@ -37,6 +37,11 @@ async fn wrong_keys_and_wrong_signatures_are_told_apart_as_s3_does() {
         "SignatureDoesNotMatch",
     );
     assert!(node.lake.requests().is_empty(), "the lake was not even asked");
+    let metrics = node.admin("/metrics").await;
+    for code in ["InvalidAccessKeyId", "SignatureDoesNotMatch"] {
+        let counted = format!("shoal_refusals_total{{reason=\"{code}\"}} 1");
+        assert!(metrics.text().contains(&counted), "{counted}");
+    }
     node.stop().await;
 }
 

@@ -1,0 +1,47 @@
+//! How many files and sockets the process may have open.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::Limits;
+
+/// What a node has open besides its clients' connections: its files, and as many connections to the lake as it uses at once.
+const BESIDES: u64 = 4096;
+
+/// Asks for as many as the system grants, and says so when that is too few for the configured connections.
+///
+/// The limit a process starts with is low for the sake of programs that use `select`; this one does not.
+pub(super) fn raise(limits: &Limits) {
+    let granted = getrlimit(Resource::Nofile).maximum;
+    let wanted = Rlimit {
+        current: granted,
+        maximum: granted,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, wanted) {
+        tracing::warn!(%error, "the number of open files stays where it was");
+    }
+    let (open, needed) = (
+        getrlimit(Resource::Nofile).current,
+        limits.connections as u64 + BESIDES,
+    );
+    if let Some(open) = open.filter(|&open| open < needed) {
+        let hint = "raise the hard limit of open files (LimitNOFILE= of systemd, ulimit -Hn) or lower limits.connections";
+        tracing::warn!(
+            open,
+            needed,
+            hint,
+            "the process may open fewer files than its limits promise"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_may_open_as_many_as_the_system_grants() {
+        raise(&Limits::default());
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
+    }
+}
