@@ -35,11 +35,15 @@ deny() {
   fi
 }
 
+# The fuzz targets are a workspace of their own, with dependencies that only they need.
+fuzz_lock() {
+  cargo metadata --manifest-path fuzz/Cargo.toml --locked --quiet --format-version 1 > /dev/null
+}
+
 check 'cargo fmt' cargo fmt --all --check -- --files-with-diff
 check 'cargo clippy' cargo clippy --workspace --all-targets --locked -- -D warnings
 check 'cargo deny' deny
-# The fuzz targets are a workspace of their own, with dependencies that only they need.
-check 'lock file of fuzz/' cargo metadata --manifest-path fuzz/Cargo.toml --locked --quiet --format-version 1 > /dev/null
+check 'lock file of fuzz/' fuzz_lock
 check 'tidy' scripts/tidy.sh
 
 if [ "${#failures[@]}" -gt 0 ]; then
