@@ -9,10 +9,14 @@ pub(super) fn share<F>(links: &mut [Link], classes: &mut [Class<F>]) {
     let mut free: Vec<_> = links.iter().map(|link| link.bytes_per_second).collect();
     let mut rising: Vec<_> = links.iter().map(|link| link.flows).collect();
     let mut settled: Vec<_> = classes.iter().map(|class| class.flows.is_empty()).collect();
+    // The rate at which each link is full; kept, as dividing anew for every link that fills would be most of the work.
+    let mut full_at: Vec<_> = (0..links.len())
+        .map(|link| full_at(free[link], rising[link]))
+        .collect();
     for link in links.iter_mut() {
         link.changes = 0;
     }
-    while let Some((fullest, rate)) = fullest(&free, &rising) {
+    while let Some((fullest, rate)) = fullest(&full_at) {
         for &position in &links[fullest].classes {
             let position = position as usize;
             if std::mem::replace(&mut settled[position], true) {
@@ -25,6 +29,7 @@ pub(super) fn share<F>(links: &mut [Link], classes: &mut [Class<F>]) {
                 let link = link.0 as usize;
                 rising[link] -= flows;
                 free[link] = (free[link] - rate * f64::from(flows)).max(0.0);
+                full_at[link] = self::full_at(free[link], rising[link]);
             }
         }
         links[fullest].share = rate;
@@ -43,12 +48,22 @@ pub(super) fn share<F>(links: &mut [Link], classes: &mut [Class<F>]) {
     }
 }
 
-/// The link that is full first when the rates of all rising flows rise alike, and the rate at which it is.
-fn fullest(free: &[f64], rising: &[u32]) -> Option<(usize, f64)> {
-    free.iter()
-        .zip(rising)
-        .enumerate()
-        .filter(|(_, (_, rising))| **rising > 0)
-        .map(|(link, (free, rising))| (link, free / f64::from(*rising)))
-        .min_by(|(_, a), (_, b)| a.total_cmp(b))
+/// The rate at which a link is full when that of all its rising flows rises alike.
+fn full_at(free: f64, rising: u32) -> f64 {
+    if rising == 0 {
+        f64::INFINITY
+    } else {
+        free / f64::from(rising)
+    }
+}
+
+/// The link that is full first, and the rate at which it is.
+fn fullest(full_at: &[f64]) -> Option<(usize, f64)> {
+    let mut first = (0, f64::INFINITY);
+    for (link, &rate) in full_at.iter().enumerate() {
+        if rate < first.1 {
+            first = (link, rate);
+        }
+    }
+    (first.1 < f64::INFINITY).then_some(first)
 }
