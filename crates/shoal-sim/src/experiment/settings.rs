@@ -70,6 +70,12 @@ impl Settings {
         share("measure.warmup", self.measure.warmup)?;
         share("cluster.l1_share", self.cluster.l1_share)?;
         share("cluster.adapt_limit", self.cluster.adapt_limit.unwrap_or(0.0))?;
+        if !(self.workload.scale > 0.0 && self.workload.scale.is_finite()) {
+            return Err(format!(
+                "`workload.scale` is {}\nhint: it is more than 0",
+                self.workload.scale
+            ));
+        }
         let positive = [
             ("cluster.nodes", u64::from(self.cluster.nodes)),
             ("cluster.block", self.cluster.block.0),

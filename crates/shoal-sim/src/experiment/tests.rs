@@ -103,6 +103,18 @@ fn results_are_written_as_tables_and_plots() {
 }
 
 #[test]
+fn a_generated_workload_may_be_that_of_a_few_clients() {
+    let reads = |clients: &str| {
+        let text = EXPERIMENT
+            .replace("[workload]", &format!("[workload]{clients}"))
+            .replace("warmup = 0.2", "");
+        let results = parse(&text).unwrap().run(1, |_| ()).unwrap();
+        results.outcomes[0].report.reads.seconds.count
+    };
+    assert_eq!((reads(""), reads("\nclients = 1")), (400, 100));
+}
+
+#[test]
 fn a_key_we_do_not_know_is_refused_with_the_nearest_one() {
     let told = refusal("capacity =", "capcity =");
     assert!(
@@ -127,6 +139,8 @@ fn a_value_of_another_form_is_refused_with_the_right_one() {
         told.contains("measure.warmup") && told.contains("hint: it is a share"),
         "{told}"
     );
+    let told = refusal("[workload]", "[workload]\nscale = 0.0");
+    assert!(told.contains("`workload.scale` is 0"), "{told}");
     let told = refusal("nodes = 2", "nodes = 0");
     assert!(told.contains("`cluster.nodes` is nothing"), "{told}");
 }

@@ -2,53 +2,83 @@
 //!
 //! The rate of all flows rises until a link is full; the flows on it keep the rate they have; the others rise on.
 
-use super::{Class, Link};
+use super::{Class, Component, Link};
 
-/// Gives each class that has flows the rate of one of them, and each link what one more flow would get.
-pub(super) fn share<F>(links: &mut [Link], classes: &mut [Class<F>]) {
-    let mut free: Vec<_> = links.iter().map(|link| link.bytes_per_second).collect();
-    let mut rising: Vec<_> = links.iter().map(|link| link.flows).collect();
-    let mut settled: Vec<_> = classes.iter().map(|class| class.flows.is_empty()).collect();
-    for link in links.iter_mut() {
-        link.changes = 0;
+/// Gives each class of `component` that has flows the rate of one of them, and each link what one more flow would get.
+pub(super) fn share<F>(component: &Component, links: &mut [Link], classes: &mut [Class<F>]) {
+    for &link in &component.links {
+        links[link as usize].empty();
     }
-    while let Some((fullest, rate)) = fullest(&free, &rising) {
-        for &position in &links[fullest].classes {
-            let position = position as usize;
-            if std::mem::replace(&mut settled[position], true) {
+    for &class in &component.classes {
+        let class = &mut classes[class as usize];
+        class.settled = class.flows.is_empty();
+    }
+    while let Some((fullest, rate)) = fullest(component, links) {
+        // The link has to be changed while its classes are gone through.
+        let crossing = std::mem::take(&mut links[fullest].classes);
+        for &position in &crossing {
+            let class = &mut classes[position as usize];
+            if std::mem::replace(&mut class.settled, true) {
                 continue;
             }
-            let class = &mut classes[position];
             class.rate = rate;
-            let flows = class.flows.len() as u32;
             for link in &class.path {
-                let link = link.0 as usize;
-                rising[link] -= flows;
-                free[link] = (free[link] - rate * f64::from(flows)).max(0.0);
+                links[link.0 as usize].fill(class.flows.len() as u32, rate);
             }
         }
+        links[fullest].classes = crossing;
         links[fullest].share = rate;
-        free[fullest] = f64::INFINITY;
+        links[fullest].free = f64::INFINITY;
     }
-    for (link, free) in links.iter_mut().zip(free) {
+    for &link in &component.links {
+        let link = &mut links[link as usize];
         // What is infinite was full, and has its share.
-        if free.is_finite() {
-            let alone = free <= 0.0;
+        if link.free.is_finite() {
+            let alone = link.free <= 0.0;
             link.share = if alone {
                 link.bytes_per_second / f64::from(link.flows + 1)
             } else {
-                free
+                link.free
             };
         }
     }
 }
 
-/// The link that is full first when the rates of all rising flows rise alike, and the rate at which it is.
-fn fullest(free: &[f64], rising: &[u32]) -> Option<(usize, f64)> {
-    free.iter()
-        .zip(rising)
-        .enumerate()
-        .filter(|(_, (_, rising))| **rising > 0)
-        .map(|(link, (free, rising))| (link, free / f64::from(*rising)))
-        .min_by(|(_, a), (_, b)| a.total_cmp(b))
+impl Link {
+    /// Nobody has a rate yet.
+    fn empty(&mut self) {
+        self.changes = 0;
+        self.free = self.bytes_per_second;
+        self.rising = self.flows;
+        self.full_at = full_at(self.free, self.rising);
+    }
+
+    /// So many flows keep `rate`.
+    fn fill(&mut self, flows: u32, rate: f64) {
+        self.rising -= flows;
+        self.free = (self.free - rate * f64::from(flows)).max(0.0);
+        self.full_at = full_at(self.free, self.rising);
+    }
+}
+
+/// The rate at which a link is full when that of all its rising flows rises alike. Kept with the link: dividing anew for
+/// every link that fills would be most of the work.
+fn full_at(free: f64, rising: u32) -> f64 {
+    if rising == 0 {
+        f64::INFINITY
+    } else {
+        free / f64::from(rising)
+    }
+}
+
+/// The link that is full first, and the rate at which it is.
+fn fullest(component: &Component, links: &[Link]) -> Option<(usize, f64)> {
+    let mut first = (0, f64::INFINITY);
+    for &link in &component.links {
+        let rate = links[link as usize].full_at;
+        if rate < first.1 {
+            first = (link as usize, rate);
+        }
+    }
+    (first.1 < f64::INFINITY).then_some(first)
 }

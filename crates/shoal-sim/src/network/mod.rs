@@ -5,7 +5,8 @@
 //! time). An arrival or a departure therefore touches one class and its links, however many flows there are.
 //!
 //! Rates are computed anew (`fair.rs`) when the flows that came or went on some link since the last time exceed a tolerated share of its flows.
-//! In between flows keep their rates, so a link is over- or underused by no more than that share.
+//! In between flows keep their rates, so a link is over- or underused by no more than that share. Only the links that are connected with it by classes are
+//! looked at: the clients of one node do not slow down the computation for another.
 
 mod fair;
 
@@ -32,16 +33,27 @@ pub struct Network<F> {
     classes: Vec<Class<F>>,
     /// When the first flow of each class is done; beside the classes, because it is searched at every step.
     ends: Vec<Time>,
+    components: Vec<Component>,
+    /// Components whose rates are to be computed anew.
+    stale: Vec<u32>,
     tolerance: f64,
-    stale: bool,
     now: Time,
     started: u64,
     refreshes: u64,
 }
 
+/// Links that share classes, directly or through others: what happens on one changes nothing outside.
+#[derive(Clone, Debug, Default)]
+struct Component {
+    links: Vec<u32>,
+    classes: Vec<u32>,
+    is_stale: bool,
+}
+
 #[derive(Clone, Debug)]
 struct Link {
     bytes_per_second: f64,
+    component: u32,
     flows: u32,
     /// Arrivals and departures since rates were computed.
     changes: u32,
@@ -49,6 +61,10 @@ struct Link {
     share: f64,
     classes: Vec<u32>,
     carried_bytes: u64,
+    /// While rates are computed: what is not given away, the flows without a rate, and the rate at which these fill it.
+    free: f64,
+    rising: u32,
+    full_at: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -60,6 +76,8 @@ struct Class<F> {
     progress: f64,
     at: Time,
     flows: BinaryHeap<Reverse<Flow<F>>>,
+    /// While rates are computed: it has its own.
+    settled: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -78,8 +96,9 @@ impl<F> Network<F> {
             links: Vec::new(),
             classes: Vec::new(),
             ends: Vec::new(),
+            components: Vec::new(),
+            stale: Vec::new(),
             tolerance,
-            stale: false,
             now: Time::ZERO,
             started: 0,
             refreshes: 0,
@@ -89,15 +108,24 @@ impl<F> Network<F> {
     /// A new link.
     pub fn link(&mut self, bytes_per_second: f64) -> LinkId {
         assert!(bytes_per_second > 0.0, "a link carries something");
+        let link = self.links.len() as u32;
+        self.components.push(Component {
+            links: vec![link],
+            ..Component::default()
+        });
         self.links.push(Link {
             bytes_per_second,
+            component: self.components.len() as u32 - 1,
             flows: 0,
             changes: 0,
             share: bytes_per_second,
             classes: Vec::new(),
             carried_bytes: 0,
+            free: 0.0,
+            rising: 0,
+            full_at: 0.0,
         });
-        LinkId(self.links.len() as u32 - 1)
+        LinkId(link)
     }
 
     /// A new class of flows over `path`. Over an empty path everything takes no time.
@@ -106,12 +134,20 @@ impl<F> Network<F> {
         for link in &path {
             self.links[link.0 as usize].classes.push(class);
         }
+        if let Some(&LinkId(first)) = path.first() {
+            let component = self.links[first as usize].component;
+            for link in &path {
+                self.join(component, self.links[link.0 as usize].component);
+            }
+            self.components[component as usize].classes.push(class);
+        }
         self.classes.push(Class {
             path,
             rate: f64::INFINITY,
             progress: 0.0,
             at: self.now,
             flows: BinaryHeap::new(),
+            settled: false,
         });
         self.ends.push(Time::NEVER);
         ClassId(class)
@@ -146,8 +182,8 @@ impl<F> Network<F> {
 
     /// When the next flow is done.
     pub fn next_end(&mut self) -> Option<Time> {
-        if self.stale {
-            self.refresh();
+        while let Some(component) = self.stale.pop() {
+            self.refresh(component as usize);
         }
         self.ends.iter().copied().min().filter(|&end| end != Time::NEVER)
     }
@@ -175,7 +211,7 @@ impl<F> Network<F> {
         assert!(bytes_per_second > 0.0, "a link carries something");
         self.now = now;
         self.links[link.0 as usize].bytes_per_second = bytes_per_second;
-        self.stale = true;
+        self.outdate(self.links[link.0 as usize].component);
     }
 
     /// Bytes of the flows that are done and went over `link`.
@@ -190,23 +226,60 @@ impl<F> Network<F> {
 
     /// One flow more or less in the class at `position`.
     fn count(&mut self, position: usize, change: i32) {
+        let mut outdated = None;
         for link in &self.classes[position].path {
             let link = &mut self.links[link.0 as usize];
             link.flows = link.flows.saturating_add_signed(change);
             link.changes += 1;
-            self.stale |= f64::from(link.changes) > self.tolerance * f64::from(link.flows);
+            if f64::from(link.changes) > self.tolerance * f64::from(link.flows) {
+                outdated = Some(link.component);
+            }
+        }
+        if let Some(component) = outdated {
+            self.outdate(component);
         }
     }
 
-    fn refresh(&mut self) {
-        self.stale = false;
-        self.refreshes += 1;
-        for class in self.classes.iter_mut().filter(|class| !class.flows.is_empty()) {
-            class.advance(self.now);
+    fn outdate(&mut self, component: u32) {
+        if !std::mem::replace(&mut self.components[component as usize].is_stale, true) {
+            self.stale.push(component);
         }
-        fair::share(&mut self.links, &mut self.classes);
-        for (class, end) in self.classes.iter().zip(&mut self.ends) {
-            *end = class.end();
+    }
+
+    /// A class crosses both: what is in `other` is in `component` from now on.
+    fn join(&mut self, component: u32, other: u32) {
+        if component == other {
+            return;
+        }
+        let Component {
+            links,
+            classes,
+            is_stale,
+        } = std::mem::take(&mut self.components[other as usize]);
+        for &link in &links {
+            self.links[link as usize].component = component;
+        }
+        let joined = &mut self.components[component as usize];
+        joined.links.extend(links);
+        joined.classes.extend(classes);
+        if is_stale {
+            self.outdate(component);
+        }
+    }
+
+    fn refresh(&mut self, component: usize) {
+        self.refreshes += 1;
+        self.components[component].is_stale = false;
+        let component = &self.components[component];
+        for &class in &component.classes {
+            let class = &mut self.classes[class as usize];
+            if !class.flows.is_empty() {
+                class.advance(self.now);
+            }
+        }
+        fair::share(component, &mut self.links, &mut self.classes);
+        for &class in &component.classes {
+            self.ends[class as usize] = self.classes[class as usize].end();
         }
     }
 }

@@ -70,6 +70,22 @@ impl Job {
         }
     }
 
+    /// The same job with objects, reads and writes `factor` as long, rounded up: for traces of clusters larger than the simulated one.
+    #[must_use]
+    pub fn scaled(mut self, factor: f64) -> Self {
+        #[expect(clippy::cast_sign_loss, reason = "a factor is positive")]
+        let scaled = |bytes: u64| (bytes as f64 * factor).ceil() as u64;
+        for piece in self.reads.iter_mut().chain(&mut self.writes) {
+            *piece = Piece {
+                object: piece.object,
+                object_bytes: scaled(piece.object_bytes),
+                offset_bytes: scaled(piece.offset_bytes),
+                bytes: scaled(piece.bytes),
+            };
+        }
+        self
+    }
+
     /// Its requests, as if they all came when it was submitted.
     pub fn accesses(&self) -> Vec<Access> {
         let access = |piece: &Piece, operation| Access {
@@ -84,5 +100,31 @@ impl Job {
         let reads = self.reads.iter().map(|piece| access(piece, Operation::Read));
         let writes = self.writes.iter().map(|piece| access(piece, Operation::Write));
         reads.chain(writes).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, Piece};
+
+    #[test]
+    fn a_scaled_job_reads_and_writes_less_of_less() {
+        let part = Piece {
+            object: 1,
+            object_bytes: 1000,
+            offset_bytes: 500,
+            bytes: 101,
+        };
+        let job = Job {
+            reads: vec![part],
+            writes: vec![Piece::whole(2, 10)],
+            ..Job::default()
+        };
+        let scaled = job.scaled(0.1);
+        assert_eq!(
+            (scaled.reads[0].object_bytes, scaled.reads[0].offset_bytes),
+            (100, 50)
+        );
+        assert_eq!((scaled.reads[0].bytes, scaled.writes[0].bytes), (11, 1));
     }
 }

@@ -26,8 +26,13 @@ pub struct WorkloadSettings {
     pub assign: Assign,
     /// A task for each so many bytes of input, where jobs come from a trace.
     pub split: Option<Size>,
+    /// Where the workload is generated: only the first so many clients work; all of them when it is left out.
+    pub clients: Option<u32>,
     /// Only jobs of the trace submitted before this time.
     pub until: Option<Span>,
+    /// What sizes of the trace are multiplied by.
+    #[serde(default = "one")]
+    pub scale: f64,
     /// Whether jobs write their output.
     #[serde(default = "yes")]
     pub writes: bool,
@@ -124,7 +129,7 @@ impl WorkloadSettings {
         seed: u64,
     ) -> Result<Workload, TraceError> {
         let shape = |objects, Size(object_bytes): Size, reads, job_a_read| Shape {
-            clients: nodes * clients,
+            clients: self.clients.unwrap_or(u32::MAX).min(nodes * clients),
             reads,
             objects,
             object_bytes,
@@ -193,6 +198,7 @@ impl WorkloadSettings {
             Trace::Jobs(jobs) => jobs,
             Trace::Accesses(accesses) => Box::new(accesses.map(|access| access.map(trace::Job::of_access))),
         };
+        let jobs = jobs.map(|job| job.map(|job| job.scaled(self.scale)));
         let mut workload = Workload::recorded(jobs, granularity)?;
         if let Some(Span(until)) = self.until {
             workload.jobs.retain(|job| job.at - Time::ZERO < until);
@@ -206,4 +212,8 @@ impl WorkloadSettings {
 
 const fn yes() -> bool {
     true
+}
+
+const fn one() -> f64 {
+    1.0
 }
