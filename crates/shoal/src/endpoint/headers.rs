@@ -6,6 +6,8 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 
+use crate::sigv4::canonical::{decode_component, split_pair};
+
 /// Headers of one connection (RFC 9110, 7.6.1), whoever sends them.
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
@@ -28,7 +30,8 @@ const OF_THE_SENDER: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
-/// Query parameters by which a presigned URL carries its credentials; S3 reads them in exactly this spelling.
+/// Query parameters by which a presigned URL carries its credentials; S3 reads them in exactly this spelling, once
+/// they are percent-decoded.
 const PRESIGNED: [&str; 7] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -65,7 +68,11 @@ pub fn without_presigned_credentials(target: &PathAndQuery) -> PathAndQuery {
     let Some(query) = target.query() else {
         return target.clone();
     };
-    let is_credential = |pair: &&str| PRESIGNED.contains(&pair.split('=').next().unwrap_or_default());
+    let is_credential = |pair: &&str| {
+        let (name, _) = split_pair(pair.as_bytes());
+        let name = decode_component(name);
+        PRESIGNED.iter().any(|credential| credential.as_bytes() == name)
+    };
     if !query.split('&').any(|pair| is_credential(&pair)) {
         return target.clone();
     }
@@ -191,6 +198,10 @@ mod tests {
                 "/b/k",
             ),
             ("/b/k?X-Amz-Security-Token&&x=%41", "/b/k?&x=%41"),
+            (
+                "/b/k?X%2DAmz-Date=1&X-Amz-%53ignature=0&%58%2d%41mz-Credential=c&a%3D=1",
+                "/b/k?a%3D=1",
+            ),
             (
                 "/b/k?x-amz-signature=0&X-Amz-Meta=1",
                 "/b/k?x-amz-signature=0&X-Amz-Meta=1",

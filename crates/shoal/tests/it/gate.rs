@@ -145,6 +145,24 @@ async fn presigned_urls_work_until_their_end_and_not_before_their_time() {
 }
 
 #[tokio::test]
+async fn a_presigned_url_leaves_its_credentials_here_however_their_names_are_spelled() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    for spelled in ["X%2DAmz%2D", "%58-Amz-", "X-%41%6d%7A-"] {
+        let call = node.client().get("/b/k?acl").presigned(MINUTE);
+        let call = call.tampered(move |request| {
+            let url = request.uri().to_string().replace("X-Amz-", spelled);
+            *request.uri_mut() = url.parse().unwrap();
+        });
+        // The lake refuses two kinds of credentials, and the node brings one of its own.
+        let reply = call.send().await;
+        assert_eq!(reply.status, StatusCode::OK, "{spelled}: {}", reply.text());
+        assert_eq!(node.lake.last_request().query, "acl", "{spelled}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn two_kinds_of_credentials_are_one_too_many() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
