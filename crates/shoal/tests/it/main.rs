@@ -8,6 +8,7 @@ mod chunks;
 mod client;
 mod commands;
 mod endpoint;
+mod expectation;
 mod fuzz;
 mod gate;
 mod lake;
