@@ -6,6 +6,7 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 
+use crate::sigv2;
 use crate::sigv4::canonical::{decode_component, split_pair};
 
 /// Headers of one connection (RFC 9110, 7.6.1), whoever sends them.
@@ -68,10 +69,15 @@ pub fn without_presigned_credentials(target: &PathAndQuery) -> PathAndQuery {
     let Some(query) = target.query() else {
         return target.clone();
     };
+    let name = |pair: &str| decode_component(split_pair(pair.as_bytes()).0);
+    let [access_key, ..] = sigv2::PARAMETERS;
+    let is_version2 = query.split('&').any(|pair| name(pair) == access_key.as_bytes());
+    // The names of version 2 are plain words: without an access key they are not ours to remove.
+    let of_version2: &[&str] = if is_version2 { &sigv2::PARAMETERS } else { &[] };
     let is_credential = |pair: &&str| {
-        let (name, _) = split_pair(pair.as_bytes());
-        let name = decode_component(name);
-        PRESIGNED.iter().any(|credential| credential.as_bytes() == name)
+        let name = name(pair);
+        let mut credentials = PRESIGNED.iter().chain(of_version2);
+        credentials.any(|credential| credential.as_bytes() == name)
     };
     if !query.split('&').any(|pair| is_credential(&pair)) {
         return target.clone();
@@ -202,6 +208,11 @@ mod tests {
                 "/b/k?X%2DAmz-Date=1&X-Amz-%53ignature=0&%58%2d%41mz-Credential=c&a%3D=1",
                 "/b/k?a%3D=1",
             ),
+            (
+                "/b/k?Signature=s&versionId=3&AWS%41ccessKeyId=a&Expires=1",
+                "/b/k?versionId=3",
+            ),
+            ("/b/k?Signature=s&Expires=1", "/b/k?Signature=s&Expires=1"),
             (
                 "/b/k?x-amz-signature=0&X-Amz-Meta=1",
                 "/b/k?x-amz-signature=0&X-Amz-Meta=1",
