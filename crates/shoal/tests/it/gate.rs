@@ -207,6 +207,21 @@ async fn old_clients_are_let_in_only_where_the_configuration_says_so() {
 }
 
 #[tokio::test]
+async fn a_browser_that_asks_about_a_presigned_url_is_a_stranger() {
+    let node = Node::start().await;
+    let call = node.client().get("/b/k?versionId=1").presigned(MINUTE);
+    let call = call.tampered(|request| *request.method_mut() = http::Method::OPTIONS);
+    call.send().await;
+    let seen = node.lake.last_request();
+    assert_eq!(
+        (seen.method, seen.query.as_str()),
+        (http::Method::OPTIONS, "versionId=1")
+    );
+    assert_eq!(seen.access_key, None);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn two_kinds_of_credentials_are_one_too_many() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");

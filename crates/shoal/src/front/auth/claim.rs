@@ -56,6 +56,14 @@ impl<'a> Claimed<'a> {
             (None, None) => Ok(None),
         }
     }
+
+    /// Whether the credentials stand in the query.
+    pub(super) fn is_presigned(&self) -> bool {
+        match self {
+            Self::Version2(claim) => matches!(claim, version2::Claim::Query(_)),
+            Self::Version4(claim) => matches!(claim.place, Place::Query { .. }),
+        }
+    }
 }
 
 /// A claim of version 4, with the proof of it.

@@ -17,9 +17,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::HeaderMap;
 use http::header::HOST;
 use http::request::Parts;
+use http::{HeaderMap, Method};
 use subtle::ConstantTimeEq;
 
 pub use refusal::Refusal;
@@ -98,6 +98,11 @@ impl Gate {
         let host = host(parts)?;
         match Claimed::read(parts)? {
             None => admit_stranger(&parts.headers),
+            // A browser asks whether it may use a presigned URL, whose signature is that of another method. It asks
+            // without credentials of its own, so it is answered like a stranger.
+            Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => {
+                admit_stranger(&parts.headers)
+            }
             Some(Claimed::Version4(claim)) => self.admit_version4(&claim, parts, &host, now),
             Some(Claimed::Version2(claim)) => match &self.version2 {
                 Some(version2) => version2.verify(claim, parts, &host, &self.identities, now),
