@@ -213,9 +213,14 @@ impl Parts {
             undated: AtomicBool::new(false),
         };
         let identities = identities(config);
-        let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identities.len());
+        let identity_count = identities.len();
+        let mut gate = Gate::new(identities, &config.lake.region);
+        if config.s3.signature_v2 {
+            gate = gate.with_signature_v2(config.s3.domain.clone());
+        }
+        let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identity_count);
         let front = Front {
-            gate: Gate::new(identities, &config.lake.region),
+            gate,
             lake,
             catalog,
             reader,

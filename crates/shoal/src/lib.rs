@@ -24,5 +24,6 @@ pub mod read;
 pub mod s3_uri;
 pub mod secret;
 pub mod shutdown;
+pub mod sigv2;
 pub mod sigv4;
 pub mod store;

@@ -54,6 +54,7 @@ impl Origin {
             target: forwarded.target.clone(),
             headers: forwarded.headers.clone(),
             body: RequestBody::Empty,
+            expects_continue: false,
             payload: PayloadHash::empty(),
             account: self.account.clone(),
         }

@@ -60,6 +60,8 @@ pub struct S3 {
     pub listen: SocketAddr,
     /// Domain for virtual-host style (`bucket.domain`); path style always works.
     pub domain: Option<String>,
+    /// Whether clients may sign with version 2, too.
+    pub signature_v2: bool,
     /// PEM certificate chain; reloaded when the file changes.
     pub tls_cert: Option<PathBuf>,
     /// PEM private key.
@@ -189,6 +191,7 @@ impl Default for S3 {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             domain: None,
+            signature_v2: false,
             tls_cert: None,
             tls_key: None,
         }

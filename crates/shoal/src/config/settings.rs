@@ -65,6 +65,7 @@ settings! {
 
     s3 listen => config.s3.listen, "Where clients speak S3: address and port";
     s3 domain => config.s3.domain, "Domain of virtual-host style (bucket.domain); path style always works";
+    s3 signature_v2 => config.s3.signature_v2, "Lets clients that sign with version 2 in; weaker, so only for those that cannot do better";
     s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
     s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
 

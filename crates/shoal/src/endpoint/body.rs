@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 
 use super::counters::Counters;
 use super::error::{BoxError, EndpointError, Errand, Failure, find};
+use super::expectation::{Expectation, Hold};
 use super::pool::{Link, Pool, Progress};
 use crate::sigv4::SeedSignature;
 
@@ -40,20 +41,53 @@ pub enum RequestBody {
 }
 
 /// What hyper sends: a request body, watched for progress. Its length is in the request's `Content-Length`.
-pub(super) struct OutgoingBody(Option<(RequestStream, Upload)>);
+pub(super) struct OutgoingBody(Option<Outgoing>);
+
+struct Outgoing {
+    stream: RequestStream,
+    upload: Upload,
+    /// Until the endpoint wants the body.
+    hold: Option<Hold>,
+}
 
 impl OutgoingBody {
     pub(super) const EMPTY: Self = Self(None);
 
-    pub(super) fn stream(body: RequestStream) -> Self {
-        Self(Some((body, Upload::default())))
+    pub(super) fn stream(stream: RequestStream) -> Self {
+        Self(Some(Outgoing {
+            stream,
+            upload: Upload::default(),
+            hold: None,
+        }))
     }
 
     /// Reports progress to the connection that sends it.
     pub(super) fn watched_by(&mut self, connection: &Upload) {
-        if let Some((_, upload)) = &mut self.0 {
-            *upload = connection.clone();
+        if let Some(outgoing) = &mut self.0 {
+            outgoing.upload = connection.clone();
         }
+    }
+
+    /// Waits for the endpoint to want it.
+    pub(super) fn held_for(&mut self, expectation: Expectation) {
+        if let Some(outgoing) = &mut self.0 {
+            outgoing.hold = Some(Hold::new(expectation));
+        }
+    }
+
+    /// What it waits for, if it waits.
+    pub(super) fn expectation(&self) -> Option<&Expectation> {
+        self.0.as_ref()?.hold.as_ref().map(Hold::expectation)
+    }
+}
+
+impl Outgoing {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(hold) = &mut self.hold {
+            ready!(hold.poll_released(cx));
+            self.hold = None;
+        }
+        Pin::new(&mut self.stream).poll_frame(cx)
     }
 }
 
@@ -65,16 +99,23 @@ impl Body for OutgoingBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some((body, upload)) = &mut self.0 else {
+        let Some(outgoing) = &mut self.0 else {
             return Poll::Ready(None);
         };
-        let frame = Pin::new(body).poll_frame(cx);
-        upload.polled(frame.is_ready());
+        let frame = outgoing.poll_frame(cx);
+        if outgoing.hold.as_ref().is_some_and(Hold::is_final) {
+            // Nobody waits for this body any more: it is the endpoint's turn to send its own.
+            outgoing.upload.rests();
+        } else {
+            outgoing.upload.polled(frame.is_ready());
+        }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(|(body, _)| body.is_end_stream())
+        self.0
+            .as_ref()
+            .is_none_or(|outgoing| outgoing.stream.is_end_stream())
     }
 }
 
@@ -92,6 +133,10 @@ impl Upload {
             if ready { Self::MOVED } else { Self::WAITS_FOR_US },
             Ordering::Relaxed,
         );
+    }
+
+    fn rests(&self) {
+        self.0.store(Self::AT_REST, Ordering::Relaxed);
     }
 
     /// Whether the endpoint took bytes since the last call, or would if we had them: then it is not to blame.

@@ -6,6 +6,9 @@ use http::header::{
 };
 use http::uri::PathAndQuery;
 
+use crate::sigv2;
+use crate::sigv4::canonical::{decode_component, split_pair};
+
 /// Headers of one connection (RFC 9110, 7.6.1), whoever sends them.
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
@@ -28,7 +31,8 @@ const OF_THE_SENDER: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
-/// Query parameters by which a presigned URL carries its credentials; S3 reads them in exactly this spelling.
+/// Query parameters by which a presigned URL carries its credentials; S3 reads them in exactly this spelling, once
+/// they are percent-decoded.
 const PRESIGNED: [&str; 7] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -65,7 +69,16 @@ pub fn without_presigned_credentials(target: &PathAndQuery) -> PathAndQuery {
     let Some(query) = target.query() else {
         return target.clone();
     };
-    let is_credential = |pair: &&str| PRESIGNED.contains(&pair.split('=').next().unwrap_or_default());
+    let name = |pair: &str| decode_component(split_pair(pair.as_bytes()).0);
+    let [access_key, ..] = sigv2::PARAMETERS;
+    let is_version2 = query.split('&').any(|pair| name(pair) == access_key.as_bytes());
+    // The names of version 2 are plain words: without an access key they are not ours to remove.
+    let of_version2: &[&str] = if is_version2 { &sigv2::PARAMETERS } else { &[] };
+    let is_credential = |pair: &&str| {
+        let name = name(pair);
+        let mut credentials = PRESIGNED.iter().chain(of_version2);
+        credentials.any(|credential| credential.as_bytes() == name)
+    };
     if !query.split('&').any(|pair| is_credential(&pair)) {
         return target.clone();
     }
@@ -191,6 +204,15 @@ mod tests {
                 "/b/k",
             ),
             ("/b/k?X-Amz-Security-Token&&x=%41", "/b/k?&x=%41"),
+            (
+                "/b/k?X%2DAmz-Date=1&X-Amz-%53ignature=0&%58%2d%41mz-Credential=c&a%3D=1",
+                "/b/k?a%3D=1",
+            ),
+            (
+                "/b/k?Signature=s&versionId=3&AWS%41ccessKeyId=a&Expires=1",
+                "/b/k?versionId=3",
+            ),
+            ("/b/k?Signature=s&Expires=1", "/b/k?Signature=s&Expires=1"),
             (
                 "/b/k?x-amz-signature=0&X-Amz-Meta=1",
                 "/b/k?x-amz-signature=0&X-Amz-Meta=1",

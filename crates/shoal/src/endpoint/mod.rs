@@ -11,6 +11,7 @@ mod chain;
 mod connect;
 mod counters;
 mod error;
+mod expectation;
 mod headers;
 mod pool;
 mod retry;
@@ -19,7 +20,7 @@ mod stall;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::{CONTENT_LENGTH, HOST, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
@@ -34,6 +35,7 @@ use self::body::OutgoingBody;
 use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
 use self::error::Errand;
+use self::expectation::Expectation;
 use self::pool::{ExchangeError, Link, Pool};
 use self::retry::{Budget, Ending};
 use crate::identity::Caller;
@@ -64,6 +66,9 @@ pub struct EndpointRequest {
     pub headers: HeaderMap,
     /// Body.
     pub body: RequestBody,
+    /// Whether the body is kept back until the endpoint wants it (`Expect: 100-continue`), at most for a second. When
+    /// the answer comes first, the body is never asked for its bytes.
+    pub expects_continue: bool,
     /// What the signature says about the body.
     pub payload: PayloadHash,
     /// Who signs.
@@ -128,11 +133,15 @@ impl Endpoint {
             target,
             mut headers,
             body,
+            expects_continue,
             payload,
             account,
         } = request;
         headers.insert(HOST, self.host.clone());
         headers.remove(CONTENT_LENGTH);
+        if expects_continue {
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
         let errand = Errand {
             operation,
             endpoint: Arc::clone(&self.url),
@@ -149,7 +158,10 @@ impl Endpoint {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
                 self.read(head).await
             }
-            body => self.write(head, body).await,
+            body => {
+                let expectation = expects_continue.then(Expectation::default);
+                self.write(head, body, expectation).await
+            }
         }
     }
 
@@ -185,7 +197,12 @@ impl Endpoint {
         }
     }
 
-    async fn write(&self, mut head: Head, body: RequestBody) -> Result<Response<LakeBody>, EndpointError> {
+    async fn write(
+        &self,
+        mut head: Head,
+        body: RequestBody,
+        expectation: Option<Expectation>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
         let errand = head.errand.clone();
         let length = match &body {
             RequestBody::Empty => Some(0),
@@ -205,7 +222,12 @@ impl Endpoint {
                 OutgoingBody::stream(body(seed))
             }
         };
-        self.exchange(&errand, signed.with(body), Connection::Any)
+        let mut request = signed.with(body);
+        if let Some(expectation) = expectation {
+            expectation.listen(&mut request);
+            request.body_mut().held_for(expectation);
+        }
+        self.exchange(&errand, request, Connection::Any)
             .await
             .map_err(|setback| setback.error)
     }
@@ -224,10 +246,16 @@ impl Endpoint {
             Connection::New => self.pool.open().await,
         };
         let mut link = connected.map_err(|error| unconnected(errand, error))?;
+        let expectation = request.body().expectation().cloned();
         loop {
             request.body_mut().watched_by(&link.upload);
             match link.exchange(request).await {
-                Ok(response) => return Ok(self.response(errand, response, link)),
+                Ok(response) => {
+                    if let Some(expectation) = expectation {
+                        expectation.answered();
+                    }
+                    return Ok(self.response(errand, response, link));
+                }
                 Err(ExchangeError::Unsent(unsent)) if link.reused => {
                     request = *unsent;
                     link = self

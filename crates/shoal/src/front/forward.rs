@@ -13,6 +13,7 @@ use crate::endpoint::{
 use crate::front::auth::Verified;
 use crate::front::connection::ClientBody;
 use crate::front::error::S3Error;
+use crate::front::expectation::expects_continue;
 use crate::front::lake_errors;
 use crate::front::operation::{Classified, Effect};
 use crate::front::payload::{CheckedBody, Outcome};
@@ -38,6 +39,8 @@ pub async fn forward(
         method: parts.method.clone(),
         target: without_presigned_credentials(&classified.target),
         headers: end_to_end(&parts.headers),
+        // Without bytes to wait for there is nothing to expect.
+        expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
         body,
         payload,
         account,

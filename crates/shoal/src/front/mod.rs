@@ -8,6 +8,7 @@ pub mod connection;
 pub mod deadline;
 pub mod error;
 pub mod error_xml;
+pub mod expectation;
 pub mod forward;
 pub mod framing;
 pub mod in_flight;

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode;
 
 use crate::front::error::{ErrorCode, S3Error};
 use crate::object::ObjectName;
+use crate::sigv2;
 
 /// The operations this node tells apart. All but [`Operation::GetObject`] and [`Operation::HeadObject`] are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -156,6 +157,16 @@ impl Query {
         self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
+    /// Whether every parameter is `known` or belongs to a presigned URL's credentials.
+    fn has_only(&self, known: fn(&str) -> bool) -> bool {
+        // Their names are plain words: without an access key they are somebody else's.
+        let [access_key, ..] = sigv2::PARAMETERS;
+        let is_version2 = self.has(access_key);
+        self.iter().all(|(name, _)| {
+            known(name) || is_auth_parameter(name) || (is_version2 && sigv2::PARAMETERS.contains(&name))
+        })
+    }
+
     /// All parameters in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(n, v)| (n.as_str(), v.as_str()))
@@ -199,16 +210,16 @@ pub fn classify(
 fn operation(method: &Method, bucket: bool, object: bool, query: &Query, is_copy: bool) -> Operation {
     use Operation as O;
     match (method.as_str(), bucket, object) {
-        ("GET", _, true) if query.iter().all(|(name, _)| is_read_parameter(name)) => O::GetObject,
-        ("HEAD", _, true) if query.iter().all(|(name, _)| is_read_parameter(name)) => O::HeadObject,
-        ("GET", true, false) if query.iter().all(|(name, _)| is_list_parameter(name)) => O::ListObjects,
+        ("GET", _, true) if query.has_only(is_read_parameter) => O::GetObject,
+        ("HEAD", _, true) if query.has_only(is_read_parameter) => O::HeadObject,
+        ("GET", true, false) if query.has_only(is_list_parameter) => O::ListObjects,
         ("GET", false, false) => O::ListBuckets,
         ("PUT", _, true) if query.has("uploadId") => O::UploadPart,
-        ("PUT", _, true) if is_copy || query.iter().all(|(name, _)| is_read_parameter(name)) => O::PutObject,
+        ("PUT", _, true) if is_copy || query.has_only(is_read_parameter) => O::PutObject,
         ("POST", _, true) if query.has("uploads") => O::CreateMultipartUpload,
         ("POST", _, true) if query.has("uploadId") => O::CompleteMultipartUpload,
         ("DELETE", _, true) if query.has("uploadId") => O::AbortMultipartUpload,
-        ("DELETE", _, true) if query.iter().all(|(name, _)| is_read_parameter(name)) => O::DeleteObject,
+        ("DELETE", _, true) if query.has_only(is_read_parameter) => O::DeleteObject,
         ("POST", true, false) if query.has("delete") => O::DeleteObjects,
         ("GET" | "HEAD" | "OPTIONS", _, _) => O::OtherRead,
         _ => O::OtherWrite,
@@ -217,9 +228,7 @@ fn operation(method: &Method, bucket: bool, object: bool, query: &Query, is_copy
 
 /// Parameters that do not turn a GET into another operation.
 fn is_read_parameter(name: &str) -> bool {
-    matches!(name, "versionId" | "partNumber" | "x-id")
-        || response_override(name).is_some()
-        || is_auth_parameter(name)
+    matches!(name, "versionId" | "partNumber" | "x-id") || response_override(name).is_some()
 }
 
 fn is_list_parameter(name: &str) -> bool {
@@ -237,11 +246,11 @@ fn is_list_parameter(name: &str) -> bool {
         "optional-object-attributes",
         "allow-unordered",
     ];
-    LIST.contains(&name) || is_auth_parameter(name)
+    LIST.contains(&name)
 }
 
 /// Parameters that carry a presigned URL's credentials.
-pub fn is_auth_parameter(name: &str) -> bool {
+fn is_auth_parameter(name: &str) -> bool {
     const AUTH: [&str; 8] = [
         "X-Amz-Algorithm",
         "X-Amz-Credential",
@@ -270,7 +279,7 @@ pub fn response_override(name: &str) -> Option<http::HeaderName> {
 }
 
 /// Rewrites a virtual-host style target to path style; the path's bytes stay as they are.
-fn path_style(
+pub(super) fn path_style(
     target: &PathAndQuery,
     host: Option<&str>,
     domain: Option<&str>,

@@ -16,6 +16,7 @@ use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::error_xml::RequestId;
+use crate::front::expectation::expects_continue;
 use crate::front::forward::forward;
 use crate::front::in_flight::InFlight;
 use crate::front::lake_errors;
@@ -64,11 +65,12 @@ struct Admitted {
 
 impl Front {
     /// Answers one request; errors become answers, too.
-    pub async fn serve(&self, request: Request<ClientBody>, peer: Peer) -> Response<ResponseBody> {
+    pub async fn serve(&self, mut request: Request<ClientBody>, peer: Peer) -> Response<ResponseBody> {
         let request_id = RequestId::new(chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
-        let closes = expects_to_send_nothing(&request);
+        let continued =
+            expects_continue(request.version(), request.headers()).then(|| request.body_mut().continued());
         let target = request.uri().path_and_query().cloned();
 
         let mut response = match self.answer(request, peer, &mut record).await {
@@ -83,7 +85,10 @@ impl Front {
                 response
             }
         };
-        if closes {
+        // A client that was not told to go on may send its body or not: where its next request begins nobody knows.
+        // Even if the body is empty. HTTP libraries never say `100 Continue` then, and botocore takes the final status in
+        // its stead, keeps it, and misreads the next answer on the same connection: it waits for ever.
+        if continued.is_some_and(|continued| !continued.is_said()) {
             response
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -273,16 +278,6 @@ impl Front {
             checksum_mode: head.checksum_mode,
         }
     }
-}
-
-/// Whether a client waits for `100 Continue` before it sends no bytes at all, which HTTP libraries then never say.
-///
-/// botocore takes the final status in its stead, keeps it, and misreads the next answer on the same connection: it waits
-/// for ever. A connection that ends has no next answer.
-fn expects_to_send_nothing(request: &Request<ClientBody>) -> bool {
-    request.version() == http::Version::HTTP_11
-        && request.headers().contains_key(header::EXPECT)
-        && http_body::Body::size_hint(request.body()).exact() == Some(0)
 }
 
 /// Why this GET or HEAD is the lake's alone.

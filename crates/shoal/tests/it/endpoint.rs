@@ -1,6 +1,7 @@
 //! The endpoint against a lake that checks signatures and misbehaves.
 
 mod connecting;
+mod expecting;
 mod receiving;
 mod retrying;
 mod sending;
@@ -60,6 +61,7 @@ fn request(method: Method, target: &str) -> EndpointRequest {
         target: PathAndQuery::try_from(target).unwrap(),
         headers: HeaderMap::new(),
         body: RequestBody::Empty,
+        expects_continue: false,
         payload: PayloadHash::empty(),
         account: account(),
     }

@@ -7,7 +7,7 @@ use shoal::clock;
 
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
-use crate::lake::{ACCESS_KEY, ANONYMOUS, Access};
+use crate::lake::{ACCESS_KEY, ANONYMOUS, Access, SECRET_KEY};
 use crate::node::Node;
 
 /// Changes a request after it was signed.
@@ -146,6 +146,83 @@ async fn presigned_urls_work_until_their_end_and_not_before_their_time() {
         .await;
     assert_eq!(put.status, StatusCode::OK, "{}", put.text());
     assert_eq!(node.lake.object("b", "new").unwrap().content.all(), "uploaded");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_presigned_url_leaves_its_credentials_here_however_their_names_are_spelled() {
+    let node = Node::start().await;
+    node.lake.put("b", "k", "x");
+    for spelled in ["X%2DAmz%2D", "%58-Amz-", "X-%41%6d%7A-"] {
+        let call = node.client().get("/b/k?acl").presigned(MINUTE);
+        let call = call.tampered(move |request| {
+            let url = request.uri().to_string().replace("X-Amz-", spelled);
+            *request.uri_mut() = url.parse().unwrap();
+        });
+        // The lake refuses two kinds of credentials, and the node brings one of its own.
+        let reply = call.send().await;
+        assert_eq!(reply.status, StatusCode::OK, "{spelled}: {}", reply.text());
+        assert_eq!(node.lake.last_request().query, "acl", "{spelled}");
+    }
+    node.stop().await;
+}
+
+/// A URL as old clients sign it: an HMAC-SHA1 of method, end and path.
+fn presigned_v2(method: &str, path: &str) -> String {
+    use base64::Engine;
+    use hmac::{Hmac, KeyInit, Mac};
+
+    let end = clock::utc_now() + MINUTE;
+    let expires = end.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let mut hmac = Hmac::<sha1::Sha1>::new_from_slice(SECRET_KEY.as_bytes()).unwrap();
+    hmac.update(format!("{method}\n\n\n{expires}\n{path}").as_bytes());
+    let signature = base64::engine::general_purpose::STANDARD.encode(hmac.finalize().into_bytes());
+    let signature = signature
+        .replace('+', "%2B")
+        .replace('/', "%2F")
+        .replace('=', "%3D");
+    format!("{path}?AWSAccessKeyId={ACCESS_KEY}&Signature={signature}&Expires={expires}")
+}
+
+#[tokio::test]
+async fn old_clients_are_let_in_only_where_the_configuration_says_so() {
+    let (get, put) = (presigned_v2("GET", "/b/k"), presigned_v2("PUT", "/b/k"));
+    let strict = Node::start().await;
+    refused(
+        &strict.stranger().get(&get).send().await,
+        StatusCode::BAD_REQUEST,
+        "InvalidRequest",
+    );
+    assert!(strict.lake.requests().is_empty(), "the lake was not even asked");
+    strict.stop().await;
+
+    let node = Node::start_with(|config| config.s3.signature_v2 = true).await;
+    let reply = node.stranger().put(&put, "old").send().await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    assert_eq!(node.lake.last_request().query, "", "the credentials stay here");
+    for expected in ["MISS", "REVALIDATED"] {
+        let reply = node.stranger().get(&get).send().await;
+        assert_eq!((reply.text(), reply.header("x-cache")), ("old", Some(expected)));
+        assert_eq!(node.lake.last_request().access_key.as_deref(), Some(ACCESS_KEY));
+        node.settle().await;
+    }
+    let reply = node.stranger().get(&get.replace("/b/k", "/b/other")).send().await;
+    refused(&reply, StatusCode::FORBIDDEN, "SignatureDoesNotMatch");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_browser_that_asks_about_a_presigned_url_is_a_stranger() {
+    let node = Node::start().await;
+    let call = node.client().get("/b/k?versionId=1").presigned(MINUTE);
+    let call = call.tampered(|request| *request.method_mut() = http::Method::OPTIONS);
+    call.send().await;
+    let seen = node.lake.last_request();
+    assert_eq!(
+        (seen.method, seen.query.as_str()),
+        (http::Method::OPTIONS, "versionId=1")
+    );
+    assert_eq!(seen.access_key, None);
     node.stop().await;
 }
 

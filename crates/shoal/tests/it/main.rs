@@ -9,6 +9,7 @@ mod client;
 mod commands;
 mod disk;
 mod endpoint;
+mod expectation;
 mod fuzz;
 mod gate;
 mod lake;

@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refusal;
 use super::credential::Credential;
-use super::{header, presigned};
+use super::presigned::Presigned;
+use super::{header, version2};
 use crate::sigv4::Timestamp;
 
 /// What the body should hash to, or how it is signed.
@@ -26,7 +27,46 @@ pub(super) enum Place {
     Query { expires: Duration },
 }
 
-/// A claim to be someone, with the proof of it.
+/// The one claim that a request makes.
+#[derive(Debug)]
+pub(super) enum Claimed<'a> {
+    Version2(version2::Claim<'a>),
+    Version4(Claim<'a>),
+}
+
+impl<'a> Claimed<'a> {
+    /// Reads the one claim a request may make; `None` if it makes none.
+    pub(super) fn read(parts: &'a Parts) -> Result<Option<Self>, Refusal> {
+        let query = Presigned::read(parts.uri.query().unwrap_or_default())?;
+        let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
+        match (authorization, query) {
+            (Some(_), Some(_)) => Err(Refusal::TwoKindsOfCredentials),
+            (Some(authorization), None) => match version2::Claim::of_header(authorization) {
+                Some(claim) => Ok(Some(Self::Version2(claim))),
+                None => Claim::from_header(authorization, &parts.headers)
+                    .map(Self::Version4)
+                    .map(Some),
+            },
+            (None, Some(Presigned::Version2(query))) => {
+                Ok(Some(Self::Version2(version2::Claim::Query(query))))
+            }
+            (None, Some(Presigned::Version4(query))) => {
+                query.into_claim(&parts.headers).map(Self::Version4).map(Some)
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Whether the credentials stand in the query.
+    pub(super) fn is_presigned(&self) -> bool {
+        match self {
+            Self::Version2(claim) => matches!(claim, version2::Claim::Query(_)),
+            Self::Version4(claim) => matches!(claim.place, Place::Query { .. }),
+        }
+    }
+}
+
+/// A claim of version 4, with the proof of it.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) place: Place,
@@ -43,18 +83,6 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Reads the one claim a request may make; `None` if it makes none.
-    pub(super) fn read(parts: &'a Parts) -> Result<Option<Self>, Refusal> {
-        let query = presigned::Parameters::read(parts.uri.query().unwrap_or_default())?;
-        let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
-        match (authorization, query) {
-            (Some(_), Some(_)) => Err(Refusal::TwoKindsOfCredentials),
-            (Some(authorization), None) => Self::from_header(authorization, &parts.headers).map(Some),
-            (None, Some(query)) => query.into_claim(&parts.headers).map(Some),
-            (None, None) => Ok(None),
-        }
-    }
-
     fn from_header(authorization: &'a HeaderValue, headers: &'a HeaderMap) -> Result<Self, Refusal> {
         let authorization = header::Authorization::parse(authorization)?;
         let payload_hash = headers.get(&CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;

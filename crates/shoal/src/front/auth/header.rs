@@ -20,7 +20,7 @@ impl<'a> Authorization<'a> {
         let text = value.to_str().map_err(|_| malformed("it is not ASCII."))?;
         let (algorithm, parts) = text.split_once(' ').unwrap_or((text, ""));
         if algorithm != ALGORITHM {
-            return Err(unsupported(algorithm, parts));
+            return Err(unsupported(algorithm));
         }
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
         for part in words(parts, b',') {
@@ -55,10 +55,9 @@ fn malformed(detail: &'static str) -> Refusal {
     Refusal::malformed(Place::Header, detail)
 }
 
-/// Signature versions 2 and 4A are told what to use instead; anything else is no S3 authorization.
-fn unsupported(algorithm: &str, rest: &str) -> Refusal {
-    let is_version_2 = algorithm == "AWS" && rest.contains(':');
-    if is_version_2 || algorithm.starts_with("AWS4-") {
+/// Signature version 4A is told what to use instead; anything else is no S3 authorization.
+fn unsupported(algorithm: &str) -> Refusal {
+    if algorithm.starts_with("AWS4-") {
         Refusal::UnsupportedSignatureVersion
     } else {
         Refusal::UnsupportedAuthorization
@@ -108,10 +107,6 @@ mod tests {
     #[test]
     fn other_ways_to_authorize_are_told_apart() {
         let version = |text| parse(text).unwrap_err();
-        assert!(matches!(
-            version("AWS AK:c2ln"),
-            Refusal::UnsupportedSignatureVersion
-        ));
         assert!(matches!(
             version("AWS4-ECDSA-P256-SHA256 Credential=a"),
             Refusal::UnsupportedSignatureVersion

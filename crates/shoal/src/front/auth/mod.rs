@@ -8,6 +8,7 @@ mod credential;
 mod header;
 mod presigned;
 mod refusal;
+mod version2;
 
 #[cfg(test)]
 mod tests;
@@ -16,14 +17,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::HeaderMap;
 use http::header::HOST;
 use http::request::Parts;
+use http::{HeaderMap, Method};
 use subtle::ConstantTimeEq;
 
 pub use refusal::Refusal;
 
-use self::claim::{CONTENT_SHA256, Claim, Place};
+use self::claim::{CONTENT_SHA256, Claim, Claimed, Place};
+use self::version2::Version2;
 use super::error::S3Error;
 use super::payload::Payload;
 use crate::identity::{Caller, Identities, Identity};
@@ -52,7 +54,7 @@ pub enum Credentials {
     Header,
     /// In the query: a presigned URL.
     Query {
-        /// `X-Amz-Expires`, counted from `X-Amz-Date`.
+        /// `X-Amz-Expires`, counted from `X-Amz-Date`; of version 2 what is left until `Expires`.
         expires: Duration,
     },
 }
@@ -63,6 +65,8 @@ pub struct Gate {
     identities: Identities,
     region: String,
     keys: KeyCache,
+    /// If signatures of version 2 are let in, too.
+    version2: Option<Version2>,
 }
 
 impl Gate {
@@ -72,7 +76,15 @@ impl Gate {
             identities,
             region: region.into(),
             keys: KeyCache::default(),
+            version2: None,
         }
+    }
+
+    /// Lets signatures of version 2 in, too. `domain` is that of virtual-host style.
+    #[must_use]
+    pub fn with_signature_v2(mut self, domain: Option<String>) -> Self {
+        self.version2 = Some(Version2 { domain });
+        self
     }
 
     /// Verifies the head of a request received at `now`.
@@ -84,10 +96,28 @@ impl Gate {
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
-        let Some(claim) = Claim::read(parts)? else {
-            return admit_stranger(&parts.headers);
-        };
+        match Claimed::read(parts)? {
+            None => admit_stranger(&parts.headers),
+            // A browser asks whether it may use a presigned URL, whose signature is that of another method. It asks
+            // without credentials of its own, so it is answered like a stranger.
+            Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => {
+                admit_stranger(&parts.headers)
+            }
+            Some(Claimed::Version4(claim)) => self.admit_version4(&claim, parts, &host, now),
+            Some(Claimed::Version2(claim)) => match &self.version2 {
+                Some(version2) => version2.verify(claim, parts, &host, &self.identities, now),
+                None => Err(Refusal::UnsupportedSignatureVersion),
+            },
+        }
+    }
 
+    fn admit_version4(
+        &self,
+        claim: &Claim<'_>,
+        parts: &Parts,
+        host: &[u8],
+        now: SystemTime,
+    ) -> Result<Verified, Refusal> {
         claim.credential.check(&self.region, &claim.timestamp)?;
         let identity = self
             .identities
@@ -96,10 +126,10 @@ impl Gate {
         if claim.has_token {
             return Err(Refusal::TokenForStaticIdentity);
         }
-        check_time(&claim, now)?;
-        check_signed_headers(&parts.headers, &claim)?;
-        let payload_hash = payload_hash(&claim)?;
-        let seed = self.check_signature(parts, &host, &claim, identity)?;
+        check_time(claim, now)?;
+        check_signed_headers(&parts.headers, claim)?;
+        let payload_hash = payload_hash(claim)?;
+        let seed = self.check_signature(parts, host, claim, identity)?;
 
         Ok(Verified {
             caller: Caller::Identity(Arc::clone(identity)),
@@ -154,18 +184,23 @@ impl Gate {
 
 /// Without credentials nothing proves a chunk's signature, and no lake unwraps the chunks of a stranger.
 fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
+    Ok(Verified {
+        caller: Caller::Anonymous,
+        credentials: Credentials::None,
+        payload: plain_payload(headers, Refusal::StreamingWithoutCredentials)?,
+    })
+}
+
+/// A body that no signature covers; `streaming` is the refusal of one in chunks.
+fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Refusal> {
     let hash = match headers.get(&CONTENT_SHA256) {
         Some(value) => PayloadHash::parse(value.as_bytes()).ok_or(Refusal::UnknownPayloadHash)?,
         None => PayloadHash::Unsigned,
     };
     if hash.is_streaming() {
-        return Err(Refusal::StreamingWithoutCredentials);
+        return Err(streaming);
     }
-    Ok(Verified {
-        caller: Caller::Anonymous,
-        credentials: Credentials::None,
-        payload: Payload { hash, seed: None },
-    })
+    Ok(Payload { hash, seed: None })
 }
 
 /// Two values of one of these would leave it to chance which one the signature, the cache and the lake believe.

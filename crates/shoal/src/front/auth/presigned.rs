@@ -8,11 +8,12 @@ use http::HeaderMap;
 use super::Refusal;
 use super::claim::{CONTENT_SHA256, Claim, Place, has_token};
 use super::credential::Credential;
+use super::version2;
 use crate::sigv4::canonical::{decode_component, split_pair};
 use crate::sigv4::{ALGORITHM, Timestamp};
 
 /// A URL is valid for at most a week.
-const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
+pub(super) const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
 
 /// The parameters that a signature in the query consists of.
 const PARAMETERS: [&str; 7] = [
@@ -25,6 +26,39 @@ const PARAMETERS: [&str; 7] = [
     "X-Amz-Security-Token",
 ];
 
+/// Credentials in a query.
+#[derive(Debug)]
+pub(super) enum Presigned<'a> {
+    Version2(version2::Parameters<'a>),
+    Version4(Parameters<'a>),
+}
+
+impl<'a> Presigned<'a> {
+    /// Collects the parameters; `None` if the query holds no credentials.
+    pub(super) fn read(query: &'a str) -> Result<Option<Self>, Refusal> {
+        if query.is_empty() {
+            return Ok(None);
+        }
+        let mut version2 = version2::Parameters::default();
+        let mut version4 = Parameters::default();
+        for pair in query.as_bytes().split(|byte| *byte == b'&') {
+            let (name, value) = split_pair(pair);
+            let name = decode(name);
+            match version4.place_of(&name) {
+                Some(place) if place.is_some() => return Err(Refusal::RepeatedParameter),
+                Some(place) => *place = Some(decode(value)),
+                None => version2.note(&name, || decode(value)),
+            }
+        }
+        match (version2.is_claim(), version4.is_claim()) {
+            (true, true) => Err(Refusal::TwoKindsOfCredentials),
+            (true, false) => Ok(Some(Self::Version2(version2))),
+            (false, true) => Ok(Some(Self::Version4(version4))),
+            (false, false) => Ok(None),
+        }
+    }
+}
+
 /// What the query says about its signer, decoded once.
 #[derive(Debug, Default)]
 pub(super) struct Parameters<'a> {
@@ -34,31 +68,9 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// Collects the parameters; `None` if the query holds no credentials.
-    pub(super) fn read(query: &'a str) -> Result<Option<Self>, Refusal> {
-        if query.is_empty() {
-            return Ok(None);
-        }
-        let mut found = Self::default();
-        let mut is_version_2 = false;
-        for pair in query.as_bytes().split(|byte| *byte == b'&') {
-            let (name, value) = split_pair(pair);
-            let name = decode(name);
-            if let Some(place) = found.place_of(&name)
-                && place.replace(decode(value)).is_some()
-            {
-                return Err(Refusal::RepeatedParameter);
-            }
-            is_version_2 |= &*name == b"AWSAccessKeyId";
-        }
-        if found.values.iter().any(Option::is_some) {
-            return Ok(Some(found));
-        }
-        if is_version_2 {
-            Err(Refusal::UnsupportedSignatureVersion)
-        } else {
-            Ok(None)
-        }
+    /// Whether they claim anything.
+    fn is_claim(&self) -> bool {
+        self.values.iter().any(Option::is_some)
     }
 
     fn place_of(&mut self, name: &[u8]) -> Option<&mut Option<Cow<'a, [u8]>>> {

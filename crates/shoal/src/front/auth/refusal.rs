@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::claim::Place;
 use crate::front::error::{ErrorCode, S3Error};
+use crate::sigv2::UncoveredError;
 use crate::sigv4::canonical::CanonicalError;
 
 /// A reason to refuse the head of a request. The sentences are those of S3 where S3 has one.
@@ -24,7 +25,7 @@ pub enum Refusal {
          parameter or the Authorization header should be specified"
     )]
     TwoKindsOfCredentials,
-    /// Signature version 2 or 4A.
+    /// Signature version 4A, or version 2 where it is not let in.
     #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
     UnsupportedSignatureVersion,
     /// An `Authorization` header that is not of S3.
@@ -44,6 +45,9 @@ pub enum Refusal {
          X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
     )]
     MissingParameters,
+    /// A presigned URL of version 2 with some of its parameters.
+    #[error("Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters")]
+    MissingParametersOfVersion2,
     /// A presigned URL with one of its parameters twice.
     #[error("A query-string authentication parameter may be given only once.")]
     RepeatedParameter,
@@ -65,6 +69,12 @@ pub enum Refusal {
          than 604800 seconds"
     )]
     ExpiresTooLong,
+    /// `Expires=soon`
+    #[error("Invalid date (should be seconds since epoch)")]
+    ExpiresNotATime,
+    /// A presigned URL of version 2 that ends in more than seven days.
+    #[error("Expires must be less than a week from now")]
+    ExpiresTooLate,
     /// A presigned URL of tomorrow.
     #[error("Request is not valid yet")]
     NotYetValid,
@@ -86,6 +96,9 @@ pub enum Refusal {
     /// A header that must be signed is not.
     #[error("There were headers present in the request which were not signed: {0}")]
     UnsignedHeader(Box<str>),
+    /// A parameter that version 2 does not sign.
+    #[error("There were parameters present in the request which were not signed: {0}")]
+    UnsignedParameter(Box<str>),
     /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 tells no difference.
     #[error(
         "The request signature we calculated does not match the signature you provided. Check your key and \
@@ -110,6 +123,9 @@ pub enum Refusal {
     /// aws-chunked with a presigned URL.
     #[error("A presigned request cannot have a streaming payload.")]
     StreamingWithPresigned,
+    /// aws-chunked with a signature that knows no chunks.
+    #[error("A request signed with version 2 cannot have a streaming payload.")]
+    StreamingWithVersion2,
     /// aws-chunked from a stranger.
     #[error("A request without credentials cannot have a streaming payload.")]
     StreamingWithoutCredentials,
@@ -133,6 +149,7 @@ impl Refusal {
             | Self::MissingPayloadHash
             | Self::TwoPayloadHashes
             | Self::StreamingWithPresigned
+            | Self::StreamingWithVersion2
             | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
             Self::TwoKindsOfCredentials | Self::UnsupportedAuthorization | Self::UnknownPayloadHash => {
                 ErrorCode::InvalidArgument
@@ -147,6 +164,10 @@ impl Refusal {
             // AWS answers 400 to an impossible lifetime, Ceph 403, and clients are tested against Ceph's.
             Self::ExpiresNegative
             | Self::ExpiresTooLong
+            | Self::ExpiresNotATime
+            | Self::ExpiresTooLate
+            | Self::MissingParametersOfVersion2
+            | Self::UnsignedParameter(_)
             | Self::NotYetValid
             | Self::Expired
             | Self::MissingDate
@@ -173,6 +194,15 @@ impl From<CanonicalError> for Refusal {
         match error {
             CanonicalError::MalformedPath => Self::MalformedPath,
             CanonicalError::MissingHeader => Self::SignatureMismatch,
+        }
+    }
+}
+
+impl From<UncoveredError> for Refusal {
+    fn from(error: UncoveredError) -> Self {
+        match error {
+            UncoveredError::UnsignedParameter(name) => Self::UnsignedParameter(name.into()),
+            UncoveredError::TwoValues(_) => Self::SignatureMismatch,
         }
     }
 }

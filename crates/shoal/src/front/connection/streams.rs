@@ -20,12 +20,15 @@ use tokio::time::Instant;
 use super::Exchange;
 use crate::clock;
 use crate::front::deadline::Deadline;
+use crate::front::expectation::Continued;
 
 /// The body of a request, on its way in.
 #[derive(Debug)]
 pub struct ClientBody {
     incoming: Incoming,
     patience: Option<Patience>,
+    /// Of a client that waits, until it does not.
+    continued: Option<Continued>,
 }
 
 #[derive(Debug)]
@@ -51,6 +54,7 @@ impl ClientBody {
         Self {
             incoming,
             patience: None,
+            continued: None,
         }
     }
 
@@ -60,7 +64,13 @@ impl ClientBody {
         Self {
             incoming,
             patience: Some(Patience { stall, deadline }),
+            continued: None,
         }
+    }
+
+    /// Tells from now on whether the client was told to go on.
+    pub fn continued(&mut self) -> Continued {
+        self.continued.get_or_insert_default().clone()
     }
 }
 
@@ -73,6 +83,11 @@ impl Body for ClientBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, ClientBodyError>>> {
         let this = self.get_mut();
+        if let Some(continued) = this.continued.take()
+            && !this.incoming.is_end_stream()
+        {
+            continued.say();
+        }
         let polled = Pin::new(&mut this.incoming).poll_frame(cx);
         if let Some(Patience { stall, deadline }) = &mut this.patience {
             if polled.is_ready() {

@@ -23,6 +23,9 @@ pub(crate) struct Fault {
     pub(super) without_headers: Vec<&'static str>,
     pub(super) head_delay: Duration,
     pub(super) gate: Option<Gate>,
+    /// Stands before the request's body, not before the answer.
+    pub(super) body_gate: Option<Gate>,
+    pub(super) by_head: bool,
     pub(super) ignores: Vec<&'static str>,
     pub(super) raw: Option<Bytes>,
     pub(super) resets: bool,
@@ -75,6 +78,8 @@ impl Fault {
             without_headers: Vec::new(),
             head_delay: Duration::ZERO,
             gate: None,
+            body_gate: None,
+            by_head: false,
             ignores: Vec::new(),
             raw: None,
             resets: false,
@@ -166,6 +171,18 @@ impl Fault {
     /// Holds the answer back until the gate is opened.
     pub(crate) fn held_by(mut self, gate: &Gate) -> Self {
         self.gate = Some(gate.clone());
+        self
+    }
+
+    /// Does not look at the request's body, nor ask for it, until the gate is opened.
+    pub(crate) fn body_held_by(mut self, gate: &Gate) -> Self {
+        self.body_gate = Some(gate.clone());
+        self
+    }
+
+    /// Answers without a look at the request's body.
+    pub(crate) fn by_the_head(mut self) -> Self {
+        self.by_head = true;
         self
     }
 

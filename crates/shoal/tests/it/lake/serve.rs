@@ -89,16 +89,22 @@ async fn answer(
 
     let answer = match signed {
         Err(code) => Answer::error(code, &record.path),
-        Ok(signed) => match receive(body, &log).await {
-            None => Answer::error("IncompleteBody", &record.path),
-            Some(body) => {
-                if let Some(gate) = &fault.gate {
-                    gate.pass().await;
-                }
-                tokio::time::sleep(fault.head_delay).await;
-                decide(&record, signed, &body, &fault, &log)
+        Ok(signed) if fault.by_head => decide(&record, signed, &[], &fault, &log),
+        Ok(signed) => {
+            if let Some(gate) = &fault.body_gate {
+                gate.pass().await;
             }
-        },
+            match receive(body, &log).await {
+                None => Answer::error("IncompleteBody", &record.path),
+                Some(body) => {
+                    if let Some(gate) = &fault.gate {
+                        gate.pass().await;
+                    }
+                    tokio::time::sleep(fault.head_delay).await;
+                    decide(&record, signed, &body, &fault, &log)
+                }
+            }
+        }
     };
     if let Some(raw) = &fault.raw {
         wire.replace(raw.clone());

@@ -1,0 +1,104 @@
+//! `Expect: 100-continue` towards an endpoint: a body stays where it is until the endpoint wants it (RFC 9110, 10.1.1).
+//!
+//! To ask a forwarded body for its first bytes is to make our client send them, so nobody asks before the endpoint
+//! has said `100 Continue`, or has kept silent for [`PATIENCE`]. After an answer nobody asks at all.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use http::{Request, StatusCode};
+use tokio::time::{Sleep, sleep};
+
+/// A store that does not know the expectation waits for the body; after so long it gets it unasked.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the endpoint has made of one request's expectation.
+#[derive(Clone, Default)]
+pub(super) struct Expectation(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    verdict: AtomicU8,
+    body: AtomicWaker,
+}
+
+impl Expectation {
+    const OPEN: u8 = 0;
+    const CONTINUED: u8 = 1;
+    const ANSWERED: u8 = 2;
+
+    /// Hears the `100 Continue` that `request` will get.
+    pub(super) fn listen<B>(&self, request: &mut Request<B>) {
+        let expectation = self.clone();
+        hyper::ext::on_informational(request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                expectation.settle(Self::CONTINUED);
+            }
+        });
+    }
+
+    /// The answer is here: a body that was not asked for until now never will be.
+    pub(super) fn answered(&self) {
+        self.settle(Self::ANSWERED);
+    }
+
+    /// The first verdict stands.
+    fn settle(&self, verdict: u8) {
+        let State {
+            verdict: settled,
+            body,
+        } = &*self.0;
+        // Whoever comes second has nothing to say.
+        let _ = settled.compare_exchange(Self::OPEN, verdict, Ordering::AcqRel, Ordering::Acquire);
+        body.wake();
+    }
+
+    fn verdict(&self) -> u8 {
+        self.0.verdict.load(Ordering::Acquire)
+    }
+}
+
+/// Keeps a body back until its expectation is met.
+pub(super) struct Hold {
+    expectation: Expectation,
+    /// Runs from the first look at the body: until then the head has not been sent.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl Hold {
+    pub(super) fn new(expectation: Expectation) -> Self {
+        Self {
+            expectation,
+            patience: None,
+        }
+    }
+
+    pub(super) fn expectation(&self) -> &Expectation {
+        &self.expectation
+    }
+
+    /// Whether the answer came first; then this is never released.
+    pub(super) fn is_final(&self) -> bool {
+        self.expectation.verdict() == Expectation::ANSWERED
+    }
+
+    /// Ready when the body may be sent.
+    pub(super) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.expectation.0.body.register(cx.waker());
+        if self.expectation.verdict() == Expectation::OPEN {
+            let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
+            ready!(patience.as_mut().poll(cx));
+            self.expectation.settle(Expectation::CONTINUED);
+        }
+        if self.is_final() {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
+    }
+}
