@@ -24,6 +24,8 @@ pub struct WorkloadSettings {
     /// Who gets them, where they come from a trace.
     #[serde(default)]
     pub assign: Assign,
+    /// How many of the clients read, the first ones, where a law makes the jobs; all when it is left out.
+    pub readers: Option<u32>,
     /// A task for each so many bytes of input, where jobs come from a trace.
     pub split: Option<Size>,
     /// Only jobs of the trace submitted before this time.
@@ -81,6 +83,20 @@ pub enum Generator {
         #[serde(default)]
         job_a_read: bool,
     },
+    /// Object number k is read in proportion to k^(exponent - 1), as numpy's `power` draws.
+    Power {
+        /// How many there are.
+        objects: u32,
+        /// How long each is.
+        object_size: Size,
+        /// How many each client reads.
+        reads: u32,
+        /// 1 is uniform; the more, the fewer are popular.
+        exponent: f64,
+        /// Whether each read is a job of its own.
+        #[serde(default)]
+        job_a_read: bool,
+    },
     /// A hot set that moves.
     HotSet {
         /// How many objects there are.
@@ -124,7 +140,7 @@ impl WorkloadSettings {
         seed: u64,
     ) -> Result<Workload, TraceError> {
         let shape = |objects, Size(object_bytes): Size, reads, job_a_read| Shape {
-            clients: nodes * clients,
+            clients: self.readers.unwrap_or(u32::MAX).min(nodes * clients),
             reads,
             objects,
             object_bytes,
@@ -153,6 +169,13 @@ impl WorkloadSettings {
                 exponent,
                 job_a_read,
             } => generate::zipf(&shape(objects, object_size, reads, job_a_read), exponent),
+            Generator::Power {
+                objects,
+                object_size,
+                reads,
+                exponent,
+                job_a_read,
+            } => generate::power(&shape(objects, object_size, reads, job_a_read), exponent),
             Generator::HotSet {
                 objects,
                 object_size,
