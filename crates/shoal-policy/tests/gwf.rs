@@ -3,13 +3,13 @@
 //!
 //! Published, in reads of the lake per byte of the objects: 1 while all fits into each cache; with 200 GB 3 for a cache that always
 //! replicates (All-AR), 1.6 for D4N. We find 3.0 for All-AR and 1.00 for GWF in either reading, with as many
-//! local hits but for 3%: a copy of a peer's block weighs nothing until it is used again, and nearly all victims are such copies. Algorithm 3 says so; what
+//! local hits but for 3% (with the age added, in the text's reading alone): a copy of a peer's block weighs nothing until it is used again, and nearly all victims are such copies. Algorithm 3 says so; what
 //! the prototype did otherwise the dissertation does not tell.
 
 use std::collections::HashMap;
 
 use shoal_policy::Source;
-use shoal_policy::eviction::gwf::{Action, Facts, Gain, Gwf, Peer, Reading, Weight, decide};
+use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Gwf, Peer, Reading, Weight, Worth, decide};
 use shoal_policy::eviction::{Eviction, Lru};
 
 const NODES: usize = 4;
@@ -51,9 +51,9 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn new(blocks_per_node: usize, reading: Reading) -> Self {
+    fn new(blocks_per_node: usize, ageing: Ageing, reading: Reading) -> Self {
         Self {
-            nodes: (0..NODES).map(|_| Gwf::default()).collect(),
+            nodes: (0..NODES).map(|_| Gwf::new(ageing)).collect(),
             directory: HashMap::new(),
             blocks_per_node,
             reading,
@@ -73,7 +73,7 @@ impl Cluster {
         } else {
             Source::Lake
         };
-        let gain = Gain::of(source, self.nodes[at].age());
+        let gain = Gain::of(source, self.nodes[at].use_weight());
         match source {
             Source::Local => self.counts.local += 1,
             Source::Peer => self.counts.peer += 1,
@@ -82,18 +82,19 @@ impl Cluster {
         if source == Source::Local {
             self.nodes[at].touch(&block);
         } else {
-            self.hold(at, block, gain.local, true);
+            let local = self.nodes[at].worth_now(gain.local);
+            self.hold(at, block, local, true);
         }
         let entry = self.directory.entry(block).or_default();
         entry.global_weight = entry.global_weight + gain.global;
     }
 
-    fn hold(&mut self, at: usize, block: usize, local_weight: Weight, may_push: bool) {
+    fn hold(&mut self, at: usize, block: usize, local: Worth, may_push: bool) {
         while self.nodes[at].len() == self.blocks_per_node {
             self.make_room(at, may_push);
         }
         self.nodes[at].insert(block, 1);
-        self.nodes[at].weigh(&block, local_weight);
+        self.nodes[at].weigh(&block, local);
         self.directory.entry(block).or_default().holders.push(at);
     }
 
@@ -105,15 +106,15 @@ impl Cluster {
             .filter(|&node| may_push && node != at)
             .map(|node| Peer {
                 node,
-                average_weight: self.nodes[node].average_weight(),
+                average_rank: self.nodes[node].average_rank(),
             })
             .collect();
         let entry = &self.directory[&candidate.key];
         let facts = Facts {
-            local_weight: candidate.local_weight,
+            local: candidate.local,
             global_weight: entry.global_weight,
             is_last_copy: entry.holders == [at],
-            next_weight: candidate.next_weight,
+            next_rank: candidate.next_rank,
             age: self.nodes[at].age(),
             peers: &peers,
         };
@@ -126,10 +127,10 @@ impl Cluster {
                 Action::TakeGlobalWeight(weight) => entry.global_weight = entry.global_weight - weight,
                 Action::AddGlobalWeight(weight) => entry.global_weight = entry.global_weight + weight,
                 Action::RaiseAge(age) => self.nodes.iter_mut().for_each(|node| node.learn_age(age)),
-                Action::Keep { local_weight } => self.nodes[at].weigh(&candidate.key, local_weight),
-                Action::Push { to, local_weight } => {
+                Action::Keep { local } => self.nodes[at].weigh(&candidate.key, local),
+                Action::Push { to, local } => {
                     self.counts.pushed += 1;
-                    self.hold(to, candidate.key, local_weight, false);
+                    self.hold(to, candidate.key, local, false);
                 }
                 Action::Drop => {
                     entry.holders.retain(|&holder| holder != at);
@@ -152,8 +153,8 @@ const fn blocks_per_node(footprint_gb: usize) -> usize {
     NODE_GB * OBJECTS * BLOCKS_PER_OBJECT / footprint_gb
 }
 
-fn gwf(footprint_gb: usize, reading: Reading, seed: u64) -> Counts {
-    let mut cluster = Cluster::new(blocks_per_node(footprint_gb), reading);
+fn gwf(footprint_gb: usize, ageing: Ageing, reading: Reading, seed: u64) -> Counts {
+    let mut cluster = Cluster::new(blocks_per_node(footprint_gb), ageing, reading);
     for (at, block) in reads(seed) {
         cluster.read(at, block);
     }
@@ -184,28 +185,37 @@ fn replicating(footprint_gb: usize, seed: u64) -> Counts {
     counts
 }
 
+/// Where the age is added once, the listing misleads: weight that counts twice never grows old. With it the lake is read 2.4 times
+/// at 200 GB, so that only the text is held to anything there.
+const RULES: [(Ageing, Reading); 3] = [
+    (Ageing::Added, Reading::Text),
+    (Ageing::Compounded, Reading::Text),
+    (Ageing::Compounded, Reading::Listing),
+];
+
 #[test]
 fn copies_are_made_where_there_is_room_and_the_lake_is_read_once() {
     let footprint = OBJECTS * BLOCKS_PER_OBJECT;
-    for (footprint_gb, reading) in [50, 100, 150, 200]
+    for (footprint_gb, seed) in [50, 100, 150, 200]
         .into_iter()
-        .flat_map(|footprint_gb| [Reading::Text, Reading::Listing].map(|reading| (footprint_gb, reading)))
+        .flat_map(|gb| (0..3).map(move |seed| (gb, seed)))
     {
-        for seed in 0..3 {
-            let (gwf, all_ar) = (gwf(footprint_gb, reading, seed), replicating(footprint_gb, seed));
-            println!("{footprint_gb} GB, {reading:?}, seed {seed}: {gwf:?}, All-AR {all_ar:?}");
-            assert!(gwf.lake * 100 <= footprint * 101);
+        let all_ar = replicating(footprint_gb, seed);
+        if footprint_gb == 200 {
+            assert!(
+                all_ar.lake * 10 > footprint * 28,
+                "All-AR reads the lake three times as much"
+            );
+        }
+        for (ageing, reading) in RULES {
+            let gwf = gwf(footprint_gb, ageing, reading, seed);
+            println!("{footprint_gb} GB, {ageing:?}, {reading:?}, seed {seed}: {gwf:?}, All-AR {all_ar:?}");
+            assert!(gwf.lake * 100 <= footprint * 101, "{ageing:?}");
             assert!(gwf.local * 100 >= all_ar.local * 97);
             if footprint_gb == 50 {
                 assert_eq!(
                     gwf, all_ar,
                     "where all fits everywhere there is nothing to decide"
-                );
-            }
-            if footprint_gb == 200 {
-                assert!(
-                    all_ar.lake * 10 > footprint * 28,
-                    "All-AR reads the lake three times as much"
                 );
             }
         }
@@ -217,8 +227,8 @@ fn copies_are_made_where_there_is_room_and_the_lake_is_read_once() {
 #[test]
 fn as_the_text_has_it_far_fewer_blocks_are_pushed_for_as_few_reads_of_the_lake() {
     for (footprint_gb, seed) in [300, 400, 800].into_iter().flat_map(|gb| [(gb, 0), (gb, 1)]) {
-        let [text, listing] =
-            [Reading::Text, Reading::Listing].map(|reading| gwf(footprint_gb, reading, seed));
+        let [text, listing] = [Reading::Text, Reading::Listing]
+            .map(|reading| gwf(footprint_gb, Ageing::Compounded, reading, seed));
         println!("{footprint_gb} GB, seed {seed}: text {text:?}, listing {listing:?}");
         assert!(text.lake.abs_diff(listing.lake) * 100 < 3 * text.lake);
         assert!(text.pushed * 40 < listing.pushed);

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use shoal_sim::Granularity;
-use shoal_sim::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfReading};
+use shoal_sim::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 use shoal_sim::network::TOLERANCE;
 use shoal_sim::policy::PolicyName;
 use shoal_sim::simulation::{ClientSettings, LinkSettings, Setup, run};
@@ -60,6 +60,7 @@ fn main() {
         adapt_every: None,
         adapt_limit: None,
         gwf_reading: GwfReading::Text,
+        gwf_ageing: GwfAgeing::Added,
         c2p: C2pSettings::default(),
     };
     let started = Instant::now();

@@ -2,27 +2,31 @@
 
 mod decision;
 mod weight;
+mod worth;
 
 use std::hash::Hash;
 
 pub use decision::{Action, Facts, Gain, Peer, Reading, decide};
 pub use weight::Weight;
+pub use worth::{Ageing, Worth};
 
 use super::Eviction;
 use super::ranked::Ranked;
 
 /// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part a node plays by itself.
 ///
-/// A block has a local weight, to which each use on this node adds the age; the least leaves, and its weight is the age from
-/// then on. The age is common to all nodes, so that weights on different nodes compare: [`Gwf::learn_age`] takes in what others
-/// reached. By itself this is LFU with dynamic ageing in the dissertation's words.
+/// A block has a local weight, to which each use on this node adds; the block of least [`Worth`] leaves, and its rank is the age
+/// from then on. The age is common to all nodes, so that ranks on different nodes compare: [`Gwf::learn_age`] takes in what
+/// others reached. How the age enters is [`Ageing`]'s: as in LFUDA, which this is on a node by itself, or as printed.
 ///
 /// The part nodes play together needs the directory and is a function: ask for a [`Gwf::candidate`], let [`decide`] say what
 /// becomes of it, carry that out. [`Gain::of`] says what a read adds to the weights. `evict` is for a node that cannot
 /// reach the directory.
 #[derive(Debug)]
 pub struct Gwf<K> {
-    by_weight: Ranked<K, Weight>,
+    ageing: Ageing,
+    by_worth: Ranked<K, Worth>,
+    /// Of the ranks.
     sum: Weight,
     age: Weight,
 }
@@ -32,25 +36,33 @@ pub struct Gwf<K> {
 pub struct Candidate<K> {
     /// Names it.
     pub key: K,
-    /// Its local weight, the least of those that may leave.
-    pub local_weight: Weight,
-    /// The least local weight of the others that may leave; `None` when there is none.
-    pub next_weight: Option<Weight>,
+    /// What it is worth here, the least of those that may leave.
+    pub local: Worth,
+    /// The least rank of the others that may leave; `None` when there is none.
+    pub next_rank: Option<Weight>,
 }
 
 impl<K> Default for Gwf<K> {
     fn default() -> Self {
+        Self::new(Ageing::default())
+    }
+}
+
+impl<K> Gwf<K> {
+    /// An empty node.
+    pub fn new(ageing: Ageing) -> Self {
         Self {
-            by_weight: Ranked::default(),
+            ageing,
+            by_worth: Ranked::default(),
             sum: Weight::ZERO,
-            // With an age of 0 no use would ever count.
+            // Were it 0, no use would ever count where it is compounded.
             age: Weight::from(1),
         }
     }
 }
 
 impl<K: Copy + Eq + Hash> Gwf<K> {
-    /// The greatest weight of a victim this node knows of, its own or another node's.
+    /// The greatest rank of a victim this node knows of, its own or another node's.
     pub const fn age(&self) -> Weight {
         self.age
     }
@@ -60,44 +72,54 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
         self.age = self.age.max(age);
     }
 
-    /// The local weight of a held block.
-    pub fn weight(&self, key: &K) -> Option<Weight> {
-        self.by_weight.rank(key)
+    /// What a use adds to a weight now, here or in the directory.
+    pub fn use_weight(&self) -> Weight {
+        self.ageing.use_weight(self.age)
     }
 
-    /// Gives a held block another local weight: the gain of a copy, the sum for a last copy that stays, what a pushed block
-    /// brought along. An absent block is ignored.
-    pub fn weigh(&mut self, key: &K, weight: Weight) {
-        self.change(key, |_| weight);
+    /// What a block of `weight` is worth that is used now.
+    pub const fn worth_now(&self, weight: Weight) -> Worth {
+        self.ageing.worth(weight, self.age)
     }
 
-    /// What a block weighs on average here: what a peer compares with before it pushes one. Nothing when there is none.
-    pub fn average_weight(&self) -> Weight {
-        self.sum.average(self.by_weight.len())
+    /// What a held block is worth.
+    pub fn worth(&self, key: &K) -> Option<Worth> {
+        self.by_worth.rank(key)
     }
 
-    /// The block to part with first among those `may_leave` allows, and the weight of the one after it.
+    /// Gives a held block another worth: that of a new copy, of a last copy that stays, of a pushed block. An absent block is
+    /// ignored.
+    pub fn weigh(&mut self, key: &K, worth: Worth) {
+        self.change(key, |_| worth);
+    }
+
+    /// How blocks rank on average here: what a peer compares with before it pushes one. Nothing when there is none.
+    pub fn average_rank(&self) -> Weight {
+        self.sum.average(self.by_worth.len())
+    }
+
+    /// The block to part with first among those `may_leave` allows, and the rank of the one after it.
     pub fn candidate(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Candidate<K>> {
-        let mut least = self.by_weight.least_first(may_leave);
-        least.next().map(|(key, local_weight)| Candidate {
+        let mut least = self.by_worth.least_first(may_leave);
+        least.next().map(|(key, local)| Candidate {
             key,
-            local_weight,
-            next_weight: least.next().map(|(_, weight)| weight),
+            local,
+            next_rank: least.next().map(|(_, next)| next.rank()),
         })
     }
 
-    fn change(&mut self, key: &K, next: impl FnOnce(Weight) -> Weight) {
-        if let Some((before, after)) = self.by_weight.rank_anew(key, next) {
-            self.sum = self.sum + after - before;
+    fn change(&mut self, key: &K, next: impl FnOnce(Worth) -> Worth) {
+        if let Some((before, after)) = self.by_worth.rank_anew(key, next) {
+            self.sum = self.sum + after.rank() - before.rank();
         }
     }
 
-    fn left(&mut self, weight: Weight) {
-        self.sum = if self.by_weight.len() == 0 {
+    fn left(&mut self, rank: Weight) {
+        self.sum = if self.by_worth.len() == 0 {
             // Beyond 64 bits sums are rounded: an empty cache is where the error ends.
             Weight::ZERO
         } else {
-            self.sum - weight
+            self.sum - rank
         };
     }
 }
@@ -105,64 +127,85 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
 impl<K: Copy + Eq + Hash> Eviction<K> for Gwf<K> {
     /// The block came from the lake.
     fn insert(&mut self, key: K, bytes: u64) {
-        self.by_weight.insert(key, bytes, self.age);
-        self.sum = self.sum + self.age;
+        let worth = self.worth_now(self.use_weight());
+        self.by_worth.insert(key, bytes, worth);
+        self.sum = self.sum + worth.rank();
     }
 
     fn touch(&mut self, key: &K) {
-        let age = self.age;
-        self.change(key, |weight| weight + age);
+        let (ageing, age) = (self.ageing, self.age);
+        self.change(key, |worth| {
+            ageing.worth(worth.weight + ageing.use_weight(age), age)
+        });
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {
-        let (bytes, weight) = self.by_weight.remove(key)?;
-        self.left(weight);
+        let (bytes, worth) = self.by_worth.remove(key)?;
+        self.left(worth.rank());
         Some(bytes)
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let (key, bytes, weight) = self.by_weight.take_least(may_leave)?;
-        self.left(weight);
-        self.learn_age(weight);
+        let (key, bytes, worth) = self.by_worth.take_least(may_leave)?;
+        self.left(worth.rank());
+        self.learn_age(worth.rank());
         Some((key, bytes))
     }
 
     fn contains(&self, key: &K) -> bool {
-        self.by_weight.contains(key)
+        self.by_worth.contains(key)
     }
 
     fn len(&self) -> usize {
-        self.by_weight.len()
+        self.by_worth.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Action, Candidate, Eviction, Facts, Gwf, Reading, Weight, decide};
-    use crate::eviction::conformance::{holding, leaving_order};
+    use super::{Action, Ageing, Candidate, Eviction, Facts, Gwf, Reading, Weight, decide};
+    use crate::eviction::conformance::leaving_order;
 
-    fn weights(policy: &Gwf<u32>, keys: impl IntoIterator<Item = u32>) -> Vec<Option<Weight>> {
-        keys.into_iter().map(|key| policy.weight(&key)).collect()
+    fn holding(ageing: Ageing, keys: impl IntoIterator<Item = u32>) -> Gwf<u32> {
+        let mut policy = Gwf::new(ageing);
+        keys.into_iter().for_each(|key| policy.insert(key, 1));
+        policy
     }
 
-    #[test]
-    fn a_use_adds_the_age_and_a_victim_is_the_age() {
-        let mut policy = holding::<Gwf<_>>([1, 2]);
+    fn ranks(policy: &Gwf<u32>, keys: impl IntoIterator<Item = u32>) -> Vec<Weight> {
+        keys.into_iter()
+            .map(|key| policy.worth(&key).unwrap().rank())
+            .collect()
+    }
+
+    /// Two keys used twice, one of them a victim, and a third used twice.
+    fn after_a_victim(ageing: Ageing) -> Gwf<u32> {
+        let mut policy = holding(ageing, [1, 2]);
         policy.touch(&1);
         policy.touch(&2);
         assert_eq!(policy.evict(&mut |_| true), Some((1, 1)));
         policy.insert(3, 1);
         policy.touch(&3);
-        assert_eq!(
-            weights(&policy, [2, 3]),
-            [2, 4].map(|number| Some(Weight::from(number)))
-        );
+        policy
+    }
+
+    #[test]
+    fn a_victim_is_the_age_and_a_use_counts_from_it_or_adds_it() {
+        let policy = after_a_victim(Ageing::Added);
+        assert_eq!(policy.age(), Weight::from(3));
+        assert_eq!(ranks(&policy, [2, 3]), [3, 5].map(Weight::from));
+        assert_eq!(policy.worth(&3).unwrap().weight, Weight::from(2), "uses alone");
+        assert_eq!(leaving_order(policy), [2, 3]);
+
+        let policy = after_a_victim(Ageing::Compounded);
+        assert_eq!(policy.age(), Weight::from(2));
+        assert_eq!(ranks(&policy, [2, 3]), [2, 4].map(Weight::from));
         assert_eq!(leaving_order(policy), [2, 3]);
     }
 
     #[test]
     fn an_invalidation_does_not_age() {
-        let mut policy = holding::<Gwf<_>>([1, 2]);
+        let mut policy = holding(Ageing::Added, [1, 2]);
         policy.touch(&1);
         policy.remove(&1);
         assert_eq!(policy.age(), Weight::from(1));
@@ -170,45 +213,41 @@ mod tests {
 
     #[test]
     fn the_age_of_others_counts_here_and_never_falls() {
-        let mut policy = holding::<Gwf<_>>([1, 2]);
+        let mut policy = holding(Ageing::Added, [1, 2]);
         policy.learn_age(Weight::from(5));
         policy.learn_age(Weight::from(3));
         policy.touch(&1);
-        assert_eq!(policy.weight(&1), Some(Weight::from(6)));
+        assert_eq!(ranks(&policy, [1, 2]), [7, 2].map(Weight::from));
     }
 
     #[test]
     fn the_average_follows_what_is_held() {
-        let mut policy = holding::<Gwf<_>>(1..=4);
-        policy.weigh(&1, Weight::from(9));
+        let mut policy = holding(Ageing::Added, 1..=4);
+        let worth = policy.worth_now(Weight::from(9));
+        policy.weigh(&1, worth);
         policy.touch(&2);
-        assert_eq!(policy.average_weight(), Weight::from((9 + 2 + 1 + 1) / 4));
+        assert_eq!(policy.average_rank(), Weight::from((10 + 3 + 2 + 2) / 4));
         policy.remove(&1);
         policy.evict(&mut |_| true);
-        assert_eq!(policy.average_weight(), Weight::from(u64::midpoint(2, 1)));
+        assert_eq!(policy.average_rank(), Weight::from(u64::midpoint(3, 2)));
         while policy.evict(&mut |_| true).is_some() {}
-        assert_eq!(policy.average_weight(), Weight::ZERO);
+        assert_eq!(policy.average_rank(), Weight::ZERO);
     }
 
     #[test]
     fn a_candidate_knows_its_successor() {
-        let mut policy = holding::<Gwf<_>>([1, 2, 3]);
+        let mut policy = holding(Ageing::Added, [1, 2, 3]);
         policy.touch(&3);
-        let candidate = |key, next| {
+        let local = policy.worth_now(Weight::from(1));
+        let candidate = |key, next: Option<u64>| {
             Some(Candidate {
                 key,
-                local_weight: Weight::from(1),
-                next_weight: next,
+                local,
+                next_rank: next.map(Weight::from),
             })
         };
-        assert_eq!(
-            policy.candidate(&mut |_| true),
-            candidate(1, Some(Weight::from(1)))
-        );
-        assert_eq!(
-            policy.candidate(&mut |key| *key != 2),
-            candidate(1, Some(Weight::from(2)))
-        );
+        assert_eq!(policy.candidate(&mut |_| true), candidate(1, Some(2)));
+        assert_eq!(policy.candidate(&mut |key| *key != 2), candidate(1, Some(3)));
         assert_eq!(policy.candidate(&mut |key| *key == 2), candidate(2, None));
         assert_eq!(policy.candidate(&mut |_| false), None);
     }
@@ -218,16 +257,16 @@ mod tests {
         loop {
             let candidate = policy.candidate(&mut |_| true).unwrap();
             let facts = Facts::<()> {
-                local_weight: candidate.local_weight,
+                local: candidate.local,
                 global_weight: Weight::from(std::mem::take(&mut directory[candidate.key as usize])),
                 is_last_copy: true,
-                next_weight: candidate.next_weight,
+                next_rank: candidate.next_rank,
                 age: policy.age(),
                 peers: &[],
             };
             for action in decide(&facts, Reading::Text) {
                 match action {
-                    Action::Keep { local_weight } => policy.weigh(&candidate.key, local_weight),
+                    Action::Keep { local } => policy.weigh(&candidate.key, local),
                     Action::RaiseAge(age) => policy.learn_age(age),
                     Action::Drop => {
                         policy.remove(&candidate.key);
@@ -241,14 +280,26 @@ mod tests {
 
     #[test]
     fn last_copies_that_others_use_outlive_those_nobody_uses() {
-        let mut policy = holding::<Gwf<_>>([0, 1, 2]);
-        let mut directory = [5, 0, 3];
-        let left = [(); 3].map(|()| make_room(&mut policy, &mut directory));
-        assert_eq!(left, [1, 2, 0]);
-        assert_eq!(
-            policy.age(),
-            Weight::from(6),
-            "the weights together are the age in the end"
-        );
+        for (ageing, age) in [(Ageing::Added, 7), (Ageing::Compounded, 6)] {
+            let mut policy = holding(ageing, [0, 1, 2]);
+            let mut directory = [5, 0, 3];
+            let left = [(); 3].map(|()| make_room(&mut policy, &mut directory));
+            assert_eq!(left, [1, 2, 0]);
+            let rank = "the rank of the weights together is the age in the end";
+            assert_eq!(policy.age(), Weight::from(age), "{rank}");
+        }
+    }
+
+    /// As printed it is the first to leave, however young; with the age added it stays while it is younger than others.
+    #[test]
+    fn a_copy_of_a_peers_block_weighs_nothing_until_it_is_used() {
+        for (ageing, order) in [(Ageing::Added, [1, 2, 3]), (Ageing::Compounded, [3, 1, 2])] {
+            let mut policy = holding(ageing, [1, 2]);
+            policy.learn_age(Weight::from(9));
+            policy.insert(3, 1);
+            let copy = policy.worth_now(Weight::ZERO);
+            policy.weigh(&3, copy);
+            assert_eq!(leaving_order(policy), order);
+        }
     }
 }

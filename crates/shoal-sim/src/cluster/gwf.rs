@@ -5,7 +5,7 @@
 //! once, where D4N broadcasts it from time to time. A pushed block is nobody's while it is on its way.
 
 use shoal_policy::eviction::Gwf;
-use shoal_policy::eviction::gwf::{Action, Facts, Gain, Peer, Reading, Weight, decide};
+use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Peer, Reading, Weight, Worth, decide};
 
 use super::directory::Holders;
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
@@ -22,30 +22,30 @@ pub struct DirectoryGwf {
     reading: Reading,
     holders: Holders,
     global_weights: NumberMap<Block, Weight>,
-    /// The weight with which a pushed block arrives.
-    pushed_weights: NumberMap<(Block, NodeIndex), Weight>,
+    /// What a pushed block is worth where it arrives.
+    pushed_worths: NumberMap<(Block, NodeIndex), Worth>,
     sizes: NumberMap<Block, u64>,
     chance: Chance,
 }
 
 impl DirectoryGwf {
     /// `nodes` with `capacity_bytes` each, at most 128; `chance` chooses among holders.
-    pub fn new(nodes: usize, capacity_bytes: u64, reading: Reading, chance: Chance) -> Self {
+    pub fn new(nodes: usize, capacity_bytes: u64, ageing: Ageing, reading: Reading, chance: Chance) -> Self {
         Self {
             caches: (0..nodes)
-                .map(|_| Cache::new(capacity_bytes, Gwf::default()))
+                .map(|_| Cache::new(capacity_bytes, Gwf::new(ageing)))
                 .collect(),
             reading,
             holders: Holders::default(),
             global_weights: NumberMap::default(),
-            pushed_weights: NumberMap::default(),
+            pushed_worths: NumberMap::default(),
             sizes: NumberMap::default(),
             chance,
         }
     }
 
-    /// Takes in a block with a weight of its own, after whoever has to leave has left; `None` is the weight of a first use.
-    fn take_in(&mut self, node: NodeIndex, block: Block, bytes: u64, weight: Option<Weight>) -> Vec<Push> {
+    /// Takes in a block with a worth of its own, after whoever has to leave has left; `None` is that of a first use.
+    fn take_in(&mut self, node: NodeIndex, block: Block, bytes: u64, worth: Option<Worth>) -> Vec<Push> {
         if self.caches[node].contains(block) || bytes > self.caches[node].capacity_bytes() {
             return Vec::new();
         }
@@ -56,8 +56,8 @@ impl DirectoryGwf {
             }
         }
         if self.caches[node].admit(block, bytes, |_| ()).is_ok() {
-            if let Some(weight) = weight {
-                self.caches[node].policy_mut().weigh(&block, weight);
+            if let Some(worth) = worth {
+                self.caches[node].policy_mut().weigh(&block, worth);
             }
             self.sizes.insert(block, bytes);
             self.holders.add(block, node);
@@ -73,10 +73,10 @@ impl DirectoryGwf {
         let block = candidate.key;
         let peers: Vec<_> = self.peers(node).collect();
         let facts = Facts {
-            local_weight: candidate.local_weight,
+            local: candidate.local,
             global_weight: self.global_weights.get(&block).copied().unwrap_or(Weight::ZERO),
             is_last_copy: self.holders.is_last(block, node),
-            next_weight: candidate.next_weight,
+            next_rank: candidate.next_rank,
             age: self.caches[node].policy().age(),
             peers: &peers,
         };
@@ -86,8 +86,8 @@ impl DirectoryGwf {
                     self.global_weights.remove(&block);
                 }
                 Action::AddGlobalWeight(weight) => self.add_global_weight(block, weight),
-                Action::Push { to, local_weight } => {
-                    self.pushed_weights.insert((block, to), local_weight);
+                Action::Push { to, local } => {
+                    self.pushed_worths.insert((block, to), local);
                     pushes.push(Push {
                         block,
                         bytes: self.sizes[&block],
@@ -100,7 +100,7 @@ impl DirectoryGwf {
                         cache.policy_mut().learn_age(age);
                     }
                 }
-                Action::Keep { local_weight } => self.caches[node].policy_mut().weigh(&block, local_weight),
+                Action::Keep { local } => self.caches[node].policy_mut().weigh(&block, local),
                 Action::Drop => {
                     self.caches[node].remove(block);
                     self.holders.remove(block, node);
@@ -118,7 +118,7 @@ impl DirectoryGwf {
             .filter(move |(other, _)| *other != node);
         others.map(|(node, cache)| Peer {
             node,
-            average_weight: cache.policy().average_weight(),
+            average_rank: cache.policy().average_rank(),
         })
     }
 
@@ -135,8 +135,8 @@ impl Cooperation for DirectoryGwf {
         }
         match self.holders.any(wanted.block, &mut self.chance) {
             Some(from) => {
-                let age = self.caches[wanted.node].policy().age();
-                let gain = Gain::of(shoal_policy::Source::Peer, age);
+                let use_weight = self.caches[wanted.node].policy().use_weight();
+                let gain = Gain::of(shoal_policy::Source::Peer, use_weight);
                 self.add_global_weight(wanted.block, gain.global);
                 Route::Peer { from }
             }
@@ -151,19 +151,20 @@ impl Cooperation for DirectoryGwf {
         match arrival.route {
             Route::Local => Vec::new(),
             Route::Peer { .. } => {
-                let age = self.caches[node].policy().age();
-                let gain = Gain::of(shoal_policy::Source::Peer, age);
-                self.take_in(node, block, bytes, Some(gain.local))
+                let policy = self.caches[node].policy();
+                let gain = Gain::of(shoal_policy::Source::Peer, policy.use_weight());
+                let worth = policy.worth_now(gain.local);
+                self.take_in(node, block, bytes, Some(worth))
             }
             Route::Lake { .. } => self.take_in(node, block, bytes, None),
         }
     }
 
     fn pushed(&mut self, push: &Push, _now: Time) -> Vec<Push> {
-        // What was removed while it was on its way has no weight any more.
-        let weight = self.pushed_weights.remove(&(push.block, push.to));
-        weight.map_or_else(Vec::new, |weight| {
-            self.take_in(push.to, push.block, push.bytes, Some(weight))
+        // What was removed while it was on its way has no worth any more.
+        let worth = self.pushed_worths.remove(&(push.block, push.to));
+        worth.map_or_else(Vec::new, |worth| {
+            self.take_in(push.to, push.block, push.bytes, Some(worth))
         })
     }
 
@@ -173,7 +174,7 @@ impl Cooperation for DirectoryGwf {
 
     fn remove(&mut self, block: Block) {
         for (node, cache) in self.caches.iter_mut().enumerate() {
-            self.pushed_weights.remove(&(block, node));
+            self.pushed_worths.remove(&(block, node));
             if cache.remove(block) {
                 self.holders.remove(block, node);
             }
@@ -188,7 +189,7 @@ impl Cooperation for DirectoryGwf {
 
 #[cfg(test)]
 mod tests {
-    use shoal_policy::eviction::gwf::{Reading, Weight};
+    use shoal_policy::eviction::gwf::{Ageing, Reading, Weight};
 
     use super::super::{Arrival, Cooperation, Route, Wanted};
     use super::DirectoryGwf;
@@ -228,7 +229,7 @@ mod tests {
 
     #[test]
     fn copies_leave_before_last_copies() {
-        let mut nodes = DirectoryGwf::new(2, 20, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, Chance::new(1));
         assert_eq!(read(&mut nodes, 0, 0).0, LAKE);
         assert_eq!(read(&mut nodes, 1, 1).0, LAKE);
         assert_eq!(read(&mut nodes, 0, 1).0, Route::Peer { from: 1 });
@@ -240,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_last_copy_that_is_worth_more_goes_where_worth_is_less() {
-        let mut nodes = DirectoryGwf::new(2, 20, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, Chance::new(1));
         // Node 1 is empty: its blocks are worth nothing on average.
         read(&mut nodes, 0, 0);
         read(&mut nodes, 0, 1);
@@ -252,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_directory_learns_what_a_block_is_worth_to_others_and_all_nodes_the_age() {
-        let mut nodes = DirectoryGwf::new(2, 10, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
         let block = Block { object: 0, index: 0 };
         read(&mut nodes, 0, 0);
         read(&mut nodes, 1, 0);
@@ -261,12 +262,12 @@ mod tests {
         // The copy of weight 2 leaves node 0, and leaves its weight to the one on node 1.
         read(&mut nodes, 0, 1);
         assert_eq!(nodes.global_weights.get(&block), Some(&Weight::from(3)));
-        assert_eq!(nodes.caches[1].policy().age(), Weight::from(2));
+        assert_eq!(nodes.caches[1].policy().age(), Weight::from(3));
     }
 
     #[test]
     fn what_was_removed_on_its_way_does_not_arrive() {
-        let mut nodes = DirectoryGwf::new(2, 10, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
         read(&mut nodes, 0, 0);
         let arrival = Arrival {
             wanted: wanted(0, 1),

@@ -19,7 +19,7 @@ pub use self::c2p::StorageC2p;
 pub use self::directory::{Directory, Replication};
 pub use self::gwf::DirectoryGwf;
 pub use self::hierarchy::{Hierarchy, Split};
-pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfReading};
+pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 pub use self::solo::Solo;
 pub use self::storage::Storage;
 use crate::block::Block;

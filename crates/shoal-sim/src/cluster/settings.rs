@@ -33,6 +33,9 @@ pub struct ClusterSettings {
     /// GWF: what holds where the dissertation's text and its listing differ.
     #[serde(default)]
     pub gwf_reading: GwfReading,
+    /// GWF: what the age has to do with a use.
+    #[serde(default)]
+    pub gwf_ageing: GwfAgeing,
     /// C2P: how its comparator is read, what it takes a read for, and whether it fetches ahead.
     #[serde(default)]
     pub c2p: C2pSettings,
@@ -76,6 +79,17 @@ pub enum GwfReading {
     Text,
     /// As the listing has it.
     Listing,
+}
+
+/// How the age enters into what a block is worth under GWF.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GwfAgeing {
+    /// Once, added to a number of uses.
+    #[default]
+    Added,
+    /// At every use, as Algorithm 3 has it.
+    Compounded,
 }
 
 /// The choices of C2P.
@@ -174,8 +188,12 @@ impl ClusterSettings {
                     GwfReading::Text => gwf::Reading::Text,
                     GwfReading::Listing => gwf::Reading::Listing,
                 };
+                let ageing = match self.gwf_ageing {
+                    GwfAgeing::Added => gwf::Ageing::Added,
+                    GwfAgeing::Compounded => gwf::Ageing::Compounded,
+                };
                 let chance = Chance::stream(seed, CHANCE_OF_NODES);
-                Box::new(DirectoryGwf::new(nodes, self.capacity.0, reading, chance))
+                Box::new(DirectoryGwf::new(nodes, self.capacity.0, ageing, reading, chance))
             }
             CooperationName::Storage => Box::new(Storage::new(caches())),
             CooperationName::C2p => {

@@ -48,6 +48,16 @@ fn refusal(from: &str, to: &str) -> String {
 }
 
 #[test]
+fn only_the_clients_that_work_read() {
+    let text = EXPERIMENT
+        .replace("[workload]", "[workload]\nclients = 1")
+        .replace("warmup = 0.2", "");
+    let results = parse(&text).unwrap().run(1, |_| ()).unwrap();
+    let requests = results.outcomes[0].report.sources.total().requests;
+    assert_eq!(requests, 100 * 3, "one of four clients");
+}
+
+#[test]
 fn a_grid_runs_every_combination_with_every_seed() {
     let text = format!(
         "{EXPERIMENT}\n[grid]\ncluster.policy = [\"lru\", \"sieve\"]\n\

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ClientSettings, LinkChange, LinkKind, LinkSettings, Setup, run};
 use crate::block::Granularity;
 use crate::clock::Time;
-use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfReading, NodeIndex};
+use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading, NodeIndex};
 use crate::policy::PolicyName;
 use crate::report::Report;
 use crate::units::{Rate, Size, Span};
@@ -46,6 +46,7 @@ fn cluster(cooperation: CooperationName, capacity_bytes: u64) -> ClusterSettings
         adapt_every: None,
         adapt_limit: None,
         gwf_reading: GwfReading::Text,
+        gwf_ageing: GwfAgeing::Added,
         c2p: C2pSettings::default(),
     }
 }

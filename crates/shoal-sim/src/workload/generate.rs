@@ -38,6 +38,16 @@ pub fn zipf(shape: &Shape, exponent: f64) -> Workload {
     shape.drawn(|_, chance| law.draw(chance))
 }
 
+/// Object numbers in proportion to a power function: the density of number x grows with x^(`exponent` − 1), as numpy's `power`
+/// draws them. A few numbers are popular and a long tail is not, but the head is flatter than Zipf's.
+pub fn power(shape: &Shape, exponent: f64) -> Workload {
+    shape.drawn(|_, chance| {
+        #[expect(clippy::cast_sign_loss, reason = "a product of positive numbers")]
+        let object = (chance.unit().powf(1.0 / exponent) * f64::from(shape.objects)) as u32;
+        object.min(shape.objects - 1)
+    })
+}
+
 /// A share `hot` of the objects gets a share `heat` of the reads; after each `1 / shifts` of a client's reads another, disjoint, set
 /// of objects is the hot one, until they have all been and the first is hot again.
 pub fn hot_set(shape: &Shape, hot: f64, heat: f64, shifts: u32) -> Workload {
@@ -116,7 +126,7 @@ impl Shape {
 mod tests {
     use std::time::Duration;
 
-    use super::{Shape, hot_set, recurring, uniform, zipf};
+    use super::{Shape, hot_set, power, recurring, uniform, zipf};
     use crate::block::Granularity;
 
     fn shape() -> Shape {
@@ -155,6 +165,16 @@ mod tests {
         .jobs;
         assert_eq!(jobs.len(), 4000);
         assert!(jobs.iter().all(|job| job.reads.len() == 1));
+    }
+
+    #[test]
+    fn the_share_of_the_first_half_falls_with_the_power() {
+        for exponent in [1.0, 3.0] {
+            let workload = power(&shape(), exponent);
+            let reads: Vec<_> = workload.jobs.iter().flat_map(|job| &job.reads).collect();
+            let first_half = reads.iter().filter(|read| read.object < 50).count() as f64 / reads.len() as f64;
+            assert!((first_half - 0.5_f64.powf(exponent)).abs() < 0.03, "{first_half}");
+        }
     }
 
     #[test]

@@ -86,6 +86,20 @@ pub enum Generator {
         #[serde(default)]
         job_a_read: bool,
     },
+    /// Object number k is read in proportion to k^(exponent - 1), as numpy's `power` draws.
+    Power {
+        /// How many there are.
+        objects: u32,
+        /// How long each is.
+        object_size: Size,
+        /// How many each client reads.
+        reads: u32,
+        /// 1 is uniform; the more, the fewer are popular.
+        exponent: f64,
+        /// Whether each read is a job of its own.
+        #[serde(default)]
+        job_a_read: bool,
+    },
     /// A hot set that moves.
     HotSet {
         /// How many objects there are.
@@ -158,6 +172,13 @@ impl WorkloadSettings {
                 exponent,
                 job_a_read,
             } => generate::zipf(&shape(objects, object_size, reads, job_a_read), exponent),
+            Generator::Power {
+                objects,
+                object_size,
+                reads,
+                exponent,
+                job_a_read,
+            } => generate::power(&shape(objects, object_size, reads, job_a_read), exponent),
             Generator::HotSet {
                 objects,
                 object_size,

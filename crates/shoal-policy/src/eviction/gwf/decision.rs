@@ -1,6 +1,6 @@
 //! What becomes of the least block of a node, given what the directory knows of it.
 
-use super::Weight;
+use super::{Weight, Worth};
 use crate::Source;
 
 /// How to read Algorithm 3 where its listing and the text around it differ.
@@ -20,14 +20,14 @@ pub enum Reading {
 /// What is known when a node has to part with its block of least local weight.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a, N> {
-    /// The block's weight on this node.
-    pub local_weight: Weight,
+    /// What the block is worth on this node.
+    pub local: Worth,
     /// Its weight in the directory.
     pub global_weight: Weight,
     /// Whether no other node holds it.
     pub is_last_copy: bool,
-    /// The least local weight among the other blocks of this node that may leave; `None` when there is none.
-    pub next_weight: Option<Weight>,
+    /// The least rank among the other blocks of this node that may leave; `None` when there is none.
+    pub next_rank: Option<Weight>,
     /// The age as this node knows it.
     pub age: Weight,
     /// The other nodes. Of equally valued ones the first is the least.
@@ -39,8 +39,8 @@ pub struct Facts<'a, N> {
 pub struct Peer<N> {
     /// Names the node.
     pub node: N,
-    /// What its blocks weigh on average.
-    pub average_weight: Weight,
+    /// How its blocks rank on average.
+    pub average_rank: Weight,
 }
 
 /// A step to carry out. A list of them ends with exactly one `Keep` or `Drop`.
@@ -54,15 +54,15 @@ pub enum Action<N> {
     Push {
         /// The least valued node.
         to: N,
-        /// The local weight of the block there.
-        local_weight: Weight,
+        /// What the block is worth there.
+        local: Worth,
     },
     /// The age of all nodes is now at least this.
     RaiseAge(Weight),
-    /// The block stays, with this local weight. Choose another.
+    /// The block stays, and is worth this. Choose another.
     Keep {
         /// More than the least on this node.
-        local_weight: Weight,
+        local: Worth,
     },
     /// The block leaves this node.
     Drop,
@@ -79,18 +79,19 @@ pub struct Gain {
 
 impl Gain {
     /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block that another node's cache served stays that node's: the new copy
-    /// weighs nothing until it is used again, and is the first to leave.
+    /// weighs nothing until it is used again, and as printed is the first to leave. `use_weight` is what a use adds now
+    /// ([`super::Gwf::use_weight`]).
     ///
     /// The write tier counts with the lake: it is no cache, and what is read from it is the first cached copy.
-    pub const fn of(source: Source, age: Weight) -> Self {
+    pub const fn of(source: Source, use_weight: Weight) -> Self {
         match source {
             Source::Local | Source::Tier | Source::Lake => Self {
-                local: age,
+                local: use_weight,
                 global: Weight::ZERO,
             },
             Source::Peer => Self {
                 local: Weight::ZERO,
-                global: age,
+                global: use_weight,
             },
         }
     }
@@ -104,30 +105,27 @@ impl Gain {
 /// A node that makes room for a block pushed to it gives no peers, so that a push ends where it arrives. D4N does not say.
 pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
     let mut actions = Vec::new();
-    let mut local_weight = facts.local_weight;
+    let mut local = facts.local;
     if facts.is_last_copy {
         if facts.global_weight != Weight::ZERO {
-            local_weight = local_weight + facts.global_weight;
+            local = local.with(facts.global_weight);
             actions.push(Action::TakeGlobalWeight(facts.global_weight));
         }
-        let is_least = facts.next_weight.is_none_or(|next| local_weight <= next);
+        let is_least = facts.next_rank.is_none_or(|next| local.rank() <= next);
         if reading == Reading::Text && !is_least {
-            actions.push(Action::Keep { local_weight });
+            actions.push(Action::Keep { local });
             return actions;
         }
-        let least_valued = facts.peers.iter().min_by_key(|peer| peer.average_weight);
-        if let Some(peer) = least_valued.filter(|peer| local_weight > peer.average_weight) {
-            actions.push(Action::Push {
-                to: peer.node,
-                local_weight,
-            });
+        let least_valued = facts.peers.iter().min_by_key(|peer| peer.average_rank);
+        if let Some(peer) = least_valued.filter(|peer| local.rank() > peer.average_rank) {
+            actions.push(Action::Push { to: peer.node, local });
         }
     }
     if !facts.is_last_copy || reading == Reading::Listing {
-        actions.push(Action::AddGlobalWeight(local_weight));
+        actions.push(Action::AddGlobalWeight(local.weight));
     }
-    if local_weight > facts.age {
-        actions.push(Action::RaiseAge(local_weight));
+    if local.rank() > facts.age {
+        actions.push(Action::RaiseAge(local.rank()));
     }
     actions.push(Action::Drop);
     actions
@@ -137,7 +135,8 @@ pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
 mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
 
-    use super::{Action, Facts, Gain, Peer, Reading, Weight, decide};
+    use super::super::Ageing;
+    use super::{Action, Facts, Gain, Peer, Reading, Weight, Worth, decide};
     use crate::Source;
     use Action::{AddGlobalWeight, Drop, Keep, Push, RaiseAge, TakeGlobalWeight};
     use Reading::{Listing, Text};
@@ -146,8 +145,12 @@ mod tests {
         Weight::from(number)
     }
 
-    const fn peer(node: char, average_weight: Weight) -> Peer<char> {
-        Peer { node, average_weight }
+    fn worth(number: u64) -> Worth {
+        Ageing::Compounded.worth(weight(number), Weight::ZERO)
+    }
+
+    const fn peer(node: char, average_rank: Weight) -> Peer<char> {
+        Peer { node, average_rank }
     }
 
     /// (local, global, last copy?, next least, peers' averages) → actions, at age 10.
@@ -161,10 +164,10 @@ mod tests {
             .map(|(node, &average)| peer(node, weight(average)))
             .collect();
         let facts = Facts {
-            local_weight: weight(local),
+            local: worth(local),
             global_weight: weight(global),
             is_last_copy,
-            next_weight: next.map(weight),
+            next_rank: next.map(weight),
             age: weight(10),
             peers: &peers,
         };
@@ -185,21 +188,18 @@ mod tests {
     #[test]
     fn a_last_copy_stays_if_both_weights_together_are_not_the_least() {
         let taken = TakeGlobalWeight(weight(5));
-        let local_weight = weight(12);
+        let local = worth(12);
         assert_eq!(
             decided((7, 5, true, Some(11)), &[1], Text),
-            [taken, Keep { local_weight }]
+            [taken, Keep { local }]
         );
         assert_eq!(
             decided((7, 5, true, Some(11)), &[1], Listing),
             [
                 taken,
-                Push {
-                    to: 'a',
-                    local_weight
-                },
-                AddGlobalWeight(local_weight),
-                RaiseAge(local_weight),
+                Push { to: 'a', local },
+                AddGlobalWeight(local.weight),
+                RaiseAge(local.rank()),
                 Drop
             ],
             "the listing evicts it all the same, and leaves its weight in two places"
@@ -220,10 +220,7 @@ mod tests {
 
     #[test]
     fn it_is_pushed_to_the_least_valued_peer_if_that_holds_lesser_blocks() {
-        let push = |to| Push {
-            to,
-            local_weight: weight(7),
-        };
+        let push = |to| Push { to, local: worth(7) };
         for (averages, pushed) in [
             (&[9, 6, 3][..], Some('c')),
             (&[6, 3, 3], Some('b')),
@@ -245,6 +242,32 @@ mod tests {
                 .any(|action| matches!(action, RaiseAge(_)))
         );
         assert!(decided((7, 5, true, Some(12)), &[], Text).contains(&RaiseAge(weight(12))));
+    }
+
+    /// Where the age is added, what travels is the weight, what compares is the rank, and what the age becomes is the rank.
+    #[test]
+    fn uses_go_and_the_age_of_a_copy_stays() {
+        let local = Ageing::Added.worth(weight(2), weight(9));
+        let peers = [peer('a', weight(13))];
+        let facts = |is_last_copy, next| Facts {
+            local,
+            global_weight: weight(3),
+            is_last_copy,
+            next_rank: Some(weight(next)),
+            age: weight(10),
+            peers: &peers,
+        };
+        assert_eq!(
+            decide(&facts(false, 20), Text),
+            [AddGlobalWeight(weight(2)), RaiseAge(weight(11)), Drop]
+        );
+        let (taken, local) = (TakeGlobalWeight(weight(3)), local.with(weight(3)));
+        assert_eq!(decide(&facts(true, 13), Text), [taken, Keep { local }]);
+        let push = Push { to: 'a', local };
+        assert_eq!(
+            decide(&facts(true, 14), Text),
+            [taken, push, RaiseAge(weight(14)), Drop]
+        );
     }
 
     #[test]
@@ -282,9 +305,9 @@ mod tests {
                 match *action {
                     TakeGlobalWeight(taken) => directory = directory - taken,
                     AddGlobalWeight(added) => directory = directory + added,
-                    Push { local_weight, .. } => there = local_weight,
+                    Push { local, .. } => there = local.weight,
                     RaiseAge(_) => {}
-                    Keep { local_weight } => here = local_weight,
+                    Keep { local } => here = local.weight,
                     Drop => here = Weight::ZERO,
                 }
             }

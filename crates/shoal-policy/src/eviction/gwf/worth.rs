@@ -1,0 +1,110 @@
+//! How uses become worth, and how worth grows old.
+
+use std::cmp::Ordering;
+
+use super::Weight;
+
+/// What a use adds to the weight of a block, and what the age has to do with it. `docs/design/gwf.md` compares the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ageing {
+    /// A use adds 1, and the age at the last use on this node is added once, as in LFUDA. The weight is a number of uses and
+    /// may go from node to node; the age stays with the copy.
+    #[default]
+    Added,
+    /// A use adds the age (Algorithm 3, lines 9–24). Weights grow geometrically.
+    Compounded,
+}
+
+impl Ageing {
+    /// What one use adds to a weight, local or global, when the age is `age`.
+    #[must_use]
+    pub fn use_weight(self, age: Weight) -> Weight {
+        match self {
+            Self::Added => Weight::from(1),
+            Self::Compounded => age,
+        }
+    }
+
+    /// What a block of `weight` is worth that is used, or comes, when the age is `age`.
+    #[must_use]
+    pub const fn worth(self, weight: Weight, age: Weight) -> Worth {
+        match self {
+            Self::Added => Worth { weight, since: age },
+            Self::Compounded => Worth {
+                weight,
+                since: Weight::ZERO,
+            },
+        }
+    }
+}
+
+/// What a copy of a block is worth on its node. Ordered by rank; of equals the one of less weight is less.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Worth {
+    /// What uses added to it. This can go elsewhere.
+    pub weight: Weight,
+    /// The age from which on it counts.
+    pub since: Weight,
+}
+
+impl Worth {
+    /// The number by which blocks compare, also between nodes, and which becomes the age.
+    #[must_use]
+    pub fn rank(self) -> Weight {
+        self.weight + self.since
+    }
+
+    /// With so much more weight.
+    #[must_use]
+    pub fn with(self, weight: Weight) -> Self {
+        Self {
+            weight: self.weight + weight,
+            ..self
+        }
+    }
+}
+
+impl Ord for Worth {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.rank(), self.weight, self.since).cmp(&(other.rank(), other.weight, other.since))
+    }
+}
+
+impl PartialOrd for Worth {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ageing, Weight, Worth};
+
+    fn worth(ageing: Ageing, weight: u64, age: u64) -> Worth {
+        ageing.worth(Weight::from(weight), Weight::from(age))
+    }
+
+    #[test]
+    fn the_age_counts_once_or_at_every_use() {
+        let age = Weight::from(10);
+        assert_eq!(Ageing::Added.use_weight(age), Weight::from(1));
+        assert_eq!(worth(Ageing::Added, 3, 10).rank(), Weight::from(13));
+        assert_eq!(Ageing::Compounded.use_weight(age), age);
+        assert_eq!(worth(Ageing::Compounded, 30, 10).rank(), Weight::from(30));
+    }
+
+    #[test]
+    fn an_unused_copy_ranks_by_its_age_if_ages_are_added_and_with_nothing_if_not() {
+        assert_eq!(worth(Ageing::Added, 0, 9).rank(), Weight::from(9));
+        assert_eq!(
+            worth(Ageing::Added, 0, 9).with(Weight::from(2)).rank(),
+            Weight::from(11)
+        );
+        assert_eq!(worth(Ageing::Compounded, 0, 9).rank(), Weight::ZERO);
+    }
+
+    #[test]
+    fn of_equal_ranks_the_less_used_is_less() {
+        assert!(worth(Ageing::Added, 2, 5) < worth(Ageing::Added, 4, 3));
+    }
+}
