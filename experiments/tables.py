@@ -3,8 +3,8 @@
 
 usage: tables.py RESULTS.csv README.md [--baseline VARIANT]
 
-A row for each cell: median, least and greatest of the run time over the seeds, and how much less (or more) the baseline takes,
-seed by seed.
+A row for each cell: median, least and greatest of the run time over the seeds, and how much less (or more) the baseline
+takes, seed by seed.
 """
 
 import argparse
@@ -31,11 +31,13 @@ def cells(path: Path) -> tuple[list[str], Cells]:
 
 
 def percent(values: list[float]) -> str:
+    """Median, least and greatest."""
     low, middle, high = min(values), median(values), max(values)
     return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})".replace("-", "\u2212")
 
 
 def table(path: Path, baseline: str) -> str:
+    """The rows as Markdown."""
     axes, found = cells(path)
     head = [*(axis.rsplit(".", 1)[-1] for axis in axes), "", "run time, s", f"{baseline}, in relation to it"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
@@ -48,6 +50,7 @@ def table(path: Path, baseline: str) -> str:
 
 
 def main() -> None:
+    """Replace what stands between the marks."""
     parser = argparse.ArgumentParser()
     parser.add_argument("results", type=Path)
     parser.add_argument("readme", type=Path)

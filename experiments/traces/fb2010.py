@@ -6,6 +6,7 @@ usage: fb2010.py FB-2010_samples_24_times_1hr_withInputPaths_0.tsv
 
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ class Sums(NamedTuple):
 
 
 def halved_jobs(path: Path) -> list[Job]:
+    """The jobs of the day."""
     jobs = []
     for line in path.read_text().splitlines():
         fields = line.split("\t")
@@ -40,6 +42,7 @@ def halved_jobs(path: Path) -> list[Job]:
 
 
 def sums(jobs: list[Job]) -> Sums:
+    """What the paper would tell of these jobs."""
     longest: dict[str, int] = {}
     reads: Counter[str] = Counter()
     for job in jobs:
@@ -50,17 +53,20 @@ def sums(jobs: list[Job]) -> Sums:
     return Sums(sum(job.input_bytes for job in jobs), footprint, footprint - once, once)
 
 
-def windows(jobs: list[Job]):
+def windows(jobs: list[Job]) -> Iterator[tuple[int, list[Job], Sums]]:
+    """Each run of neighbours that is as long as the published cut."""
     for first in range(len(jobs) - JOBS + 1):
         window = jobs[first : first + JOBS]
         yield first, window, sums(window)
 
 
 def off(value: int, published: float) -> float:
+    """Relative difference."""
     return abs(value / published - 1)
 
 
 def write(name: str, jobs: list[Job]) -> None:
+    """Write a cut in the form of SWIM, from second 0 on."""
     start_s = jobs[0].submit_s
     lines, before_s = [], start_s
     for number, job in enumerate(jobs):
@@ -71,6 +77,7 @@ def write(name: str, jobs: list[Job]) -> None:
 
 
 def main() -> None:
+    """Write both cuts."""
     jobs = halved_jobs(Path(sys.argv[1]))
     first, window, found = min(windows(jobs), key=lambda w: off(w[2].read, READ) + off(w[2].footprint, FOOTPRINT))
     write("fb2010-window.tsv", window)
