@@ -32,6 +32,7 @@ fn main() {
             ..LinkSettings::default()
         },
         changes: Vec::new(),
+        moves: Vec::new(),
         clients,
         granularity: Granularity::blocks(BLOCK_BYTES),
         tolerance: TOLERANCE,

@@ -13,7 +13,7 @@ use toml::Table;
 
 pub use self::grid::Label;
 pub use self::results::{Outcome, Results};
-pub use self::settings::{ChangeSettings, MeasureSettings, Settings};
+pub use self::settings::{ChangeSettings, MeasureSettings, MoveSettings, Settings};
 use crate::names::nearest;
 use crate::report::Report;
 use crate::simulation::run;
@@ -26,6 +26,14 @@ pub struct Experiment {
     /// Paths in it start here.
     folder: PathBuf,
     cells: Vec<Cell>,
+}
+
+/// How much of an experiment is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Length {
+    Full,
+    /// What `[quick]` says.
+    Quick,
 }
 
 /// One variation with one seed.
@@ -63,19 +71,37 @@ pub enum ExperimentError {
 impl Experiment {
     /// Reads the experiment at `path`. Every cell of the grid is checked before any runs.
     pub fn open(path: &Path) -> Result<Self, ExperimentError> {
+        Self::read(path, Length::Full)
+    }
+
+    /// The same with the settings of its `[quick]`, which make it short: fewer seeds, larger blocks.
+    pub fn open_quick(path: &Path) -> Result<Self, ExperimentError> {
+        Self::read(path, Length::Quick)
+    }
+
+    fn read(path: &Path, length: Length) -> Result<Self, ExperimentError> {
         let text = fs::read_to_string(path).map_err(|source| ExperimentError::Io {
             path: path.to_owned(),
             source,
         })?;
         let folder = path.parent().unwrap_or(Path::new("")).to_owned();
-        Self::parse(&text, folder).map_err(|what| ExperimentError::Refused {
+        Self::parse(&text, folder, length).map_err(|what| ExperimentError::Refused {
             path: path.to_owned(),
             what,
         })
     }
 
-    fn parse(text: &str, folder: PathBuf) -> Result<Self, String> {
+    fn parse(text: &str, folder: PathBuf, length: Length) -> Result<Self, String> {
         let mut table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+        match table.remove("quick") {
+            Some(toml::Value::Table(quick)) if length == Length::Quick => grid::merge(&mut table, quick),
+            Some(toml::Value::Table(_)) | None => {}
+            Some(_) => {
+                return Err(
+                    "`quick` is not a table\nhint: write [quick] and below it what is shorter".to_owned(),
+                );
+            }
+        }
         let points = grid::points(table.remove("grid"))?;
         let mut cells = Vec::new();
         let mut title = String::new();

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use crate::clock::Time;
 use crate::cluster::ClusterSettings;
 use crate::network::TOLERANCE;
-use crate::simulation::{ClientSettings, LinkChange, LinkKind, LinkSettings, Setup};
+use crate::simulation::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup};
 use crate::units::{Rate, Span};
 use crate::workload::WorkloadSettings;
 
@@ -26,6 +26,9 @@ pub struct Settings {
     /// Links that change while it runs.
     #[serde(default)]
     pub change: Vec<ChangeSettings>,
+    /// Demand that moves while it runs.
+    #[serde(default, rename = "move")]
+    pub moves: Vec<MoveSettings>,
     /// The clients.
     pub clients: ClientSettings,
     /// What they do.
@@ -49,6 +52,18 @@ pub struct ChangeSettings {
     pub rate: Rate,
 }
 
+/// Another node for what the clients of one have not asked for yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveSettings {
+    /// The node that was asked before, counted from 0.
+    pub from: usize,
+    /// The node that is asked from then on.
+    pub to: usize,
+    /// When.
+    pub at: Span,
+}
+
 /// What is measured, and when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,6 +82,17 @@ impl Settings {
             0.0..=1.0 => Ok(()),
             other => Err(format!("`{name}` is {other}\nhint: it is a share, 0 to 1")),
         };
+        let nodes = self.cluster.nodes as usize;
+        if let Some(demand) = self
+            .moves
+            .iter()
+            .find(|demand| demand.from.max(demand.to) >= nodes)
+        {
+            return Err(format!(
+                "demand moves from node {} to node {}\nhint: there are {nodes}, counted from 0",
+                demand.from, demand.to
+            ));
+        }
         share("measure.warmup", self.measure.warmup)?;
         share("cluster.l1_share", self.cluster.l1_share)?;
         share("cluster.adapt_limit", self.cluster.adapt_limit.unwrap_or(0.0))?;
@@ -111,10 +137,16 @@ impl Settings {
                 bytes_per_second: change.rate.0,
             })
         });
+        let moves = self.moves.iter().map(|demand| DemandMove {
+            from: demand.from,
+            to: demand.to,
+            at: Time::ZERO + demand.at.0,
+        });
         Setup {
             nodes: self.cluster.nodes as usize,
             links: self.links,
             changes: changes.collect(),
+            moves: moves.collect(),
             clients: self.clients,
             granularity: self.cluster.granularity(),
             tolerance: TOLERANCE,

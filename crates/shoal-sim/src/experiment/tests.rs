@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::Experiment;
+use super::{Experiment, Length};
 
 const EXPERIMENT: &str = r#"
 title = "small"
@@ -39,7 +39,7 @@ sample = "20ms"
 "#;
 
 fn parse(text: &str) -> Result<Experiment, String> {
-    Experiment::parse(text, PathBuf::new())
+    Experiment::parse(text, PathBuf::new(), Length::Full)
 }
 
 fn refusal(from: &str, to: &str) -> String {
@@ -153,6 +153,25 @@ fn a_value_of_another_form_is_refused_with_the_right_one() {
     assert!(told.contains("`workload.scale` is 0"), "{told}");
     let told = refusal("nodes = 2", "nodes = 0");
     assert!(told.contains("`cluster.nodes` is nothing"), "{told}");
+}
+
+#[test]
+fn a_quick_run_is_the_same_experiment_with_less_of_it() {
+    let text = format!("{EXPERIMENT}\n[quick]\nseeds = [7]\nworkload.source.reads = 10\n");
+    assert_eq!(parse(&text).unwrap().runs(), 2);
+    let quick = Experiment::parse(&text, PathBuf::new(), Length::Quick).unwrap();
+    let results = quick.run(1, |_| ()).unwrap();
+    assert_eq!(results.outcomes.len(), 1);
+    let requests = results.outcomes[0].report.sources.total().requests;
+    assert!(requests < 2 * 2 * 10 * 3 && requests > 0, "{requests}");
+}
+
+#[test]
+fn demand_moves_between_nodes_that_there_are() {
+    let moves = |to: u32| format!("[[move]]\nfrom = 0\nto = {to}\nat = \"1s\"\n\n[clients]");
+    assert!(parse(&EXPERIMENT.replace("[clients]", &moves(1))).is_ok());
+    let told = refusal("[clients]", &moves(2));
+    assert!(told.contains("to node 2\nhint: there are 2"), "{told}");
 }
 
 #[test]

@@ -65,6 +65,8 @@ pub(super) struct Clients {
     reads: Slots<ReadState>,
     /// Clients that may be able to ask for something.
     able: VecDeque<u32>,
+    /// By client: who asks for what it has to read.
+    reader: Vec<u32>,
     /// Jobs that have read everything and not been told so.
     read: VecDeque<u32>,
 }
@@ -129,6 +131,7 @@ impl Clients {
             requests: Slots::default(),
             reads: Slots::default(),
             able: VecDeque::new(),
+            reader: (0..count as u32).collect(),
             read: VecDeque::new(),
         }
     }
@@ -148,6 +151,21 @@ impl Clients {
         state.submitted = true;
         if state.before == 0 {
             self.ready(job, jobs);
+        }
+    }
+
+    /// What clients of `from` have not asked for yet, now and from now on, clients of `to` ask for.
+    pub(super) fn moved(&mut self, from: NodeIndex, to: NodeIndex) {
+        let of_node = |node: NodeIndex| (0..).skip(node * self.settings.per_node as usize);
+        for (from, to) in of_node(from)
+            .zip(of_node(to))
+            .take(self.settings.per_node as usize)
+        {
+            let readers = self.reader.iter_mut().filter(|reader| **reader == from);
+            readers.for_each(|reader| *reader = to);
+            let cursors = std::mem::take(&mut self.each[from as usize].cursors);
+            self.each[to as usize].cursors.extend(cursors);
+            self.able.push_back(to);
         }
     }
 
@@ -285,15 +303,16 @@ impl Clients {
                 self.read.push_back(job);
             }
             for (position, read) in (0..).zip(reads) {
-                let cursors = &mut self.each[read.client as usize].cursors;
+                let reader = self.reader[read.client as usize];
+                let cursors = &mut self.each[reader as usize].cursors;
                 cursors.push_back(Cursor {
                     job,
                     read: position,
                     state: None,
                     next: read.first,
                 });
-                if self.able.back() != Some(&read.client) {
-                    self.able.push_back(read.client);
+                if self.able.back() != Some(&reader) {
+                    self.able.push_back(reader);
                 }
             }
         }

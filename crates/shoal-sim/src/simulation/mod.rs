@@ -34,6 +34,17 @@ pub struct LinkChange {
     pub bytes_per_second: f64,
 }
 
+/// Demand that moves: what clients of one node have not asked for yet, those of another ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DemandMove {
+    /// The node that was asked before.
+    pub from: NodeIndex,
+    /// The node that is asked from then on.
+    pub to: NodeIndex,
+    /// When.
+    pub at: Time,
+}
+
 /// Everything about a run but its workload and its nodes.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -43,6 +54,8 @@ pub struct Setup {
     pub links: LinkSettings,
     /// Rates that change.
     pub changes: Vec<LinkChange>,
+    /// Demand that moves.
+    pub moves: Vec<DemandMove>,
     /// What clients may do at a time.
     pub clients: ClientSettings,
     /// How objects are cut.
@@ -63,6 +76,7 @@ enum Event {
     /// The first byte of a transfer is on its way.
     Flows(Transfer),
     Changed(u32),
+    Moved(u32),
     Adapt,
     Sample,
 }
@@ -145,6 +159,9 @@ impl Simulation<'_> {
         for (change, number) in self.setup.changes.iter().zip(0..) {
             self.events.plan(change.at, Event::Changed(number));
         }
+        for (demand, number) in self.setup.moves.iter().zip(0..) {
+            self.events.plan(demand.at, Event::Moved(number));
+        }
         if let Some(period) = self.cooperation.period() {
             self.events.plan(Time::ZERO + period, Event::Adapt);
         }
@@ -196,6 +213,11 @@ impl Simulation<'_> {
                 for link in self.topology.find(change.kind, change.node) {
                     self.network.set_rate(self.now, link, change.bytes_per_second);
                 }
+            }
+            Event::Moved(number) => {
+                let DemandMove { from, to, .. } = self.setup.moves[number as usize];
+                self.clients.moved(from, to);
+                self.work();
             }
             Event::Adapt => {
                 let pushes = self.cooperation.adapt(self.now);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{ClientSettings, LinkChange, LinkKind, LinkSettings, Setup, run};
+use super::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup, run};
 use crate::block::Granularity;
 use crate::clock::Time;
 use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading, NodeIndex};
@@ -23,6 +23,7 @@ fn setup() -> Setup {
             ..LinkSettings::default()
         },
         changes: Vec::new(),
+        moves: Vec::new(),
         clients: ClientSettings {
             per_node: 1,
             requests: 1,
@@ -249,6 +250,33 @@ fn latency_is_before_the_first_byte_and_congestion_while_it_lasts() {
     );
     // 2 s latency, 50 bytes at 100 B/s, 20 at 10 B/s, 30 at 100 B/s; 0.25 s to the client.
     assert!((report.run_s - 5.05).abs() < 1e-6, "{}", report.run_s);
+}
+
+#[test]
+fn demand_moves_with_what_has_not_been_asked_for() {
+    let mut reads = one_by_one(&[(0, 0), (0, 1), (0, 0)]);
+    reads.jobs[1].after.clear();
+    reads.jobs[2].after.clear();
+    // The last one is submitted when its client's demand has moved long ago.
+    reads.jobs[2].at = Time::from_secs_f64(10.0);
+    let mut setup = setup();
+    setup.sample = Some(Duration::from_secs(10));
+    setup.moves = vec![DemandMove {
+        from: 0,
+        to: 1,
+        at: Time::from_secs_f64(0.5),
+    }];
+    let report = report(&setup, &cluster(CooperationName::Solo, 1000), &reads);
+    // The first is on its way to node 0. Node 1 asks for the second half a second later, and has not seen the third.
+    let lake_requests = |node| report.samples.iter().filter(move |sample| sample.node == node);
+    let most = |node| {
+        lake_requests(node)
+            .map(|sample| sample.sources.lake.requests)
+            .max()
+    };
+    assert_eq!((most(0), most(1)), (Some(1), Some(1)));
+    assert_eq!(requests(&report), [0, 0, 3, 0]);
+    assert!((report.run_s - 11.25).abs() < 1e-6, "{}", report.run_s);
 }
 
 #[test]

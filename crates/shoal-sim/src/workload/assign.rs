@@ -23,7 +23,7 @@ pub enum Assign {
         /// Between 0 and 1.
         locality: f64,
     },
-    /// All to the clients of one node at a time (dissertation 6.4.1, Figure 6·5: rack 1, then rack 4).
+    /// All to any clients of one node at a time (dissertation 6.4.1, Figure 6·5: rack 1, then rack 4).
     Shifts {
         /// Node, and the second of the trace from which on it is the one, in order of time.
         shifts: Vec<(u32, f64)>,
@@ -54,8 +54,7 @@ impl Assign {
                     Self::Shifts { shifts } => {
                         let now = shifts.iter().rev().find(|(_, from_s)| at_s >= *from_s);
                         let node = now.or(shifts.first()).map_or(0, |(node, _)| *node).min(nodes - 1);
-                        turn += 1;
-                        node * clients + turn % clients
+                        node * clients + chance.below(u64::from(clients)) as u32
                     }
                 };
             }

@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs the experiments of this folder: all, or those that are named. What README files say of numbers and plots comes from here.
+#
+# usage: experiments/run.sh [--quick] [NAME...]
+#
+# --quick runs each with one seed and larger blocks, and leaves what is committed as it is: that it still runs is what is tested.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+quick=()
+if [ "${1:-}" = --quick ]; then
+  quick=(--quick)
+  shift
+  scratch=$(mktemp -d)
+  trap 'rm -rf "$scratch"' EXIT
+fi
+[ $# -gt 0 ] || set -- */
+
+target=${CARGO_TARGET_DIR:-../target}
+cargo build --release --locked --quiet --package shoal-sim --examples
+
+# Samples and full reports are megabytes, and come from the same run again; only the first variant, dynamic, moves its L1.
+tidy() {
+  rm -f "$1"/results.json "$1"/samples.csv "$1"/l1-[1-9]*.svg
+}
+
+for name in "$@"; do
+  name=${name%/}
+  if [ -n "${scratch:-}" ]; then
+    out=$scratch/$name
+  else
+    out=$name/results
+  fi
+  if [ -x "$name/run.sh" ]; then
+    printf '== %s\n' "$name"
+    "$name/run.sh" "$target/release/examples" "$out" "${quick[@]}"
+    continue
+  fi
+  for experiment in "$name"/*.toml; do
+    case "$experiment" in
+      */figures.toml | */\*.toml) continue ;;
+    esac
+    printf '== %s\n' "$experiment"
+    case "$experiment" in
+      */EXPERIMENT.toml) folder=$out ;;
+      *) folder=$out/$(basename "$experiment" .toml) ;;
+    esac
+    "$target/release/examples/simulate" "$experiment" --out "$folder" "${quick[@]}"
+    tidy "$folder"
+  done
+  if [ -z "${scratch:-}" ] && grep -q '<!-- numbers -->' "$name/README.md"; then
+    python3 tables.py "$name/results/results.csv" "$name/README.md"
+  fi
+  if [ -z "${scratch:-}" ] && [ -e "$name/figures.toml" ]; then
+    python3 figures.py "$name"
+  fi
+done

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Cuts the two stand-ins for TR-FB2010-1 out of SWIM's day of Facebook jobs; README.md says why there are two.
+
+usage: fb2010.py FB-2010_samples_24_times_1hr_withInputPaths_0.tsv
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+JOBS = 853
+# Published: bytes read, footprint, footprint read more than once, footprint read once.
+READ, FOOTPRINT, REPEATED, ONCE = 40e12, 10.1e12, 8e12, 2.1e12
+
+
+class Job(NamedTuple):
+    """A job with its input halved, as published."""
+
+    submit_s: int
+    input_bytes: int
+    path: str
+
+
+class Sums(NamedTuple):
+    """What the paper tells of its cut, in bytes."""
+
+    read: int
+    footprint: int
+    repeated: int
+    once: int
+
+
+def halved_jobs(path: Path) -> list[Job]:
+    """The jobs of the day."""
+    jobs = []
+    for line in path.read_text().splitlines():
+        fields = line.split("\t")
+        jobs.append(Job(int(fields[1]), int(fields[3]) // 2, fields[6]))
+    return jobs
+
+
+def sums(jobs: list[Job]) -> Sums:
+    """What the paper would tell of these jobs."""
+    longest: dict[str, int] = {}
+    reads: Counter[str] = Counter()
+    for job in jobs:
+        longest[job.path] = max(longest.get(job.path, 0), job.input_bytes)
+        reads[job.path] += 1
+    footprint = sum(longest.values())
+    once = sum(longest[path] for path, count in reads.items() if count == 1)
+    return Sums(sum(job.input_bytes for job in jobs), footprint, footprint - once, once)
+
+
+def windows(jobs: list[Job]) -> Iterator[tuple[int, list[Job], Sums]]:
+    """Each run of neighbours that is as long as the published cut."""
+    for first in range(len(jobs) - JOBS + 1):
+        window = jobs[first : first + JOBS]
+        yield first, window, sums(window)
+
+
+def off(value: int, published: float) -> float:
+    """Relative difference."""
+    return abs(value / published - 1)
+
+
+def write(name: str, jobs: list[Job]) -> None:
+    """Write a cut in the form of SWIM, from second 0 on."""
+    start_s = jobs[0].submit_s
+    lines, before_s = [], start_s
+    for number, job in enumerate(jobs):
+        fields = [f"job{number}", job.submit_s - start_s, job.submit_s - before_s, job.input_bytes, 0, 0, job.path]
+        lines.append("\t".join(map(str, fields)))
+        before_s = job.submit_s
+    Path(__file__).with_name(name).write_text("\n".join(lines) + "\n")
+
+
+def main() -> None:
+    """Write both cuts."""
+    jobs = halved_jobs(Path(sys.argv[1]))
+    first, window, found = min(windows(jobs), key=lambda w: off(w[2].read, READ) + off(w[2].footprint, FOOTPRINT))
+    write("fb2010-window.tsv", window)
+    print(f"window: jobs {first} to {first + JOBS - 1} of the day: {found}")
+
+    # Whole files, of which the day knows the length as the largest read; jobs whose file the day reads again.
+    lengths: dict[str, int] = {}
+    for job in jobs:
+        lengths[job.path] = max(lengths.get(job.path, 0), job.input_bytes)
+    reads = Counter(job.path for job in jobs)
+    whole = [job._replace(input_bytes=lengths[job.path]) for job in jobs if reads[job.path] > 1]
+    first, window, found = min(
+        windows(whole),
+        key=lambda w: off(w[2].read, READ) + off(w[2].repeated, REPEATED) + off(w[2].once, ONCE),
+    )
+    write("fb2010-reread.tsv", window)
+    print(f"reread: jobs {first} to {first + JOBS - 1} of {len(whole)}: {found}")
+
+
+if __name__ == "__main__":
+    main()
