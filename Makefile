@@ -8,10 +8,10 @@ PROFILE ?= release
 BINARY = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/shoal
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test bench lint fmt
+.PHONY: help build run demo test bench experiments lint fmt
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Compile the binary
 	cargo build --locked --profile $(PROFILE) --package shoal
@@ -27,6 +27,9 @@ test: ## Every test: unit, integration, real lakes, real clients
 
 bench: ## Side by side with nginx and with the lake itself
 	bench/run.sh $(ARGS)
+
+experiments: ## Published figures, simulated anew (ARGS="--quick d3n-fig11")
+	experiments/run.sh $(ARGS)
 
 lint: ## Format, clippy, licences and advisories, tidiness
 	scripts/lint.sh

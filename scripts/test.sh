@@ -49,6 +49,7 @@ cargo_tests() {
 }
 
 scripted_tests() {
+  step 'experiments, each with one seed and larger blocks' experiments/run.sh --quick
   if command -v curl > /dev/null; then
     step 'demo: three nodes read a sample cold and warm' scripts/demo.sh "$SHOAL"
   else

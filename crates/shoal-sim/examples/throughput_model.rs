@@ -153,6 +153,8 @@ fn workload(source: Source, nodes: u32, clients: u32, seed: u64) -> Result<Workl
     match source {
         Source::Facebook(path) => {
             let settings = WorkloadSettings {
+                clients: None,
+                scale: 1.0,
                 source: Generator::Trace {
                     path: path.to_owned(),
                     format: None,
