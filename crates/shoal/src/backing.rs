@@ -11,12 +11,16 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use rustix::process::{Resource, getrlimit};
 
 /// Sizes, in bytes, at which sending pages beats copying them (`bench/`): below, the second system call costs more than the copy.
 pub const WORTH_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
 
-/// Files kept open for this at most; each is one of the process's descriptors.
-const FILES: usize = 1024;
+/// Files kept open for this at most.
+const FILES: u64 = 1024;
+
+/// And at most one in so many of the descriptors that the process may have: the rest are for clients.
+const DESCRIPTORS_A_FILE: u64 = 8;
 
 /// Mapped files by their first address.
 static BACKINGS: RwLock<BTreeMap<usize, Mapped>> = RwLock::new(BTreeMap::new());
@@ -42,7 +46,7 @@ pub fn register(bytes: &[u8], file: &File) -> Option<Backing> {
     }
     let address = bytes.as_ptr().addr();
     let mut backings = BACKINGS.write();
-    if backings.len() >= FILES {
+    if backings.len() as u64 >= files_max() {
         return None;
     }
     let mapped = Mapped {
@@ -52,6 +56,11 @@ pub fn register(bytes: &[u8], file: &File) -> Option<Backing> {
     let before = backings.insert(address, mapped);
     debug_assert!(before.is_none(), "two mappings have no address in common");
     Some(Backing { address })
+}
+
+fn files_max() -> u64 {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    descriptors.map_or(FILES, |descriptors| FILES.min(descriptors / DESCRIPTORS_A_FILE))
 }
 
 /// The file that `bytes` are pages of, and where in it they begin.
