@@ -2,21 +2,26 @@
 //!
 //! The disk is the lake of its node. Blocks are placed by their fingerprint: evenly in the mean and unevenly in each case, as a ring does.
 
+use super::solo::Solo;
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::policy::AnyPolicy;
 
-/// Storage nodes whose caches do not know each other.
+/// Storage nodes whose caches do not know each other: lone nodes, but each block has one of them.
 #[derive(Debug)]
 pub struct Storage {
-    caches: Vec<Cache<AnyPolicy>>,
+    nodes: Solo,
+    count: usize,
 }
 
 impl Storage {
     /// One node for each of `caches`.
     pub const fn new(caches: Vec<Cache<AnyPolicy>>) -> Self {
-        Self { caches }
+        Self {
+            count: caches.len(),
+            nodes: Solo::new(caches),
+        }
     }
 }
 
@@ -27,34 +32,26 @@ pub(super) const fn placed(block: Block, nodes: usize) -> NodeIndex {
 
 impl Cooperation for Storage {
     fn answering(&self, _node: NodeIndex, block: Block) -> NodeIndex {
-        placed(block, self.caches.len())
+        placed(block, self.count)
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
-        if self.caches[wanted.node].serve(wanted) {
-            Route::Local
-        } else {
-            Route::Lake { through: None }
-        }
+        self.nodes.route(wanted)
     }
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
-        if arrival.route != Route::Local {
-            self.caches[arrival.wanted.node].keep(arrival, |_| ());
-        }
-        Vec::new()
+        self.nodes.landed(arrival)
     }
 
     fn joined(&mut self, wanted: &Wanted) {
-        self.caches[wanted.node].serve(wanted);
+        self.nodes.joined(wanted);
     }
 
     fn remove(&mut self, block: Block) {
-        let node = placed(block, self.caches.len());
-        self.caches[node].remove(block);
+        self.nodes.remove(block);
     }
 
     fn room(&self, node: NodeIndex) -> Room {
-        self.caches[node].room()
+        self.nodes.room(node)
     }
 }
