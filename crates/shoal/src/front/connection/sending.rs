@@ -102,3 +102,70 @@ impl AsyncRead for Sending {
         Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Pages that no mapping backs: what arrives shows whether the file was sent or these bytes were.
+    const COPIED: u8 = b'c';
+    const SENT: u8 = b's';
+    const LENGTH: usize = 400 << 10;
+
+    async fn received(head: &'static [u8], registered: bool) -> Vec<u8> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![SENT; LENGTH]).unwrap();
+        let bytes = vec![COPIED; LENGTH];
+        let backing = registered.then(|| backing::register(&bytes, &file).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let sending = async {
+            let mut stream = Sending::new(stream);
+            let mut left = [head, bytes.as_slice()];
+            while left.iter().any(|slice| !slice.is_empty()) {
+                let slices = left.map(IoSlice::new);
+                let from = usize::from(left[0].is_empty());
+                let mut count = stream.write_vectored(&slices[from..]).await.unwrap();
+                assert!(count > 0);
+                for slice in &mut left {
+                    let taken = count.min(slice.len());
+                    *slice = &slice[taken..];
+                    count -= taken;
+                }
+            }
+            stream.shutdown().await.unwrap();
+        };
+        let mut all = Vec::new();
+        // A socket may take less than all of it at once; then the sender waits for the reader.
+        tokio::join!(sending, async { client.read_to_end(&mut all).await.unwrap() });
+        drop(backing);
+        all
+    }
+
+    #[tokio::test]
+    async fn pages_of_a_known_file_are_sent_from_it_behind_their_head() {
+        for head in [b"".as_slice(), b"head"] {
+            let all = received(head, true).await;
+            assert_eq!(all.len(), head.len() + LENGTH);
+            assert!(all.starts_with(head));
+            // The last few bytes may be too few to be worth it.
+            let body = &all[head.len()..];
+            assert!(
+                body[..LENGTH / 2].iter().all(|&byte| byte == SENT),
+                "from the file"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn other_bytes_are_copied() {
+        let all = received(b"head", false).await;
+        assert!(all[4..].iter().all(|&byte| byte == COPIED) && all.len() == 4 + LENGTH);
+    }
+}
