@@ -1,8 +1,8 @@
 //! Which file the bytes at an address are pages of.
 //!
-//! A hit leaves this process as bytes of a mapped file, and the kernel copies them into the socket. Below a megabyte or so it is
-//! cheaper to hand the kernel the file instead: then it sends the pages themselves, and the client's kernel makes the only copy. Above, the
-//! copy is the cheaper way, for pages are counted one by one. The socket sees only addresses, and an address means one thing in the
+//! A hit leaves this process as bytes of a mapped file, and the kernel copies them into the socket. For middling sizes it is
+//! cheaper to hand the kernel the file instead: then it sends the pages themselves, and the client's kernel makes the only copy. For large
+//! ones the copy is the cheaper way. The socket sees only addresses, and an address means one thing in the
 //! whole process, so the table is the process's.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustix::process::{Resource, getrlimit};
 
-/// Sizes, in bytes, at which sending pages beats copying them (`bench/`): below, the second system call costs more than the copy.
+/// Sizes, in bytes, at which pages are sent and not copied. Measured: 64 KiB, where it takes a third off the server's processor
+/// time, and 4 MiB, where the copy is the cheaper way. The bounds lie around the one and below the other and are no measurement.
 pub const WORTH_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
 
 /// Files kept open for this at most.
