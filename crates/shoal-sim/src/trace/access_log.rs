@@ -8,9 +8,9 @@ use std::io::Read;
 
 use serde::Deserialize;
 
-use super::timestamp::{Since, rfc3339};
-use super::{Access, Lines, Operation, TraceError};
-use crate::names::Names;
+use super::log::Log;
+use super::timestamp::rfc3339;
+use super::{Access, Operation, TraceError};
 
 const TARGET: &str = "shoal::access";
 
@@ -26,79 +26,45 @@ struct Line {
     bytes: Option<u64>,
 }
 
-pub(super) struct AccessLog<R> {
-    lines: Lines<R>,
-    objects: Names,
-    clients: Names,
-    since: Since,
-}
-
-impl<R: Read> AccessLog<R> {
-    pub(super) fn new(lines: Lines<R>) -> Self {
-        Self {
-            lines,
-            objects: Names::default(),
-            clients: Names::default(),
-            since: Since::default(),
-        }
+/// The request of `line`; `None` when it moves no bytes of an object.
+pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Access>, TraceError> {
+    let expected = "a line of the node's log in JSON ([log] format = \"json\")";
+    let line: Line =
+        serde_json::from_str(line).map_err(|error| log.lines.error(error.to_string(), expected))?;
+    if line.target != TARGET {
+        return Ok(None);
     }
-
-    /// The request of `line`; `None` when it moves no bytes of an object.
-    fn access(&mut self, line: &str) -> Result<Option<Access>, TraceError> {
-        let expected = "a line of the node's log in JSON ([log] format = \"json\")";
-        let line: Line =
-            serde_json::from_str(line).map_err(|error| self.lines.error(error.to_string(), expected))?;
-        if line.target != TARGET {
-            return Ok(None);
-        }
-        let Some(time) = line.time.as_deref().and_then(rfc3339) else {
-            let found = line
-                .time
-                .map_or("no `time`".to_owned(), |time| format!("`time` {time}"));
-            return Err(self
-                .lines
-                .error(found, "a `time` such as 2023-11-14T22:13:20.123Z"));
-        };
-        let at = self.since.first_line(time);
-        let operation = line.operation.as_deref().and_then(operation);
-        let (Some(operation), Some(bucket), Some(key)) = (operation, line.bucket, line.key) else {
-            return Ok(None);
-        };
-        if !matches!(line.status, Some(200 | 204 | 206)) {
-            return Ok(None);
-        }
-        // The port of a client changes with every connection.
-        let peer = line.peer.unwrap_or_default();
-        let client = peer
-            .rsplit_once(':')
-            .map_or(peer.as_str(), |(address, _port)| address);
-        let bytes = line.bytes.unwrap_or(0);
-        Ok(Some(Access {
-            at,
-            client: self.clients.number(client),
-            object: self.objects.number(&(bucket, key)),
-            object_bytes: bytes,
-            offset_bytes: 0,
-            bytes,
-            operation,
-        }))
+    let Some(time) = line.time.as_deref().and_then(rfc3339) else {
+        let found = line
+            .time
+            .map_or("no `time`".to_owned(), |time| format!("`time` {time}"));
+        return Err(log
+            .lines
+            .error(found, "a `time` such as 2023-11-14T22:13:20.123Z"));
+    };
+    let at = log.since.first_line(time);
+    let operation = line.operation.as_deref().and_then(operation);
+    let (Some(operation), Some(bucket), Some(key)) = (operation, line.bucket, line.key) else {
+        return Ok(None);
+    };
+    if !matches!(line.status, Some(200 | 204 | 206)) {
+        return Ok(None);
     }
-}
-
-impl<R: Read> Iterator for AccessLog<R> {
-    type Item = Result<Access, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let line = match self.lines.next_line()? {
-                Ok(line) => line,
-                Err(error) => return Some(Err(error)),
-            };
-            if let Some(access) = self.access(&line).transpose() {
-                return Some(access);
-            }
-        }
-    }
+    // The port of a client changes with every connection.
+    let peer = line.peer.unwrap_or_default();
+    let client = peer
+        .rsplit_once(':')
+        .map_or(peer.as_str(), |(address, _port)| address);
+    let bytes = line.bytes.unwrap_or(0);
+    Ok(Some(Access {
+        at,
+        client: log.clients.number(client),
+        object: log.objects.number(&(bucket, key)),
+        object_bytes: bytes,
+        offset_bytes: 0,
+        bytes,
+        operation,
+    }))
 }
 
 fn operation(word: &str) -> Option<Operation> {

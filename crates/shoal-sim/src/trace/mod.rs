@@ -7,6 +7,7 @@ mod access_log;
 mod csv;
 mod format;
 mod job;
+mod log;
 mod oracle_general;
 mod s3_log;
 mod swim;
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::format::Format;
 pub use self::job::{Job, Piece};
+use self::log::Log;
 use crate::clock::Time;
 
 /// One request of a trace.
@@ -123,8 +125,8 @@ impl Trace {
         Ok(match format {
             Format::Csv => Self::Accesses(Box::new(csv::Csv::new(lines)?)),
             Format::OracleGeneral => Self::Accesses(Box::new(oracle_general::OracleGeneral::new(lines))),
-            Format::S3Log => Self::Accesses(Box::new(s3_log::S3Log::new(lines))),
-            Format::AccessLog => Self::Accesses(Box::new(access_log::AccessLog::new(lines))),
+            Format::S3Log => Self::Accesses(Box::new(Log::new(lines, s3_log::access))),
+            Format::AccessLog => Self::Accesses(Box::new(Log::new(lines, access_log::access))),
             Format::Swim => Self::Jobs(Box::new(swim::Swim::new(lines))),
             Format::WfCommons => Self::Jobs(Box::new(wfcommons::read(lines)?)),
         })

@@ -6,9 +6,9 @@
 
 use std::io::Read;
 
-use super::timestamp::{Since, common_log};
-use super::{Access, Lines, Operation, TraceError};
-use crate::names::Names;
+use super::log::Log;
+use super::timestamp::common_log;
+use super::{Access, Operation, TraceError};
 
 const EXPECTED: &str = "a line of an S3 server access log: owner bucket [time] address requester id operation key \"uri\" status \
                         error bytes size ...";
@@ -23,76 +23,42 @@ const STATUS: usize = 9;
 const BYTES_SENT: usize = 11;
 const OBJECT_SIZE: usize = 12;
 
-pub(super) struct S3Log<R> {
-    lines: Lines<R>,
-    objects: Names,
-    clients: Names,
-    since: Since,
-}
-
-impl<R: Read> S3Log<R> {
-    pub(super) fn new(lines: Lines<R>) -> Self {
-        Self {
-            lines,
-            objects: Names::default(),
-            clients: Names::default(),
-            since: Since::default(),
-        }
+/// The request of `line`; `None` when it moves no bytes of an object.
+pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Access>, TraceError> {
+    let fields = split(line);
+    if fields.len() <= OBJECT_SIZE {
+        return Err(log.lines.error(format!("{} fields", fields.len()), EXPECTED));
     }
-
-    /// The request of `line`; `None` when it moves no bytes of an object.
-    fn access(&mut self, line: &str) -> Result<Option<Access>, TraceError> {
-        let fields = split(line);
-        if fields.len() <= OBJECT_SIZE {
-            return Err(self.lines.error(format!("{} fields", fields.len()), EXPECTED));
-        }
-        let Some(time) = common_log(fields[TIME]) else {
-            let found = format!("`{}` where the time stands", fields[TIME]);
-            return Err(self
-                .lines
-                .error(found, "a time such as [06/Feb/2019:00:00:38 +0000]"));
-        };
-        let at = self.since.first_line(time);
-        let Some(operation) = operation(fields[OPERATION]) else {
-            return Ok(None);
-        };
-        // 206 is a part; what has another status moved nothing.
-        if !matches!(fields[STATUS], "200" | "204" | "206") {
-            return Ok(None);
-        }
-        // `-` stands for none.
-        let sent_bytes = fields[BYTES_SENT].parse().unwrap_or(0);
-        let object_bytes = fields[OBJECT_SIZE].parse().unwrap_or(sent_bytes);
-        let bytes = match operation {
-            Operation::Read => sent_bytes,
-            Operation::Write | Operation::Delete => object_bytes,
-        };
-        Ok(Some(Access {
-            at,
-            client: self.clients.number(fields[ADDRESS]),
-            object: self.objects.number(&(fields[BUCKET], fields[KEY])),
-            object_bytes: object_bytes.max(bytes),
-            offset_bytes: 0,
-            bytes,
-            operation,
-        }))
+    let Some(time) = common_log(fields[TIME]) else {
+        let found = format!("`{}` where the time stands", fields[TIME]);
+        return Err(log
+            .lines
+            .error(found, "a time such as [06/Feb/2019:00:00:38 +0000]"));
+    };
+    let at = log.since.first_line(time);
+    let Some(operation) = operation(fields[OPERATION]) else {
+        return Ok(None);
+    };
+    // 206 is a part; what has another status moved nothing.
+    if !matches!(fields[STATUS], "200" | "204" | "206") {
+        return Ok(None);
     }
-}
-
-impl<R: Read> Iterator for S3Log<R> {
-    type Item = Result<Access, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let line = match self.lines.next_line()? {
-                Ok(line) => line,
-                Err(error) => return Some(Err(error)),
-            };
-            if let Some(access) = self.access(&line).transpose() {
-                return Some(access);
-            }
-        }
-    }
+    // `-` stands for none.
+    let sent_bytes = fields[BYTES_SENT].parse().unwrap_or(0);
+    let object_bytes = fields[OBJECT_SIZE].parse().unwrap_or(sent_bytes);
+    let bytes = match operation {
+        Operation::Read => sent_bytes,
+        Operation::Write | Operation::Delete => object_bytes,
+    };
+    Ok(Some(Access {
+        at,
+        client: log.clients.number(fields[ADDRESS]),
+        object: log.objects.number(&(fields[BUCKET], fields[KEY])),
+        object_bytes: object_bytes.max(bytes),
+        offset_bytes: 0,
+        bytes,
+        operation,
+    }))
 }
 
 fn operation(word: &str) -> Option<Operation> {
