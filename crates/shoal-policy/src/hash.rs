@@ -14,7 +14,7 @@ pub(crate) fn hash(key: &impl Hash) -> u64 {
 /// It is not keyed. The names of blocks are digests, and who wants many of them to collide has to search for them, one digest a
 /// try; what he wins is a longer probe in his own blocks' way. The standard, keyed hasher costs more than the policy itself.
 #[derive(Clone, Copy, Debug, Default)]
-struct KeyHasher(u64);
+pub struct KeyHasher(u64);
 
 /// An odd constant with well mixed bits: the golden ratio, as in Fibonacci hashing.
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -6,14 +6,13 @@
 pub mod admission;
 pub mod eviction;
 pub mod fingerprint;
+pub mod hash;
 pub mod mrc;
 pub mod partition;
 pub mod residency;
 pub mod ring;
 pub mod route;
 pub mod throughput;
-
-mod hash;
 
 use std::fmt;
 use std::hash::Hash;
