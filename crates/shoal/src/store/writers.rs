@@ -24,7 +24,7 @@ const THREADS: usize = 2;
 const NICENESS: i32 = 10;
 
 /// How long a block waits for a burst to be over.
-pub(super) const PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const PATIENCE: Duration = Duration::from_millis(10);
 
 /// Nothing waits while more than this does: a quarter of the default memory window.
 const WAITING_BYTES: u64 = 64 << 20;
