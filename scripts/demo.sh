@@ -50,8 +50,6 @@ echo
 printf '%-8s %-6s %-12s %9s   %s\n' node read X-Cache time 'bytes from'
 for index in "${!nodes[@]}"; do
   for read in cold warm; do
-    # What has just been read is still on its way to the disk.
-    [ "$read" = cold ] || sleep 0.5
     seconds=$(s3 --dump-header "$work/head" --output "$work/read" --write-out '%{time_total}' \
       "${nodes[$index]}/demo/sample")
     cmp --quiet "$work/sample" "$work/read" || { echo "error: node-$index sent other bytes"; exit 1; }

@@ -237,11 +237,11 @@ impl Slot {
                 }
                 SlotState::Boarding(_) => return Poll::Pending,
                 SlotState::Aboard(boarded) => {
-                    let own = boarded.led;
+                    let (own, source) = (boarded.led, boarded.passenger.source());
                     match ready!(poll_passenger(&mut boarded.passenger, cx)) {
                         Ok(mut piece) => {
                             piece.truncate(piece.len().min(self.wanted.len() as usize));
-                            return Poll::Ready(Ok((piece, Source::Lake)));
+                            return Poll::Ready(Ok((piece, source)));
                         }
                         Err(error) if self.tries > 0 && is_anothers(&error, own) => {
                             self.tries -= 1;

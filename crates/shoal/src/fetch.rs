@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
+use shoal_policy::BlockId;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::endpoint::{Endpoint, EndpointRequest, LakeBody};
@@ -67,6 +68,11 @@ impl Fetcher {
     /// Bytes of the memory window in use.
     pub fn window_used_bytes(&self) -> u64 {
         (self.window_kib.saturating_sub(self.window.available_permits()) as u64) << 10
+    }
+
+    /// Whether this node has every byte of the block, though perhaps not on disk yet.
+    pub fn holds(&self, block: BlockId) -> bool {
+        self.store.contains(block) || self.flights.holds(block, || self.store.contains(block))
     }
 
     /// Joins the flight of a block; when there is none, starts one in a task of its own. `None`: it landed meanwhile.

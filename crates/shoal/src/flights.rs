@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
-use shoal_policy::BlockId;
+use shoal_policy::{BlockId, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// All flights of a node.
@@ -109,10 +109,12 @@ impl Flights {
     ) -> Join {
         let mut in_the_air = self.in_the_air.lock();
         if let Some(flight) = in_the_air.get(&shipment.id) {
+            let source = flight.source();
             // The reader whose own opening announced the block shares it with nobody yet.
             let shared = flight.passengers.load(Ordering::Acquire) > 0;
-            self.coalesced.fetch_add(u64::from(shared), Ordering::Relaxed);
-            return Join::Aboard(Passenger::board(flight));
+            let waits = shared && source != Source::Local;
+            self.coalesced.fetch_add(u64::from(waits), Ordering::Relaxed);
+            return Join::Aboard(Passenger::board(flight, source));
         }
         if landed() {
             return Join::Landed;
@@ -130,7 +132,7 @@ impl Flights {
             traffic: Arc::clone(traffic),
         });
         in_the_air.insert(shipment.id, Arc::clone(&flight));
-        let passenger = Passenger::board(&flight);
+        let passenger = Passenger::board(&flight, Source::Lake);
         Join::Lead(
             Pilot {
                 flight,
@@ -138,6 +140,15 @@ impl Flights {
             },
             passenger,
         )
+    }
+
+    /// Whether this node has every byte of the block, in memory or on disk. `landed` as for [`Flights::join`].
+    pub fn holds(&self, id: BlockId, landed: impl FnOnce() -> bool) -> bool {
+        let in_the_air = self.in_the_air.lock();
+        match in_the_air.get(&id) {
+            Some(flight) => flight.source() == Source::Local,
+            None => landed(),
+        }
     }
 
     /// Reads that waited for a fetch another read had started.
@@ -158,6 +169,17 @@ impl Flights {
             .is_some_and(|current| Arc::ptr_eq(current, flight))
         {
             in_the_air.remove(&id);
+        }
+    }
+}
+
+impl Flight {
+    /// Where the bytes of one who comes aboard now come from: a block that is here as a whole is this node's, though the disk
+    /// does not have it yet.
+    fn source(&self) -> Source {
+        match self.state.lock().end {
+            End::Arrived | End::Landed(_) => Source::Local,
+            End::Flying | End::Failed(_) => Source::Lake,
         }
     }
 }
@@ -274,6 +296,8 @@ impl Drop for Pilot {
 #[derive(Debug)]
 pub struct Passenger {
     flight: Arc<Flight>,
+    /// Where the block was when this one came aboard.
+    source: Source,
     /// Next byte to read, counted from the start of the block.
     offset: u64,
     /// A piece that arrived no later than it, and how many bytes had arrived before that piece.
@@ -281,14 +305,20 @@ pub struct Passenger {
 }
 
 impl Passenger {
-    fn board(flight: &Arc<Flight>) -> Self {
+    fn board(flight: &Arc<Flight>, source: Source) -> Self {
         flight.passengers.fetch_add(1, Ordering::AcqRel);
         flight.traffic.notify_one();
         Self {
             flight: Arc::clone(flight),
+            source,
             offset: 0,
             piece: (0, 0),
         }
+    }
+
+    /// Where the bytes come from: the lake, or this node when it had the whole block before this one came aboard.
+    pub fn source(&self) -> Source {
+        self.source
     }
 
     /// Goes on reading at this byte of the block.
@@ -408,6 +438,29 @@ mod tests {
         pilot.push(Bytes::from_static(b"def"));
         assert_eq!(second.await.unwrap(), b"abcdef");
         assert_eq!(flights.coalesced(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_block_that_is_here_as_a_whole_is_nobodys_wait_and_this_nodes_own() {
+        let flights = Arc::<Flights>::default();
+        let holds = |flights: &Flights| flights.holds(ID, || false);
+        let (pilot, leader) = lead(&flights, 6);
+        pilot.push(Bytes::from_static(b"abc"));
+        let early = follow(&flights);
+        assert!(!holds(&flights));
+        pilot.push(Bytes::from_static(b"def"));
+        let late = follow(&flights);
+        assert!(holds(&flights));
+        let sources = [&leader, &early, &late].map(Passenger::source);
+        assert_eq!(sources, [Source::Lake, Source::Lake, Source::Local]);
+        assert_eq!(flights.coalesced(), 1, "the late one waits for nothing");
+        assert_eq!(rest(late).await, b"abcdef");
+        pilot.keep();
+        assert!(!holds(&flights), "the disk did not take it");
+        assert!(
+            flights.holds(ID, || true),
+            "what has landed is the store's to know"
+        );
     }
 
     #[tokio::test]

@@ -114,11 +114,11 @@ pub struct Reading {
     pub blocks: Box<BlockStream>,
     /// Whether the lake was asked about permission and freshness for this read.
     pub asked: bool,
-    /// Which part of the blocks was on this node's disk at the start.
+    /// Which part of the blocks was on this node at the start.
     pub residency: Residency,
 }
 
-/// How much of a range was on disk when it was asked for.
+/// How much of a range was here, on disk or waiting for it, when it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every block.
@@ -427,7 +427,7 @@ impl Reader {
         let looked_at = first..end.min(first.saturating_add(BLOCKS_LOOKED_AT));
         let total = looked_at.len();
         match looked_at
-            .filter(|index| self.store.contains(version.block(*index)))
+            .filter(|index| self.fetcher.holds(version.block(*index)))
             .count()
         {
             resident if resident == total => Residency::All,

@@ -1,9 +1,17 @@
 //! What the disk of a node does to its reads: it makes them fast, and never wrong.
 
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use http::StatusCode;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, StatusCode};
+use shoal::object::Version;
+use shoal::store::Store;
+use shoal_policy::ObjectId;
 
+use crate::lake::Request;
 use crate::node::{BLOCK, Node};
 use crate::read::{cache, get, put};
 
@@ -51,12 +59,133 @@ async fn a_failing_disk_costs_speed_and_is_used_again_when_it_works() {
 
 /// What the node says about its disk.
 async fn paused(node: &Node) -> u64 {
+    metric(node, "shoal_store_paused").await
+}
+
+async fn metric(node: &Node, name: &str) -> u64 {
     let metrics = node.admin("/metrics").await;
-    let line = metrics
-        .text()
-        .lines()
-        .find_map(|line| line.strip_prefix("shoal_store_paused "));
-    line.expect("the metric is there").parse().unwrap()
+    let line = metrics.text().lines().find_map(|line| line.strip_prefix(name));
+    line.expect("the metric is there").trim().parse().unwrap()
+}
+
+/// Waits until so many bytes are counted: a client may have its last byte a moment before.
+async fn has_sent(node: &Node, from_local: u64, from_lake: u64) {
+    let mut sent = [0, 0];
+    for _ in 0..500 {
+        sent = [
+            metric(node, "shoal_read_bytes_total{source=\"local\"}").await,
+            metric(node, "shoal_read_bytes_total{source=\"lake\"}").await,
+        ];
+        if sent == [from_local, from_lake] {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{sent:?} and not {from_local} from this node, {from_lake} from the lake");
+}
+
+#[tokio::test]
+async fn a_block_that_waits_for_the_disk_is_this_nodes_already() {
+    for (node, expected) in [
+        (Node::start().await, "REVALIDATED"),
+        (Node::start_immutable().await, "HIT"),
+    ] {
+        let size = 3 * BLOCK + 5;
+        let bytes = put(&node, size);
+        let busy = BusyDisk::of(node.store());
+        let cold = get(&node.client()).await;
+        assert_eq!((&cold.body, cache(&cold)), (&bytes, "MISS"));
+        has_sent(&node, 0, size).await;
+
+        let warm = get(&node.client()).await;
+        assert_eq!((&warm.body, cache(&warm)), (&bytes, expected));
+        let wish = node.client().get("/b/k").range("bytes=7-");
+        let part = wish.header("cache-control", "only-if-cached").send().await;
+        assert_eq!((&part.body, cache(&part)), (&bytes.slice(7..), expected));
+        has_sent(&node, 2 * size - 7, size).await;
+        assert_eq!(node.lake.body_bytes_sent(), size);
+        assert!(blocks_below(node.store_path()).is_empty(), "all of it was memory");
+        busy.release();
+        node.settle().await;
+        assert_eq!(cache(&get(&node.client()).await), expected);
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_still_arrives_is_the_lakes() {
+    let node = Node::start_immutable().await;
+    let bytes = put(&node, 2 * BLOCK);
+    node.client().head("/b/k").send().await;
+    let gate = node.lake.hold(Request::is_get);
+    let readers = [0, 1].map(|_| {
+        let client = node.client();
+        tokio::spawn(async move { get(&client).await })
+    });
+    // One request for each of the two blocks, shared by both readers.
+    gate.arrived(2).await;
+    while metric(&node, "shoal_coalesced_requests_total").await < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    gate.open();
+    for reader in readers {
+        let reply = reader.await.unwrap();
+        assert_eq!((&reply.body, cache(&reply)), (&bytes, "MISS"));
+    }
+    has_sent(&node, 0, 4 * BLOCK).await;
+    assert_eq!(node.lake.body_bytes_sent(), 2 * BLOCK);
+    node.stop().await;
+}
+
+/// Keeps every thread of the store that writes busy: no other block reaches the disk before this is dropped.
+struct BusyDisk(Vec<mpsc::Sender<()>>);
+
+/// A block whose memory its writer cannot give back before the other end of the channel is gone.
+struct Stubborn(mpsc::Receiver<()>);
+
+impl BusyDisk {
+    /// No fewer than there are threads.
+    const BLOCKS: u8 = 4;
+
+    fn of(store: &Arc<Store>) -> Self {
+        Self((0..Self::BLOCKS).map(|number| hand_in(store, number)).collect())
+    }
+
+    fn release(self) {
+        drop(self.0);
+    }
+}
+
+/// Puts a block into the queue in front of the disk, and does not wait for it.
+fn hand_in(store: &Arc<Store>, number: u8) -> mpsc::Sender<()> {
+    let (held, stubborn) = mpsc::channel();
+    let piece = Bytes::from_owner(Stubborn(stubborn));
+    let (object, etag, size_bytes) = (ObjectId([number; 16]), "\"busy\"", piece.len() as u64);
+    let version = Version {
+        id: Version::id_of(object, etag, size_bytes),
+        object,
+        etag: etag.into(),
+        size_bytes,
+        block_bytes: BLOCK,
+        last_modified: None,
+        headers: HeaderMap::new(),
+    };
+    let put = store.put(version.block(0), Arc::new(version), vec![piece]);
+    assert!(put.now_or_never().is_none(), "it is in the queue");
+    held
+}
+
+impl AsRef<[u8]> for Stubborn {
+    fn as_ref(&self) -> &[u8] {
+        b"busy"
+    }
+}
+
+impl Drop for Stubborn {
+    fn drop(&mut self) {
+        // An error means that the other end is gone, which is what this waits for.
+        let _ = self.0.recv();
+    }
 }
 
 #[tokio::test]
@@ -81,10 +210,7 @@ async fn a_flipped_bit_on_disk_is_a_miss_and_heals() {
     node.settle().await;
     let node = node
         .restart_after(|store| {
-            for file in files_below(store)
-                .into_iter()
-                .filter(|file| file.metadata().unwrap().len() > BLOCK)
-            {
+            for file in blocks_below(store) {
                 let mut content = std::fs::read(&file).unwrap();
                 content[1000] ^= 1;
                 std::fs::write(&file, content).unwrap();
@@ -99,7 +225,14 @@ async fn a_flipped_bit_on_disk_is_a_miss_and_heals() {
     node.stop().await;
 }
 
-fn files_below(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+/// Files of whole blocks.
+fn blocks_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = files_below(folder);
+    files.retain(|file| file.metadata().unwrap().len() > BLOCK);
+    files
+}
+
+fn files_below(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path());
