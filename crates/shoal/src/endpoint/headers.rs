@@ -1,13 +1,16 @@
 //! Which headers and query parameters belong to the message, and which to one hop of it.
 
+use std::borrow::Cow;
+
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderMap, HeaderName, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::PathAndQuery;
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 
 use crate::sigv2;
-use crate::sigv4::canonical::{decode_component, split_pair};
+use crate::sigv4::canonical::{SIGNATURE_PARAMETER, decode_component, split_pair};
 
 /// Headers of one connection (RFC 9110, 7.6.1), whoever sends them.
 const HOP_BY_HOP: [HeaderName; 7] = [
@@ -31,15 +34,18 @@ const OF_THE_SENDER: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
+/// The query parameter of a presigned URL that names its signer.
+const CREDENTIAL: &str = "X-Amz-Credential";
+
 /// Query parameters by which a presigned URL carries its credentials; S3 reads them in exactly this spelling, once
 /// they are percent-decoded.
 const PRESIGNED: [&str; 7] = [
     "X-Amz-Algorithm",
-    "X-Amz-Credential",
+    CREDENTIAL,
     "X-Amz-Date",
     "X-Amz-Expires",
     "X-Amz-SignedHeaders",
-    "X-Amz-Signature",
+    SIGNATURE_PARAMETER,
     "X-Amz-Security-Token",
 ];
 
@@ -90,6 +96,36 @@ pub fn without_presigned_credentials(target: &PathAndQuery) -> PathAndQuery {
     PathAndQuery::try_from(stripped).unwrap_or_else(|_| unreachable!("a part of a valid target is valid"))
 }
 
+/// The target of a presigned URL that names `access_key`, and a signature of nothing in the place of its own: the
+/// claim without the proof. Every other byte stays as it is.
+pub fn presigned_in_name(target: &PathAndQuery, access_key: &str) -> PathAndQuery {
+    let Some(query) = target.query() else {
+        return target.clone();
+    };
+    let access_key = utf8_percent_encode(access_key, NON_ALPHANUMERIC);
+    let pairs = query.split('&').map(|pair| {
+        let (name, value) = split_pair(pair.as_bytes());
+        let name = decode_component(name);
+        if name == SIGNATURE_PARAMETER.as_bytes() {
+            return Cow::Owned(format!("{SIGNATURE_PARAMETER}={:064}", 0));
+        }
+        match scope_of(value).filter(|_| name == CREDENTIAL.as_bytes()) {
+            Some(scope) => Cow::Owned(format!("{CREDENTIAL}={access_key}%2F{scope}")),
+            None => Cow::Borrowed(pair),
+        }
+    });
+    let query = pairs.collect::<Vec<_>>().join("&");
+    PathAndQuery::try_from(format!("{}?{query}", target.path()))
+        .unwrap_or_else(|_| unreachable!("a valid target with other encoded values is valid"))
+}
+
+/// What stands behind the access key in a credential, encoded: a day and three words.
+fn scope_of(credential: &[u8]) -> Option<String> {
+    let credential = decode_component(credential);
+    let slash = memchr::memrchr_iter(b'/', &credential).nth(3)?;
+    Some(percent_encode(&credential[slash + 1..], NON_ALPHANUMERIC).to_string())
+}
+
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name) || name.as_str().starts_with("proxy-")
 }
@@ -122,7 +158,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::{
-        HeaderMap, HeaderName, PathAndQuery, end_to_end, end_to_end_of_response,
+        HeaderMap, HeaderName, PathAndQuery, end_to_end, end_to_end_of_response, presigned_in_name,
         without_presigned_credentials,
     };
 
@@ -187,6 +223,28 @@ mod tests {
             end_to_end_of_response(&received),
             headers(&[("content-length", "3"), ("date", "today"), ("etag", "\"e\"")])
         );
+    }
+
+    #[test]
+    fn a_presigned_query_names_another_without_a_proof_and_keeps_every_other_byte() {
+        let nothing = "0".repeat(64);
+        for (given, expected) in [
+            ("/b/k", "/b/k"),
+            ("/b/k?a=%2f&&b=+", "/b/k?a=%2f&&b=+"),
+            (
+                "/b/%6b?X-Amz-Credential=me%2F20260101%2Feu%2Fs3%2Faws4_request&X-Amz-%53ignature=1f&x",
+                "/b/%6b?X-Amz-Credential=their%2Fkey%2F20260101%2Feu%2Fs3%2Faws4%5Frequest&X-Amz-Signature={nothing}&x",
+            ),
+            (
+                "/b/k?X%2DAmz-Credential=m/e/1/2/3/4&X-Amz-Date=%31",
+                "/b/k?X-Amz-Credential=their%2Fkey%2F1%2F2%2F3%2F4&X-Amz-Date=%31",
+            ),
+            ("/b/k?X-Amz-Credential=me", "/b/k?X-Amz-Credential=me"),
+        ] {
+            let target = PathAndQuery::from_static(given);
+            let named = presigned_in_name(&target, "their/key");
+            assert_eq!(named.as_str(), expected.replace("{nothing}", &nothing));
+        }
     }
 
     #[test]

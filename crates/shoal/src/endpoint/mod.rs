@@ -29,7 +29,9 @@ pub use self::account::{CredentialsError, LakeAccount, NodeCredentials};
 pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
 pub use self::error::{BoxError, EndpointError, Failure};
-pub use self::headers::{end_to_end, end_to_end_of_response, without_presigned_credentials};
+pub use self::headers::{
+    end_to_end, end_to_end_of_response, presigned_in_name, without_presigned_credentials,
+};
 
 use self::body::OutgoingBody;
 use self::connect::{ConnectError, Connector};

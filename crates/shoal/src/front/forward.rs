@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use http::Response;
 use http::request::Parts;
+use http::uri::PathAndQuery;
 use http_body_util::BodyExt;
 
 use crate::catalog::Catalog;
 use crate::endpoint::{
-    Endpoint, EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials,
+    Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, end_to_end, presigned_in_name,
+    without_presigned_credentials,
 };
 use crate::front::auth::Verified;
 use crate::front::connection::ClientBody;
@@ -32,12 +34,13 @@ pub async fn forward(
 ) -> Result<Response<LakeBody>, S3Error> {
     let _forgotten = Forget::of(catalog, classified);
     let account = lake.account_for(&verified.caller);
+    let target = target(lake, classified, &verified);
     let payload = verified.payload.hash;
     let (body, outcome) = request_body(parts, body, verified).await?;
     let request = EndpointRequest {
         operation: classified.operation.as_str(),
         method: parts.method.clone(),
-        target: without_presigned_credentials(&classified.target),
+        target,
         headers: end_to_end(&parts.headers),
         // Without bytes to wait for there is nothing to expect.
         expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
@@ -51,6 +54,19 @@ pub async fn forward(
         return Err(error.clone());
     }
     answered.map_err(|error| lake_errors::unanswered(&error))
+}
+
+/// What the lake is asked for. The credentials of a presigned URL stay here, where they were verified.
+///
+/// When a browser asks about the URL there is nothing to verify. The lake then hears whom the URL names, by the name it
+/// knows, and gets no proof: it tells what it tells to anybody who names a key. Ceph RGW compares no signature then, and
+/// looks for the bucket among those of the key's tenant.
+fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> PathAndQuery {
+    let named = verified.named.as_ref().map(|named| lake.account_for(named));
+    match named {
+        Some(LakeAccount::Signed(account)) => presigned_in_name(&classified.target, &account.access_key),
+        Some(LakeAccount::Anonymous) | None => without_presigned_credentials(&classified.target),
+    }
 }
 
 async fn request_body(

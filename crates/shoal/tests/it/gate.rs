@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use shoal::clock;
+use shoal::secret::Secret;
 
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
 use crate::lake::{ACCESS_KEY, ANONYMOUS, Access, SECRET_KEY};
-use crate::node::Node;
+use crate::node::{Node, OTHER_KEY};
 
 /// Changes a request after it was signed.
 type Tamper = fn(&mut http::Request<bytes::Bytes>);
@@ -212,17 +213,38 @@ async fn old_clients_are_let_in_only_where_the_configuration_says_so() {
 }
 
 #[tokio::test]
-async fn a_browser_that_asks_about_a_presigned_url_is_a_stranger() {
-    let node = Node::start().await;
-    let call = node.client().get("/b/k?versionId=1").presigned(MINUTE);
-    let call = call.tampered(|request| *request.method_mut() = http::Method::OPTIONS);
-    call.send().await;
-    let seen = node.lake.last_request();
-    assert_eq!(
-        (seen.method, seen.query.as_str()),
-        (http::Method::OPTIONS, "versionId=1")
-    );
-    assert_eq!(seen.access_key, None);
+async fn a_browser_that_asks_about_a_presigned_url_names_its_signer_and_proves_nothing() {
+    let node = Node::start_with(|config| {
+        config.identities[1].lake_access_key = Some(ACCESS_KEY.into());
+        config.identities[1].lake_secret_key = Some(Secret::new(SECRET_KEY));
+    })
+    .await;
+    let no_proof = format!("&X-Amz-Signature={}", "0".repeat(64));
+    for ((from, to), expected) in [
+        (("", ""), Some(ACCESS_KEY)),
+        (("X-Amz-Signature=", "X-Amz-Signature=00"), Some(ACCESS_KEY)),
+        ((OTHER_KEY, "nobody-we-know"), None),
+    ] {
+        let url = node.other().get("/b/k?versionId=1").presigned(MINUTE);
+        let question = url.tampered(move |request| {
+            *request.method_mut() = Method::OPTIONS;
+            *request.uri_mut() = request.uri().to_string().replace(from, to).parse().unwrap();
+        });
+        question.send().await;
+        let seen = node.lake.last_request();
+        assert_eq!(
+            (seen.method, seen.access_key.as_deref()),
+            (Method::OPTIONS, expected)
+        );
+        assert!(
+            !seen.headers.contains_key("authorization"),
+            "nothing is signed for it"
+        );
+        match expected {
+            Some(_) => assert!(seen.query.ends_with(&no_proof), "{}", seen.query),
+            None => assert_eq!(seen.query, "versionId=1", "a stranger"),
+        }
+    }
     node.stop().await;
 }
 

@@ -64,6 +64,14 @@ impl<'a> Claimed<'a> {
             Self::Version4(claim) => matches!(claim.place, Place::Query { .. }),
         }
     }
+
+    /// Who is said to have signed, in a claim of version 4 that brings no session token.
+    pub(super) fn static_access_key(&self) -> Option<&str> {
+        match self {
+            Self::Version4(claim) if !claim.has_token => Some(claim.credential.access_key()),
+            Self::Version2(_) | Self::Version4(_) => None,
+        }
+    }
 }
 
 /// A claim of version 4, with the proof of it.

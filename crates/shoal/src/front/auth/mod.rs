@@ -39,6 +39,8 @@ const SKEW_MAX: Duration = Duration::from_mins(15);
 pub struct Verified {
     /// Who sent it.
     pub caller: Caller,
+    /// Whom the presigned URL names that a browser asks about (`OPTIONS`). Nothing proves it, so it entitles to nothing here.
+    pub named: Option<Caller>,
     /// Where the credentials stood.
     pub credentials: Credentials,
     /// How the body is to be checked.
@@ -98,17 +100,23 @@ impl Gate {
         let host = host(parts)?;
         match Claimed::read(parts)? {
             None => admit_stranger(&parts.headers),
-            // A browser asks whether it may use a presigned URL, whose signature is that of another method. It asks
-            // without credentials of its own, so it is answered like a stranger.
-            Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => {
-                admit_stranger(&parts.headers)
-            }
+            // A browser asks whether it may use a presigned URL. That proves nothing: the signature is that of another
+            // method, and of headers that are not there yet. So it is a stranger who asks.
+            Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => Ok(Verified {
+                named: self.named(&claim),
+                ..admit_stranger(&parts.headers)?
+            }),
             Some(Claimed::Version4(claim)) => self.admit_version4(&claim, parts, &host, now),
             Some(Claimed::Version2(claim)) => match &self.version2 {
                 Some(version2) => version2.verify(claim, parts, &host, &self.identities, now),
                 None => Err(Refusal::UnsupportedSignatureVersion),
             },
         }
+    }
+
+    fn named(&self, claim: &Claimed<'_>) -> Option<Caller> {
+        let identity = self.identities.get(claim.static_access_key()?)?;
+        Some(Caller::Identity(Arc::clone(identity)))
     }
 
     fn admit_version4(
@@ -133,6 +141,7 @@ impl Gate {
 
         Ok(Verified {
             caller: Caller::Identity(Arc::clone(identity)),
+            named: None,
             credentials: match claim.place {
                 Place::Header => Credentials::Header,
                 Place::Query { expires } => Credentials::Query { expires },
@@ -186,6 +195,7 @@ impl Gate {
 fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
     Ok(Verified {
         caller: Caller::Anonymous,
+        named: None,
         credentials: Credentials::None,
         payload: plain_payload(headers, Refusal::StreamingWithoutCredentials)?,
     })

@@ -99,6 +99,7 @@ impl Version2 {
         }
         Ok(Verified {
             caller: Caller::Identity(Arc::clone(evidence.identity)),
+            named: None,
             credentials: evidence.credentials,
             payload: plain_payload(&parts.headers, Refusal::StreamingWithVersion2)?,
         })

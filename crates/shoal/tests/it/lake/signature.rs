@@ -21,7 +21,7 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 const PATH: &AsciiSet = &UNRESERVED.remove(b'/');
 
-/// The signer, `None` for an anonymous request, or the S3 error code.
+/// The signer or who is named in a preflight, `None` for an anonymous request, or the S3 error code.
 pub(super) fn verify(
     head: &http::request::Parts,
     secret_of: impl Fn(&str) -> Option<String>,
@@ -84,7 +84,9 @@ pub(super) fn verify(
         claim.date,
         hex(&Sha256::digest(canonical))
     );
-    if chunks.signature_of(&text) != claim.signature {
+    // As at Ceph RGW: who asks about a presigned URL is believed, for there is nothing to compare.
+    let is_preflight = head.method == Method::OPTIONS && parameter("X-Amz-Signature").is_some();
+    if !is_preflight && chunks.signature_of(&text) != claim.signature {
         return Err("SignatureDoesNotMatch");
     }
     Ok(Some(Signed {

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use http::request::Parts;
 use http::{HeaderValue, Method};
 
-use super::{gate, now, presigned, presigned_at, refusal, tampered, told, verify};
-use crate::front::auth::Refusal;
+use super::{ACCESS_KEY, gate, now, presigned, presigned_at, refusal, tampered, told, verify};
+use crate::front::auth::{Credentials, Refusal, Verified};
 use crate::front::error::ErrorCode;
+use crate::identity::Caller;
 
 #[test]
 fn a_presigned_url_changed_after_signing_is_worthless() {
@@ -29,6 +31,28 @@ fn a_presigned_url_changed_after_signing_is_worthless() {
     let mut put = url.clone();
     put.method = Method::PUT;
     assert_eq!(refusal(&put), Refusal::SignatureMismatch);
+}
+
+#[test]
+fn a_browser_that_asks_about_a_presigned_url_is_a_stranger_who_names_somebody() {
+    let mut question = presigned("/bucket/key");
+    question.method = Method::OPTIONS;
+    let asked = |question: &Parts| verify(question).unwrap();
+    let named = |verified: Verified| match verified.named {
+        Some(Caller::Identity(identity)) => Some(identity.index),
+        Some(Caller::Anonymous) | None => None,
+    };
+    let verified = asked(&question);
+    assert!(matches!(verified.caller, Caller::Anonymous));
+    assert_eq!(verified.credentials, Credentials::None);
+    assert_eq!(named(verified), Some(7));
+    for (from, to) in [
+        (ACCESS_KEY, "AKIDNOBODY"),
+        ("X-Amz-Date=", "X-Amz-Security-Token=t&X-Amz-Date="),
+    ] {
+        let question = tampered(&question, from, to);
+        assert_eq!(named(asked(&question)), None, "{to}");
+    }
 }
 
 #[test]
