@@ -287,12 +287,22 @@ pub(super) fn path_style(
     let Some(bucket) = domain.and_then(|domain| bucket_of_host(host?, domain)) else {
         return Ok(target.clone());
     };
-    PathAndQuery::try_from(format!("/{bucket}{target}")).map_err(|_| {
+    let invalid = || {
         S3Error::new(
             ErrorCode::InvalidUri,
             "The Host header does not name a valid bucket.",
         )
-    })
+    };
+    // HTTP/2 brings a `host` as free as any field: a `?` or `#` in it would cut off the path, a `/` name another object.
+    if !bucket.bytes().all(stands_for_itself) {
+        return Err(invalid());
+    }
+    PathAndQuery::try_from(format!("/{bucket}{target}")).map_err(|_| invalid())
+}
+
+/// Whether the byte means the same in a host and in a path: an unreserved character of RFC 3986.
+fn stands_for_itself(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
 fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
@@ -466,5 +476,15 @@ mod tests {
             "not a label of its own"
         );
         assert_eq!(at("b.s3.example.org", "/").operation, Operation::ListObjects);
+    }
+
+    #[test]
+    fn a_host_cannot_change_what_the_path_says() {
+        let target = "/k?versionId=1".parse().unwrap();
+        for bucket in ["b#", "b/other?", "b?acl&", "b%2fother", "b\u{e9}", "b c", "a@b"] {
+            let host = format!("{bucket}.s3.example.org");
+            let hosted = classify(&Method::GET, &target, Some(&host), false, Some("s3.example.org"));
+            assert_eq!(hosted.unwrap_err().code, ErrorCode::InvalidUri, "{bucket}");
+        }
     }
 }
