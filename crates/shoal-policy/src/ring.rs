@@ -81,11 +81,26 @@ impl Ring {
         if self.owners.is_empty() {
             return None;
         }
-        let probes = (0..PROBES / 2).map(|word| mix(block.0.wrapping_add(word)));
-        let probes = probes.flat_map(|word| [word as u32, (word >> 32) as u32]);
-        let points = probes.map(|probe| {
+        let points = probes(block).map(|probe| {
             let point = self.point_behind(probe);
             (self.places[point].wrapping_sub(probe), point)
+        });
+        points.min().map(|(_, point)| self.owner(point))
+    }
+
+    /// The node that `block` would be at home on if the ring had only the nodes that `accepts` allows: the same for everyone who
+    /// misses the same nodes, and [`Ring::home`] for who misses none.
+    pub fn home_among(&self, block: Fingerprint, accepts: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let home = self.home(block)?;
+        if accepts(home) {
+            return Some(home);
+        }
+        let count = self.owners.len();
+        let points = probes(block).filter_map(|probe| {
+            let first = self.point_behind(probe);
+            let mut behind = (first..count).chain(0..first);
+            let point = behind.find(|&point| accepts(self.owner(point)))?;
+            Some((self.places[point].wrapping_sub(probe), point))
         });
         points.min().map(|(_, point)| self.owner(point))
     }
@@ -148,6 +163,12 @@ impl Ring {
         let point = first + passed;
         if point < self.owners.len() { point } else { 0 }
     }
+}
+
+/// Where a block looks for points.
+fn probes(block: Fingerprint) -> impl Iterator<Item = u32> {
+    let words = (0..PROBES / 2).map(move |word| mix(block.0.wrapping_add(word)));
+    words.flat_map(|word| [word as u32, (word >> 32) as u32])
 }
 
 const CIRCLE: f64 = (1_u64 << u32::BITS) as f64;
@@ -221,6 +242,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn who_misses_nodes_finds_the_home_of_the_ring_without_them() {
+        let (whole, rest) = (ring(0..9), ring((0..9).filter(|node| ![2, 5].contains(node))));
+        for block in (0..5_000).map(Fingerprint::of_number) {
+            let among = whole.home_among(block, |node| ![2, 5].contains(&node.0));
+            assert_eq!(among, rest.home(block));
+            assert_eq!(whole.home_among(block, |_| true), whole.home(block));
+        }
+        assert_eq!(whole.home_among(Fingerprint::of_number(1), |_| false), None);
+        assert_eq!(ring([]).home_among(Fingerprint::of_number(1), |_| true), None);
     }
 
     #[test]

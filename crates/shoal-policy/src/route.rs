@@ -70,7 +70,10 @@ impl Hierarchy {
         let mut stops = vec![Stop::Local];
         for (layer, neighbourhood) in self.layers().filter(|(layer, _)| *layer >= asked) {
             let worth_asking = |node: &NodeId| *node != self.node && reachable(*node);
-            let home = neighbourhood.ring.home(block).filter(worth_asking);
+            // Everyone who misses the home turns to the same other node, so that the block still comes once.
+            let here_or_reachable = |node| node == self.node || reachable(node);
+            let home = neighbourhood.ring.home_among(block, here_or_reachable);
+            let home = home.filter(|home| *home != self.node);
             let former = neighbourhood
                 .former
                 .as_ref()
@@ -184,6 +187,30 @@ mod tests {
         let hierarchy = node(1, [home(2), home(3)]);
         assert_route(&hierarchy, Layer::L1, &[2], &[served_by(3, 3)]);
         assert_route(&hierarchy, Layer::L1, &[2, 3], &[]);
+    }
+
+    #[test]
+    fn who_misses_a_home_turns_to_the_node_that_others_turn_to() {
+        let ring = Ring::new([2, 3, 4].map(|node| (NodeId(node), 512)).into());
+        let home = ring.home(BLOCK).unwrap();
+        let next = ring.home_among(BLOCK, |node| node != home).unwrap();
+        let layer = Neighbourhood { ring, former: None };
+        assert_route(
+            &node(1, [layer.clone()]),
+            Layer::L1,
+            &[],
+            &[Stop::Home(home, Layer::L2)],
+        );
+        let missing = [home.0];
+        assert_route(
+            &node(1, [layer.clone()]),
+            Layer::L1,
+            &missing,
+            &[Stop::Home(next, Layer::L2)],
+        );
+        // That node is not turned away by itself, and still looks at the one that is missed by others.
+        assert_route(&node(next.0, [layer.clone()]), Layer::L1, &missing, &[]);
+        assert_route(&node(next.0, [layer]), Layer::L2, &[], &[Stop::FormerHome(home)]);
     }
 
     #[test]
