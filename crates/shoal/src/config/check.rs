@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
-use super::{Config, FreshnessRule, IdentityConfig};
+use super::{Config, CooperationMode, FreshnessRule, IdentityConfig};
 use crate::s3_uri::S3Uri;
 
 /// Below this a block costs more to keep track of than to fetch again.
@@ -20,6 +20,10 @@ const BLOCK_BYTES_MAX: u64 = 64 << 20;
 const CAPACITY_BLOCKS_MIN: u64 = 16;
 /// A flight that writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
+/// A ring with a node this much heavier than others is no ring.
+const WEIGHT_PERCENT_MAX: u32 = 10_000;
+/// Shorter secrets can be guessed.
+const SECRET_BYTES_MIN: usize = 16;
 
 /// A configuration with the lines its lists were written on.
 pub(super) struct Located<'a> {
@@ -43,6 +47,7 @@ pub(super) fn check(located: &Located<'_>) -> (Vec<Problem>, Vec<Problem>) {
     check.lake();
     check.store();
     check.rules();
+    check.cooperation();
     check.limits();
     check.log();
     check.identities();
@@ -212,6 +217,98 @@ impl Check<'_> {
         }
     }
 
+    fn cooperation(&mut self) {
+        let Config {
+            cooperation,
+            s3,
+            admin,
+            node,
+            ..
+        } = self.config;
+        if cooperation.mode == CooperationMode::Solo {
+            return;
+        }
+        for (section, other) in [("s3", s3.listen), ("admin", admin.listen)] {
+            if overlap(cooperation.listen, other) {
+                let what = format!(
+                    "({}) collides with [{section}] listen ({other})",
+                    cooperation.listen
+                );
+                self.refuse(
+                    "cooperation",
+                    "listen",
+                    &what,
+                    "give the other nodes a port of their own",
+                );
+            }
+        }
+        let address = cooperation.advertise.unwrap_or(cooperation.listen);
+        if address.ip().is_unspecified() {
+            let hint = "write advertise = the address of this machine that the other nodes connect to, with its port";
+            self.refuse(
+                "cooperation",
+                "listen",
+                "is an address that no other node can connect to",
+                hint,
+            );
+        }
+        for seed in cooperation.seeds.iter().filter(|seed| !is_host_and_port(seed)) {
+            let what = format!("names {seed:?}");
+            self.refuse(
+                "cooperation",
+                "seeds",
+                &what,
+                "write host:port, such as \"10.0.0.1:9200\"",
+            );
+        }
+        let places = node.topology.split('/').count();
+        if !cooperation.layers.iter().all(|layer| is_name(layer)) || cooperation.layers.len() < 2 {
+            let hint = "write two names at least, innermost first, such as [\"rack\", \"cluster\"]";
+            self.refuse("cooperation", "layers", "is not a list of layers", hint);
+        } else if cooperation.layers.len() > places {
+            let what = format!(
+                "has {} names, and [node] topology {places} parts",
+                cooperation.layers.len()
+            );
+            self.refuse(
+                "cooperation",
+                "layers",
+                &what,
+                "give each layer a part of the topology, or leave the widest out",
+            );
+        }
+        if !(1..=WEIGHT_PERCENT_MAX).contains(&cooperation.weight_percent) {
+            let what = format!("is not between 1 and {WEIGHT_PERCENT_MAX}");
+            self.refuse(
+                "cooperation",
+                "weight",
+                &what,
+                "write 100 for a node like the others, 200 for one with twice the disk",
+            );
+        }
+        if cooperation.secret_key.is_none() && !address.ip().is_loopback() {
+            let hint =
+                "write the same random text into a file on every node, and its path as secret_key_file";
+            self.refuse(
+                "cooperation",
+                "secret_key",
+                "is not set, and others than this machine can connect",
+                hint,
+            );
+        }
+        if let Some(secret) = &cooperation.secret_key
+            && secret.expose().len() < SECRET_BYTES_MIN
+        {
+            let what = format!("has fewer than {SECRET_BYTES_MIN} characters");
+            self.refuse(
+                "cooperation",
+                "secret_key",
+                &what,
+                "make one with: openssl rand -hex 32",
+            );
+        }
+    }
+
     fn limits(&mut self) {
         let (limits, block_bytes) = (&self.config.limits, self.config.store.block_bytes);
         let at_least_one = [
@@ -345,6 +442,15 @@ fn is_dns_label(label: &str) -> bool {
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let same_interface = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() == b.port() && a.port() != 0 && same_interface
+}
+
+fn is_host_and_port(text: &str) -> bool {
+    let host_and_port = text.rsplit_once(':');
+    let is_host = |host: &str| {
+        let name = host.strip_suffix('.').unwrap_or(host);
+        host.starts_with('[') && text.parse::<SocketAddr>().is_ok() || name.split('.').all(is_dns_label)
+    };
+    host_and_port.is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port != 0))
 }
 
 fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::{self, Assignment, Entry, File};
 use super::problem::{ConfigError, Origin, Problem};
-use super::settings::{Draft, SETTINGS, Setting, position};
+use super::settings::{Draft, SECTIONS_WITH_SECRETS, SETTINGS, Setting, position};
 use super::value::Given;
 use super::{Config, FreshnessRule, IdentityConfig, check};
 use crate::secret::Secret;
@@ -139,7 +139,7 @@ impl Loader {
             .iter()
             .filter_map(|entry| self.identity(entry))
             .collect::<Vec<_>>();
-        self.read_lake_secret();
+        self.read_secret_files();
         // A value that could not be read would be checked as if it were the default.
         if self.problems.is_empty() {
             let located = check::Located {
@@ -193,7 +193,7 @@ impl Loader {
 
     /// Lays one layer over what the layers below it have set.
     fn apply(&mut self, layer: Vec<Assignment>) {
-        self.replace_lake_secret(&layer);
+        self.replace_secrets(&layer);
         for Assignment {
             position,
             given,
@@ -212,19 +212,22 @@ impl Loader {
     }
 
     /// A secret given either way replaces a secret that a lower layer gave the other way.
-    fn replace_lake_secret(&mut self, layer: &[Assignment]) {
-        let given = |key| {
-            let position = position("lake", key).expect("a setting of the table");
-            let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
-            layer.iter().find(written).map(|one| &one.origin)
-        };
-        let (secret, file) = (given("secret_key"), given("secret_key_file"));
-        if let (Some(_), Some(origin)) = (secret, file) {
-            self.problems.push(both_secrets("[lake]", "secret_key", origin));
-        }
-        if secret.or(file).is_some() {
-            self.draft.config.lake.secret_key = None;
-            self.draft.lake_secret_key_file = None;
+    fn replace_secrets(&mut self, layer: &[Assignment]) {
+        for section in SECTIONS_WITH_SECRETS {
+            let given = |key| {
+                let position = position(section, key).expect("a setting of the table");
+                let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
+                layer.iter().find(written).map(|one| &one.origin)
+            };
+            let (secret, file) = (given("secret_key"), given("secret_key_file"));
+            if let (Some(_), Some(origin)) = (secret, file) {
+                let title = format!("[{section}]");
+                self.problems.push(both_secrets(&title, "secret_key", origin));
+            }
+            if secret.or(file).is_some() {
+                let (secret, file) = self.draft.secret(section);
+                (*secret, *file) = (None, None);
+            }
         }
     }
 
@@ -305,10 +308,12 @@ impl Loader {
         }
     }
 
-    fn read_lake_secret(&mut self) {
-        if let Some(path) = self.draft.lake_secret_key_file.clone() {
-            let origin = self.draft.origin("lake", "secret_key_file").clone();
-            self.draft.config.lake.secret_key = self.read_secret("secret_key_file", &path, &origin);
+    fn read_secret_files(&mut self) {
+        for section in SECTIONS_WITH_SECRETS {
+            if let Some(path) = self.draft.secret(section).1.take() {
+                let origin = self.draft.origin(section, "secret_key_file").clone();
+                *self.draft.secret(section).0 = self.read_secret("secret_key_file", &path, &origin);
+            }
         }
     }
 
@@ -367,14 +372,15 @@ fn flag((name, value): &(String, String)) -> Assignment {
 }
 
 fn holds_secrets(file: &File) -> bool {
-    let lake = file
+    let settings = file
         .assignments
         .iter()
         .any(|one| SETTINGS[one.position].key == "secret_key");
-    lake || file
-        .identities
-        .iter()
-        .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
+    settings
+        || file
+            .identities
+            .iter()
+            .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
 }
 
 fn both_secrets(title: &str, key: &str, origin: &Origin) -> Problem {

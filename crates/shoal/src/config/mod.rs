@@ -36,6 +36,8 @@ pub struct Config {
     pub store: Store,
     /// `[freshness]`
     pub freshness: Freshness,
+    /// `[cooperation]`
+    pub cooperation: Cooperation,
     /// `[limits]`
     pub limits: Limits,
     /// `[log]`
@@ -126,6 +128,35 @@ pub struct FreshnessRule {
     pub prefix: String,
     /// What holds below it.
     pub mode: FreshnessMode,
+}
+
+/// How nodes work together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CooperationMode {
+    /// Not at all: the node knows the lake and nobody else.
+    Solo,
+    /// In layers, by consistent hashing (D3N).
+    Hierarchy,
+}
+
+/// Whether this node shares blocks with others, and how it finds them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cooperation {
+    /// How nodes work together.
+    pub mode: CooperationMode,
+    /// Where other nodes reach this one: blocks by TCP, gossip by UDP, on the same port.
+    pub listen: SocketAddr,
+    /// The address under which they reach it, when it is another one than `listen`.
+    pub advertise: Option<SocketAddr>,
+    /// Nodes to ask for the others, as `host:port` of their `listen`; a node may be its own seed.
+    pub seeds: Vec<String>,
+    /// What the parts of `node.topology` are called, innermost first. The first is the node's own, L1; each further one is
+    /// a layer of the nodes that share the topology up to there.
+    pub layers: Vec<String>,
+    /// How many blocks are at home here, in percent of an ordinary node's.
+    pub weight_percent: u32,
+    /// What nodes of this cluster, and nobody else, know (`secret_key` or the content of `secret_key_file`).
+    pub secret_key: Option<Secret>,
 }
 
 /// Bounds; beyond them clients get `503 SlowDown`.
@@ -232,6 +263,20 @@ impl Default for Freshness {
         Self {
             default: FreshnessMode::Revalidate,
             rules: Vec::new(),
+        }
+    }
+}
+
+impl Default for Cooperation {
+    fn default() -> Self {
+        Self {
+            mode: CooperationMode::Solo,
+            listen: SocketAddr::from(([127, 0, 0, 1], 9200)),
+            advertise: None,
+            seeds: Vec::new(),
+            layers: ["rack", "cluster", "datacenter"].map(Into::into).into(),
+            weight_percent: 100,
+            secret_key: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use toml::Value as Toml;
 
 use super::value::{Given, Misread, Value};
 use super::{Config, Origin};
+use crate::secret::Secret;
 
 /// A configuration while its layers are laid over each other.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(super) struct Draft {
     pub(super) config: Config,
     /// Read, once the last layer is known, into `config.lake.secret_key`.
     pub(super) lake_secret_key_file: Option<PathBuf>,
+    /// Likewise into `config.cooperation.secret_key`.
+    pub(super) cooperation_secret_key_file: Option<PathBuf>,
     /// Where each value comes from, in the order of [`SETTINGS`].
     pub(super) origins: Vec<Origin>,
 }
@@ -83,6 +86,15 @@ settings! {
 
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
 
+    cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all) or hierarchy (in layers)";
+    cooperation listen => config.cooperation.listen, "Where other nodes reach this one: blocks by TCP, gossip by UDP";
+    cooperation advertise => config.cooperation.advertise, "The address under which they do, when it is another one";
+    cooperation seeds => config.cooperation.seeds, "Nodes to ask for the others: host:port of their listen";
+    cooperation layers => config.cooperation.layers, "What the parts of the topology are called, innermost first: this node, L2, L3";
+    cooperation weight => config.cooperation.weight_percent, "Blocks at home here, in percent of an ordinary node's: 200 for twice the disk";
+    cooperation secret_key => config.cooperation.secret_key, "What the nodes of a cluster, and nobody else, know; better in a file";
+    cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
+
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
     limits requests_per_identity => config.limits.requests_per_identity, "Requests in flight of one identity";
@@ -100,17 +112,21 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 9] = [
+pub(super) const SECTIONS: [&str; 10] = [
     "node",
     "s3",
     "admin",
     "lake",
     "store",
     "freshness",
+    "cooperation",
     "limits",
     "log",
     "identity",
 ];
+
+/// The sections with a `secret_key` that may be written in a file of its own.
+pub(super) const SECTIONS_WITH_SECRETS: [&str; 2] = ["lake", "cooperation"];
 
 /// The settings of one section.
 pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
@@ -130,7 +146,20 @@ impl Draft {
         Self {
             config,
             lake_secret_key_file: None,
+            cooperation_secret_key_file: None,
             origins: vec![Origin::Default; SETTINGS.len()],
+        }
+    }
+
+    /// The secret of a section, and the file it is to be read from.
+    pub(super) fn secret(&mut self, section: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
+        match section {
+            "lake" => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
+            "cooperation" => (
+                &mut self.config.cooperation.secret_key,
+                &mut self.cooperation_secret_key_file,
+            ),
+            _ => unreachable!("no other section has a secret"),
         }
     }
 
@@ -163,7 +192,7 @@ mod tests {
             .filter(|s| s.flag().is_none())
             .map(|s| (s.section, s.key))
             .collect();
-        assert_eq!(without, [("lake", "secret_key")]);
+        assert_eq!(without, [("lake", "secret_key"), ("cooperation", "secret_key")]);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use toml::Value as Toml;
 
-use super::FreshnessMode;
 use super::units::{format_size, format_time, parse_size, parse_time};
+use super::{CooperationMode, FreshnessMode};
 use crate::secret::Secret;
 
 /// What was written for a setting, before it has a type.
@@ -215,6 +215,50 @@ impl Value for FreshnessMode {
     }
 }
 
+impl Value for CooperationMode {
+    const WRITE: &'static str = "write \"solo\" or \"hierarchy\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "solo" => Some(Self::Solo),
+            "hierarchy" => Some(Self::Hierarchy),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        let word = match self {
+            Self::Solo => "solo",
+            Self::Hierarchy => "hierarchy",
+        };
+        Some(Toml::String(word.into()))
+    }
+}
+
+/// A list of texts; in a variable or a flag with commas between them.
+impl Value for Vec<String> {
+    const WRITE: &'static str = "write texts in quotes between brackets, such as [\"a\", \"b\"]";
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            return Some(Self::new());
+        }
+        let texts = text.split(',').map(str::trim);
+        texts.map(String::from_text).collect()
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        value.as_array()?.iter().map(String::from_toml).collect()
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        self.iter()
+            .map(Value::to_toml)
+            .collect::<Option<_>>()
+            .map(Toml::Array)
+    }
+}
+
 /// A setting that may be absent. An empty variable or flag takes away what a layer below it has set.
 impl<T: Value> Value for Option<T> {
     const WRITE: &'static str = T::WRITE;
@@ -271,6 +315,17 @@ mod tests {
         for wrong in ["127.0.0.1:65536", "127.0.0.1", "9000", "localhost:9000", ""] {
             assert!(bare::<SocketAddr>(wrong).is_none(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_list_is_written_with_commas_where_there_are_no_brackets() {
+        let both = vec!["a:1".to_string(), "b:2".into()];
+        assert_eq!(bare("a:1, b:2"), Some(both.clone()));
+        assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
+        assert_eq!(bare::<Vec<String>>("a:1,"), None);
+        assert_eq!(Vec::read(&Given::File(both.to_toml().unwrap())).ok(), Some(both));
+        let mixed = Toml::Array(vec![Toml::String("a".into()), Toml::Integer(1)]);
+        assert!(Vec::<String>::read(&Given::File(mixed)).is_err());
     }
 
     #[test]

@@ -120,6 +120,7 @@ fn the_examples_in_the_reference_file_are_understood() {
         "tls/cert.pem",
         "tls/key.pem",
         "lake-secret",
+        "cluster-secret",
         "ak-secret",
         "ak-lake-secret",
     ] {
@@ -142,6 +143,12 @@ fn the_examples_in_the_reference_file_are_understood() {
     let config = Desk::new().file(&text).config();
     assert_eq!(config.s3.domain.as_deref(), Some("s3.example.org"));
     assert_eq!(config.lake.secret_key.unwrap().expose(), "lake-secret");
+    let cooperation = &config.cooperation;
+    assert_eq!(
+        cooperation.secret_key.as_ref().unwrap().expose(),
+        "cluster-secret"
+    );
+    assert_eq!(cooperation.advertise.unwrap().to_string(), "10.0.0.1:9200");
     assert_eq!(config.freshness.rules[0].mode, FreshnessMode::Immutable);
     assert_eq!(
         config.identities[0].lake_secret_key.as_ref().unwrap().expose(),

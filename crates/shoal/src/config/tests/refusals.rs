@@ -42,7 +42,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
         ),
         (
             "listen = \"x\"",
-            "shoal.toml:1: unknown key \"listen\" outside of any section | \"listen\" belongs to [s3] or [admin]",
+            "shoal.toml:1: unknown key \"listen\" outside of any section | \"listen\" belongs to [s3] or [admin] or [cooperation]",
         ),
         (
             "[node]\nzzz = 1",
@@ -403,4 +403,84 @@ fn identities_are_pairs_and_each_access_key_is_one_of_them() {
         assert_eq!(problems.len(), 1, "{file}: {problems:?}");
         assert!(problems[0].starts_with(expected), "{file}: {problems:?}");
     }
+}
+
+#[test]
+fn a_cluster_that_could_not_work_or_would_be_open_to_all_is_refused() {
+    let cooperating = |rest: &str| format!("[cooperation]\nmode = \"hierarchy\"\n{rest}");
+    let cases = [
+        (
+            "listen = \"10.0.0.1:9200\"",
+            "[cooperation] secret_key is not set, and others than this machine can connect | write the same random text into a \
+             file on every node, and its path as secret_key_file",
+        ),
+        (
+            "secret_key = \"short\"",
+            "[cooperation] secret_key has fewer than 16 characters | make one with: openssl rand -hex 32",
+        ),
+        (
+            "secret_key = \"0123456789abcdef\"\nlisten = \"0.0.0.0:9200\"",
+            "[cooperation] listen is an address that no other node can connect to | write advertise = the address of this \
+             machine that the other nodes connect to, with its port",
+        ),
+        (
+            "listen = \"127.0.0.1:9000\"",
+            "[cooperation] listen (127.0.0.1:9000) collides with [s3] listen (127.0.0.1:9000) | give the other nodes a port of \
+             their own",
+        ),
+        (
+            "seeds = [\"node-1\"]",
+            "[cooperation] seeds names \"node-1\" | write host:port, such as \"10.0.0.1:9200\"",
+        ),
+        (
+            "layers = [\"rack\"]",
+            "[cooperation] layers is not a list of layers | write two names at least, innermost first, such as [\"rack\", \
+             \"cluster\"]",
+        ),
+        (
+            "layers = [\"a\", \"b\", \"c\", \"d\"]",
+            "[cooperation] layers has 4 names, and [node] topology 3 parts | give each layer a part of the topology, or leave the \
+             widest out",
+        ),
+        (
+            "weight = 0",
+            "[cooperation] weight is not between 1 and 10000 | write 100 for a node like the others, 200 for one with twice the \
+             disk",
+        ),
+        (
+            "mode = 1",
+            "[cooperation] mode cannot be 1 | write \"solo\" or \"hierarchy\"",
+        ),
+    ];
+    for (rest, expected) in cases {
+        let file = if rest.starts_with("mode") {
+            format!("[cooperation]\n{rest}")
+        } else {
+            cooperating(rest)
+        };
+        let problems = problems_of(&file);
+        let [problem] = &problems[..] else {
+            panic!("{rest}: {problems:?}");
+        };
+        let problem = problem
+            .split_once(": ")
+            .map_or(problem.as_str(), |(origin, rest)| {
+                assert!(
+                    origin.starts_with("shoal.toml:") || origin == "default",
+                    "{origin}"
+                );
+                rest
+            });
+        assert_eq!(problem, expected, "{rest}");
+    }
+}
+
+#[test]
+fn names_and_addresses_of_both_kinds_are_seeds() {
+    let seeds =
+        "seeds = [\"10.0.0.1:9200\", \"[::1]:9200\", \"shoal.example.org:9200\", \"shoal-0.shoal:9200\"]";
+    let desk = Desk::new().file(&format!("[cooperation]\nmode = \"hierarchy\"\n{seeds}"));
+    assert_eq!(desk.config().cooperation.seeds.len(), 4);
+    let desk = Desk::new().variable("SHOAL_COOPERATION_SEEDS", "a:1,b:2");
+    assert_eq!(desk.config().cooperation.seeds, ["a:1", "b:2"]);
 }
