@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use shoal_policy::Source;
+use shoal_policy::{Layer, Source};
 
 use crate::fetch::{Boarded, Fetcher, StreamTicket};
 use crate::flights::{FlightError, Passenger};
@@ -45,10 +45,7 @@ pub struct Window {
 
 /// Where the bytes of a response came from.
 #[derive(Debug, Default)]
-pub struct Tally {
-    local: AtomicU64,
-    lake: AtomicU64,
-}
+pub struct Tally([AtomicU64; 4]);
 
 impl Tally {
     /// Bytes sent so far that came from `source`.
@@ -61,10 +58,7 @@ impl Tally {
     }
 
     fn counter(&self, source: Source) -> &AtomicU64 {
-        match source {
-            Source::Local => &self.local,
-            Source::Lake | Source::Peer | Source::Tier => &self.lake,
-        }
+        &self.0[source as usize]
     }
 }
 
@@ -78,6 +72,8 @@ pub struct Shelf {
     pub version: Arc<Version>,
     /// Who asks the lake.
     pub origin: Arc<Origin>,
+    /// In which layer this node is asked for the blocks: L1 by a client, wider by another node. `None`: for those it holds, and no others.
+    pub asked: Option<Layer>,
 }
 
 /// One block's share of the response.
@@ -93,15 +89,18 @@ enum SlotState {
     Resident(Bytes),
     Boarding(Pin<Box<dyn Future<Output = Found> + Send>>),
     Aboard(Boarded),
+    /// It was here when it was asked for, and is no longer.
+    Nowhere,
 }
 
 enum Found {
     Resident(Bytes),
     Aboard(Boarded),
+    Nowhere,
 }
 
 impl Shelf {
-    /// The block from this node's disk, or a place in its flight from the lake.
+    /// The block from this node's disk, or a place in its flight.
     async fn find(self: Arc<Self>, index: u32) -> Found {
         let id = self.version.block(index);
         loop {
@@ -110,7 +109,10 @@ impl Shelf {
             {
                 return Found::Resident(block);
             }
-            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin) {
+            let Some(asked) = self.asked else {
+                return Found::Nowhere;
+            };
+            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin, asked) {
                 return Found::Aboard(boarded);
             }
         }
@@ -219,6 +221,7 @@ impl Slot {
                     boarded.passenger.seek(self.wanted.start);
                     SlotState::Aboard(boarded)
                 }
+                Found::Nowhere => SlotState::Nowhere,
             };
         }
     }
@@ -236,6 +239,7 @@ impl Slot {
                     return Poll::Ready(Ok((piece, Source::Local)));
                 }
                 SlotState::Boarding(_) => return Poll::Pending,
+                SlotState::Nowhere => return Poll::Ready(Err(FlightError::NotHeld)),
                 SlotState::Aboard(boarded) => {
                     let (own, source) = (boarded.led, boarded.passenger.source());
                     match ready!(poll_passenger(&mut boarded.passenger, cx)) {
@@ -265,7 +269,7 @@ fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Resul
 fn is_anothers(error: &FlightError, own: bool) -> bool {
     match error {
         FlightError::Abandoned => true,
-        FlightError::Changed | FlightError::Busy => false,
+        FlightError::Changed | FlightError::Busy | FlightError::NotHeld => false,
         FlightError::Status(_) | FlightError::Lake(_) => !own,
     }
 }

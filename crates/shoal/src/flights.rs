@@ -1,6 +1,6 @@
 //! One fetch per block, however many wait for it.
 //!
-//! A flight is a block on its way from the lake. Its *pilot* brings the bytes, in a task of its own; its *passengers* read
+//! A flight is a block on its way from another node or the lake. Its *pilot* brings the bytes, in a task of its own; its *passengers* read
 //! them as they arrive. A passenger that leaves does not disturb the others; when the last one leaves, the pilot is told.
 //! When the block is on disk the flight *lands*: the pieces in memory give way to the mapped file, so that a slow
 //! passenger holds page cache and not heap.
@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::StatusCode;
 use parking_lot::Mutex;
-use shoal_policy::{BlockId, Source};
+use shoal_policy::{BlockId, Layer, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 /// All flights of a node.
@@ -38,6 +38,9 @@ pub enum FlightError {
     /// The memory window of the read path stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,
+    /// The block left this node's disk, and was not to be brought.
+    #[error("the block is not held any more")]
+    NotHeld,
     /// The pilot gave up because nobody waited, just before this passenger came.
     #[error("the fetch was abandoned")]
     Abandoned,
@@ -80,6 +83,10 @@ struct State {
     /// In the order of their arrival. None holds both the last byte of the block and its first.
     pieces: Vec<Bytes>,
     received: u64,
+    /// Where the bytes come from now.
+    source: Source,
+    /// The layer whose home is waited for.
+    climbs: Option<Layer>,
     end: End,
     wakers: Vec<Waker>,
     /// The share of the memory window that the pieces take; given back when they are dropped.
@@ -109,12 +116,12 @@ impl Flights {
     ) -> Join {
         let mut in_the_air = self.in_the_air.lock();
         if let Some(flight) = in_the_air.get(&shipment.id) {
-            let source = flight.source();
+            let is_here = flight.is_here();
             // The reader whose own opening announced the block shares it with nobody yet.
             let shared = flight.passengers.load(Ordering::Acquire) > 0;
-            let waits = shared && source != Source::Local;
+            let waits = shared && !is_here;
             self.coalesced.fetch_add(u64::from(waits), Ordering::Relaxed);
-            return Join::Aboard(Passenger::board(flight, source));
+            return Join::Aboard(Passenger::board(flight, is_here));
         }
         if landed() {
             return Join::Landed;
@@ -124,6 +131,8 @@ impl Flights {
             state: Mutex::new(State {
                 pieces: Vec::new(),
                 received: 0,
+                source: Source::Lake,
+                climbs: None,
                 end: End::Flying,
                 wakers: Vec::new(),
                 window: None,
@@ -132,7 +141,7 @@ impl Flights {
             traffic: Arc::clone(traffic),
         });
         in_the_air.insert(shipment.id, Arc::clone(&flight));
-        let passenger = Passenger::board(&flight, Source::Lake);
+        let passenger = Passenger::board(&flight, false);
         Join::Lead(
             Pilot {
                 flight,
@@ -146,9 +155,15 @@ impl Flights {
     pub fn holds(&self, id: BlockId, landed: impl FnOnce() -> bool) -> bool {
         let in_the_air = self.in_the_air.lock();
         match in_the_air.get(&id) {
-            Some(flight) => flight.source() == Source::Local,
+            Some(flight) => flight.is_here(),
             None => landed(),
         }
+    }
+
+    /// The layer whose home a block on its way waits for.
+    pub fn climbs(&self, block: BlockId) -> Option<Layer> {
+        let flight = self.in_the_air.lock().get(&block).cloned();
+        flight.and_then(|flight| flight.state.lock().climbs)
     }
 
     /// Reads that waited for a fetch another read had started.
@@ -174,13 +189,9 @@ impl Flights {
 }
 
 impl Flight {
-    /// Where the bytes of one who comes aboard now come from: a block that is here as a whole is this node's, though the disk
-    /// does not have it yet.
-    fn source(&self) -> Source {
-        match self.state.lock().end {
-            End::Arrived | End::Landed(_) => Source::Local,
-            End::Flying | End::Failed(_) => Source::Lake,
-        }
+    /// Whether the block is here as a whole, though the disk may not have it yet: to one who comes aboard now it is this node's.
+    fn is_here(&self) -> bool {
+        matches!(self.state.lock().end, End::Arrived | End::Landed(_))
     }
 }
 
@@ -205,6 +216,22 @@ impl Pilot {
     /// Takes a share of the memory window for the bytes to come.
     pub fn hold_window(&self, window: OwnedSemaphorePermit) {
         self.flight.state.lock().window = Some(window);
+    }
+
+    /// Where the bytes to come are from.
+    pub fn comes_from(&self, source: Source) {
+        self.flight.state.lock().source = source;
+    }
+
+    /// The block is waited for at its home in `layer`, until what is returned is dropped.
+    pub fn climbing(&self, layer: Layer) -> Climbing<'_> {
+        self.flight.state.lock().climbs = Some(layer);
+        Climbing(&self.flight)
+    }
+
+    /// Bytes that have arrived.
+    pub fn received(&self) -> u64 {
+        self.flight.state.lock().received
     }
 
     /// Hands on bytes that arrived; together they must be exactly the block, from the shipment's first byte to the one before it.
@@ -282,6 +309,17 @@ impl Pilot {
     }
 }
 
+/// A block waits for another node, which must not wait for it.
+#[derive(Debug)]
+#[must_use = "a block waits for its home until this is dropped"]
+pub struct Climbing<'a>(&'a Flight);
+
+impl Drop for Climbing<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().climbs = None;
+    }
+}
+
 impl Drop for Pilot {
     fn drop(&mut self) {
         self.flights.remove(&self.flight);
@@ -296,8 +334,8 @@ impl Drop for Pilot {
 #[derive(Debug)]
 pub struct Passenger {
     flight: Arc<Flight>,
-    /// Where the block was when this one came aboard.
-    source: Source,
+    /// Whether the whole block was here when this one came aboard.
+    found_here: bool,
     /// Next byte to read, counted from the start of the block.
     offset: u64,
     /// A piece that arrived no later than it, and how many bytes had arrived before that piece.
@@ -305,26 +343,30 @@ pub struct Passenger {
 }
 
 impl Passenger {
-    fn board(flight: &Arc<Flight>, source: Source) -> Self {
+    fn board(flight: &Arc<Flight>, found_here: bool) -> Self {
         flight.passengers.fetch_add(1, Ordering::AcqRel);
         flight.traffic.notify_one();
         Self {
             flight: Arc::clone(flight),
-            source,
+            found_here,
             offset: 0,
             piece: (0, 0),
         }
-    }
-
-    /// Where the bytes come from: the lake, or this node when it had the whole block before this one came aboard.
-    pub fn source(&self) -> Source {
-        self.source
     }
 
     /// Goes on reading at this byte of the block.
     pub fn seek(&mut self, offset: u64) {
         self.offset = offset;
         self.piece = (0, 0);
+    }
+
+    /// Where the bytes that arrive now come from: this node, when it had the whole block before this one came aboard.
+    pub fn source(&self) -> Source {
+        if self.found_here {
+            Source::Local
+        } else {
+            self.flight.state.lock().source
+        }
     }
 
     /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.

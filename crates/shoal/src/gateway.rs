@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
@@ -12,7 +13,9 @@ use crate::admin::metrics::Metrics;
 use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};
 use crate::catalog::Catalog;
-use crate::config::Config;
+use crate::cluster::{Addresses, Cluster};
+use crate::config::{Config, CooperationMode};
+use crate::cooperation::Cooperation;
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
@@ -25,6 +28,7 @@ use crate::front::operation::Operation;
 use crate::front::serve::Front;
 use crate::front::tls::{TlsError, TlsReloader};
 use crate::identity::{Account, Identities, Identity};
+use crate::peer::{Host, Peers};
 use crate::read::{Openings, Reader};
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::store::{Recovery, Store, StoreError};
@@ -32,6 +36,9 @@ use crate::store::{Recovery, Store, StoreError};
 /// What `/readyz` waits for.
 const STORE: &str = "store";
 const S3: &str = "s3";
+
+/// Nodes that start together find each other within a second; whoever waits for that does not wait for ever.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One running node.
 pub struct Gateway {
@@ -42,6 +49,8 @@ pub struct Gateway {
     readiness: Arc<Readiness>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
+    /// Where it cooperates.
+    cluster: Option<Cluster>,
 }
 
 /// Why a node does not start.
@@ -62,6 +71,16 @@ pub enum GatewayError {
     /// The certificate.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The port for gossip.
+    #[error(
+        "cannot listen for gossip on {address}/udp: {source}\nhint: [cooperation] listen needs the same port for TCP and UDP"
+    )]
+    Gossip {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
 }
 
 impl Gateway {
@@ -78,6 +97,10 @@ impl Gateway {
             listener.local_addr().expect("a bound listener has an address")
         };
         let (s3_address, admin_address) = (address(&s3), address(&admin));
+        let peer = match config.cooperation.mode {
+            CooperationMode::Solo => None,
+            CooperationMode::Hierarchy => Some(listener::listen(config.cooperation.listen)?),
+        };
         let tls = match (&config.s3.tls_cert, &config.s3.tls_key) {
             (Some(certificate), Some(key)) => Some(TlsReloader::load(certificate, key)?),
             _ => None,
@@ -86,9 +109,25 @@ impl Gateway {
         let lake = Arc::new(Endpoint::new(&config.lake, &config.limits, credentials)?);
         let (store, recovery) = open_store(&config).await?;
 
-        let parts = Parts::new(&config, lake, Arc::clone(&store));
+        let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address));
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
+        let cluster = match peer {
+            None => None,
+            Some(listener) => {
+                let addresses = Addresses {
+                    s3: s3_address,
+                    admin: admin_address,
+                    peer: address(&listener),
+                };
+                let (cooperation, host) = (Arc::clone(&parts.cooperation), Arc::clone(&parts.host));
+                let joined = Cluster::join(&config, listener, addresses, cooperation, host, stopping.clone());
+                Some(joined.await.map_err(|source| GatewayError::Gossip {
+                    address: addresses.peer,
+                    source,
+                })?)
+            }
+        };
         let servers = vec![
             tokio::spawn(parts.admin(&readiness).serve(admin, stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
@@ -103,6 +142,7 @@ impl Gateway {
             readiness,
             stop,
             servers,
+            cluster,
         })
     }
 
@@ -114,6 +154,20 @@ impl Gateway {
     /// Where operators look.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
+    }
+
+    /// Where other nodes reach this one, if it cooperates.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        self.cluster.as_ref().map(Cluster::address)
+    }
+
+    /// Waits until this node has heard of so many nodes, itself included, or for some seconds. A node that does not cooperate waits for nobody.
+    pub async fn sees_others(&self, nodes: usize) {
+        let Some(cluster) = &self.cluster else { return };
+        let mut members = cluster.membership().members();
+        let complete = members.wait_for(|members| members.len() >= nodes);
+        // Whoever is missing is told by `/members`.
+        let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
     }
 
     /// What the store found on its disk.
@@ -130,6 +184,9 @@ impl Gateway {
     pub async fn shutdown(self) {
         self.readiness.lost(S3);
         self.stop.begin();
+        if let Some(cluster) = self.cluster {
+            cluster.leave().await;
+        }
         for server in self.servers {
             if let Err(error) = server.await {
                 tracing::error!(%error, "a listener ended in a panic");
@@ -177,29 +234,52 @@ struct Parts {
     metrics: Arc<Metrics>,
     front: Arc<Front>,
     observer: Arc<Observer>,
+    cooperation: Arc<Cooperation>,
+    host: Arc<Host>,
 }
 
 impl Parts {
-    fn new(config: &Arc<Config>, lake: Arc<Endpoint>, store: Arc<Store>) -> Self {
+    fn new(
+        config: &Arc<Config>,
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+        addresses: (SocketAddr, SocketAddr),
+    ) -> Self {
         let (limits, ahead) = (&config.limits, config.limits.read_ahead_blocks);
         let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
         let catalog = Arc::new(Catalog::default());
         let flights = Arc::new(Flights::default());
         let window = limits.fill_bytes;
+        let cooperation = Arc::new(cooperation(config));
         let fetcher = Fetcher::new(
             Arc::clone(&lake),
+            Arc::clone(&cooperation),
             Arc::clone(&store),
             Arc::clone(&flights),
             window,
             ahead,
         );
         let fetcher = Arc::new(fetcher);
+        let identities = Arc::new(identities(config));
+        let host = Host::new(
+            config.cooperation.secret_key.as_ref(),
+            Arc::clone(&identities),
+            Arc::clone(&lake),
+            Arc::clone(&store),
+            Arc::clone(&fetcher),
+            config.store.block_bytes,
+            limits.requests,
+        );
+        let host = Arc::new(host);
         let observer = Observer {
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
             store: Arc::clone(&store),
             flights,
             fetcher: Arc::clone(&fetcher),
+            cooperation: Arc::clone(&cooperation),
+            host: Arc::clone(&host),
+            addresses,
             told: parking_lot::Mutex::default(),
         };
         let reader = Reader {
@@ -207,12 +287,12 @@ impl Parts {
             store,
             catalog: Arc::clone(&catalog),
             fetcher,
+            cooperation: Arc::clone(&cooperation),
             ahead,
             block_bytes: config.store.block_bytes,
             openings: Openings::default(),
             undated: AtomicBool::new(false),
         };
-        let identities = identities(config);
         let identity_count = identities.len();
         let mut gate = Gate::new(identities, &config.lake.region);
         if config.s3.signature_v2 {
@@ -235,18 +315,33 @@ impl Parts {
             metrics,
             front: Arc::new(front),
             observer: Arc::new(observer),
+            cooperation,
+            host,
         }
     }
 
     fn admin(&self, readiness: &Arc<Readiness>) -> Admin {
-        let (measured, shown) = (Arc::clone(&self.observer), Arc::clone(&self.observer));
+        let [measured, shown, present] = [(); 3].map(|()| Arc::clone(&self.observer));
+        let metrics = Arc::clone(&self.metrics);
         Admin {
             metrics: Arc::clone(&self.metrics),
             readiness: Arc::clone(readiness),
             status: Arc::new(move || shown.status()),
+            members: Arc::new(move || present.members(metrics.requests_in_flight())),
             measure: Arc::new(move |metrics| measured.measure(metrics)),
         }
     }
+}
+
+/// A node that does not cooperate has one layer: its own.
+fn cooperation(config: &Config) -> Cooperation {
+    let (node, cooperation) = (&config.node, &config.cooperation);
+    let layers = match cooperation.mode {
+        CooperationMode::Solo => 1,
+        CooperationMode::Hierarchy => cooperation.layers.len(),
+    };
+    let peers = Peers::new(cooperation.secret_key.as_ref(), &config.limits);
+    Cooperation::new(&node.name, &node.topology, layers, peers)
 }
 
 fn identities(config: &Config) -> Identities {

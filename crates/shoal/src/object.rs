@@ -8,6 +8,8 @@ use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
+use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+
 /// An object's name as the lake knows it: the key is the path percent-decoded *once*.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName {
@@ -68,6 +70,35 @@ impl Version {
     /// The digest that names the version of `object` with this ETag and size.
     pub fn id_of(object: ObjectId, etag: &str, size_bytes: u64) -> VersionId {
         VersionId(digest(&[&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()]))
+    }
+
+    /// Writes the version down, for a footer or another node.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.object.0);
+        out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.size_bytes.to_le_bytes());
+        out.extend_from_slice(&self.block_bytes.to_le_bytes());
+        write_time(out, self.last_modified);
+        write_bytes(out, self.etag.as_bytes());
+        write_headers(out, &self.headers);
+    }
+
+    /// Reads what [`Version::write`] wrote; the pair of it: a version that contradicts itself is none.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let version = Self {
+            object: ObjectId(reader.array()?),
+            id: VersionId(reader.array()?),
+            size_bytes: reader.u64()?,
+            block_bytes: reader.u64()?,
+            last_modified: reader.time()?,
+            etag: reader.text()?.into(),
+            headers: reader.headers()?,
+        };
+        let is_consistent = version.block_bytes > 0
+            && u32::try_from(version.size_bytes.div_ceil(version.block_bytes)).is_ok()
+            && HeaderValue::from_str(&version.etag).is_ok()
+            && version.id == Self::id_of(version.object, &version.etag, version.size_bytes);
+        is_consistent.then_some(version).ok_or(Malformed)
     }
 
     /// The ETag as a header value, for `If-Match` and `If-None-Match`.

@@ -8,12 +8,14 @@ use http::{HeaderMap, Method, header};
 
 use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
 use crate::front::conditions::CONDITIONAL_HEADERS;
+use crate::identity::Caller;
 use crate::sigv4::PayloadHash;
 
 /// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
 #[derive(Debug)]
 pub struct Origin {
     account: LakeAccount,
+    caller: Caller,
     client: Arc<Parts>,
     /// Path style, as the client sent it.
     target: PathAndQuery,
@@ -27,23 +29,50 @@ struct Forwarded {
 }
 
 impl Origin {
-    /// The read that `client` asks for, signed by `account`.
-    pub fn new(account: LakeAccount, client: Arc<Parts>, target: PathAndQuery) -> Self {
+    /// The read that `client` asks for in the name of `caller`, signed by `account`.
+    pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, target: PathAndQuery) -> Self {
         Self {
             account,
+            caller,
             client,
             target,
             forwarded: OnceLock::new(),
         }
     }
 
+    /// A read that another node asks for: `target` and `headers` are what that node would ask the lake with.
+    pub fn of_peer(account: LakeAccount, caller: Caller, target: PathAndQuery, headers: HeaderMap) -> Self {
+        let (mut client, ()) = http::Request::new(()).into_parts();
+        client.headers = headers;
+        Self::new(account, caller, Arc::new(client), target)
+    }
+
+    /// Who asks.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// What the lake is asked for: the object, path style, with nothing but its `versionId`.
+    pub fn target(&self) -> &PathAndQuery {
+        &self.forwarded().target
+    }
+
+    /// The end-to-end headers that go along, without ranges and conditions.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.forwarded().headers
+    }
+
+    fn forwarded(&self) -> &Forwarded {
+        self.forwarded.get_or_init(|| Forwarded {
+            target: bare(&self.target),
+            headers: unconditional(end_to_end(&self.client.headers)),
+        })
+    }
+
     /// A request for the object without a range or a condition: end-to-end headers such as `x-amz-request-payer` go
     /// along, `response-*` parameters and presigned credentials do not.
     pub fn request(&self, method: Method) -> EndpointRequest {
-        let forwarded = self.forwarded.get_or_init(|| Forwarded {
-            target: bare(&self.target),
-            headers: unconditional(end_to_end(&self.client.headers)),
-        });
+        let forwarded = self.forwarded();
         EndpointRequest {
             operation: if method == Method::HEAD {
                 "head_object"
@@ -107,7 +136,12 @@ mod tests {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
         let client = Arc::new(request.into_parts().0);
-        Origin::new(LakeAccount::Anonymous, client, target.parse().unwrap())
+        Origin::new(
+            LakeAccount::Anonymous,
+            Caller::Anonymous,
+            client,
+            target.parse().unwrap(),
+        )
     }
 
     #[test]

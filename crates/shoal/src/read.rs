@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use parking_lot::Mutex;
-use shoal_policy::ObjectId;
+use shoal_policy::{Layer, ObjectId};
 use tokio::sync::watch;
 
 use crate::blocks::{BlockStream, Shelf, Window};
 use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
 use crate::clock;
+use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, LakeBody};
 use crate::fetch::{Fetcher, StreamTicket, content_range, range_header};
 use crate::flights::FlightError;
@@ -39,8 +40,10 @@ pub struct Reader {
     pub store: Arc<Store>,
     /// Versions and grants.
     pub catalog: Arc<Catalog>,
-    /// Blocks from the lake.
+    /// Blocks from elsewhere.
     pub fetcher: Arc<Fetcher>,
+    /// Who shares blocks with this node.
+    pub cooperation: Arc<Cooperation>,
     /// Read-ahead of one reader, in blocks.
     pub ahead: usize,
     /// Size of a block.
@@ -256,7 +259,8 @@ impl Reader {
             if let Some(known) = self.remembered(ask.object, asked.0).await {
                 return self.question(ask, known, asked).await;
             }
-            if ask.only_if_cached {
+            // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked for the version alone.
+            if ask.only_if_cached || !self.cooperation.is_alone() {
                 return self.inquire(ask, asked).await;
             }
             // Only bytes are shared between those who open one object, not the permission: who has waited asks for itself.
@@ -448,6 +452,7 @@ impl Reader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             origin: Arc::clone(&ask.origin),
+            asked: Some(Layer::L1),
         };
         let open_ended = matches!(ask.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { self.ahead };

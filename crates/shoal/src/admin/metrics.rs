@@ -132,6 +132,11 @@ impl Metrics {
         }
     }
 
+    /// Requests being answered.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.requests_in_flight.get()
+    }
+
     /// An answer is complete.
     pub fn request(&self, operation: &'static str, status: u16, duration: Duration) {
         if let Some(known) = self.operations.get(operation) {

@@ -1,15 +1,19 @@
 //! What the parts of a node count by themselves, brought into the metrics when somebody looks.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::admin::metrics::Metrics;
-use crate::config::Config;
+use crate::config::{Config, CooperationMode};
+use crate::cooperation::Cooperation;
 use crate::endpoint::{Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
+use crate::membership::Member;
+use crate::peer::Host;
 use crate::store::{Counters, Health, Store};
 
 /// Looks at the parts of a node.
@@ -24,6 +28,12 @@ pub struct Observer {
     pub flights: Arc<Flights>,
     /// The memory window.
     pub fetcher: Arc<Fetcher>,
+    /// Who else is there.
+    pub cooperation: Arc<Cooperation>,
+    /// What others get from this node.
+    pub host: Arc<Host>,
+    /// Where clients and where operators reach this node.
+    pub addresses: (SocketAddr, SocketAddr),
     /// What the metrics have been told already.
     pub told: Mutex<Told>,
 }
@@ -77,6 +87,61 @@ impl Observer {
         };
     }
 
+    /// Who lives, as JSON, for `/members`. A node that does not cooperate knows itself.
+    ///
+    /// Only of itself a node knows how busy it is: `load` is the part of [`config::Limits::requests`](crate::config::Limits) in flight.
+    pub fn members(&self, requests_in_flight: u64) -> Value {
+        let node = &self.config.node;
+        let load = requests_in_flight as f64 / self.config.limits.requests as f64;
+        let known = self.cooperation.members();
+        let describe = |member: &Member| {
+            let is_self = member.name == node.name;
+            json!({
+                "name": member.name,
+                "topology": member.topology,
+                "s3": member.s3,
+                "admin": member.admin,
+                "peer": member.address,
+                "state": member.state,
+                "load": is_self.then_some(load),
+            })
+        };
+        let mut members: Vec<Value> = known.iter().map(describe).collect();
+        if members.is_empty() {
+            members.push(json!({
+                "name": node.name,
+                "topology": node.topology,
+                "s3": self.addresses.0,
+                "admin": self.addresses.1,
+                "peer": null,
+                "state": "serving",
+                "load": load,
+            }));
+        }
+        json!({ "self": node.name, "members": members })
+    }
+
+    /// Who is asked, and what others got, for `/status`; `null` for a node that does not cooperate.
+    fn cooperation(&self) -> Value {
+        if self.config.cooperation.mode == CooperationMode::Solo {
+            return Value::Null;
+        }
+        let peers = self.cooperation.peers();
+        let peers = peers.iter().map(|peer| {
+            let (asked, failed) = peer.counts();
+            json!({ "name": peer.name(), "reachable": peer.is_reachable(), "asked": asked, "failed": failed })
+        });
+        let answered = self.host.counts();
+        let answered = answered.iter().map(|(outcome, count)| (outcome.as_str(), *count));
+        json!({
+            "mode": "hierarchy",
+            "layers": self.config.cooperation.layers,
+            "members": self.cooperation.members().len(),
+            "peers": peers.collect::<Vec<_>>(),
+            "answered": answered.collect::<std::collections::BTreeMap<_, _>>(),
+        })
+    }
+
     /// The node's state as JSON, for `/status`.
     pub fn status(&self) -> Value {
         let (lake, store) = (self.lake.counters(), self.store.counters());
@@ -119,6 +184,7 @@ impl Observer {
                 "fill_bytes": self.fetcher.window_used_bytes(),
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
             },
+            "cooperation": self.cooperation(),
         })
     }
 }

@@ -82,6 +82,8 @@ pub struct Admin {
     pub readiness: Arc<Readiness>,
     /// For `/status`.
     pub status: StatusSource,
+    /// For `/members`.
+    pub members: StatusSource,
     /// Called before metrics are shown, to set the gauges that nobody sets as they change.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -111,11 +113,11 @@ impl Admin {
 
     /// The page at `path`.
     fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let known = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/status");
+        let known = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/status" | "/members");
         if !known {
             return text(
                 StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics and /status are here\n",
+                "not found: /healthz, /readyz, /metrics, /status and /members are here\n",
             );
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -147,6 +149,7 @@ impl Admin {
                 (self.measure)(&self.metrics);
                 page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
             }
+            "/members" => page(StatusCode::OK, "application/json", (self.members)()),
             _ => page(StatusCode::OK, "application/json", (self.status)()),
         }
     }

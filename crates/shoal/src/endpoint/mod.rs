@@ -39,7 +39,9 @@ use self::counters::Counters;
 use self::error::Errand;
 use self::expectation::Expectation;
 use self::pool::{ExchangeError, Link, Pool};
-use self::retry::{Budget, Ending};
+pub use self::retry::Budget;
+
+use self::retry::Ending;
 use crate::identity::Caller;
 use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use crate::{chance, clock, config};

@@ -48,16 +48,17 @@ pub(super) fn pause(ending: Ending, tries: u32, chance: f64) -> Option<Duration>
     (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff))
 }
 
-/// Retries as a share of requests: a lake in trouble is not asked thrice as much.
+/// Second tries as a share of requests: who is in trouble is not asked thrice as much.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     percent: u32,
     /// In percent of a retry.
     tokens: AtomicU32,
 }
 
 impl Budget {
-    pub(super) fn new(percent: u32) -> Self {
+    /// So many second tries for a hundred first ones.
+    pub fn new(percent: u32) -> Self {
         let tokens = if percent == 0 { 0 } else { BURST * COST };
         Self {
             percent,
@@ -66,12 +67,12 @@ impl Budget {
     }
 
     /// Every first try earns its share.
-    pub(super) fn earn(&self) {
+    pub fn earn(&self) {
         self.change(|tokens| Some((tokens + self.percent).min(BURST * COST)));
     }
 
     /// Takes one retry, if there is one left.
-    pub(super) fn spend(&self) -> bool {
+    pub fn spend(&self) -> bool {
         self.change(|tokens| tokens.checked_sub(COST))
     }
 

@@ -39,6 +39,8 @@ pub struct Access<'request> {
     /// Of the body, bytes from this node's disk.
     pub local_bytes: u64,
     /// Of the body, bytes from the lake.
+    pub peer_bytes: u64,
+    /// Bytes of blocks that came from the lake.
     pub lake_bytes: u64,
 }
 
@@ -66,6 +68,7 @@ pub fn access_line(access: &Access<'_>) {
         duration_ms = access.duration.as_secs_f64() * 1000.0,
         x_cache = access.x_cache,
         local_bytes = access.local_bytes,
+        peer_bytes = access.peer_bytes,
         lake_bytes = access.lake_bytes,
     );
 }
@@ -143,6 +146,7 @@ mod tests {
             duration: Duration::from_micros(1500),
             x_cache: Some("HIT"),
             local_bytes: 4096,
+            peer_bytes: 0,
             lake_bytes: 0,
         }
     }
@@ -174,6 +178,7 @@ mod tests {
         assert_eq!(fields["duration_ms"], 1.5);
         assert_eq!(fields["x_cache"], "HIT");
         assert_eq!(fields["local_bytes"], 4096);
+        assert_eq!(fields["peer_bytes"], 0);
         assert_eq!(fields["lake_bytes"], 0);
         assert_eq!(fields["request_id"], "00000000000000AB");
     }

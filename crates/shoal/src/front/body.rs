@@ -8,12 +8,15 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::blocks::BlockStream;
 use crate::endpoint::LakeBody;
+use crate::front::in_flight::Place;
 use crate::front::record::Record;
 
 /// The body of every response of this node. When it is dropped, sent or not, the request is over and written down.
 pub struct ResponseBody {
     content: Content,
     record: Option<Box<Record>>,
+    /// Given back when the body ends.
+    place: Option<Place>,
 }
 
 enum Content {
@@ -68,6 +71,13 @@ impl ResponseBody {
         self
     }
 
+    /// Keeps a place among the requests in flight until this body ends.
+    #[must_use]
+    pub fn holding(mut self, place: Place) -> Self {
+        self.place = Some(place);
+        self
+    }
+
     /// The same answer to a HEAD: headers only.
     pub fn without_content(&mut self) {
         self.content = Content::Empty;
@@ -79,6 +89,7 @@ impl From<Content> for ResponseBody {
         Self {
             content,
             record: None,
+            place: None,
         }
     }
 }

@@ -115,7 +115,7 @@ impl Record {
         self.metrics
             .request(self.operation.as_str(), self.status.as_u16(), duration);
         let by_source = |source| self.tally.as_ref().map_or(0, |tally| tally.bytes(source));
-        for source in [Source::Local, Source::Lake] {
+        for source in [Source::Local, Source::Peer, Source::Lake] {
             self.metrics.read(source, by_source(source));
         }
         if let Some(reason) = self.reason {
@@ -140,6 +140,7 @@ impl Record {
             duration,
             x_cache: self.cache.map(CacheStatus::as_str),
             local_bytes: by_source(Source::Local),
+            peer_bytes: by_source(Source::Peer),
             lake_bytes: by_source(Source::Lake),
         });
     }

@@ -266,6 +266,7 @@ impl Front {
             conditions: head.conditions,
             origin: Arc::new(Origin::new(
                 self.lake.account_for(&admitted.verified.caller),
+                admitted.verified.caller.clone(),
                 Arc::clone(&admitted.parts),
                 admitted.classified.target.clone(),
             )),

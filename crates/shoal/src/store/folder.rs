@@ -130,7 +130,7 @@ fn is_claimable(path: &Path) -> io::Result<bool> {
 mod tests {
     use std::fs;
 
-    use super::{MARKER, StoreError, claim};
+    use super::{FORMAT, MARKER, StoreError, claim};
 
     #[test]
     fn a_new_folder_an_empty_one_and_our_own_are_claimed() {
@@ -183,7 +183,7 @@ mod tests {
         drop(claim(folder.path()).unwrap());
         assert_eq!(
             fs::read_to_string(folder.path().join(MARKER)).unwrap(),
-            "format 1\n"
+            format!("format {FORMAT}\n")
         );
     }
 }

@@ -5,20 +5,19 @@
 //! |      |             | description length u32 | format u32 | CRC u64 | magic 8 |
 //! ```
 //!
-//! All numbers are little-endian. The CRC covers the description and the tail before it. A file is exactly this long, so a file
+//! Fields are written as [`crate::encoding`] says. The CRC covers the description and the tail before it. A file is exactly this long, so a file
 //! cut anywhere, or one that grew, has no tail at its end. Footer and file name together are all that recovery needs.
 
 use std::ops::Range;
-use std::time::{Duration, SystemTime};
 
 use crc_fast::{CrcAlgorithm, Digest};
-use http::{HeaderMap, HeaderName, HeaderValue};
-use shoal_policy::{BlockId, ObjectId, VersionId};
+use shoal_policy::BlockId;
 
+use crate::encoding::{Malformed, Reader};
 use crate::object::Version;
 
 /// Counts up when the layout changes. A store of another format is refused as a whole, see `folder`.
-pub(super) const FORMAT: u32 = 1;
+pub(super) const FORMAT: u32 = 2;
 
 /// Length of the tail in bytes.
 pub(super) const TAIL_BYTES: usize = 24;
@@ -52,6 +51,12 @@ pub(super) enum FooterError {
     Checksum,
     #[error("the footer contradicts itself")]
     Malformed,
+}
+
+impl From<Malformed> for FooterError {
+    fn from(_: Malformed) -> Self {
+        Self::Malformed
+    }
 }
 
 /// The end of every block file.
@@ -88,22 +93,11 @@ impl Footer {
     /// The bytes that follow the data. `None` when they would be longer than a footer may be.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(1024);
-        let version = &self.version;
-        out.extend_from_slice(&version.object.0);
-        out.extend_from_slice(&version.id.0);
         out.extend_from_slice(&self.index.to_le_bytes());
         out.extend_from_slice(&self.data_bytes.to_le_bytes());
         out.extend_from_slice(&self.data_checksum.to_le_bytes());
         out.extend_from_slice(&self.sequence.to_le_bytes());
-        out.extend_from_slice(&version.size_bytes.to_le_bytes());
-        out.extend_from_slice(&version.block_bytes.to_le_bytes());
-        write_time(&mut out, version.last_modified);
-        write_bytes(&mut out, version.etag.as_bytes());
-        out.extend_from_slice(&(version.headers.len() as u32).to_le_bytes());
-        for (name, value) in &version.headers {
-            write_bytes(&mut out, name.as_str().as_bytes());
-            write_bytes(&mut out, value.as_bytes());
-        }
+        self.version.write(&mut out);
         if out.len() + TAIL_BYTES > FOOTER_BYTES_MAX {
             return None;
         }
@@ -130,23 +124,28 @@ impl Footer {
         if tail.format != FORMAT {
             return Err(FooterError::Malformed);
         }
-        let mut reader = Reader(&footer[..tail.description_bytes as usize]);
-        let parsed = reader.footer()?;
-        if reader.0.is_empty() && parsed.is_consistent() {
+        let mut reader = Reader::new(&footer[..tail.description_bytes as usize]);
+        let parsed = Self::read(&mut reader)?;
+        if reader.rest().is_empty() && parsed.is_consistent() {
             Ok(parsed)
         } else {
             Err(FooterError::Malformed)
         }
     }
 
-    /// The pair of what `encode` was given: names follow from what they name, lengths from the version.
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            index: reader.u32()?,
+            data_bytes: reader.u64()?,
+            data_checksum: reader.u64()?,
+            sequence: reader.u64()?,
+            version: Version::read(reader)?,
+        })
+    }
+
+    /// The pair of what `encode` was given: lengths follow from the version.
     fn is_consistent(&self) -> bool {
-        let version = &self.version;
-        version.block_bytes > 0
-            && self.data_bytes > 0
-            && u64::from(self.index) < version.size_bytes.div_ceil(version.block_bytes)
-            && self.data_bytes == version.block_len(self.index)
-            && version.id == Version::id_of(version.object, &version.etag, version.size_bytes)
+        self.index < self.version.block_count() && self.data_bytes == self.version.block_len(self.index)
     }
 }
 
@@ -154,9 +153,13 @@ impl Tail {
     /// Reads the last bytes of a file.
     pub(super) fn decode(end: &[u8]) -> Result<Self, FooterError> {
         let start = end.len().checked_sub(TAIL_BYTES).ok_or(FooterError::NotABlock)?;
-        let mut reader = Reader(&end[start..]);
-        let tail = reader.tail()?;
-        if reader.0 != MAGIC || tail.footer_bytes() > FOOTER_BYTES_MAX {
+        let mut reader = Reader::new(&end[start..]);
+        let tail = Self {
+            description_bytes: reader.u32()?,
+            format: reader.u32()?,
+            checksum: reader.u64()?,
+        };
+        if reader.rest() != MAGIC || tail.footer_bytes() > FOOTER_BYTES_MAX {
             return Err(FooterError::NotABlock);
         }
         Ok(tail)
@@ -177,118 +180,6 @@ fn checksum_of(bytes: &[u8]) -> u64 {
     let mut checksum = Checksum::new();
     checksum.update(bytes);
     checksum.finish()
-}
-
-fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
-    out.extend_from_slice(bytes);
-}
-
-/// One byte says whether there is a time and on which side of the epoch, then seconds and nanoseconds from it.
-fn write_time(out: &mut Vec<u8>, time: Option<SystemTime>) {
-    let (kind, distance) = match time.map(|time| time.duration_since(SystemTime::UNIX_EPOCH)) {
-        None => (0, Duration::ZERO),
-        Some(Ok(after)) => (1, after),
-        Some(Err(before)) => (2, before.duration()),
-    };
-    out.push(kind);
-    out.extend_from_slice(&distance.as_secs().to_le_bytes());
-    out.extend_from_slice(&distance.subsec_nanos().to_le_bytes());
-}
-
-/// Takes fields off the front of bytes nobody vouches for.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn footer(&mut self) -> Result<Footer, FooterError> {
-        let object = ObjectId(self.array()?);
-        let id = VersionId(self.array()?);
-        let index = self.u32()?;
-        let data_bytes = self.u64()?;
-        let data_checksum = self.u64()?;
-        let sequence = self.u64()?;
-        let size_bytes = self.u64()?;
-        let block_bytes = self.u64()?;
-        let last_modified = self.time()?;
-        let etag = std::str::from_utf8(self.bytes()?).map_err(malformed)?.into();
-        let headers = self.headers()?;
-        let version = Version {
-            id,
-            object,
-            etag,
-            size_bytes,
-            block_bytes,
-            last_modified,
-            headers,
-        };
-        Ok(Footer {
-            index,
-            data_bytes,
-            data_checksum,
-            sequence,
-            version,
-        })
-    }
-
-    fn tail(&mut self) -> Result<Tail, FooterError> {
-        Ok(Tail {
-            description_bytes: self.u32()?,
-            format: self.u32()?,
-            checksum: self.u64()?,
-        })
-    }
-
-    fn headers(&mut self) -> Result<HeaderMap, FooterError> {
-        let mut headers = HeaderMap::new();
-        for _ in 0..self.u32()? {
-            let name = HeaderName::from_bytes(self.bytes()?).map_err(malformed)?;
-            let value = HeaderValue::from_bytes(self.bytes()?).map_err(malformed)?;
-            headers.try_append(name, value).map_err(malformed)?;
-        }
-        Ok(headers)
-    }
-
-    fn time(&mut self) -> Result<Option<SystemTime>, FooterError> {
-        let [kind] = self.array()?;
-        let (seconds, nanos) = (self.u64()?, self.u32()?);
-        if nanos >= 1_000_000_000 {
-            return Err(FooterError::Malformed);
-        }
-        let distance = Duration::new(seconds, nanos);
-        let time = match kind {
-            0 => return Ok(None),
-            1 => SystemTime::UNIX_EPOCH.checked_add(distance),
-            2 => SystemTime::UNIX_EPOCH.checked_sub(distance),
-            _ => None,
-        };
-        time.map(Some).ok_or(FooterError::Malformed)
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], FooterError> {
-        let length = self.u32()? as usize;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(FooterError::Malformed)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn u64(&mut self) -> Result<u64, FooterError> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Result<u32, FooterError> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], FooterError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(FooterError::Malformed)?;
-        self.0 = rest;
-        Ok(*taken)
-    }
-}
-
-/// Why exactly bytes are no header or no text does not matter.
-fn malformed<E>(_: E) -> FooterError {
-    FooterError::Malformed
 }
 
 #[cfg(test)]

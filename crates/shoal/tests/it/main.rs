@@ -7,6 +7,7 @@
 mod certificate;
 mod chunks;
 mod client;
+mod cluster;
 mod commands;
 mod disk;
 mod endpoint;

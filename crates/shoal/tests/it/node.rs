@@ -38,9 +38,11 @@ impl Node {
     }
 
     pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Self {
-        let lake = Lake::start().await;
-        lake.add_user(OTHER_KEY, OTHER_SECRET);
-        lake.create_bucket("b");
+        Self::in_front_of(&lake().await, change).await
+    }
+
+    /// A node in front of a lake that others may be in front of, too.
+    pub(crate) async fn in_front_of(lake: &Lake, change: impl FnOnce(&mut Config)) -> Self {
         let folder = Arc::new(TempDir::new().unwrap());
         let mut config = Config::default();
         config.s3.listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -58,7 +60,7 @@ impl Node {
         let gateway = Gateway::start(config.clone()).await.unwrap();
         Self {
             gateway,
-            lake,
+            lake: lake.clone(),
             config,
             folder,
         }
@@ -135,6 +137,14 @@ impl Node {
         self.gateway.shutdown().await;
         drop(self.folder);
     }
+}
+
+/// An empty lake that knows the clients of these stories.
+pub(crate) async fn lake() -> Lake {
+    let lake = Lake::start().await;
+    lake.add_user(OTHER_KEY, OTHER_SECRET);
+    lake.create_bucket("b");
+    lake
 }
 
 fn identity(access_key: &str, secret_key: &str) -> IdentityConfig {

@@ -29,6 +29,7 @@ fn start() -> Running {
         metrics: Arc::new(Metrics::new(&[])),
         readiness: Arc::clone(&readiness),
         status: Arc::new(|| json!({ "node": "a1" })),
+        members: Arc::new(|| json!({ "node": "a1" })),
         measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
     };
     tokio::spawn(admin.serve(listener, shutdown));

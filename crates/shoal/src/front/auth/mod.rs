@@ -64,7 +64,7 @@ pub enum Credentials {
 /// Decides who gets in.
 #[derive(Debug)]
 pub struct Gate {
-    identities: Identities,
+    identities: Arc<Identities>,
     region: String,
     keys: KeyCache,
     /// If signatures of version 2 are let in, too.
@@ -73,9 +73,9 @@ pub struct Gate {
 
 impl Gate {
     /// A gate that knows `identities` and accepts signatures for `region`.
-    pub fn new(identities: Identities, region: impl Into<String>) -> Self {
+    pub fn new(identities: impl Into<Arc<Identities>>, region: impl Into<String>) -> Self {
         Self {
-            identities,
+            identities: identities.into(),
             region: region.into(),
             keys: KeyCache::default(),
             version2: None,

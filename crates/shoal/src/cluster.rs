@@ -1,0 +1,151 @@
+//! A node among others: it tells them of itself, hears of them, and gives them blocks.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::Request;
+use hyper::service::service_fn;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::admin::metrics::ConnectionMetrics;
+use crate::clock;
+use crate::config::Config;
+use crate::cooperation::Cooperation;
+use crate::front::connection::ClientBody;
+use crate::front::listener::{self, ConnectionLimits};
+use crate::membership::{ClusterKey, Member, Membership, State};
+use crate::peer::Host;
+use crate::shutdown::Shutdown;
+
+/// What keeps a node in its cluster while it runs.
+#[derive(Debug)]
+pub struct Cluster {
+    address: SocketAddr,
+    membership: Membership,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// Where a node is reached, once its listeners are bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// By clients.
+    pub s3: SocketAddr,
+    /// By operators.
+    pub admin: SocketAddr,
+    /// By other nodes.
+    pub peer: SocketAddr,
+}
+
+impl Cluster {
+    /// Begins to give blocks to others over `listener`, and joins the cluster. Errors: the UDP port of the same number is taken.
+    pub async fn join(
+        config: &Config,
+        listener: TcpListener,
+        addresses: Addresses,
+        cooperation: Arc<Cooperation>,
+        host: Arc<Host>,
+        stopping: Shutdown,
+    ) -> io::Result<Self> {
+        let me = introduction(config, addresses, clock::utc_now());
+        let address = me.address;
+        let key = ClusterKey::new(config.cooperation.secret_key.as_ref());
+        let seeds = config.cooperation.seeds.clone();
+        let membership = Membership::join(addresses.peer, me, seeds, key).await?;
+        let limits = ConnectionLimits::from(&config.limits);
+        let follow = cooperation.follow(membership.members(), stopping.clone());
+        let tasks = vec![
+            tokio::spawn(serve(listener, limits, host, stopping)),
+            tokio::spawn(follow),
+        ];
+        Ok(Self {
+            address,
+            membership,
+            tasks,
+        })
+    }
+
+    /// Where other nodes reach this one.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How this node hears of others.
+    pub fn membership(&self) -> &Membership {
+        &self.membership
+    }
+
+    /// Takes leave of the others, once stopping has begun.
+    pub async fn leave(self) {
+        self.membership.leave().await;
+        for task in self.tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the cluster ended in a panic");
+            }
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, limits: ConnectionLimits, host: Arc<Host>, stopping: Shutdown) {
+    let connections = ConnectionMetrics::default();
+    listener::serve(listener, None, limits, connections, stopping, move |_| {
+        let host = Arc::clone(&host);
+        service_fn(move |request: Request<ClientBody>| {
+            let response = host.serve(&request);
+            async move { Ok::<_, Infallible>(response) }
+        })
+    })
+    .await;
+}
+
+/// What this node tells the others. A listener on every address of the machine is reached at the one that is advertised.
+fn introduction(config: &Config, addresses: Addresses, now: SystemTime) -> Member {
+    let cooperation = &config.cooperation;
+    let address = cooperation.advertise.unwrap_or(addresses.peer);
+    let reachable = |listener: SocketAddr| {
+        if listener.ip().is_unspecified() {
+            SocketAddr::new(address.ip(), listener.port())
+        } else {
+            listener
+        }
+    };
+    let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH);
+    Member {
+        address,
+        // Higher than that of the node's last life, which others may still remember.
+        generation: since_1970.unwrap_or_default().as_millis() as u64,
+        name: config.node.name.clone(),
+        topology: config.node.topology.clone(),
+        s3: reachable(addresses.s3),
+        admin: reachable(addresses.admin),
+        weight_percent: cooperation.weight_percent,
+        state: State::Serving,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::{Addresses, Config, introduction};
+    use crate::clock;
+
+    #[test]
+    fn a_listener_on_every_address_is_told_by_the_advertised_one() {
+        let everywhere = |port| SocketAddr::from(([0, 0, 0, 0], port));
+        let addresses = Addresses {
+            s3: everywhere(9000),
+            admin: SocketAddr::from(([127, 0, 0, 1], 9100)),
+            peer: everywhere(9200),
+        };
+        let mut config = Config::default();
+        config.cooperation.advertise = Some(SocketAddr::from(([10, 0, 0, 7], 19200)));
+        let me = introduction(&config, addresses, clock::utc_now());
+        assert_eq!(me.address.to_string(), "10.0.0.7:19200");
+        assert_eq!(me.s3.to_string(), "10.0.0.7:9000");
+        assert_eq!(me.admin.to_string(), "127.0.0.1:9100");
+    }
+}

@@ -1,0 +1,424 @@
+//! Who is home to which block, and how the others are reached.
+//!
+//! Gossip says who lives ([`crate::membership`]); from that each node arranges, for itself, the rings of its layers and asks
+//! [`shoal_policy::route`] where a block may be found. Nodes that have heard different news disagree for a moment about homes; what
+//! they ask each other stays right, see there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use shoal_policy::fingerprint::Fingerprint;
+use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
+use shoal_policy::route::{Hierarchy, Neighbourhood, Stop};
+use shoal_policy::{BlockId, Layer, NodeId};
+use tokio::sync::watch;
+
+use crate::clock;
+use crate::membership::{Member, Members, State};
+use crate::peer::{Peer, Peers};
+use crate::shutdown::Shutdown;
+
+/// A node that has been there for less than this asks whoever would be home without it: as long as it takes that what is read now and then has
+/// been read once more.
+const NEWCOMER: Duration = Duration::from_mins(10);
+
+/// How nodes work together, as this one sees it now.
+#[derive(Debug)]
+pub struct Cooperation {
+    me: NodeId,
+    topology: String,
+    /// How many layers there are beyond the node's own.
+    rings: usize,
+    peers: Peers,
+    view: ArcSwap<View>,
+}
+
+#[derive(Debug)]
+struct View {
+    hierarchy: Hierarchy,
+    peers: HashMap<NodeId, Arc<Peer>>,
+    members: Members,
+}
+
+impl Cooperation {
+    /// A node that knows nobody yet. `layers` counts the node's own; a node of one layer caches alone.
+    pub fn new(name: &str, topology: &str, layers: usize, peers: Peers) -> Self {
+        let me = crate::membership::node_id(name);
+        let rings = layers.saturating_sub(1);
+        let alone = || Neighbourhood {
+            ring: Ring::new(BTreeMap::from([(me, ORDINARY_WEIGHT)])),
+            former: None,
+        };
+        let view = View {
+            hierarchy: Hierarchy {
+                node: me,
+                layers: (0..rings).map(|_| alone()).collect(),
+            },
+            peers: HashMap::new(),
+            members: Members::default(),
+        };
+        Self {
+            me,
+            topology: topology.into(),
+            rings,
+            peers,
+            view: ArcSwap::from_pointee(view),
+        }
+    }
+
+    /// Whether there is nobody to ask or to be asked by.
+    pub fn is_alone(&self) -> bool {
+        self.view.load().peers.is_empty()
+    }
+
+    /// Where to look for a block, best first, when this node is asked for it in layer `asked` and has tried `tried` in vain.
+    pub fn route(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Vec<Stop> {
+        let view = self.view.load();
+        let reachable = |node| {
+            let peer: Option<&Arc<Peer>> = view.peers.get(&node);
+            !tried.contains(&node) && peer.is_some_and(|peer| peer.is_reachable())
+        };
+        view.hierarchy.route(Fingerprint::from(block), asked, reachable)
+    }
+
+    /// The layer a block belongs to on this node.
+    pub fn layer_here(&self, block: BlockId) -> Layer {
+        self.view.load().hierarchy.layer_here(Fingerprint::from(block))
+    }
+
+    /// The node of a route's stop; `None` when it has left since.
+    pub fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
+        self.view.load().peers.get(&node).cloned()
+    }
+
+    /// Everyone that is known to live, this node included.
+    pub fn members(&self) -> Members {
+        Arc::clone(&self.view.load().members)
+    }
+
+    /// Every peer.
+    pub fn peers(&self) -> Vec<Arc<Peer>> {
+        let mut peers: Vec<_> = self.view.load().peers.values().cloned().collect();
+        peers.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        peers
+    }
+
+    /// Follows the news about `members` until the node stops.
+    pub async fn follow(self: Arc<Self>, mut members: watch::Receiver<Members>, stopping: Shutdown) {
+        loop {
+            let now = clock::utc_now();
+            let known = members.borrow_and_update().clone();
+            let settles = known.iter().filter_map(|member| newcomer_for(member, now)).min();
+            self.update(known, now);
+            tokio::select! {
+                changed = members.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(settles.unwrap_or(NEWCOMER)) => {}
+                () = stopping.begun() => return,
+            }
+        }
+    }
+
+    /// Arranges the rings anew for these members.
+    fn update(&self, members: Members, now: SystemTime) {
+        let rings = self.arrange(&members, |member| match member.state {
+            State::Draining => 0,
+            State::Serving => weight(member),
+        });
+        // Of those who are there now: who has left cannot be asked, and who drains can.
+        let settled = settled(&members, now);
+        let former = self.arrange(
+            &members,
+            |member| if settled(member) { weight(member) } else { 0 },
+        );
+        let layers = rings.into_iter().zip(former).map(|(ring, former)| {
+            let former = Some(former).filter(|former| *former != ring);
+            Neighbourhood { ring, former }
+        });
+        let before = self.view.load();
+        let view = View {
+            hierarchy: Hierarchy {
+                node: self.me,
+                layers: layers.collect(),
+            },
+            peers: self.reach(&members, &before.peers),
+            members,
+        };
+        self.view.store(Arc::new(view));
+    }
+
+    /// The rings around this node, from L2 outwards: of the members that share all parts of its topology but the last one, but the last
+    /// two, and so on.
+    fn arrange(&self, members: &[Member], weight: impl Fn(&Member) -> u32) -> Vec<Ring> {
+        let mine: Vec<&str> = self.topology.split('/').collect();
+        let ring = |layer: usize| {
+            let shared = &mine[..mine.len().saturating_sub(layer)];
+            let near = members.iter().filter(|member| shares(&member.topology, shared));
+            Ring::new(near.map(|member| (member.id(), weight(member))).collect())
+        };
+        (1..=self.rings).map(ring).collect()
+    }
+
+    /// The way to every other member.
+    fn reach(&self, members: &Members, known: &HashMap<NodeId, Arc<Peer>>) -> HashMap<NodeId, Arc<Peer>> {
+        let mut peers = HashMap::new();
+        for member in members.iter().filter(|member| member.id() != self.me) {
+            match self.peers.at(member.id(), &member.name, member.address, known) {
+                Ok(peer) => {
+                    if peers.insert(member.id(), peer).is_some() {
+                        tracing::error!(
+                            node = member.name,
+                            "two nodes have this name; only one of them is asked"
+                        );
+                    }
+                }
+                Err(error) => tracing::error!(node = member.name, %error, "a node cannot be asked"),
+            }
+        }
+        peers
+    }
+}
+
+fn shares(topology: &str, parts: &[&str]) -> bool {
+    let mut theirs = topology.split('/');
+    parts.iter().all(|part| theirs.next() == Some(part))
+}
+
+/// How much of a ring a member owns: as many points as needed to tell a hundredth of an ordinary node's weight.
+fn weight(member: &Member) -> u32 {
+    (ORDINARY_WEIGHT * member.weight_percent).div_ceil(100)
+}
+
+/// Who has been there for long enough to hold what newer members are home to now: everyone but the newcomers; in a cluster of newcomers
+/// everyone but the latest.
+fn settled(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool + use<> {
+    let is_new = move |member: &Member| newcomer_for(member, now).is_some();
+    let all_are_new = members.iter().all(is_new);
+    let latest = members.iter().map(|member| member.generation).max();
+    move |member| {
+        if all_are_new {
+            Some(member.generation) < latest
+        } else {
+            !is_new(member)
+        }
+    }
+}
+
+/// How long a member is new yet; `None` once it is not.
+fn newcomer_for(member: &Member, now: SystemTime) -> Option<Duration> {
+    // A clock that is behind that of the newcomer must not make it one for ever.
+    let age = now.duration_since(member.since()).unwrap_or_default();
+    NEWCOMER.checked_sub(age).filter(|left| !left.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use shoal_policy::route::Stop;
+    use shoal_policy::{BlockId, Layer, VersionId};
+
+    use super::{Cooperation, Member, NEWCOMER, State};
+    use crate::config::Limits;
+    use crate::membership::node_id;
+    use crate::peer::Peers;
+
+    fn cooperation(name: &str, topology: &str) -> Cooperation {
+        Cooperation::new(name, topology, 3, Peers::new(None, &Limits::default()))
+    }
+
+    fn member(name: &str, topology: &str, port: u16) -> Member {
+        let address = ([127, 0, 0, 1], port).into();
+        Member {
+            address,
+            generation: 1,
+            name: name.into(),
+            topology: topology.into(),
+            s3: address,
+            admin: address,
+            weight_percent: 100,
+            state: State::Serving,
+        }
+    }
+
+    /// Two nodes in one cluster, one in another.
+    fn members() -> Vec<Member> {
+        vec![
+            member("a1", "dc1/a/1", 1),
+            member("a2", "dc1/a/2", 2),
+            member("b1", "dc1/b/1", 3),
+        ]
+    }
+
+    fn block(number: u32) -> BlockId {
+        BlockId {
+            version: VersionId([7; 16]),
+            index: number,
+        }
+    }
+
+    /// When every node of these tests has been there for long.
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + NEWCOMER * 2
+    }
+
+    fn names(stops: &[Stop]) -> String {
+        let name = |node| {
+            ["a1", "a2", "b1"]
+                .into_iter()
+                .find(|name| node_id(name) == node)
+                .unwrap()
+        };
+        let word = |stop: &Stop| match *stop {
+            Stop::Local => "here".to_string(),
+            Stop::Home(node, layer) => format!("{layer} {}", name(node)),
+            Stop::FormerHome(node) => format!("former {}", name(node)),
+            Stop::Lake => "lake".into(),
+        };
+        stops.iter().map(word).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn a_node_that_knows_nobody_asks_the_lake() {
+        let alone = cooperation("a1", "dc1/a/1");
+        assert!(alone.is_alone());
+        assert_eq!(names(&alone.route(block(0), Layer::L1, &[])), "here, lake");
+        assert_eq!(alone.layer_here(block(0)), Layer(3));
+    }
+
+    #[test]
+    fn layers_are_the_nodes_that_share_the_topology() {
+        let node = cooperation("a1", "dc1/a/1");
+        node.update(members().into(), now());
+        let routes: std::collections::BTreeSet<String> = (0..200)
+            .map(|number| names(&node.route(block(number), Layer::L1, &[])))
+            .collect();
+        let ways: Vec<&str> = routes
+            .iter()
+            .map(|route| route.split(", former").next().unwrap())
+            .collect();
+        for expected in ["here, L2 a2, L3 b1", "here, L3 b1", "here, L2 a2"] {
+            assert!(
+                ways.iter().any(|way| way.starts_with(expected)),
+                "{expected}: {routes:?}"
+            );
+        }
+        assert!(
+            !routes.iter().any(|route| route.contains("L2 b1")),
+            "b1 is of another cluster"
+        );
+    }
+
+    #[test]
+    fn everyone_finds_the_same_home() {
+        let nodes: Vec<_> = members()
+            .iter()
+            .map(|member| cooperation(&member.name, &member.topology))
+            .collect();
+        for node in &nodes {
+            node.update(members().into(), now());
+        }
+        for number in 0..100 {
+            let at_home: Vec<bool> = nodes
+                .iter()
+                .map(|node| node.layer_here(block(number)) == Layer(3))
+                .collect();
+            assert_eq!(at_home.iter().filter(|home| **home).count(), 1, "block {number}");
+        }
+    }
+
+    #[test]
+    fn a_newcomer_asks_who_would_be_home_without_it_for_a_while() {
+        let node = cooperation("a2", "dc1/a/2");
+        let mut known = members();
+        known[1].generation = now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+        let asks_former = |node: &Cooperation| {
+            (0..200).any(|number| names(&node.route(block(number), Layer::L1, &[])).contains("former"))
+        };
+        for (age, expected) in [
+            (Duration::ZERO, true),
+            (NEWCOMER.mul_f64(0.99), true),
+            (NEWCOMER, false),
+        ] {
+            node.update(known.clone().into(), now() + age);
+            assert_eq!(asks_former(&node), expected, "{age:?}");
+        }
+    }
+
+    #[test]
+    fn in_a_cluster_of_newcomers_the_latest_asks_the_others() {
+        let mut known = members();
+        known[2].generation += 1;
+        let asks_former = |name: &str, topology: &str| {
+            let node = cooperation(name, topology);
+            node.update(known.clone().into(), SystemTime::UNIX_EPOCH);
+            let route = |number| names(&node.route(block(number), Layer::L1, &[]));
+            (0..200).any(|number| route(number).contains("former"))
+        };
+        assert!(asks_former("b1", "dc1/b/1"));
+        assert!(!asks_former("a1", "dc1/a/1"));
+    }
+
+    #[test]
+    fn who_was_tried_in_vain_is_not_asked_again() {
+        let node = cooperation("b1", "dc1/b/1");
+        node.update(members().into(), now());
+        for number in 0..50 {
+            let tried = [node_id("a1")];
+            let route = names(&node.route(block(number), Layer::L1, &tried));
+            assert!(!route.contains("a1"), "{route}");
+            let neither = [node_id("a1"), node_id("a2")];
+            assert_eq!(
+                names(&node.route(block(number), Layer::L1, &neither)),
+                "here, lake"
+            );
+        }
+    }
+
+    #[test]
+    fn who_drains_is_home_to_nothing() {
+        let mut draining = members();
+        draining[1].state = State::Draining;
+        let node = cooperation("a1", "dc1/a/1");
+        node.update(members().into(), now());
+        node.update(draining.into(), now());
+        for number in 0..200 {
+            let route = names(&node.route(block(number), Layer::L1, &[]));
+            assert!(!route.contains("L2 a2") && !route.contains("L3 a2"), "{route}");
+        }
+        let gives_away =
+            (0..200).any(|number| names(&node.route(block(number), Layer::L1, &[])).contains("former a2"));
+        assert!(gives_away);
+    }
+
+    #[test]
+    fn a_heavier_node_is_home_to_more() {
+        let mut uneven = members();
+        uneven[0].weight_percent = 300;
+        let node = cooperation("b1", "dc1/b/1");
+        node.update(uneven.into(), now());
+        let at = |name: &str| {
+            let home = format!("L3 {name}");
+            (0..1_000)
+                .filter(|number| names(&node.route(block(*number), Layer::L1, &[])).contains(&home))
+                .count()
+        };
+        assert!(at("a1") > 2 * at("a2"), "{} and {}", at("a1"), at("a2"));
+    }
+
+    #[test]
+    fn peers_are_kept_while_they_stay_where_they_are() {
+        let node = cooperation("a1", "dc1/a/1");
+        node.update(members().into(), now());
+        let before = node.peer(node_id("a2")).unwrap();
+        node.update(members().into(), now());
+        assert!(Arc::ptr_eq(&before, &node.peer(node_id("a2")).unwrap()));
+        let mut moved = members();
+        moved[1].address.set_port(9);
+        node.update(moved.into(), now());
+        assert!(!Arc::ptr_eq(&before, &node.peer(node_id("a2")).unwrap()));
+        assert!(node.peer(node_id("a1")).is_none(), "nobody asks itself");
+    }
+}

@@ -1,0 +1,190 @@
+//! One block's way here: from its homes, or from the lake.
+//!
+//! Each stop of the route is asked for what is still missing, so that a peer which dies in the middle of a block costs a hop and no byte
+//! twice. Only what the lake says can fail a read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, header};
+use shoal_policy::route::Stop;
+use shoal_policy::{BlockId, Layer, NodeId, Source};
+
+use super::Fetcher;
+use super::cursor::{Cursor, lake_error, range_header, skip_to};
+use crate::endpoint::EndpointRequest;
+use crate::flights::{FlightError, Pilot};
+use crate::front::range::ByteRange;
+use crate::object::Version;
+use crate::origin::Origin;
+use crate::peer::{Asked, BlockRequest, Peer};
+
+/// A peer that sends nothing for so long is asked whether it lives.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One that lives and still sends nothing may wait for a slow lake, or for a broken disk: after so many times [`PATIENCE`] it is given up
+/// for the lake, as far as the budget allows. Were it not for the budget, a slow lake would be asked once more for every block.
+const SILENCES_MAX: u32 = 5;
+
+/// So many peers are asked for one block before the lake is.
+const HOPS_MAX: usize = 4;
+
+/// A block to bring, and for whom.
+pub(super) struct Errand {
+    pub(super) version: Arc<Version>,
+    pub(super) index: u32,
+    pub(super) origin: Arc<Origin>,
+    /// In which layer this node is asked for it.
+    pub(super) asked: Layer,
+}
+
+/// Why a peer did not bring a block to the end. The next stop is asked for the rest.
+#[derive(Debug, thiserror::Error)]
+enum HopLost {
+    #[error("it is not there any more")]
+    Gone,
+    #[error(transparent)]
+    Peer(#[from] crate::peer::PeerError),
+    #[error("{0}")]
+    BrokeOff(FlightError),
+    #[error("it does not live any more")]
+    Dead,
+    #[error("it sends nothing")]
+    Stuck,
+}
+
+impl Fetcher {
+    /// Gives the pilot its block.
+    pub(super) async fn carry(&self, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
+        let len = errand.version.block_len(errand.index);
+        pilot.hold_window(self.room(len).await?);
+        let block = errand.version.block(errand.index);
+        let mut tried = Vec::new();
+        while tried.len() < HOPS_MAX
+            && let Some((node, asked)) = self.next_peer(block, errand.asked, &tried)
+        {
+            pilot.comes_from(Source::Peer);
+            match self.carry_from_peer(node, asked, errand, pilot).await {
+                Ok(()) => return Ok(()),
+                Err(lost) => tracing::debug!(?node, ?asked, %lost, "a hop is lost"),
+            }
+            tried.push(node);
+        }
+        pilot.comes_from(Source::Lake);
+        let rest = ByteRange {
+            start: pilot.received(),
+            end: len,
+        };
+        self.ask_lake(&errand.version, errand.index, rest, &errand.origin)
+            .await?
+            .fill(pilot, rest.len())
+            .await
+    }
+
+    /// Whom to ask next, other than those tried in vain.
+    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Asked)> {
+        let route = self.cooperation.route(block, asked, tried);
+        route.into_iter().find_map(|stop| match stop {
+            Stop::Home(node, layer) => Some((node, Asked::Home(layer))),
+            Stop::FormerHome(node) => Some((node, Asked::Holder)),
+            Stop::Local | Stop::Lake => None,
+        })
+    }
+
+    async fn carry_from_peer(
+        &self,
+        node: NodeId,
+        asked: Asked,
+        errand: &Errand,
+        pilot: &Pilot,
+    ) -> Result<(), HopLost> {
+        let peer = self.cooperation.peer(node).ok_or(HopLost::Gone)?;
+        let part = ByteRange {
+            start: pilot.received(),
+            end: errand.version.block_len(errand.index),
+        };
+        let _climbing = match asked {
+            Asked::Home(layer) => Some(pilot.climbing(layer)),
+            Asked::Holder => None,
+        };
+        let request = BlockRequest {
+            version: Version::clone(&errand.version),
+            index: errand.index,
+            part,
+            asked,
+            caller: errand.origin.caller().into(),
+            target: errand.origin.target().clone(),
+            headers: errand.origin.headers().clone(),
+        };
+        self.hedges.earn();
+        let mut cursor = Cursor::new(peer.ask(&request).await?);
+        let filling = cursor.fill(pilot, part.len());
+        let brought = self.unless_silent(&peer, pilot, filling).await;
+        if matches!(brought, Err(HopLost::BrokeOff(_) | HopLost::Dead)) {
+            peer.broke_off();
+        }
+        brought
+    }
+
+    /// Waits for `filling` while the peer makes progress, or at least lives.
+    async fn unless_silent(
+        &self,
+        peer: &Peer,
+        pilot: &Pilot,
+        filling: impl Future<Output = Result<(), FlightError>>,
+    ) -> Result<(), HopLost> {
+        let mut filling = std::pin::pin!(filling);
+        let (mut received, mut silences) = (pilot.received(), 0);
+        loop {
+            tokio::select! {
+                filled = &mut filling => return filled.map_err(HopLost::BrokeOff),
+                () = tokio::time::sleep(PATIENCE) => {}
+            }
+            if pilot.received() > received {
+                (received, silences) = (pilot.received(), 0);
+                continue;
+            }
+            silences += 1;
+            tokio::select! {
+                filled = &mut filling => return filled.map_err(HopLost::BrokeOff),
+                lives = peer.lives() => if !lives {
+                    return Err(HopLost::Dead);
+                },
+            }
+            if silences >= SILENCES_MAX && self.hedges.spend() {
+                return Err(HopLost::Stuck);
+            }
+        }
+    }
+
+    /// Asks the lake for a part of a block, counted from the block's start.
+    pub(super) async fn ask_lake(
+        &self,
+        version: &Version,
+        index: u32,
+        part: ByteRange,
+        origin: &Origin,
+    ) -> Result<Cursor, FlightError> {
+        let block_start = u64::from(index) * version.block_bytes;
+        let wanted = ByteRange {
+            start: block_start + part.start,
+            end: block_start + part.end,
+        };
+        let response = self
+            .lake
+            .send(block_request(version, wanted, origin))
+            .await
+            .map_err(lake_error)?;
+        let skip = skip_to(version, wanted, &response)?;
+        let mut cursor = Cursor::new(response.into_body());
+        cursor.skip(skip).await?;
+        Ok(cursor)
+    }
+}
+
+fn block_request(version: &Version, wanted: ByteRange, origin: &Origin) -> EndpointRequest {
+    let mut request = origin.request(Method::GET);
+    request.headers.insert(header::RANGE, range_header(wanted));
+    request.headers.insert(header::IF_MATCH, version.etag_header());
+    request
+}

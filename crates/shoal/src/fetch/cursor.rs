@@ -1,0 +1,188 @@
+//! What another node or the lake sends, read in exact lengths and checked to be what was asked for.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::BodyExt;
+
+use crate::endpoint::LakeBody;
+use crate::flights::{FlightError, Pilot};
+use crate::front::range::ByteRange;
+use crate::object::Version;
+
+/// A response body, read in exact lengths.
+pub(super) struct Cursor {
+    body: LakeBody,
+    rest: Bytes,
+}
+
+impl Cursor {
+    pub(super) fn new(body: LakeBody) -> Self {
+        Self {
+            body,
+            rest: Bytes::new(),
+        }
+    }
+
+    /// Gives the pilot so many bytes.
+    pub(super) async fn fill(&mut self, pilot: &Pilot, mut missing: u64) -> Result<(), FlightError> {
+        while missing > 0 {
+            let piece = self.next(missing).await?;
+            missing -= piece.len() as u64;
+            pilot.push(piece);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn skip(&mut self, mut bytes: u64) -> Result<(), FlightError> {
+        while bytes > 0 {
+            bytes -= self.next(bytes).await?.len() as u64;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn next(&mut self, at_most: u64) -> Result<Bytes, FlightError> {
+        while self.rest.is_empty() {
+            let frame = self.body.frame().await;
+            let frame =
+                frame.ok_or_else(|| FlightError::Lake("the lake sent less than it announced".into()))?;
+            self.rest = frame.map_err(lake_error)?.into_data().unwrap_or_default();
+        }
+        let len = at_most.min(self.rest.len() as u64) as usize;
+        Ok(self.rest.split_to(len))
+    }
+}
+
+/// `Range` for a non-empty run of bytes.
+pub fn range_header(range: ByteRange) -> HeaderValue {
+    HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1))
+        .expect("digits are a header value")
+}
+
+/// Checks that a response brings `wanted` of `version`; returns how many bytes come before it.
+///
+/// A lake that ignores `If-Match` is caught by the ETag, one that ignores `Range` by the status.
+pub(super) fn skip_to<B>(
+    version: &Version,
+    wanted: ByteRange,
+    response: &Response<B>,
+) -> Result<u64, FlightError> {
+    match response.status() {
+        StatusCode::PARTIAL_CONTENT | StatusCode::OK => {}
+        StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => {
+            return Err(FlightError::Changed);
+        }
+        status => return Err(FlightError::Status(status)),
+    }
+    if response
+        .headers()
+        .get(header::ETAG)
+        .is_none_or(|etag| etag.as_bytes() != version.etag.as_bytes())
+    {
+        return Err(FlightError::Changed);
+    }
+    if response.status() == StatusCode::OK {
+        return Ok(wanted.start);
+    }
+    match content_range(response.headers()) {
+        Some((range, size)) if size == version.size_bytes && range == wanted => Ok(0),
+        Some((_, size)) if size != version.size_bytes => Err(FlightError::Changed),
+        _ => Err(FlightError::Lake(
+            "the lake answered with another range than it was asked for".into(),
+        )),
+    }
+}
+
+/// `Content-Range: bytes first-last/size` as the range and the size.
+pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
+    let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
+    let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last, size): (u64, u64, u64) = (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
+    (first <= last && last < size).then_some((
+        ByteRange {
+            start: first,
+            end: last + 1,
+        },
+        size,
+    ))
+}
+
+pub(super) fn lake_error(error: impl std::error::Error) -> FlightError {
+    FlightError::Lake(error.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version() -> Version {
+        let object = shoal_policy::ObjectId([1; 16]);
+        Version {
+            id: Version::id_of(object, "\"e\"", 10),
+            object,
+            etag: "\"e\"".into(),
+            size_bytes: 10,
+            block_bytes: 4,
+            last_modified: None,
+            headers: HeaderMap::new(),
+        }
+    }
+
+    fn response(status: u16, headers: &[(&str, &str)]) -> Response<()> {
+        let mut response = Response::builder().status(status);
+        for (name, value) in headers {
+            response = response.header(*name, *value);
+        }
+        response.body(()).unwrap()
+    }
+
+    #[test]
+    fn only_the_wanted_bytes_of_the_pinned_version_are_accepted() {
+        let wanted = ByteRange { start: 4, end: 8 };
+        let judge =
+            |status, headers: &[(&str, &str)]| skip_to(&version(), wanted, &response(status, headers));
+        let etag = ("etag", "\"e\"");
+        assert_eq!(judge(206, &[etag, ("content-range", "bytes 4-7/10")]).unwrap(), 0);
+        assert_eq!(
+            judge(200, &[etag]).unwrap(),
+            4,
+            "a lake that ignores Range sends the bytes before, too"
+        );
+        let changed = [
+            judge(412, &[]),
+            judge(404, &[]),
+            judge(416, &[]),
+            judge(206, &[("etag", "\"other\""), ("content-range", "bytes 4-7/10")]),
+            judge(206, &[etag, ("content-range", "bytes 4-7/11")]),
+            judge(200, &[]),
+        ];
+        assert!(
+            changed
+                .iter()
+                .all(|judged| matches!(judged, Err(FlightError::Changed))),
+            "{changed:?}"
+        );
+        assert!(matches!(
+            judge(206, &[etag, ("content-range", "bytes 0-3/10")]),
+            Err(FlightError::Lake(_))
+        ));
+        assert!(matches!(judge(206, &[etag]), Err(FlightError::Lake(_))));
+        assert!(matches!(judge(503, &[]), Err(FlightError::Status(_))));
+    }
+
+    #[test]
+    fn content_ranges_that_make_no_sense_are_none() {
+        for value in [
+            "bytes 5-4/10",
+            "bytes 5-10/10",
+            "bytes */10",
+            "bytes 0-1/*",
+            "0-1/2",
+            "bytes -1/2",
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::CONTENT_RANGE, value.parse().unwrap());
+            assert_eq!(content_range(&headers), None, "{value}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! How blocks come here: one block from the best place that has it, or a run of blocks from one response of the lake.
+
+mod carry;
+mod cursor;
+mod stream;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_policy::{BlockId, Layer};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+pub use self::cursor::{content_range, range_header};
+
+use self::carry::Errand;
+use self::stream::Stream;
+use crate::cooperation::Cooperation;
+use crate::endpoint::{Budget, Endpoint, LakeBody};
+use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
+use crate::front::range::ByteRange;
+use crate::object::Version;
+use crate::origin::Origin;
+use crate::store::Store;
+
+/// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
+const WINDOW_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Peers that live but send nothing may be given up for the lake, in percent of requests to peers.
+const HEDGES_PERCENT: u32 = 10;
+
+/// Brings blocks from other nodes and from the lake to those who wait and to the store.
+pub struct Fetcher {
+    lake: Arc<Endpoint>,
+    cooperation: Arc<Cooperation>,
+    hedges: Budget,
+    store: Arc<Store>,
+    flights: Arc<Flights>,
+    /// Bytes on their way and not yet on disk; one permit a KiB.
+    window: Arc<Semaphore>,
+    window_kib: usize,
+    /// Blocks announced ahead of the one that a stream is bringing.
+    ahead: u32,
+}
+
+/// Keeps a stream going while its reader is there, even when the reader is slow.
+#[derive(Debug)]
+pub struct StreamTicket {
+    _owner: Arc<()>,
+    traffic: Arc<Notify>,
+}
+
+impl Drop for StreamTicket {
+    fn drop(&mut self) {
+        self.traffic.notify_one();
+    }
+}
+
+impl Fetcher {
+    /// `window_bytes` bounds the bytes on their way; `ahead` is a reader's read-ahead in blocks.
+    pub fn new(
+        lake: Arc<Endpoint>,
+        cooperation: Arc<Cooperation>,
+        store: Arc<Store>,
+        flights: Arc<Flights>,
+        window_bytes: u64,
+        ahead: usize,
+    ) -> Self {
+        let window_kib = (window_bytes >> 10) as usize;
+        Self {
+            lake,
+            cooperation,
+            hedges: Budget::new(HEDGES_PERCENT),
+            store,
+            flights,
+            window: Arc::new(Semaphore::new(window_kib)),
+            window_kib,
+            ahead: ahead as u32,
+        }
+    }
+
+    /// Bytes of the memory window in use.
+    pub fn window_used_bytes(&self) -> u64 {
+        (self.window_kib.saturating_sub(self.window.available_permits()) as u64) << 10
+    }
+
+    /// Whether this node has every byte of the block, though perhaps not on disk yet.
+    pub fn holds(&self, block: BlockId) -> bool {
+        self.store.contains(block) || self.flights.holds(block, || self.store.contains(block))
+    }
+
+    /// Joins the flight of a block; when there is none, starts one in a task of its own, as this node is asked for the block in layer
+    /// `asked`. `None`: it landed meanwhile.
+    pub fn join(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        origin: &Arc<Origin>,
+        asked: Layer,
+    ) -> Option<Boarded> {
+        let traffic = Arc::new(Notify::new());
+        match self.board(shipment(version, index, 0), &traffic) {
+            Join::Landed => None,
+            Join::Aboard(passenger) => Some(Boarded {
+                passenger,
+                led: false,
+            }),
+            Join::Lead(pilot, passenger) => {
+                let errand = Errand {
+                    version: Arc::clone(version),
+                    index,
+                    origin: Arc::clone(origin),
+                    asked,
+                };
+                let this = Arc::clone(self);
+                tokio::spawn(async move { this.bring(errand, pilot, traffic).await });
+                Some(Boarded { passenger, led: true })
+            }
+        }
+    }
+
+    /// Whether a block on its way here waits for its home in a layer no wider than `layer`. Whoever asks for it as that layer's home may be
+    /// the one that is waited for.
+    pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
+        self.flights.climbs(block).is_some_and(|climbs| climbs <= layer)
+    }
+
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`. Where it starts inside
+    /// a block, what comes before is asked for afterwards, by `origin`: the reader's bytes come first.
+    ///
+    /// The first blocks are announced before this returns, so that their readers join instead of asking the lake again.
+    /// `None`: others bring these blocks already, the response is dropped.
+    pub fn stream(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+        origin: &Arc<Origin>,
+    ) -> Option<StreamTicket> {
+        Stream::begin(self, version, range, body, origin)
+    }
+
+    /// The life of one block's fetch.
+    async fn bring(self: Arc<Self>, errand: Errand, pilot: Pilot, traffic: Arc<Notify>) {
+        let carried = tokio::select! {
+            carried = self.carry(&errand, &pilot) => carried,
+            // Dropping the response closes its connection: a reader that stops, stops the fetching.
+            () = abandoned(&pilot, &traffic) => return,
+        };
+        match carried {
+            Ok(()) => self.land(&errand.version, pilot).await,
+            Err(error) => pilot.fail(error),
+        }
+    }
+
+    fn board(&self, shipment: Shipment, traffic: &Arc<Notify>) -> Join {
+        self.flights
+            .join(shipment, traffic, || self.store.contains(shipment.id))
+    }
+
+    /// Writes a complete block beside its readers' streams.
+    async fn land(&self, version: &Arc<Version>, pilot: Pilot) {
+        match self
+            .store
+            .put(pilot.shipment().id, Arc::clone(version), pilot.pieces())
+            .await
+        {
+            Ok(mapped) => pilot.land(mapped),
+            // Not storing costs speed, never a read; the store has counted the reason.
+            Err(_refused) => pilot.keep(),
+        }
+    }
+
+    async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
+        let kib = bytes.div_ceil(1024).min(self.window_kib as u64) as u32;
+        let room = Arc::clone(&self.window).acquire_many_owned(kib);
+        match tokio::time::timeout(WINDOW_PATIENCE, room).await {
+            Ok(permit) => Ok(permit.expect("the window is never closed")),
+            Err(_) => Err(FlightError::Busy),
+        }
+    }
+}
+
+/// A place in a flight.
+#[derive(Debug)]
+pub struct Boarded {
+    /// Reads the block.
+    pub passenger: crate::flights::Passenger,
+    /// Whether this reader started the fetch: its failure is then its own.
+    pub led: bool,
+}
+
+async fn abandoned(pilot: &Pilot, traffic: &Notify) {
+    while pilot.is_awaited() {
+        traffic.notified().await;
+    }
+}
+
+fn shipment(version: &Version, index: u32, first: u64) -> Shipment {
+    Shipment {
+        id: version.block(index),
+        len: version.block_len(index),
+        first,
+    }
+}

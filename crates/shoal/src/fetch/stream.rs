@@ -1,0 +1,166 @@
+//! Blocks filled one after another from one response: how a node that caches alone opens an object.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Notify;
+
+use super::cursor::Cursor;
+use super::{Fetcher, StreamTicket, shipment};
+use crate::endpoint::LakeBody;
+use crate::flights::{FlightError, Join, Pilot, Shipment};
+use crate::front::range::ByteRange;
+use crate::object::Version;
+use crate::origin::Origin;
+
+/// Blocks filled one after another from one response.
+pub(super) struct Stream {
+    fetcher: Arc<Fetcher>,
+    version: Arc<Version>,
+    origin: Arc<Origin>,
+    /// Flights of the blocks to come, first one first.
+    announced: VecDeque<Pilot>,
+    /// The first block, when the response began inside it: all of it has arrived but its head.
+    headless: Option<Pilot>,
+    /// First block that is not announced yet.
+    next: u32,
+    /// Its first byte that the response brings.
+    first: u64,
+    /// One past the last block of the response.
+    end: u32,
+    owner: Weak<()>,
+    traffic: Arc<Notify>,
+    body: Cursor,
+}
+
+impl Stream {
+    /// See [`Fetcher::stream`].
+    pub(super) fn begin(
+        fetcher: &Arc<Fetcher>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+        origin: &Arc<Origin>,
+    ) -> Option<StreamTicket> {
+        let whole_blocks_end = if range.end == version.size_bytes {
+            u64::from(version.block_count())
+        } else {
+            range.end / version.block_bytes
+        };
+        let owner = Arc::new(());
+        let mut stream = Self {
+            fetcher: Arc::clone(fetcher),
+            version: Arc::clone(version),
+            origin: Arc::clone(origin),
+            announced: VecDeque::new(),
+            headless: None,
+            next: (range.start / version.block_bytes) as u32,
+            first: range.start % version.block_bytes,
+            end: whole_blocks_end as u32,
+            owner: Arc::downgrade(&owner),
+            traffic: Arc::new(Notify::new()),
+            body: Cursor::new(body),
+        };
+        stream.announce();
+        if stream.announced.is_empty() {
+            return None;
+        }
+        let ticket = StreamTicket {
+            _owner: owner,
+            traffic: Arc::clone(&stream.traffic),
+        };
+        tokio::spawn(stream.run());
+        Some(ticket)
+    }
+
+    /// Announces blocks until the window is full. A block that someone else brings, or has brought, ends the stream
+    /// before it: the lake is not asked to send what we have.
+    fn announce(&mut self) {
+        while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
+            let first = std::mem::take(&mut self.first);
+            match self
+                .fetcher
+                .board(shipment(&self.version, self.next, first), &self.traffic)
+            {
+                // The passenger leaves at once: a block is brought for readers, not for the stream itself.
+                Join::Lead(pilot, _) => self.announced.push_back(pilot),
+                Join::Aboard(_) | Join::Landed => self.end = self.next,
+            }
+            self.next += 1;
+        }
+    }
+
+    async fn run(mut self) {
+        while self.wait_for_demand().await {
+            // Somebody else wants the first block from its start.
+            if self.headless.as_ref().is_some_and(Pilot::is_awaited) {
+                self.complete_first();
+            }
+            let Some(pilot) = self.announced.pop_front() else {
+                break;
+            };
+            // Before the block is complete the next one is announced: a reader that takes its last byte finds the
+            // block behind its window on its way.
+            self.announce();
+            if let Err(error) = self.bring(&pilot).await {
+                self.announced
+                    .drain(..)
+                    .for_each(|pilot| pilot.fail(error.clone()));
+                pilot.fail(error);
+                break;
+            }
+            if pilot.shipment().first > 0 {
+                self.headless = Some(pilot);
+            } else {
+                self.land(pilot);
+            }
+        }
+        self.complete_first();
+    }
+
+    async fn bring(&mut self, pilot: &Pilot) -> Result<(), FlightError> {
+        let Shipment { len, first, .. } = pilot.shipment();
+        pilot.hold_window(self.fetcher.room(len).await?);
+        self.body.fill(pilot, len - first).await
+    }
+
+    fn land(&self, pilot: Pilot) {
+        let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
+        tokio::spawn(async move { fetcher.land(&version, pilot).await });
+    }
+
+    /// Asks for the head of the first block, in a task of its own: the rest of it has been paid for.
+    fn complete_first(&mut self) {
+        let Some(pilot) = self.headless.take() else { return };
+        let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
+        let origin = Arc::clone(&self.origin);
+        tokio::spawn(async move {
+            let Shipment { id, first, .. } = pilot.shipment();
+            let head = ByteRange { start: 0, end: first };
+            let brought = async {
+                fetcher
+                    .ask_lake(&version, id.index, head, &origin)
+                    .await?
+                    .fill(&pilot, first)
+                    .await
+            };
+            match brought.await {
+                Ok(()) => fetcher.land(&version, pilot).await,
+                Err(error) => pilot.fail(error),
+            }
+        });
+    }
+
+    /// True when somebody waits for an announced block, false when nobody will.
+    async fn wait_for_demand(&mut self) -> bool {
+        loop {
+            if self.announced.iter().any(Pilot::is_awaited) {
+                return true;
+            }
+            if self.announced.is_empty() || self.owner.strong_count() == 0 {
+                return false;
+            }
+            self.traffic.notified().await;
+        }
+    }
+}

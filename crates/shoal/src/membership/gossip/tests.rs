@@ -1,0 +1,224 @@
+//! Clusters in virtual time, over a network that loses, delays and cuts.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Gossip, Member, State};
+
+/// How long a datagram takes.
+const DELAY: Duration = Duration::from_millis(2);
+
+struct Cluster {
+    now: Instant,
+    start: Instant,
+    nodes: Vec<Gossip>,
+    /// Nodes that do nothing and hear nothing.
+    dead: BTreeSet<usize>,
+    /// Nodes that only reach each other.
+    island: BTreeSet<usize>,
+    on_the_way: Vec<(Instant, usize, usize, Vec<u8>)>,
+    loss: f64,
+    chance: fastrand::Rng,
+}
+
+fn member(node: usize) -> Member {
+    let address = SocketAddr::from(([10, 0, 0, node as u8], 9200));
+    Member {
+        name: format!("node-{node:02}"),
+        topology: "dc1/a/r1".into(),
+        generation: 1,
+        weight_percent: 100,
+        ..Member::stranger(address)
+    }
+}
+
+impl Cluster {
+    /// Nodes that have all greeted the first one.
+    fn start(nodes: usize, loss: f64, seed: u64) -> Self {
+        let now = crate::clock::runtime_instant();
+        let mut cluster = Self {
+            now,
+            start: now,
+            nodes: (0..nodes)
+                .map(|node| Gossip::new(member(node), seed + node as u64))
+                .collect(),
+            dead: BTreeSet::new(),
+            island: BTreeSet::new(),
+            on_the_way: Vec::new(),
+            loss,
+            chance: fastrand::Rng::with_seed(seed),
+        };
+        for node in 0..nodes {
+            cluster.nodes[node].greet(member(0).address, now);
+        }
+        cluster
+    }
+
+    /// Lets time pass, a millisecond at a time, until `done` or for `at_most`; says how long it took.
+    fn pass(&mut self, at_most: Duration, done: impl Fn(&Self) -> bool) -> Option<Duration> {
+        let since = self.now;
+        while self.now - since < at_most {
+            if done(self) {
+                return Some(self.now - since);
+            }
+            self.now += Duration::from_millis(1);
+            self.step();
+        }
+        done(self).then_some(at_most)
+    }
+
+    fn step(&mut self) {
+        let (due, later) = std::mem::take(&mut self.on_the_way)
+            .into_iter()
+            .partition(|(at, ..)| *at <= self.now);
+        self.on_the_way = later;
+        for (_, from, to, message) in due {
+            let cut = self.island.contains(&from) != self.island.contains(&to);
+            if !cut && !self.dead.contains(&to) && self.chance.f64() >= self.loss {
+                self.nodes[to].hear(&message, self.now).unwrap();
+            }
+        }
+        for node in 0..self.nodes.len() {
+            if self.dead.contains(&node) {
+                continue;
+            }
+            self.nodes[node].act(self.now);
+            for (to, message) in self.nodes[node].take_outbox() {
+                let SocketAddr::V4(to) = to else { panic!("{to}") };
+                let to = usize::from(to.ip().octets()[3]);
+                self.on_the_way.push((self.now + DELAY, node, to, message));
+            }
+        }
+    }
+
+    /// Whether every living node sees exactly `expected`.
+    fn all_see(&self, expected: &[usize]) -> bool {
+        let expected: Vec<String> = expected.iter().map(|node| member(*node).name).collect();
+        self.living().all(|node| self.seen_by(node) == expected)
+    }
+
+    fn living(&self) -> impl Iterator<Item = usize> {
+        (0..self.nodes.len()).filter(|node| !self.dead.contains(node))
+    }
+
+    fn seen_by(&self, node: usize) -> Vec<String> {
+        self.nodes[node]
+            .members()
+            .into_iter()
+            .map(|member| member.name)
+            .collect()
+    }
+}
+
+#[test]
+fn nodes_that_know_one_other_learn_of_all() {
+    for nodes in [2, 3, 10, 40] {
+        let everyone: Vec<usize> = (0..nodes).collect();
+        let mut cluster = Cluster::start(nodes, 0.0, 1);
+        let took = cluster.pass(Duration::from_secs(20), |cluster| cluster.all_see(&everyone));
+        assert!(took.is_some(), "{nodes} nodes did not find together");
+    }
+}
+
+#[test]
+fn a_dead_node_is_gone_for_everyone_within_five_seconds() {
+    for (nodes, seed) in [(3, 1), (3, 2), (10, 3), (40, 4)] {
+        let everyone: Vec<usize> = (0..nodes).collect();
+        let mut cluster = Cluster::start(nodes, 0.0, seed);
+        cluster
+            .pass(Duration::from_secs(20), |cluster| cluster.all_see(&everyone))
+            .unwrap();
+        cluster.dead.insert(1);
+        let others: Vec<usize> = everyone.iter().copied().filter(|node| *node != 1).collect();
+        let took = cluster.pass(Duration::from_secs(5), |cluster| cluster.all_see(&others));
+        assert!(took.is_some(), "{nodes} nodes still believe in the dead one");
+    }
+}
+
+#[test]
+fn who_was_taken_for_dead_comes_back_by_itself() {
+    let mut cluster = Cluster::start(4, 0.0, 5);
+    cluster
+        .pass(Duration::from_secs(20), |cluster| cluster.all_see(&[0, 1, 2, 3]))
+        .unwrap();
+    cluster.dead.insert(2);
+    cluster
+        .pass(Duration::from_secs(5), |cluster| cluster.all_see(&[0, 1, 3]))
+        .unwrap();
+    cluster.dead.remove(&2);
+    let took = cluster.pass(Duration::from_secs(10), |cluster| cluster.all_see(&[0, 1, 2, 3]));
+    assert!(took.is_some());
+}
+
+#[test]
+fn lost_datagrams_put_nobody_to_death() {
+    let mut cluster = Cluster::start(8, 0.03, 6);
+    let everyone: Vec<usize> = (0..8).collect();
+    cluster
+        .pass(Duration::from_secs(20), |cluster| cluster.all_see(&everyone))
+        .unwrap();
+    let lost_one = cluster.pass(Duration::from_mins(2), |cluster| !cluster.all_see(&everyone));
+    assert_eq!(lost_one, None);
+    assert!(cluster.now - cluster.start >= Duration::from_mins(2));
+}
+
+#[test]
+fn two_halves_of_a_cluster_find_together_again() {
+    let mut cluster = Cluster::start(6, 0.0, 7);
+    cluster
+        .pass(Duration::from_secs(20), |cluster| {
+            cluster.all_see(&[0, 1, 2, 3, 4, 5])
+        })
+        .unwrap();
+    cluster.island = BTreeSet::from([3, 4, 5]);
+    let apart = |cluster: &Cluster| {
+        (0..3).all(|node| cluster.seen_by(node).len() == 3)
+            && (3..6).all(|node| cluster.seen_by(node).len() == 3)
+    };
+    cluster.pass(Duration::from_secs(15), apart).unwrap();
+    cluster.island.clear();
+    let took = cluster.pass(Duration::from_secs(30), |cluster| {
+        cluster.all_see(&[0, 1, 2, 3, 4, 5])
+    });
+    assert!(took.is_some());
+}
+
+#[test]
+fn who_leaves_is_gone_at_once_and_who_drains_stays() {
+    let mut cluster = Cluster::start(3, 0.0, 8);
+    cluster
+        .pass(Duration::from_secs(20), |cluster| cluster.all_see(&[0, 1, 2]))
+        .unwrap();
+    let now = cluster.now;
+    cluster.nodes[1].drain(now);
+    let drains = |cluster: &Cluster| {
+        let seen = cluster.nodes[2].members();
+        seen.len() == 3 && seen[1].state == State::Draining
+    };
+    cluster.pass(Duration::from_secs(3), drains).unwrap();
+    assert!(cluster.nodes[1].take_changed());
+    let now = cluster.now;
+    cluster.nodes[1].leave(now);
+    cluster.step();
+    cluster.dead.insert(1);
+    let took = cluster.pass(Duration::from_secs(1), |cluster| cluster.all_see(&[0, 2]));
+    assert!(took.is_some());
+}
+
+#[test]
+fn garbage_is_refused_and_changes_nothing() {
+    let mut cluster = Cluster::start(2, 0.0, 9);
+    cluster
+        .pass(Duration::from_secs(20), |cluster| cluster.all_see(&[0, 1]))
+        .unwrap();
+    let now = cluster.now;
+    for length in 0..200 {
+        let garbage: Vec<u8> = (0..length).map(|_| cluster.chance.u8(..)).collect();
+        // Refused or passed over, but never believed.
+        let _ = cluster.nodes[0].hear(&garbage, now);
+    }
+    assert!(cluster.all_see(&[0, 1]));
+}

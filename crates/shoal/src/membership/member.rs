@@ -1,0 +1,94 @@
+//! What a node tells the others about itself.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use shoal_policy::NodeId;
+
+/// One node, as it introduces itself. Gossip carries it whole, so it is small.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Where other nodes reach it: blocks by TCP, gossip by UDP. No two living nodes share it.
+    pub address: SocketAddr,
+    /// When it began, in milliseconds since 1970; a little more with everything it says anew about itself. Of two members with one
+    /// address the higher one is right.
+    pub generation: u64,
+    /// `node.name`
+    pub name: String,
+    /// `node.topology`
+    pub topology: String,
+    /// Where clients reach it.
+    pub s3: SocketAddr,
+    /// Where operators reach it.
+    pub admin: SocketAddr,
+    /// How many blocks are at home there, in percent of an ordinary node's.
+    pub weight_percent: u32,
+    /// Whether it takes on new blocks.
+    pub state: State,
+}
+
+/// What a living node is up to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It is home to its share of the blocks.
+    Serving,
+    /// It is home to nothing any more and gives away what it has.
+    Draining,
+}
+
+impl Member {
+    /// Somebody of whom only the address is known, to be greeted there.
+    pub(super) fn stranger(address: SocketAddr) -> Self {
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Self {
+            address,
+            generation: 0,
+            name: String::new(),
+            topology: String::new(),
+            s3: nowhere,
+            admin: nowhere,
+            weight_percent: 0,
+            state: State::Serving,
+        }
+    }
+
+    /// When it began.
+    pub fn since(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_millis(self.generation)
+    }
+
+    /// The digest of its name, by which rings and routes know it.
+    pub fn id(&self) -> NodeId {
+        node_id(&self.name)
+    }
+}
+
+/// The digest of a node's name.
+pub fn node_id(name: &str) -> NodeId {
+    let digest = Sha256::digest(name);
+    let first = digest.first_chunk().expect("SHA-256 has 32 bytes");
+    NodeId(u64::from_le_bytes(*first))
+}
+
+impl foca::Identity for Member {
+    type Addr = SocketAddr;
+
+    /// Who was declared dead and is not comes back as somebody newer.
+    fn renew(&self) -> Option<Self> {
+        Some(Self {
+            generation: self.generation + 1,
+            ..self.clone()
+        })
+    }
+
+    fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn win_addr_conflict(&self, adversary: &Self) -> bool {
+        self.generation > adversary.generation
+    }
+}

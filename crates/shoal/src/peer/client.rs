@@ -1,0 +1,205 @@
+//! Asking other nodes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Response, StatusCode};
+use parking_lot::Mutex;
+use shoal_policy::NodeId;
+
+use super::health::Health;
+use super::request::BlockRequest;
+use super::{ALIVE, REGION, cluster_account};
+use crate::endpoint::{
+    Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, NodeCredentials, RequestBody,
+};
+use crate::secret::Secret;
+use crate::sigv4::PayloadHash;
+use crate::{clock, config};
+
+/// A peer says at once whether it will send a block; one that has not by then is in trouble.
+const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Makes peers.
+#[derive(Debug)]
+pub struct Peers {
+    limits: config::Limits,
+    account: LakeAccount,
+}
+
+/// Another node, to be asked for blocks.
+pub struct Peer {
+    id: NodeId,
+    name: String,
+    address: SocketAddr,
+    endpoint: Endpoint,
+    account: LakeAccount,
+    health: Mutex<Health>,
+    asked: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Why a peer did not give a block.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// It cannot be reached, or broke off.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// It did not answer in time.
+    #[error("{0} did not answer within a second")]
+    Silent(String),
+    /// It has not the block, or does not want to bring it.
+    #[error("{name} answered {status}")]
+    Refused {
+        /// The peer.
+        name: String,
+        /// What it said.
+        status: StatusCode,
+    },
+    /// The version has more headers than a request between nodes can carry.
+    #[error("there is too much to say about the block")]
+    TooLong,
+}
+
+impl Peers {
+    /// Peers that know `secret`. What a request may cost is in `limits`.
+    pub fn new(secret: Option<&Secret>, limits: &config::Limits) -> Self {
+        // Who asks has another place to ask; trying again is of no use.
+        let limits = config::Limits {
+            retry_budget_percent: 0,
+            ..limits.clone()
+        };
+        Self {
+            limits,
+            account: LakeAccount::Signed(cluster_account(secret)),
+        }
+    }
+
+    /// The peer at `address`, or the one we have if it is still there.
+    pub fn at(
+        &self,
+        id: NodeId,
+        name: &str,
+        address: SocketAddr,
+        known: &HashMap<NodeId, Arc<Peer>>,
+    ) -> Result<Arc<Peer>, EndpointError> {
+        if let Some(peer) = known.get(&id).filter(|peer| peer.address == address) {
+            return Ok(Arc::clone(peer));
+        }
+        let place = config::Lake {
+            endpoint: format!("http://{address}"),
+            region: REGION.into(),
+            access_key: None,
+            secret_key: None,
+        };
+        let endpoint = Endpoint::new(&place, &self.limits, NodeCredentials::default())?;
+        Ok(Arc::new(Peer {
+            id,
+            name: name.into(),
+            address,
+            endpoint,
+            account: self.account.clone(),
+            health: Mutex::default(),
+            asked: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }))
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Peer {
+    /// The digest of its name.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is worth asking now.
+    pub fn is_reachable(&self) -> bool {
+        self.health.lock().is_reachable(clock::instant())
+    }
+
+    /// Requests sent to it, and those of them that failed.
+    pub fn counts(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.asked), load(&self.failed))
+    }
+
+    /// Asks for a part of a block; gives the body that brings exactly that part, unless it breaks off.
+    pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
+        let request = EndpointRequest {
+            operation: "get_block",
+            method: Method::GET,
+            target: request.target().ok_or(PeerError::TooLong)?,
+            headers: HeaderMap::new(),
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.account.clone(),
+        };
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.health.lock().asking(clock::instant());
+        let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
+            Ok(response) => response.map_err(PeerError::from),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match response.map(Response::into_parts) {
+            Ok((head, body)) if head.status == StatusCode::OK => {
+                self.health.lock().answered();
+                Ok(body)
+            }
+            // It lives: it says that it is too busy, or has not what it is asked for.
+            Ok((head, _)) => {
+                self.health.lock().answered();
+                let name = self.name.clone();
+                Err(PeerError::Refused {
+                    name,
+                    status: head.status,
+                })
+            }
+            Err(error) => {
+                self.broke_off();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether it answers at all.
+    pub async fn lives(&self) -> bool {
+        let request = EndpointRequest {
+            operation: "alive",
+            method: Method::GET,
+            target: PathAndQuery::from_static(ALIVE),
+            headers: HeaderMap::new(),
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.account.clone(),
+        };
+        let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        matches!(answer, Ok(Ok(_)))
+    }
+
+    /// It promised a block and did not send all of it.
+    pub fn broke_off(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.health.lock().failed(clock::instant());
+    }
+}

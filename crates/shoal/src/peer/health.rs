@@ -1,0 +1,104 @@
+//! Whether a peer is worth asking. Pure: time is an argument.
+//!
+//! Gossip finds out within seconds that a node is dead. Until then, and where a node lives but does not answer (stopped, overloaded,
+//! behind a broken link), this keeps reads from waiting for it one after the other: after some failures in a row the peer is left alone for a
+//! while, then one request probes it.
+
+use std::time::{Duration, Instant};
+
+/// Failures in a row after which a peer is left alone.
+const FAILURES_MAX: u32 = 3;
+
+/// How long it is left alone at first; twice as long after each probe that fails.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// What the last requests to a peer have shown.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    failures: u32,
+    alone_until: Option<Instant>,
+}
+
+impl Health {
+    /// Whether a request may be sent.
+    pub(super) fn is_reachable(&self, now: Instant) -> bool {
+        self.alone_until.is_none_or(|until| until <= now)
+    }
+
+    /// A request is about to be sent. When it is a probe, nobody else sends one until it is known how it ended.
+    pub(super) fn asking(&mut self, now: Instant) {
+        if self.alone_until.is_some() {
+            self.alone_until = Some(now + self.pause());
+        }
+    }
+
+    /// The peer has answered.
+    pub(super) fn answered(&mut self) {
+        *self = Self::default();
+    }
+
+    /// It has not, or not to the end.
+    pub(super) fn failed(&mut self, now: Instant) {
+        self.failures = self.failures.saturating_add(1);
+        if self.failures >= FAILURES_MAX {
+            self.alone_until = Some(now + self.pause());
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let probes = self.failures.saturating_sub(FAILURES_MAX).min(10);
+        (PAUSE_MIN * 2_u32.pow(probes)).min(PAUSE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::{FAILURES_MAX, Health, PAUSE_MAX};
+
+    fn failed(times: u32, now: Instant) -> Health {
+        let mut health = Health::default();
+        for _ in 0..times {
+            health.asking(now);
+            health.failed(now);
+        }
+        health
+    }
+
+    #[test]
+    fn a_peer_is_left_alone_after_some_failures_in_a_row() {
+        let now = crate::clock::instant();
+        assert!(failed(FAILURES_MAX - 1, now).is_reachable(now));
+        let mut health = failed(FAILURES_MAX, now);
+        assert!(!health.is_reachable(now));
+        health.answered();
+        assert!(health.is_reachable(now));
+        let mut health = failed(FAILURES_MAX - 1, now);
+        health.answered();
+        health.failed(now);
+        assert!(
+            health.is_reachable(now),
+            "failures with an answer between them are none"
+        );
+    }
+
+    #[test]
+    fn one_request_probes_and_the_pause_doubles_until_it_succeeds() {
+        let mut now = crate::clock::instant();
+        let mut health = failed(FAILURES_MAX, now);
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            assert!(!health.is_reachable(now + Duration::from_millis(seconds * 1_000 - 1)));
+            now += Duration::from_secs(seconds);
+            assert!(health.is_reachable(now));
+            health.asking(now);
+            assert!(!health.is_reachable(now), "others wait for the probe");
+            health.failed(now);
+        }
+        assert!(health.is_reachable(now + PAUSE_MAX));
+        health.asking(now + PAUSE_MAX);
+        health.answered();
+        assert!(health.is_reachable(now));
+    }
+}

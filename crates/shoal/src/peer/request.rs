@@ -1,0 +1,254 @@
+//! What one node says when it asks another for a block.
+//!
+//! ```text
+//! GET /blocks/<version>/<index>?ask=<base64 of the rest>&part=<first>-<end>
+//! ```
+//!
+//! The rest is as [`crate::encoding`] writes it: how it is asked, who asks, the object's target at the lake, headers for the lake,
+//! the version. Everything stands in path and query, so the signature covers all of it.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderMap;
+use http::uri::PathAndQuery;
+use shoal_policy::Layer;
+
+use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
+use crate::front::range::ByteRange;
+use crate::identity::Caller;
+use crate::object::Version;
+
+/// No target is longer than a head may be.
+const TARGET_BYTES_MAX: usize = 60 << 10;
+
+const PREFIX: &str = "/blocks/";
+
+/// A part of a block, asked of another node.
+#[derive(Clone, Debug)]
+pub struct BlockRequest {
+    /// The pinned version.
+    pub version: Version,
+    /// Which block of it.
+    pub index: u32,
+    /// Which bytes, counted from the start of the block.
+    pub part: ByteRange,
+    /// As whom the other node is asked.
+    pub asked: Asked,
+    /// In whose name the lake is to be asked.
+    pub caller: CallerName,
+    /// The object at the lake, path style, with its `versionId`.
+    pub target: PathAndQuery,
+    /// What the lake is to be told besides.
+    pub headers: HeaderMap,
+}
+
+/// As whom a node is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// As the block's home in this layer: it brings the block from wherever it is.
+    Home(Layer),
+    /// As one who may still hold it: it gives what it has, and asks nobody.
+    Holder,
+}
+
+/// Who asks, as nodes tell each other: without any key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallerName {
+    /// A stranger.
+    Anonymous,
+    /// The identity that signs with this access key.
+    AccessKey(Arc<str>),
+}
+
+impl From<&Caller> for CallerName {
+    fn from(caller: &Caller) -> Self {
+        match caller {
+            Caller::Anonymous => Self::Anonymous,
+            Caller::Identity(identity) => Self::AccessKey(identity.access_key.as_str().into()),
+        }
+    }
+}
+
+impl BlockRequest {
+    /// The target of the request; `None` when there is too much to say.
+    pub fn target(&self) -> Option<PathAndQuery> {
+        let mut rest = Vec::with_capacity(512);
+        rest.push(match self.asked {
+            Asked::Holder => 0,
+            Asked::Home(layer) => layer.0,
+        });
+        match &self.caller {
+            CallerName::Anonymous => write_bytes(&mut rest, b""),
+            CallerName::AccessKey(key) => write_bytes(&mut rest, key.as_bytes()),
+        }
+        write_bytes(&mut rest, self.target.as_str().as_bytes());
+        write_headers(&mut rest, &self.headers);
+        self.version.write(&mut rest);
+        let (version, index, part) = (self.version.id, self.index, self.part);
+        let rest = URL_SAFE_NO_PAD.encode(rest);
+        let target = format!(
+            "{PREFIX}{version}/{index}?ask={rest}&part={}-{}",
+            part.start, part.end
+        );
+        if target.len() > TARGET_BYTES_MAX {
+            return None;
+        }
+        PathAndQuery::try_from(target).ok()
+    }
+
+    /// Reads a target that another node wrote; the pair of it: path and query must mean the same block, the part must lie in it.
+    pub fn parse(target: &PathAndQuery) -> Result<Self, Malformed> {
+        let (id, index) = target
+            .path()
+            .strip_prefix(PREFIX)
+            .and_then(|path| path.split_once('/'))
+            .ok_or(Malformed)?;
+        let query = target.query().ok_or(Malformed)?;
+        let (rest, part) = query
+            .strip_prefix("ask=")
+            .and_then(|query| query.split_once("&part="))
+            .ok_or(Malformed)?;
+        let (start, end) = part.split_once('-').ok_or(Malformed)?;
+        let rest = URL_SAFE_NO_PAD.decode(rest).map_err(|_| Malformed)?;
+        let mut reader = Reader::new(&rest);
+        let [asked] = reader.array()?;
+        let caller = match reader.text()? {
+            "" => CallerName::Anonymous,
+            key => CallerName::AccessKey(key.into()),
+        };
+        let request = Self {
+            asked: match asked {
+                0 => Asked::Holder,
+                1 => return Err(Malformed),
+                layer => Asked::Home(Layer(layer)),
+            },
+            caller,
+            target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
+            headers: reader.headers()?,
+            version: Version::read(&mut reader)?,
+            index: number(index)?,
+            part: ByteRange {
+                start: number(start)?,
+                end: number(end)?,
+            },
+        };
+        let is_consistent = reader.rest().is_empty()
+            && request.version.id.to_string() == id
+            && request.index < request.version.block_count()
+            && request.part.start < request.part.end
+            && request.part.end <= request.version.block_len(request.index);
+        is_consistent.then_some(request).ok_or(Malformed)
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, Malformed> {
+    text.parse().map_err(|_| Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::uri::PathAndQuery;
+    use http::{HeaderMap, HeaderValue};
+    use proptest::prelude::{any, proptest};
+    use shoal_policy::{Layer, ObjectId};
+
+    use super::{Asked, BlockRequest, CallerName};
+    use crate::front::range::ByteRange;
+    use crate::object::Version;
+
+    fn request() -> BlockRequest {
+        let object = ObjectId([7; 16]);
+        let mut headers = HeaderMap::new();
+        headers.append("x-amz-request-payer", HeaderValue::from_static("requester"));
+        headers.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        BlockRequest {
+            version: Version {
+                id: Version::id_of(object, "\"etag\"", 250),
+                object,
+                etag: "\"etag\"".into(),
+                size_bytes: 250,
+                block_bytes: 100,
+                last_modified: None,
+                headers: headers.clone(),
+            },
+            index: 2,
+            part: ByteRange { start: 10, end: 50 },
+            asked: Asked::Home(Layer::L2),
+            caller: CallerName::AccessKey("AK".into()),
+            target: PathAndQuery::from_static("/b/k%2F?versionId=3"),
+            headers,
+        }
+    }
+
+    #[test]
+    fn what_one_node_says_the_other_one_hears() {
+        for (asked, caller) in [
+            (Asked::Home(Layer(3)), CallerName::Anonymous),
+            (Asked::Holder, CallerName::AccessKey("AK".into())),
+        ] {
+            let said = BlockRequest {
+                asked,
+                caller,
+                ..request()
+            };
+            let heard = BlockRequest::parse(&said.target().unwrap()).unwrap();
+            assert_eq!(format!("{heard:?}"), format!("{said:?}"));
+        }
+    }
+
+    #[test]
+    fn a_request_that_contradicts_itself_is_refused() {
+        let lies: [fn(&mut BlockRequest); 7] = [
+            |request| request.index = 3,
+            |request| request.part = ByteRange { start: 0, end: 51 },
+            |request| request.part = ByteRange { start: 10, end: 10 },
+            |request| request.asked = Asked::Home(Layer::L1),
+            |request| request.version.size_bytes = 251,
+            |request| request.version.block_bytes = 0,
+            |request| request.version.etag = "\"a\nb\"".into(),
+        ];
+        for (number, lie) in lies.iter().enumerate() {
+            let mut lying = request();
+            lie(&mut lying);
+            let target = lying.target().unwrap();
+            assert!(BlockRequest::parse(&target).is_err(), "lie {number}");
+        }
+        let target = request().target().unwrap();
+        let other = target
+            .as_str()
+            .replace(&request().version.id.to_string(), &"0".repeat(32));
+        assert!(
+            BlockRequest::parse(&other.parse().unwrap()).is_err(),
+            "another version"
+        );
+    }
+
+    #[test]
+    fn a_request_with_too_much_to_say_is_not_sent() {
+        let mut long = request();
+        let value = HeaderValue::try_from("x".repeat(50_000)).unwrap();
+        long.headers.insert("x-amz-meta-long", value);
+        assert!(long.target().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_request_or_refused(text in "/blocks/[0-9a-f]{0,40}/[0-9]{0,11}(\\?ask=[A-Za-z0-9_-]{0,200}&part=[0-9-]{0,30})?") {
+            if let Ok(target) = text.parse::<PathAndQuery>() {
+                let _ = BlockRequest::parse(&target);
+            }
+        }
+
+        #[test]
+        fn a_request_with_flipped_bits_is_another_one_or_refused(at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
+            let mut target = request().target().unwrap().as_str().to_owned().into_bytes();
+            let at = at.index(target.len());
+            target[at] ^= 1 << bit;
+            if let Ok(target) = PathAndQuery::try_from(target) {
+                let _ = BlockRequest::parse(&target);
+            }
+        }
+    }
+}

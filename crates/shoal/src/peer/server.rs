@@ -1,0 +1,203 @@
+//! Giving blocks to other nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{Method, Request, Response, StatusCode, header};
+
+use super::request::{Asked, BlockRequest, CallerName};
+use super::{ALIVE, REGION, cluster_identity};
+use crate::blocks::{BlockStream, Shelf, Window};
+use crate::clock;
+use crate::endpoint::Endpoint;
+use crate::fetch::Fetcher;
+use crate::front::auth::{Credentials, Gate};
+use crate::front::body::ResponseBody;
+use crate::front::connection::ClientBody;
+use crate::front::in_flight::InFlight;
+use crate::front::range::ByteRange;
+use crate::identity::{Caller, CallerId, Identities};
+use crate::origin::Origin;
+use crate::secret::Secret;
+use crate::store::Store;
+
+/// What a node is to its peers.
+pub struct Host {
+    gate: Gate,
+    identities: Arc<Identities>,
+    lake: Arc<Endpoint>,
+    store: Arc<Store>,
+    fetcher: Arc<Fetcher>,
+    block_bytes: u64,
+    in_flight: InFlight,
+    counts: [AtomicU64; Outcome::ALL.len()],
+}
+
+/// What became of a peer's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It gets the block.
+    Served,
+    /// The block is not here, and whoever asked did not want it brought.
+    NotHeld,
+    /// It would have to wait for a node that may be waiting for it.
+    Circular,
+    /// It does not know the cluster's secret.
+    Denied,
+    /// It cannot be understood, or nodes are configured differently.
+    Misunderstood,
+    /// There are too many requests.
+    Busy,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 6] = [
+        Self::Served,
+        Self::NotHeld,
+        Self::Circular,
+        Self::Denied,
+        Self::Misunderstood,
+        Self::Busy,
+    ];
+
+    /// The word in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::NotHeld => "not-held",
+            Self::Circular => "circular",
+            Self::Denied => "denied",
+            Self::Misunderstood => "misunderstood",
+            Self::Busy => "busy",
+        }
+    }
+
+    const fn status(self) -> StatusCode {
+        match self {
+            Self::Served => StatusCode::OK,
+            Self::NotHeld => StatusCode::NOT_FOUND,
+            Self::Circular => StatusCode::LOOP_DETECTED,
+            Self::Denied => StatusCode::FORBIDDEN,
+            Self::Misunderstood => StatusCode::BAD_REQUEST,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl Host {
+    /// A node that gives blocks of `block_bytes` to those who know `secret`, to `requests_max` at a time.
+    pub fn new(
+        secret: Option<&Secret>,
+        identities: Arc<Identities>,
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+        fetcher: Arc<Fetcher>,
+        block_bytes: u64,
+        requests_max: usize,
+    ) -> Self {
+        Self {
+            gate: Gate::new(cluster_identity(secret), REGION),
+            identities,
+            lake,
+            store,
+            fetcher,
+            block_bytes,
+            in_flight: InFlight::new(requests_max, requests_max, 1),
+            counts: Default::default(),
+        }
+    }
+
+    /// Answers one request; the block comes with the body, as it arrives.
+    pub fn serve(&self, request: &Request<ClientBody>) -> Response<ResponseBody> {
+        let answer = self.answer(request);
+        let outcome = answer.as_ref().err().copied().unwrap_or(Outcome::Served);
+        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        answer.unwrap_or_else(|refusal| {
+            let mut response = Response::new(ResponseBody::empty());
+            *response.status_mut() = refusal.status();
+            response
+        })
+    }
+
+    /// What became of requests so far.
+    pub fn counts(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
+        Outcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
+    }
+
+    fn answer(&self, request: &Request<ClientBody>) -> Result<Response<ResponseBody>, Outcome> {
+        self.admit(request)?;
+        let place = self.in_flight.enter_as(CallerId(0)).map_err(|_| Outcome::Busy)?;
+        let target = request.uri().path_and_query().ok_or(Outcome::Misunderstood)?;
+        if target.path() == ALIVE {
+            return Ok(Response::new(ResponseBody::empty()));
+        }
+        let block = BlockRequest::parse(target).map_err(|_| Outcome::Misunderstood)?;
+        if block.version.block_bytes != self.block_bytes {
+            return Err(Outcome::Misunderstood);
+        }
+        let id = block.version.block(block.index);
+        let asked = match block.asked {
+            Asked::Holder if !self.store.contains(id) => return Err(Outcome::NotHeld),
+            Asked::Holder => None,
+            Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
+            Asked::Home(layer) => Some(layer),
+        };
+        let origin = self.origin(&block)?;
+        let part = block.part;
+        let start = u64::from(block.index) * self.block_bytes;
+        let range = ByteRange {
+            start: start + part.start,
+            end: start + part.end,
+        };
+        let shelf = Shelf {
+            store: Arc::clone(&self.store),
+            fetcher: Arc::clone(&self.fetcher),
+            version: Arc::new(block.version),
+            origin: Arc::new(origin),
+            asked,
+        };
+        let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
+        let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, part.len().into());
+        Ok(response)
+    }
+
+    /// Whoever sends this knows the cluster's secret and asks for nothing else than a GET.
+    fn admit(&self, request: &Request<ClientBody>) -> Result<(), Outcome> {
+        if request.method() != Method::GET {
+            return Err(Outcome::Misunderstood);
+        }
+        let (mut parts, ()) = Request::new(()).into_parts();
+        parts.method = request.method().clone();
+        parts.uri = request.uri().clone();
+        parts.version = request.version();
+        parts.headers = request.headers().clone();
+        let verified = self
+            .gate
+            .admit(&parts, clock::utc_now())
+            .map_err(|_| Outcome::Denied)?;
+        let is_signed = verified.credentials == Credentials::Header;
+        is_signed.then_some(()).ok_or(Outcome::Denied)
+    }
+
+    /// How the lake is asked in the name of whoever asked the other node.
+    fn origin(&self, block: &BlockRequest) -> Result<Origin, Outcome> {
+        let caller = match &block.caller {
+            CallerName::Anonymous => Caller::Anonymous,
+            CallerName::AccessKey(key) => {
+                let identity = self.identities.get(key).ok_or(Outcome::Misunderstood)?;
+                Caller::Identity(Arc::clone(identity))
+            }
+        };
+        let account = self.lake.account_for(&caller);
+        Ok(Origin::of_peer(
+            account,
+            caller,
+            block.target.clone(),
+            block.headers.clone(),
+        ))
+    }
+}

@@ -1,0 +1,144 @@
+//! Nodes that cooperate, in one process, in front of one lake; the wires between them can be cut.
+
+mod failure;
+mod members;
+mod sharing;
+mod wire;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::StatusCode;
+use serde_json::Value;
+use shoal::config::{Config, CooperationMode};
+use shoal::secret::Secret;
+
+use crate::client::Reply;
+use crate::lake::{Content, Lake, Object};
+use crate::node::{BLOCK, Node, lake};
+
+use self::wire::{Way, Wire};
+
+/// What the nodes of a story know and nobody else.
+pub(crate) const SECRET: &str = "a secret of this cluster";
+
+/// Nodes `n0`, `n1`, …, each in a rack of its own.
+pub(crate) struct Cluster {
+    pub(crate) lake: Lake,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) ways: Vec<Way>,
+}
+
+impl Cluster {
+    /// Nodes of one cluster that never ask twice whether an object is current.
+    pub(crate) async fn start(nodes: usize) -> Self {
+        Self::start_with(nodes, |_, _| ()).await
+    }
+
+    pub(crate) async fn start_with(nodes: usize, change: impl Fn(usize, &mut Config)) -> Self {
+        let mut cluster = Self {
+            lake: lake().await,
+            nodes: Vec::new(),
+            ways: Vec::new(),
+        };
+        for _ in 0..nodes {
+            cluster.add(&change).await;
+        }
+        cluster.sees(nodes).await;
+        cluster
+    }
+
+    /// One more node; the first one is everybody's seed.
+    pub(crate) async fn add(&mut self, change: impl Fn(usize, &mut Config)) {
+        let index = self.nodes.len();
+        let listen = free_address();
+        let way = Way::to(listen).await;
+        let seed = self.ways.first().map_or(way.address(), Way::address);
+        let node = Node::in_front_of(&self.lake, |config| {
+            config.node.name = format!("n{index}");
+            config.node.topology = format!("dc1/a/r{index}");
+            config.freshness.default = shoal::config::FreshnessMode::Immutable;
+            config.cooperation.mode = CooperationMode::Hierarchy;
+            config.cooperation.listen = listen;
+            config.cooperation.advertise = Some(way.address());
+            config.cooperation.seeds = vec![seed.to_string()];
+            config.cooperation.secret_key = Some(Secret::new(SECRET));
+            change(index, config);
+        });
+        self.nodes.push(node.await);
+        self.ways.push(way);
+    }
+
+    /// Waits until every node whose wire is whole sees so many members.
+    pub(crate) async fn sees(&self, members: usize) {
+        for _ in 0..1_000 {
+            let seen = join_all(self.nodes.iter().map(seen)).await;
+            if seen.iter().all(|seen| seen.len() == members) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("the nodes do not see {members} members");
+    }
+
+    /// Puts an object of so many blocks, each with bytes of its own.
+    pub(crate) fn put(&self, key: &str, blocks: u64) -> bytes::Bytes {
+        let object = Object::new(Content::synthetic(blocks * BLOCK, key.len() as u64 + blocks));
+        let bytes = object.content.all();
+        self.lake.put("b", key, object);
+        bytes
+    }
+
+    /// Reads an object through a node, and compares.
+    pub(crate) async fn read(&self, node: usize, key: &str, expected: &[u8]) -> Reply {
+        let reply = self.nodes[node].client().get(&format!("/b/{key}")).send().await;
+        assert_eq!(reply.status, StatusCode::OK, "{key} through n{node}");
+        assert!(reply.body == expected, "{key} through n{node} has other bytes");
+        reply
+    }
+
+    /// Waits until nothing is on its way to any node.
+    pub(crate) async fn settle(&self) {
+        join_all(self.nodes.iter().map(Node::settle)).await;
+    }
+
+    /// Bytes that a node sent to clients, from `source`.
+    pub(crate) async fn sent(&self, node: usize, source: &str) -> u64 {
+        let metrics = self.nodes[node].admin("/metrics").await;
+        let name = format!("shoal_read_bytes_total{{source=\"{source}\"}} ");
+        let line = metrics
+            .text()
+            .lines()
+            .find_map(|line| line.strip_prefix(&name).map(str::to_owned));
+        line.expect("the metric is there").parse().unwrap()
+    }
+
+    pub(crate) async fn stop(self) {
+        for node in self.nodes {
+            node.stop().await;
+        }
+        self.ways.into_iter().for_each(Way::ends);
+    }
+}
+
+/// The names of the members that a node sees.
+pub(crate) async fn seen(node: &Node) -> Vec<String> {
+    let page: Value = serde_json::from_slice(&node.admin("/members").await.body).unwrap();
+    let members = page["members"].as_array().unwrap();
+    members
+        .iter()
+        .map(|member| member["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// An address that nobody uses now, neither by TCP nor by UDP.
+fn free_address() -> SocketAddr {
+    loop {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        if std::net::UdpSocket::bind(address).is_ok() {
+            return address;
+        }
+    }
+}

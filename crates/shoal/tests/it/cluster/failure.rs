@@ -1,0 +1,75 @@
+//! What nodes suffer, and what clients notice of it: nothing but time.
+
+use futures_util::future::join_all;
+
+use super::{Cluster, Wire};
+use crate::node::BLOCK;
+
+#[tokio::test]
+async fn a_dead_home_costs_a_hop_and_no_read() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 24);
+    cluster.ways[1].becomes(Wire::Cut);
+    cluster.ways[2].becomes(Wire::Cut);
+    cluster.read(0, "k", &bytes).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_home_that_dies_in_the_middle_of_a_block_costs_no_byte_twice() {
+    let cluster = Cluster::start(2).await;
+    let bytes = cluster.put("k", 16);
+    cluster.read(1, "k", &bytes).await;
+    cluster.settle().await;
+    let paid = cluster.lake.body_bytes_sent();
+    for way in &cluster.ways {
+        way.breaks_after(BLOCK / 2);
+    }
+    cluster.read(0, "k", &bytes).await;
+    let again = cluster.lake.body_bytes_sent() - paid;
+    assert!(again < bytes.len() as u64 * 3 / 4, "{again} of {}", bytes.len());
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_home_that_stands_still_is_passed_by() {
+    for wire in [Wire::Frozen, Wire::Stuck] {
+        let cluster = Cluster::start(3).await;
+        let bytes = cluster.put("k", 12);
+        cluster.ways[1].becomes(wire);
+        cluster.read(0, "k", &bytes).await;
+        let again = cluster.put("other", 12);
+        cluster.read(0, "other", &again).await;
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_cannot_reach_each_other_still_serve() {
+    let cluster = Cluster::start(4).await;
+    let bytes = cluster.put("k", 16);
+    cluster.ways.iter().for_each(|way| way.becomes(Wire::Cut));
+    join_all((0..4).map(|node| cluster.read(node, "k", &bytes))).await;
+    cluster.ways.iter().for_each(|way| way.becomes(Wire::Whole));
+    cluster.sees(4).await;
+    let other = cluster.put("other", 16);
+    cluster.lake.forget_requests();
+    join_all((0..4).map(|node| cluster.read(node, "other", &other))).await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_thousand_readers_do_not_notice_that_a_node_dies() {
+    let cluster = Cluster::start(4).await;
+    let bytes = cluster.put("k", 32);
+    let readers = (0..300).map(|reader| cluster.read(reader % 3, "k", &bytes));
+    let dies = async {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        cluster.ways[3].becomes(Wire::Cut);
+    };
+    tokio::join!(join_all(readers), dies);
+    let paid = cluster.lake.body_bytes_sent() as f64 / bytes.len() as f64;
+    assert!(paid <= 1.3, "{paid}");
+    cluster.stop().await;
+}

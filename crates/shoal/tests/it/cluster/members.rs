@@ -1,0 +1,74 @@
+//! Who belongs to a cluster, and who does not.
+
+use http::StatusCode;
+use shoal::secret::Secret;
+
+use super::{Cluster, SECRET, Wire, seen};
+use crate::client::Client;
+
+#[tokio::test]
+async fn nodes_find_each_other_through_one_seed() {
+    let cluster = Cluster::start(3).await;
+    for node in &cluster.nodes {
+        assert_eq!(seen(node).await, ["n0", "n1", "n2"]);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_stops_is_gone_at_once_and_one_that_dies_within_seconds() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.nodes.pop().unwrap().stop().await;
+    cluster.sees(2).await;
+    cluster.ways[1].becomes(Wire::Cut);
+    let first = &cluster.nodes[..1];
+    for _ in 0..500 {
+        if seen(&first[0]).await == ["n0"] {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(seen(&first[0]).await, ["n0"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn who_knows_another_secret_is_no_member_and_gets_no_block() {
+    let mut cluster = Cluster::start(2).await;
+    cluster
+        .add(|_, config| config.cooperation.secret_key = Some(Secret::new("some other secret")))
+        .await;
+    let bytes = cluster.put("k", 4);
+    cluster.read(0, "k", &bytes).await;
+    cluster.read(2, "k", &bytes).await;
+    assert_eq!(seen(&cluster.nodes[2]).await, ["n2"]);
+    assert_eq!(seen(&cluster.nodes[0]).await, ["n0", "n1"]);
+    assert_eq!(cluster.sent(2, "peer").await, 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn the_peer_port_lets_in_nobody_but_nodes() {
+    let cluster = Cluster::start(2).await;
+    let bytes = cluster.put("k", 1);
+    cluster.read(0, "k", &bytes).await;
+    let port = cluster.ways[0].address();
+    let guesses = [
+        Client::anonymous(port),
+        Client::signing(port, "shoal-node", "a wrong guess at the secret"),
+        // The keys of users are no keys of nodes.
+        Client::signing(port, crate::lake::ACCESS_KEY, crate::lake::SECRET_KEY),
+        // Signed for the region of the lake, not for the cluster.
+        Client::signing(port, "shoal-node", SECRET),
+    ];
+    for client in guesses {
+        for target in ["/alive", "/b/k", "/blocks/00/0?ask=&part=0-1"] {
+            assert_eq!(
+                client.get(target).send().await.status,
+                StatusCode::FORBIDDEN,
+                "{target}"
+            );
+        }
+    }
+    cluster.stop().await;
+}

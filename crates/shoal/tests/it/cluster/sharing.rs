@@ -1,0 +1,172 @@
+//! What nodes do for each other.
+
+use futures_util::future::join_all;
+use http::StatusCode;
+
+use super::Cluster;
+use crate::lake::{ANONYMOUS, Access, Request};
+use crate::node::{BLOCK, OTHER_KEY};
+
+#[tokio::test]
+async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 12);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle().await;
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    for node in [1, 2] {
+        cluster.read(node, "k", &bytes).await;
+        assert!(cluster.sent(node, "peer").await > 0);
+        assert_eq!(cluster.sent(node, "lake").await, 0, "n{node}");
+    }
+    assert_eq!(
+        cluster.lake.body_bytes_sent(),
+        bytes.len() as u64,
+        "nothing crossed twice"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_came_from_a_neighbour_is_kept() {
+    let cluster = Cluster::start(2).await;
+    let bytes = cluster.put("k", 6);
+    cluster.read(0, "k", &bytes).await;
+    cluster.read(1, "k", &bytes).await;
+    cluster.settle().await;
+    let from_peers = cluster.sent(1, "peer").await;
+    let reply = cluster.read(1, "k", &bytes).await;
+    assert_eq!(reply.header("x-cache"), Some("HIT"));
+    assert_eq!(cluster.sent(1, "peer").await, from_peers);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_thousand_cold_readers_on_all_nodes_cost_the_lake_one_read() {
+    let cluster = Cluster::start(4).await;
+    let bytes = cluster.put("k", 8);
+    let readers = (0..1_000).map(|reader| cluster.read(reader % 4, "k", &bytes));
+    join_all(readers).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn ranges_fetch_the_blocks_they_touch_wherever_these_are_at_home() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 9);
+    let range = format!("bytes={}-{}", BLOCK + 10, 3 * BLOCK + 9);
+    for node in 0..3 {
+        let reply = cluster.nodes[node]
+            .client()
+            .get("/b/k")
+            .range(&range)
+            .send()
+            .await;
+        assert_eq!(reply.status, StatusCode::PARTIAL_CONTENT);
+        assert_eq!(reply.body, bytes[BLOCK as usize + 10..3 * BLOCK as usize + 10]);
+    }
+    cluster.settle().await;
+    assert_eq!(cluster.lake.body_bytes_sent(), 3 * BLOCK);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn each_node_asks_for_permission_in_the_name_of_its_client() {
+    let cluster = Cluster::start_with(3, |_, config| {
+        config.freshness.default = shoal::config::FreshnessMode::Revalidate;
+    })
+    .await;
+    let bytes = cluster.put("k", 6);
+    cluster.lake.deny(OTHER_KEY, Access::Read, "b/k");
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle().await;
+    for node in &cluster.nodes {
+        assert_eq!(
+            node.other().get("/b/k").send().await.status,
+            StatusCode::FORBIDDEN
+        );
+        assert_eq!(
+            node.stranger().get("/b/k").send().await.status,
+            StatusCode::FORBIDDEN
+        );
+    }
+    cluster.lake.allow(OTHER_KEY, Access::Read, "b/k");
+    assert_eq!(cluster.nodes[1].other().get("/b/k").send().await.body, bytes);
+    // Revoked at the lake while every byte lies on the nodes.
+    cluster.lake.deny(OTHER_KEY, Access::Read, "b/k");
+    for node in &cluster.nodes {
+        assert_eq!(
+            node.other().get("/b/k").send().await.status,
+            StatusCode::FORBIDDEN
+        );
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn homes_ask_the_lake_in_the_name_of_the_client() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("open", 6);
+    cluster.lake.allow(ANONYMOUS, Access::Read, "b/open");
+    assert_eq!(
+        cluster.nodes[0].stranger().get("/b/open").send().await.body,
+        bytes
+    );
+    let others = cluster.put("others", 6);
+    assert_eq!(
+        cluster.nodes[0].other().get("/b/others").send().await.body,
+        others
+    );
+    let of = |key: &'static str| move |request: &Request| request.is_get() && request.path.contains(key);
+    let who = |request: &Request| request.header("authorization").map(str::to_owned);
+    for request in cluster
+        .lake
+        .requests()
+        .iter()
+        .filter(|request| of("/open")(request))
+    {
+        assert_eq!(who(request), None);
+    }
+    for request in cluster
+        .lake
+        .requests()
+        .iter()
+        .filter(|request| of("/others")(request))
+    {
+        assert!(who(request).unwrap().contains(OTHER_KEY), "{request:?}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_object_that_changes_is_read_whole_in_one_version() {
+    let cluster = Cluster::start_with(3, |_, config| {
+        config.freshness.default = shoal::config::FreshnessMode::Revalidate;
+    })
+    .await;
+    let before = cluster.put("k", 6);
+    for node in 0..3 {
+        cluster.read(node, "k", &before).await;
+    }
+    let after = cluster.put("k", 7);
+    for node in 0..3 {
+        cluster.read(node, "k", &after).await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_comes_asks_the_former_home_before_the_lake() {
+    let mut cluster = Cluster::start(2).await;
+    let bytes = cluster.put("k", 32);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle().await;
+    let paid = cluster.lake.body_bytes_sent();
+    cluster.add(|_, _| ()).await;
+    cluster.sees(3).await;
+    cluster.read(2, "k", &bytes).await;
+    cluster.read(0, "k", &bytes).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), paid, "the cache is not lost");
+    cluster.stop().await;
+}
