@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Starts a lake and three nodes, uploads a sample and reads it cold and warm from each node.
+# Starts a lake and three nodes, uploads a sample and reads it cold and warm from each node: it comes from the lake once.
 # Usage: scripts/demo.sh PATH-OF-SHOAL
 set -euo pipefail
 
@@ -19,42 +19,52 @@ trap stop EXIT
 
 # Any free ports, so that a demo and a `make run` do not get into each other's way.
 : > "$work/dev"
-"$shoal" dev --s3-port 0 --admin-port 0 --lake-port 0 >> "$work/dev" &
+"$shoal" dev --s3-port 0 --admin-port 0 --peer-port 0 --lake-port 0 >> "$work/dev" &
 server=$!
 until grep -qx ready "$work/dev"; do
   kill -0 "$server" 2> /dev/null || { echo "error: shoal dev did not start"; exit 1; }
   sleep 0.1
 done
 mapfile -t nodes < <(awk '$1 ~ /^node-/ { print $2 }' "$work/dev")
+mapfile -t admins < <(awk '$1 ~ /^node-/ { print $4 }' "$work/dev")
 
 s3() {
   curl --silent --show-error --fail --aws-sigv4 aws:amz:us-east-1:s3 --user shoaldev:shoaldev-secret \
     --header 'x-amz-content-sha256: UNSIGNED-PAYLOAD' "$@"
 }
 
-# Where the bytes came from, in the words of X-Cache.
-explain() {
-  case $1 in
-    HIT) echo "this node's store" ;;
-    REVALIDATED) echo "this node's store, after the lake said it is current" ;;
-    PARTIAL) echo "this node's store and the lake" ;;
-    MISS | BYPASS) echo "the lake" ;;
-    *) echo "unknown" ;;
-  esac
+# Bytes of blocks that a node has sent, by source: `local 1048576` and so on.
+sent() {
+  curl --silent --show-error --fail "$1/metrics" |
+    sed -n 's/^shoal_read_bytes_total{source="\(.*\)"} \(.*\)/\1 \2/p'
+}
+
+# What was sent between two such lists: `12.0 MiB from this node, 4.0 MiB from the lake`.
+between() {
+  awk '
+    BEGIN { place["local"] = "this node"; place["peer"] = "other nodes"; place["lake"] = "the lake" }
+    NR == FNR { before[$1] = $2; next }
+    $2 > before[$1] {
+      printf "%s%.1f MiB from %s", separator, ($2 - before[$1]) / 1048576, place[$1]
+      separator = ", "
+    }
+  ' "$1" "$2"
 }
 
 head -c "${sample_mib}M" /dev/urandom > "$work/sample"
 s3 --upload-file "$work/sample" "${nodes[0]}/demo/sample"
 echo "uploaded s3://demo/sample, $sample_mib MiB, through node-0"
 echo
-printf '%-8s %-6s %-12s %9s   %s\n' node read X-Cache time 'bytes from'
+printf '%-8s %-6s %-12s %9s   %s\n' node read X-Cache time bytes
 for index in "${!nodes[@]}"; do
   for read in cold warm; do
+    sent "${admins[$index]}" > "$work/before"
     seconds=$(s3 --dump-header "$work/head" --output "$work/read" --write-out '%{time_total}' \
       "${nodes[$index]}/demo/sample")
     cmp --quiet "$work/sample" "$work/read" || { echo "error: node-$index sent other bytes"; exit 1; }
     cache=$(tr -d '\r' < "$work/head" | awk 'tolower($1) == "x-cache:" { print $2 }')
+    sent "${admins[$index]}" > "$work/after"
     printf '%-8s %-6s %-12s %6.1f ms   %s\n' "node-$index" "$read" "${cache:--}" \
-      "$(awk -v s="$seconds" 'BEGIN { print s * 1000 }')" "$(explain "$cache")"
+      "$(awk -v s="$seconds" 'BEGIN { print s * 1000 }')" "$(between "$work/before" "$work/after")"
   done
 done

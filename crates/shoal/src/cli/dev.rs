@@ -15,7 +15,10 @@ use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
 use super::signals::StopSignals;
 use super::{block_on, descriptors, logging};
-use crate::config::{Config, ConfigError, FILE_VARIABLE, IdentityConfig, Log, Origin, Sources, Store};
+use crate::config::{
+    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Origin, Sources,
+    Store,
+};
 use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
 use crate::secret::Secret;
@@ -23,7 +26,7 @@ use crate::secret::Secret;
 /// What is logged where a person reads the screen. The lake's library takes every mistake of a client for an error.
 const QUIET: &str = "warn,s3s=off,s3s_fs=off";
 
-/// Run a lake and some nodes in one process, on loopback.
+/// Run a lake and some nodes that share what they read, in one process, on loopback.
 ///
 /// Node i listens on port + i. Once all serve, a line `ready` is printed; Ctrl-C stops. Variables such as
 /// `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` hold for every node; files are not read.
@@ -38,6 +41,9 @@ pub(super) struct Dev {
     /// Admin port of node 0; 0 takes any free port for each node
     #[arg(long, value_name = "PORT", default_value_t = 9100)]
     admin_port: u16,
+    /// Port between nodes of node 0; 0 takes any free port for each node
+    #[arg(long, value_name = "PORT", default_value_t = 9200)]
+    peer_port: u16,
     /// Port of the embedded lake; 0 takes any free port
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     lake_port: u16,
@@ -87,13 +93,16 @@ impl Dev {
         let endpoint = lake.as_ref().map_or(base.lake.endpoint.clone(), |lake| {
             format!("http://{}", lake.address())
         });
-        let mut nodes = Vec::new();
+        let mut nodes: Vec<Gateway> = Vec::new();
         for index in 0..self.nodes {
-            let config = self.node_config(&base, &endpoint, index, folder);
+            let mut config = self.node_config(&base, &endpoint, index, folder);
+            let seed = nodes.first().and_then(Gateway::peer_address);
+            config.cooperation.seeds = seed.iter().map(ToString::to_string).collect();
             let name = config.node.name.clone();
             let node = Gateway::start(config).await;
             nodes.push(node.map_err(|error| Failure::new(&format!("{name} cannot start"), &error))?);
         }
+        join_all(nodes.iter().map(|node| node.sees_others(self.nodes.into()))).await;
         Ok(Running {
             lake,
             endpoint,
@@ -108,6 +117,10 @@ impl Dev {
                 capacity_bytes: 4 << 30,
                 ..Store::default()
             },
+            cooperation: Cooperation {
+                mode: CooperationMode::Hierarchy,
+                ..Cooperation::default()
+            },
             log: Log {
                 filter: QUIET.into(),
                 ..Log::default()
@@ -117,7 +130,11 @@ impl Dev {
         let mut sources = Sources::of_process();
         sources.variables.retain(|(name, _)| name != FILE_VARIABLE);
         // What the command line of `dev` decides is checked as node 0 will have it.
-        let node_0 = [("s3-listen", self.s3_port), ("admin-listen", self.admin_port)];
+        let node_0 = [
+            ("s3-listen", self.s3_port),
+            ("admin-listen", self.admin_port),
+            ("cooperation-listen", self.peer_port),
+        ];
         sources
             .flags
             .extend(node_0.map(|(flag, port)| (flag.into(), loopback(port).to_string())));
@@ -137,6 +154,8 @@ impl Dev {
         config.node.name = format!("node-{index}");
         config.node.topology = format!("dc1/cluster-a/rack-{index}");
         config.s3.listen = loopback(port(self.s3_port, index));
+        config.cooperation.listen = loopback(port(self.peer_port, index));
+        config.cooperation.advertise = None;
         config.admin.listen = loopback(port(self.admin_port, index));
         (config.s3.tls_cert, config.s3.tls_key) = (None, None);
         config.store.path = folder.join(&config.node.name);
@@ -192,6 +211,7 @@ impl Dev {
         for (flag, first, listener) in [
             ("--s3-port", self.s3_port, "S3"),
             ("--admin-port", self.admin_port, "admin"),
+            ("--peer-port", self.peer_port, "peer"),
         ] {
             ports.extend((0..self.nodes).map(|index| {
                 let exists = first == 0 || first.checked_add(index).is_some();
@@ -360,6 +380,7 @@ mod tests {
             nodes,
             s3_port,
             admin_port,
+            peer_port: 0,
             lake_port,
             dir: None,
             lake: None,
