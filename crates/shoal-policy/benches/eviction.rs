@@ -6,8 +6,10 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Duration;
 
-use shoal_policy::eviction::{Belady, C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
-use shoal_policy::{BlockId, VersionId};
+use shoal_policy::eviction::{Belady, C2p, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
+use shoal_policy::route::{Hierarchy, Neighbourhood};
+use shoal_policy::{BlockId, NodeId, VersionId};
 
 const KEYS: u64 = 1_000_000;
 const ACCESSES: u64 = 10_000_000;
@@ -17,7 +19,16 @@ fn main() {
         println!("| policy | ns a hit | ns a miss | ns an access | bytes a key |");
         println!("|---|---|---|---|---|");
         [
-            "lru", "lfu", "lfuda", "sieve", "s3-fifo", "life", "belady", "gwf", "c2p",
+            "lru",
+            "lfu",
+            "lfuda",
+            "sieve",
+            "s3-fifo",
+            "life",
+            "belady",
+            "gwf",
+            "c2p",
+            "lru-in-3-layers",
         ]
         .into_iter()
         .for_each(measure_apart);
@@ -33,9 +44,24 @@ fn main() {
         "gwf" => measure(Gwf::default()),
         "c2p" => measure(C2p::default()),
         "belady" => measure(Belady::new(std::iter::empty())),
+        "lru-in-3-layers" => measure(three_layers()),
         _ => panic!("no policy {policy}"),
     };
     println!("| {policy} | {figures} |");
+}
+
+/// A node whose neighbours are 3 in L2 and 11 in L3, so that no layer is small.
+fn three_layers() -> Layered<BlockId, Lru<BlockId>> {
+    let neighbourhood = |nodes| Neighbourhood {
+        ring: Ring::new((0..nodes).map(|node| (NodeId(node), ORDINARY_WEIGHT)).collect()),
+        former: None,
+    };
+    let hierarchy = Hierarchy {
+        node: NodeId(0),
+        layers: [4, 12].map(neighbourhood).into(),
+    };
+    let layers = [5, 3, 1].map(|target_bytes| (Lru::default(), target_bytes));
+    Layered::new(layers, hierarchy.into())
 }
 
 /// In a process of its own, whose memory is that policy's.

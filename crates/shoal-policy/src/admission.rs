@@ -65,6 +65,8 @@ pub enum Refusal {
     TooLarge,
     /// Everything that could leave has left, and there is still no room: the rest is in use.
     NoRoom,
+    /// The layer it belongs to on this node has no part of the room.
+    NoShare,
     /// The disk failed or is full; fills pause until a probe succeeds.
     Paused,
     /// The node, not the disk, lacks something: file descriptors, memory mappings, threads.
@@ -84,6 +86,7 @@ impl Refusal {
     pub const ALL: &'static [Self] = &[
         Self::TooLarge,
         Self::NoRoom,
+        Self::NoShare,
         Self::Paused,
         Self::Exhausted,
         Self::Mismatched,
@@ -97,6 +100,7 @@ impl Refusal {
         match self {
             Self::TooLarge => "too-large",
             Self::NoRoom => "no-room",
+            Self::NoShare => "no-share",
             Self::Paused => "store-unavailable",
             Self::Exhausted => "exhausted",
             Self::Mismatched => "mismatched",

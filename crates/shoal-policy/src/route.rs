@@ -62,6 +62,14 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
+    /// A node that caches alone: every block is L1's.
+    pub const fn alone(node: NodeId) -> Self {
+        Self {
+            node,
+            layers: Vec::new(),
+        }
+    }
+
     /// Where this node looks for a block when it is asked for it in layer `asked`: [`Layer::L1`] by a client, L2 and wider by a
     /// node that thinks it the home there.
     ///

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -10,7 +11,11 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::PartOf;
 
-use super::{Belady, C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use super::{Belady, C2p, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use crate::NodeId;
+use crate::fingerprint::Fingerprint;
+use crate::ring::Ring;
+use crate::route::{Hierarchy, Neighbourhood};
 
 /// Runs the suite against one policy: `conforms!(name, an empty policy)`.
 macro_rules! conforms {
@@ -45,6 +50,33 @@ conforms!(gwf, Gwf::default());
 conforms!(c2p, C2p::default());
 conforms!(life, Life::new(Duration::from_secs(20)));
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));
+conforms!(one_layer, Layered::new([(Lru::default(), 1)], cluster_of(0)));
+conforms!(
+    three_layers,
+    Layered::new(
+        [10, 20, 0].map(|target| (Sieve::default(), target)),
+        cluster_of(2)
+    )
+);
+
+/// Node 0 and another in every ring.
+fn cluster_of(rings: usize) -> Arc<Hierarchy> {
+    let ring = || Ring::new([(NodeId(0), 1), (NodeId(1), 1)].into());
+    let layers = (0..rings).map(|_| Neighbourhood {
+        ring: ring(),
+        former: None,
+    });
+    Arc::new(Hierarchy {
+        node: NodeId(0),
+        layers: layers.collect(),
+    })
+}
+
+impl From<u32> for Fingerprint {
+    fn from(key: u32) -> Self {
+        Self::of_number(key.into())
+    }
+}
 
 /// In tests four keys in a row are an object.
 impl PartOf for u32 {
