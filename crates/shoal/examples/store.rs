@@ -22,7 +22,7 @@ async fn main() {
         capacity_bytes: 2 << 30,
         block_bytes: BLOCK_BYTES,
     };
-    let store = Store::open(&config, 1 << 30).expect("a new folder opens").0;
+    let store = Store::open(&config, 1 << 30, 1).expect("a new folder opens").0;
     for (size_bytes, count) in [(4 << 10, 1000), (64 << 10, 1000), (4 << 20, 64)] {
         measure(&store, size_bytes, count).await;
     }
@@ -31,7 +31,7 @@ async fn main() {
     drop(store);
 
     let (memory, start) = (resident_bytes(), clock::instant());
-    let (store, recovery) = Store::open(&config, 1 << 30).expect("our folder opens again");
+    let (store, recovery) = Store::open(&config, 1 << 30, 1).expect("our folder opens again");
     let took = clock::instant() - start;
     let each_bytes = (resident_bytes() - memory) / recovery.blocks;
     println!(

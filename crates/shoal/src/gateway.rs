@@ -198,7 +198,7 @@ impl Gateway {
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
     let (store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
-    let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes));
+    let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, 1));
     opening.await.expect("opening a store does not panic")
 }
 

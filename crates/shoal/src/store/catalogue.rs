@@ -73,6 +73,15 @@ impl Catalogue {
             .unwrap_or_default()
     }
 
+    /// All versions, each with the number of its block that was stored last.
+    pub(super) fn versions(&self) -> Vec<(u64, VersionId)> {
+        let numbered = self
+            .versions
+            .iter()
+            .map(|(&version, held)| (held.sequence, version));
+        numbered.collect()
+    }
+
     /// Some block of `version`.
     pub(super) fn any_block_of(&self, version: VersionId) -> Option<BlockId> {
         let index = self.versions.get(&version)?.blocks.iter().next()?;

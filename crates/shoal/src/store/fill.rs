@@ -64,6 +64,7 @@ impl Store {
         if let Some(bytes) = self.load_now(block) {
             return Ok(bytes);
         }
+        self.ledger.lock().residency.policy().admits(block)?;
         let number = self.sequence.fetch_add(1, Ordering::Relaxed);
         let footer = describe(block, version, pieces, number);
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;

@@ -1,5 +1,5 @@
-//! The store's background threads: one keeps room free and asks a failed disk whether it works again, one scrubs, some
-//! write ([`super::writers`]).
+//! The store's background threads: one keeps room free, moves blocks between layers and asks a failed disk
+//! whether it works again, one scrubs, some write ([`super::writers`]).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::layers::Moves;
 use super::{Health, Store};
 use crate::clock;
 
@@ -16,6 +17,9 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// How often it looks whether readers have let go of what has left.
 const DEPARTURES: Duration = Duration::from_millis(50);
+
+/// How long it leaves the locks to others between moves of blocks from layer to layer.
+const MOVES: Duration = Duration::from_millis(1);
 
 /// How often a failed disk is asked.
 const PROBE: Duration = Duration::from_secs(5);
@@ -110,11 +114,18 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
 fn keep_room(store: &Weak<Store>, signal: &Signal) {
     let mut nap = Duration::ZERO;
     let mut asked = clock::instant();
+    let mut moves = Moves::default();
     while signal.sleep(nap) {
         let Some(store) = store.upgrade() else { return };
         store.evict_ahead();
         store.retry_departures();
-        nap = if store.has_departures() { DEPARTURES } else { IDLE };
+        nap = if store.settle_some(&mut moves) {
+            MOVES
+        } else if store.has_departures() {
+            DEPARTURES
+        } else {
+            IDLE
+        };
         asked = probe_now_and_then(&store, asked, clock::instant());
     }
 }

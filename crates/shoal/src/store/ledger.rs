@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use shoal_policy::admission::Refusal;
-use shoal_policy::eviction::{Eviction as _, Lru};
+use shoal_policy::eviction::layered::divide;
+use shoal_policy::eviction::{Eviction as _, Layered, Lru};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
+use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId};
 
 use super::catalogue::Catalogue;
@@ -18,7 +20,7 @@ const MAPPINGS_MAX: usize = 32 << 10;
 /// Everything the store knows about its blocks. Hits do not come here.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) residency: Residency<BlockId, Lru<BlockId>>,
+    pub(super) residency: Residency<BlockId, Layered<BlockId, Lru<BlockId>>>,
     pub(super) catalogue: Catalogue,
     mapped: Lru<BlockId>,
     mapped_bytes: u64,
@@ -31,10 +33,20 @@ pub(super) struct Ledger {
 pub(super) type Victims = Vec<(Leaving<BlockId>, Option<Arc<Mapping>>)>;
 
 impl Ledger {
-    pub(super) fn new(capacity_bytes: u64, mapped_bytes_max: u64) -> Self {
-        let residency = Residency::new(capacity_bytes, Watermarks::of(capacity_bytes), Lru::default());
+    /// So many layers of equal size; blocks belong where `hierarchy` says.
+    pub(super) fn new(
+        capacity_bytes: u64,
+        mapped_bytes_max: u64,
+        layers: usize,
+        hierarchy: Arc<Hierarchy>,
+    ) -> Self {
+        let targets = divide(capacity_bytes, &vec![1_u64; layers]);
+        let layers = targets
+            .into_iter()
+            .map(|target_bytes| (Lru::default(), target_bytes));
+        let policy = Layered::new(layers, hierarchy);
         Self {
-            residency,
+            residency: Residency::new(capacity_bytes, Watermarks::of(capacity_bytes), policy),
             catalogue: Catalogue::default(),
             mapped: Lru::default(),
             mapped_bytes: 0,

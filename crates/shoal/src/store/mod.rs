@@ -28,6 +28,7 @@ mod fill;
 mod folder;
 mod footer;
 mod keeper;
+mod layers;
 mod ledger;
 mod mapping;
 mod mappings;
@@ -45,14 +46,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use shoal_policy::{BlockId, ObjectId, VersionId};
+use shoal_policy::route::Hierarchy;
+use shoal_policy::{BlockId, NodeId, ObjectId, VersionId};
 
 pub use self::counters::{Counters, Departure};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::folder::StoreError;
 pub use self::recovery::Recovery;
+pub use shoal_policy::eviction::layered::LayerRoom;
 
 use self::counters::Tally;
 use self::departure::Departing;
@@ -81,12 +85,16 @@ pub struct Store {
     /// As configured; the ledger's is less by what the folders take.
     capacity_bytes: u64,
     ledger: Mutex<Ledger>,
+    /// That of the ledger, for those who only ask.
+    hierarchy: ArcSwap<Hierarchy>,
     mappings: Mappings,
     names: [Mutex<()>; NAME_LOCKS],
     departing: Mutex<Vec<Departing>>,
     quarantine: Mutex<Quarantine>,
     /// Of the next block written.
     sequence: AtomicU64,
+    /// Blocks may lie in layers they do not belong to.
+    unsettled: AtomicBool,
     paused: AtomicBool,
     health: Mutex<Health>,
     tally: Tally,
@@ -111,15 +119,20 @@ pub enum Health {
 impl Store {
     /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
     ///
-    /// `mapped_bytes` bounds what is kept mapped for hits.
-    pub fn open(config: &config::Store, mapped_bytes: u64) -> Result<(Arc<Self>, Recovery), StoreError> {
-        Self::open_with(config, mapped_bytes, None, writers::PATIENCE)
+    /// `mapped_bytes` bounds what is kept mapped for hits. `layers` is one on a node that caches alone; see [`Store::place`].
+    pub fn open(
+        config: &config::Store,
+        mapped_bytes: u64,
+        layers: usize,
+    ) -> Result<(Arc<Self>, Recovery), StoreError> {
+        Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
     }
 
     /// Opens the store on a disk that fails when `fault` says so, with writers that wait so long for a burst to be over.
     pub fn open_with(
         config: &config::Store,
         mapped_bytes: u64,
+        layers: usize,
         fault: Option<Arc<DiskFault>>,
         patience: Duration,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
@@ -139,16 +152,25 @@ impl Store {
                     least_bytes,
                 }
             })?;
+        // Until somebody says otherwise.
+        let hierarchy = Hierarchy::alone(NodeId(0));
         let mut store = Self {
             disk,
             block_bytes: config.block_bytes,
             capacity_bytes: config.capacity_bytes,
-            ledger: Mutex::new(Ledger::new(room_bytes, mapped_bytes)),
+            ledger: Mutex::new(Ledger::new(
+                room_bytes,
+                mapped_bytes,
+                layers,
+                hierarchy.clone().into(),
+            )),
+            hierarchy: ArcSwap::from_pointee(hierarchy),
             mappings: Mappings::new(),
             names: std::array::from_fn(|_| Mutex::new(())),
             departing: Mutex::default(),
             quarantine: Mutex::new(Quarantine::new(room_bytes)),
             sequence: AtomicU64::new(0),
+            unsettled: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             health: Mutex::new(Health::Serving),
             tally: Tally::default(),

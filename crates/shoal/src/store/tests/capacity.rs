@@ -89,7 +89,7 @@ async fn blocks_in_use_do_not_leave_and_what_finds_no_room_is_refused() {
 #[tokio::test]
 async fn a_capacity_that_holds_nothing_is_refused_with_one_that_would_do() {
     let mut lab = Lab::new(1000);
-    let Err(StoreError::TooSmall { least_bytes, .. }) = Store::open(&lab.config, 0) else {
+    let Err(StoreError::TooSmall { least_bytes, .. }) = Store::open(&lab.config, 0, 1) else {
         panic!("too small a store opens");
     };
     lab.config.capacity_bytes = least_bytes;

@@ -157,7 +157,7 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
     super::close(store).await;
     faults.set(&[(DiskOp::Read, libc::EIO)]);
     let (store, recovery) =
-        crate::store::Store::open_with(&lab.config, 0, Some(faults.hook()), Duration::ZERO).unwrap();
+        crate::store::Store::open_with(&lab.config, 0, 1, Some(faults.hook()), Duration::ZERO).unwrap();
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
     assert!(store.load(version.block(0)).await.is_none());
 }

@@ -3,6 +3,7 @@
 mod capacity;
 mod damage;
 mod faults;
+mod layers;
 mod model;
 mod reads;
 mod restart;
@@ -34,6 +35,7 @@ struct Lab {
     _folder: tempfile::TempDir,
     config: config::Store,
     mapped_bytes: u64,
+    layers: usize,
 }
 
 impl Lab {
@@ -48,6 +50,7 @@ impl Lab {
             _folder: folder,
             config,
             mapped_bytes: 64 << 20,
+            layers: 1,
         }
     }
 
@@ -64,13 +67,19 @@ impl Lab {
     }
 
     fn open(&self) -> (Arc<Store>, Recovery) {
-        Store::open_with(&self.config, self.mapped_bytes, None, Duration::ZERO).unwrap()
+        Store::open_with(&self.config, self.mapped_bytes, self.layers, None, Duration::ZERO).unwrap()
     }
 
     fn open_failing(&self, fault: Arc<DiskFault>) -> Arc<Store> {
-        Store::open_with(&self.config, self.mapped_bytes, Some(fault), Duration::ZERO)
-            .unwrap()
-            .0
+        Store::open_with(
+            &self.config,
+            self.mapped_bytes,
+            self.layers,
+            Some(fault),
+            Duration::ZERO,
+        )
+        .unwrap()
+        .0
     }
 
     /// Stops a store as a node does, and opens it again.

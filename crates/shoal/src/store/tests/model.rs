@@ -10,6 +10,7 @@ use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptes
 use proptest::sample::Index;
 use tokio::runtime::Builder;
 
+use super::layers::{assert_each_block_in_one_layer, cluster, split};
 use super::{BLOCK, Lab, data, object, put, version};
 use crate::object::Version;
 use crate::store::Store;
@@ -33,6 +34,10 @@ enum Step {
     /// A bit flips on the disk while the node is down.
     Flip(BlockName, Index),
     Scrub,
+    /// Of this many nodes in L2 this is one.
+    Place(u64),
+    /// L1 gets this many percent.
+    Split(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,6 +72,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => vec((block_name(), any::<Index>()), 0..3).prop_map(Step::Tear),
         3 => (block_name(), any::<Index>()).prop_map(|(name, position)| Step::Flip(name, position)),
         1 => Just(Step::Scrub),
+        1 => (1..4_u64).prop_map(Step::Place),
+        1 => (1..100_u64).prop_map(Step::Split),
     ]
 }
 
@@ -90,7 +97,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let lab = Lab::for_blocks(12);
+        let mut lab = Lab::for_blocks(12);
+        lab.layers = 2;
         let (store, _) = lab.open();
         Self {
             lab,
@@ -143,6 +151,8 @@ impl World {
                 self.down().await;
                 self.up();
             }
+            Step::Place(nodes) => self.store().place(cluster(&(0..nodes).collect::<Vec<_>>())),
+            Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,
             Step::Scrub => {
@@ -229,6 +239,7 @@ impl World {
             "the disk holds more than it may"
         );
         assert_eq!(counters.io_errors, 0);
+        assert_each_block_in_one_layer(&store);
         for number in 0..OBJECTS {
             for etag in 0..ETAGS.len() as u8 {
                 let version = BlockName {

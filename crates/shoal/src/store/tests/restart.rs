@@ -120,7 +120,7 @@ async fn two_stores_do_not_share_a_folder() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     assert!(matches!(
-        Store::open(&lab.config, 0),
+        Store::open(&lab.config, 0, 1),
         Err(StoreError::Locked { .. })
     ));
     put(&store, &version(1, "a", BLOCK), 0)
@@ -143,5 +143,5 @@ async fn a_store_that_is_dropped_without_shutdown_ends_its_threads_and_frees_its
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     drop(store);
-    super::until("the folder is free", || Store::open(&lab.config, 0).is_ok()).await;
+    super::until("the folder is free", || Store::open(&lab.config, 0, 1).is_ok()).await;
 }

@@ -1,0 +1,88 @@
+//! To which layer of this node each block belongs, and how that changes: off the request path, a few blocks at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use shoal_policy::eviction::layered::LayerRoom;
+use shoal_policy::route::Hierarchy;
+use shoal_policy::{BlockId, Layer, VersionId};
+
+use super::Store;
+use super::ledger::Ledger;
+
+/// Blocks looked at in one turn, under one lock. A version's are looked at together.
+const BATCH: usize = 256;
+
+/// What is left to do after the hierarchy has changed.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    /// Versions not looked at yet, the one stored last first.
+    versions: Vec<VersionId>,
+}
+
+impl Store {
+    /// Blocks belong to the layer where `hierarchy` says from now on; it has at most as many layers as the store was opened with.
+    ///
+    /// Blocks that come are placed by it at once. Those that are here move in the background: nothing is read, written or evicted
+    /// for it, and reads find them all the time.
+    pub fn place(&self, hierarchy: Arc<Hierarchy>) {
+        self.hierarchy.store(Arc::clone(&hierarchy));
+        self.ledger.lock().residency.policy_mut().set_hierarchy(hierarchy);
+        self.unsettled.store(true, Ordering::Release);
+        self.keeper.wake();
+    }
+
+    /// The layer to which a block belongs, whether it is here or not. Takes no lock.
+    pub fn layer_of(&self, block: BlockId) -> Layer {
+        self.hierarchy.load().layer_here(block.into())
+    }
+
+    /// The targets of the layers are these from now on, from L1 outwards. A layer above its target gives when room is needed.
+    pub fn resize_layers(&self, targets_bytes: &[u64]) {
+        self.ledger.lock().residency.policy_mut().resize(targets_bytes);
+    }
+
+    /// The room of each layer, from L1 outwards.
+    pub fn layers(&self) -> Vec<LayerRoom> {
+        self.ledger.lock().residency.policy().rooms()
+    }
+
+    /// The room that the layers share, in bytes: the capacity without what the folders take.
+    pub fn room_bytes(&self) -> u64 {
+        self.ledger.lock().residency.capacity_bytes()
+    }
+
+    /// Moves some blocks to the layers they belong to; says whether there is more to do.
+    pub(super) fn settle_some(&self, moves: &mut Moves) -> bool {
+        if self.unsettled.swap(false, Ordering::AcqRel) {
+            *moves = Moves::of(self.ledger.lock().catalogue.versions());
+        }
+        if !moves.versions.is_empty() {
+            moves.take_turn(&mut self.ledger.lock());
+        }
+        !moves.versions.is_empty()
+    }
+}
+
+impl Moves {
+    /// Who moves is the newest in its new layer: in the order in which blocks were stored, those that move keep theirs.
+    fn of(mut versions: Vec<(u64, VersionId)>) -> Self {
+        versions.sort_unstable_by(|one, other| other.cmp(one));
+        Self {
+            versions: versions.into_iter().map(|(_, version)| version).collect(),
+        }
+    }
+
+    fn take_turn(&mut self, ledger: &mut Ledger) {
+        let mut looked_at = 0;
+        while looked_at < BATCH
+            && let Some(version) = self.versions.pop()
+        {
+            let indexes = ledger.catalogue.blocks_of(version);
+            looked_at += indexes.len();
+            for index in indexes {
+                ledger.residency.policy_mut().settle(BlockId { version, index });
+            }
+        }
+    }
+}
