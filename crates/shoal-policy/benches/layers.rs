@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances, STEPS};
-use shoal_policy::partition::{Demand, adapt};
+use shoal_policy::partition::{Demand, Partition, adapt, adaptation_limit};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood};
 use shoal_policy::{Layer, NodeId};
@@ -21,6 +22,7 @@ fn main() {
         ring(nodes);
     }
     route();
+    feeding();
 }
 
 fn mrc() {
@@ -146,6 +148,34 @@ fn route() {
     let blocks: Vec<Fingerprint> = (0..4_000_000).map(Fingerprint::of_number).collect();
     let nanoseconds = nanoseconds_each(&blocks, |&block| hierarchy.route(block, Layer::L1, |_| true));
     println!("route through rings of 10, formerly 9, and 100 nodes: {nanoseconds:.1} ns");
+}
+
+/// What a node's partition costs a request for a block, under the lock that requests share, and at the end of a period.
+fn feeding() {
+    let reach = Reach::of_full_blocks(BLOCKS * BLOCK_BYTES, BLOCK_BYTES);
+    let layers = [Layer::L1, Layer::L2, Layer(3)];
+    let distances = layers.map(|_| ReuseDistances::sampled(reach));
+    let partition = Mutex::new(Partition::even(reach.capacity_bytes, distances.into()));
+    let record = |time: &u64| {
+        let block = Fingerprint::of_number(part(random(*time), 2 * BLOCKS));
+        let layer = layers[(time % 3) as usize];
+        let mut partition = partition.lock().expect("nobody panics");
+        if partition.requested(layer, block, BLOCK_BYTES) {
+            partition.missed(layer, Duration::from_millis(7));
+        }
+    };
+    let times: Vec<u64> = (0..8 * BLOCKS).collect();
+    let (warmup, measured) = times.split_at(times.len() / 2);
+    warmup.iter().for_each(&record);
+    let fed = nanoseconds_each(measured, record);
+    let adapting = nanoseconds_each(&[(); 50], |()| {
+        let limit_bytes = adaptation_limit(reach.capacity_bytes);
+        partition.lock().expect("nobody panics").adapt(limit_bytes);
+    });
+    println!(
+        "feeding a partition of 3 layers: {fed:.1} ns a request, its lock included; adapting it: {:.3} ms a period",
+        adapting / 1e6
+    );
 }
 
 /// The time `work` takes for each of `items`.

@@ -107,6 +107,7 @@ impl Shelf {
             if self.store.contains(id)
                 && let Some(block) = self.store.load(id).await
             {
+                self.fetcher.hit(&self.version, index);
                 return Found::Resident(block);
             }
             let Some(asked) = self.asked else {
@@ -196,7 +197,10 @@ impl BlockStream {
         };
         self.planned.start = end;
         let state = match self.shelf.store.get_resident(version.block(index)) {
-            Some(block) => SlotState::Resident(block),
+            Some(block) => {
+                self.shelf.fetcher.hit(version, index);
+                SlotState::Resident(block)
+            }
             None => SlotState::Boarding(Box::pin(Arc::clone(&self.shelf).find(index))),
         };
         Slot {

@@ -20,6 +20,7 @@ use crate::front::listener::{self, ConnectionLimits};
 use crate::membership::{ClusterKey, Member, Membership, State};
 use crate::peer::Host;
 use crate::shutdown::Shutdown;
+use crate::store::Store;
 
 /// What keeps a node in its cluster while it runs.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ impl Cluster {
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
         host: Arc<Host>,
+        store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
         let me = introduction(config, addresses, clock::utc_now());
@@ -56,7 +58,8 @@ impl Cluster {
         let seeds = config.cooperation.seeds.clone();
         let membership = Membership::join(addresses.peer, me, seeds, key).await?;
         let limits = ConnectionLimits::from(&config.limits);
-        let follow = cooperation.follow(membership.members(), stopping.clone());
+        let place = move |hierarchy| store.place(hierarchy);
+        let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
             tokio::spawn(serve(listener, limits, host, stopping)),
             tokio::spawn(follow),

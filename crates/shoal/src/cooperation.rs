@@ -37,7 +37,7 @@ pub struct Cooperation {
 
 #[derive(Debug)]
 struct View {
-    hierarchy: Hierarchy,
+    hierarchy: Arc<Hierarchy>,
     peers: HashMap<NodeId, Arc<Peer>>,
     members: Members,
 }
@@ -52,10 +52,10 @@ impl Cooperation {
             former: None,
         };
         let view = View {
-            hierarchy: Hierarchy {
+            hierarchy: Arc::new(Hierarchy {
                 node: me,
                 layers: (0..rings).map(|_| alone()).collect(),
-            },
+            }),
             peers: HashMap::new(),
             members: Members::default(),
         };
@@ -83,11 +83,6 @@ impl Cooperation {
         view.hierarchy.route(Fingerprint::from(block), asked, reachable)
     }
 
-    /// The layer a block belongs to on this node.
-    pub fn layer_here(&self, block: BlockId) -> Layer {
-        self.view.load().hierarchy.layer_here(Fingerprint::from(block))
-    }
-
     /// The node of a route's stop; `None` when it has left since.
     pub fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.view.load().peers.get(&node).cloned()
@@ -105,19 +100,33 @@ impl Cooperation {
         peers
     }
 
-    /// Follows the news about `members` until the node stops.
-    pub async fn follow(self: Arc<Self>, mut members: watch::Receiver<Members>, stopping: Shutdown) {
+    /// Follows the news about `members` until the node stops; `place` is told of every arrangement in which blocks have other homes.
+    pub async fn follow(
+        self: Arc<Self>,
+        mut members: watch::Receiver<Members>,
+        place: impl Fn(Arc<Hierarchy>) + Send,
+        stopping: Shutdown,
+    ) {
         loop {
             let now = clock::utc_now();
             let known = members.borrow_and_update().clone();
             let settles = known.iter().filter_map(|member| newcomer_for(member, now)).min();
+            let before = self.hierarchy();
             self.update(known, now);
+            let hierarchy = self.hierarchy();
+            if !same_homes(&before, &hierarchy) {
+                place(hierarchy);
+            }
             tokio::select! {
                 changed = members.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(settles.unwrap_or(NEWCOMER)) => {}
                 () = stopping.begun() => return,
             }
         }
+    }
+
+    fn hierarchy(&self) -> Arc<Hierarchy> {
+        Arc::clone(&self.view.load().hierarchy)
     }
 
     /// Arranges the rings anew for these members.
@@ -138,10 +147,10 @@ impl Cooperation {
         });
         let before = self.view.load();
         let view = View {
-            hierarchy: Hierarchy {
+            hierarchy: Arc::new(Hierarchy {
                 node: self.me,
                 layers: layers.collect(),
-            },
+            }),
             peers: self.reach(&members, &before.peers),
             members,
         };
@@ -178,6 +187,11 @@ impl Cooperation {
         }
         peers
     }
+}
+
+fn same_homes(before: &Hierarchy, after: &Hierarchy) -> bool {
+    let mut layers = before.layers.iter().zip(&after.layers);
+    layers.all(|(before, after)| before.ring == after.ring)
 }
 
 fn shares(topology: &str, parts: &[&str]) -> bool {
@@ -217,6 +231,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
+    use shoal_policy::fingerprint::Fingerprint;
     use shoal_policy::route::Stop;
     use shoal_policy::{BlockId, Layer, VersionId};
 
@@ -259,6 +274,10 @@ mod tests {
         }
     }
 
+    fn layer_here(node: &Cooperation, number: u32) -> Layer {
+        node.hierarchy().layer_here(Fingerprint::from(block(number)))
+    }
+
     /// When every node of these tests has been there for long.
     fn now() -> SystemTime {
         SystemTime::UNIX_EPOCH + NEWCOMER * 2
@@ -285,7 +304,7 @@ mod tests {
         let alone = cooperation("a1", "dc1/a/1");
         assert!(alone.is_alone());
         assert_eq!(names(&alone.route(block(0), Layer::L1, &[])), "here, lake");
-        assert_eq!(alone.layer_here(block(0)), Layer(3));
+        assert_eq!(layer_here(&alone, 0), Layer(3));
     }
 
     #[test]
@@ -323,7 +342,7 @@ mod tests {
         for number in 0..100 {
             let at_home: Vec<bool> = nodes
                 .iter()
-                .map(|node| node.layer_here(block(number)) == Layer(3))
+                .map(|node| layer_here(node, number) == Layer(3))
                 .collect();
             assert_eq!(at_home.iter().filter(|home| **home).count(), 1, "block {number}");
         }

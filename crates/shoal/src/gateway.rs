@@ -31,6 +31,7 @@ use crate::identity::{Account, Identities, Identity};
 use crate::peer::{Host, Peers};
 use crate::read::{Openings, Reader};
 use crate::shutdown::{self, Shutdown, Trigger};
+use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
 
 /// What `/readyz` waits for.
@@ -120,8 +121,15 @@ impl Gateway {
                     admin: admin_address,
                     peer: address(&listener),
                 };
-                let (cooperation, host) = (Arc::clone(&parts.cooperation), Arc::clone(&parts.host));
-                let joined = Cluster::join(&config, listener, addresses, cooperation, host, stopping.clone());
+                let joined = Cluster::join(
+                    &config,
+                    listener,
+                    addresses,
+                    Arc::clone(&parts.cooperation),
+                    Arc::clone(&parts.host),
+                    Arc::clone(&store),
+                    stopping.clone(),
+                );
                 Some(joined.await.map_err(|source| GatewayError::Gossip {
                     address: addresses.peer,
                     source,
@@ -130,6 +138,7 @@ impl Gateway {
         };
         let servers = vec![
             tokio::spawn(parts.admin(&readiness).serve(admin, stopping.clone())),
+            tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
         ];
         readiness.reached(STORE);
@@ -198,7 +207,8 @@ impl Gateway {
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
     let (store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
-    let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, 1));
+    let layers = layers(config);
+    let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, layers));
     opening.await.expect("opening a store does not panic")
 }
 
@@ -236,6 +246,7 @@ struct Parts {
     observer: Arc<Observer>,
     cooperation: Arc<Cooperation>,
     host: Arc<Host>,
+    split: Arc<Split>,
 }
 
 impl Parts {
@@ -249,11 +260,14 @@ impl Parts {
         let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
         let catalog = Arc::new(Catalog::default());
         let flights = Arc::new(Flights::default());
+        let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
+        let split = Arc::new(split);
         let window = limits.fill_bytes;
         let cooperation = Arc::new(cooperation(config));
         let fetcher = Fetcher::new(
             Arc::clone(&lake),
             Arc::clone(&cooperation),
+            Arc::clone(&split),
             Arc::clone(&store),
             Arc::clone(&flights),
             window,
@@ -275,6 +289,7 @@ impl Parts {
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
             store: Arc::clone(&store),
+            split: Arc::clone(&split),
             flights,
             fetcher: Arc::clone(&fetcher),
             cooperation: Arc::clone(&cooperation),
@@ -317,6 +332,7 @@ impl Parts {
             observer: Arc::new(observer),
             cooperation,
             host,
+            split,
         }
     }
 
@@ -334,14 +350,17 @@ impl Parts {
 }
 
 /// A node that does not cooperate has one layer: its own.
-fn cooperation(config: &Config) -> Cooperation {
-    let (node, cooperation) = (&config.node, &config.cooperation);
-    let layers = match cooperation.mode {
+fn layers(config: &Config) -> usize {
+    match config.cooperation.mode {
         CooperationMode::Solo => 1,
-        CooperationMode::Hierarchy => cooperation.layers.len(),
-    };
-    let peers = Peers::new(cooperation.secret_key.as_ref(), &config.limits);
-    Cooperation::new(&node.name, &node.topology, layers, peers)
+        CooperationMode::Hierarchy => config.cooperation.layers.len(),
+    }
+}
+
+fn cooperation(config: &Config) -> Cooperation {
+    let node = &config.node;
+    let peers = Peers::new(config.cooperation.secret_key.as_ref(), &config.limits);
+    Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }
 
 fn identities(config: &Config) -> Identities {

@@ -31,4 +31,5 @@ pub mod secret;
 pub mod shutdown;
 pub mod sigv2;
 pub mod sigv4;
+pub mod split;
 pub mod store;

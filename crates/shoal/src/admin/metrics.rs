@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge as SignedGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
-use shoal_policy::Source;
+use shoal_policy::{Layer, Source};
 
 use super::histogram::Durations;
 
@@ -48,6 +48,17 @@ struct SourceLabel {
     source: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LayerLabel {
+    layer: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LayerRequestLabels {
+    layer: String,
+    result: &'static str,
+}
+
 /// Everything one node counts.
 #[derive(Debug)]
 pub struct Metrics {
@@ -68,6 +79,9 @@ pub struct Metrics {
     evictions: Family<ReasonLabel, Counter>,
     corrupt_blocks: Counter,
     store_paused: Gauge,
+    layer_bytes: Family<LayerLabel, Gauge>,
+    layer_target_bytes: Family<LayerLabel, Gauge>,
+    layer_requests: Family<LayerRequestLabels, Counter>,
     connections: ConnectionMetrics,
 }
 
@@ -124,6 +138,15 @@ impl Metrics {
                 "Blocks whose checksum was wrong; each was fetched anew.",
             ),
             store_paused: names.metric("store_paused", "1 while the disk takes no new blocks."),
+            layer_bytes: names.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
+            layer_target_bytes: names.metric(
+                "layer_target_bytes",
+                "Bytes that the blocks of a layer may count on.",
+            ),
+            layer_requests: names.metric(
+                "layer_requests",
+                "Blocks asked of a layer, by whether it held them.",
+            ),
             connections: ConnectionMetrics {
                 open: names.metric("connections", "Open client connections."),
                 refusals: names.metric("refusals", "Connections and requests turned away."),
@@ -231,6 +254,23 @@ impl Metrics {
     /// Whether the disk takes no new blocks for now.
     pub fn set_store_paused(&self, paused: bool) {
         self.store_paused.set(u64::from(paused));
+    }
+
+    /// How much of the disk a layer uses, and how much it may count on.
+    pub fn set_layer_bytes(&self, layer: Layer, used: u64, target: u64) {
+        let label = LayerLabel {
+            layer: layer.to_string(),
+        };
+        self.layer_bytes.get_or_create(&label).set(used);
+        self.layer_target_bytes.get_or_create(&label).set(target);
+    }
+
+    /// Blocks were asked of a layer: a `hit` or a `miss`.
+    pub fn layer_requests(&self, layer: Layer, result: &'static str, count: u64) {
+        let layer = layer.to_string();
+        self.layer_requests
+            .get_or_create(&LayerRequestLabels { layer, result })
+            .inc_by(count);
     }
 
     /// What the S3 listener counts.

@@ -14,7 +14,8 @@ use crate::fetch::Fetcher;
 use crate::flights::Flights;
 use crate::membership::Member;
 use crate::peer::Host;
-use crate::store::{Counters, Health, Store};
+use crate::split::{Requests, Split};
+use crate::store::{Counters, Health, LayerRoom, Store};
 
 /// Looks at the parts of a node.
 pub struct Observer {
@@ -24,6 +25,8 @@ pub struct Observer {
     pub lake: Arc<Endpoint>,
     /// The store.
     pub store: Arc<Store>,
+    /// How the layers share the room.
+    pub split: Arc<Split>,
     /// Fetches on their way.
     pub flights: Arc<Flights>,
     /// The memory window.
@@ -44,6 +47,7 @@ pub struct Told {
     lake: Counts,
     store: Option<Counters>,
     coalesced: u64,
+    layers: Vec<Requests>,
 }
 
 impl Observer {
@@ -80,10 +84,13 @@ impl Observer {
         metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
         metrics.set_store_paused(self.store.health() != Health::Serving);
         metrics.set_fill_bytes(self.fetcher.window_used_bytes());
+        let layers = self.split.requests();
+        self.measure_layers(metrics, &told.layers, &layers);
         *told = Told {
             lake,
             store: Some(store),
             coalesced,
+            layers,
         };
     }
 
@@ -142,6 +149,31 @@ impl Observer {
         })
     }
 
+    fn measure_layers(&self, metrics: &Metrics, before: &[Requests], now: &[Requests]) {
+        for room in self.store.layers() {
+            metrics.set_layer_bytes(room.layer, room.used_bytes, room.target_bytes);
+        }
+        for (place, requests) in now.iter().enumerate() {
+            let (hits, misses) = before
+                .get(place)
+                .map_or((0, 0), |before| (before.hits, before.misses));
+            metrics.layer_requests(requests.layer, "hit", requests.hits - hits);
+            metrics.layer_requests(requests.layer, "miss", requests.misses - misses);
+        }
+    }
+
+    fn layers(&self) -> Value {
+        let layer = |room: &LayerRoom| {
+            json!({
+                "layer": room.layer.to_string(),
+                "target_bytes": room.target_bytes,
+                "used_bytes": room.used_bytes,
+                "blocks": room.keys,
+            })
+        };
+        self.store.layers().iter().map(layer).collect()
+    }
+
     /// The node's state as JSON, for `/status`.
     pub fn status(&self) -> Value {
         let (lake, store) = (self.lake.counters(), self.store.counters());
@@ -178,6 +210,7 @@ impl Observer {
                 "io_errors": store.io_errors,
                 "scrub": { "blocks": store.scrubbed_blocks, "passes": store.scrub_passes, "percent": store.scrub_percent },
             },
+            "layers": self.layers(),
             "reads": {
                 "flights": self.flights.count(),
                 "coalesced_requests": self.flights.coalesced(),

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use http::Uri;
+use shoal_policy::eviction::layered::LAYERS_MAX;
 use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
-use super::{Config, CooperationMode, FreshnessRule, IdentityConfig};
+use super::{Config, Cooperation, CooperationMode, FreshnessRule, IdentityConfig, SplitRule};
 use crate::s3_uri::S3Uri;
 
 /// Below this a block costs more to keep track of than to fetch again.
@@ -18,6 +20,8 @@ const BLOCK_BYTES_MIN: u64 = 64 << 10;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 /// Eviction runs ahead of need between watermarks, for which fewer blocks leave no room.
 const CAPACITY_BLOCKS_MIN: u64 = 16;
+/// A split found in less time would follow chance.
+const PERIOD_MIN: Duration = Duration::from_secs(1);
 /// A flight that writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
 /// A ring with a node this much heavier than others is no ring.
@@ -48,6 +52,7 @@ pub(super) fn check(located: &Located<'_>) -> (Vec<Problem>, Vec<Problem>) {
     check.store();
     check.rules();
     check.cooperation();
+    check.split();
     check.limits();
     check.log();
     check.identities();
@@ -262,7 +267,8 @@ impl Check<'_> {
             );
         }
         let places = node.topology.split('/').count();
-        if !cooperation.layers.iter().all(|layer| is_name(layer)) || cooperation.layers.len() < 2 {
+        let is_list = (2..=LAYERS_MAX).contains(&cooperation.layers.len());
+        if !is_list || !cooperation.layers.iter().all(|layer| is_name(layer)) {
             let hint = "write two names at least, innermost first, such as [\"rack\", \"cluster\"]";
             self.refuse("cooperation", "layers", "is not a list of layers", hint);
         } else if cooperation.layers.len() > places {
@@ -306,6 +312,36 @@ impl Check<'_> {
                 &what,
                 "make one with: openssl rand -hex 32",
             );
+        }
+    }
+
+    fn split(&mut self) {
+        let Cooperation {
+            mode,
+            layers,
+            period,
+            split,
+            ..
+        } = &self.config.cooperation;
+        if *period < PERIOD_MIN {
+            let hint = "write at least 1s; in 90s the requests of most clusters say enough";
+            self.refuse("cooperation", "period", "is too short to learn from", hint);
+        }
+        let SplitRule::Fixed(percents) = split else {
+            return;
+        };
+        let sum: u32 = percents.iter().map(|&percent| u32::from(percent)).sum();
+        if sum != 100 {
+            let hint = "name a percentage for each layer from L1 outwards, such as [50, 50]";
+            self.refuse("cooperation", "split", &format!("adds up to {sum} percent"), hint);
+        } else if percents.len() > LAYERS_MAX {
+            let what = format!("names {} layers", percents.len());
+            let hint = format!("a node has at most {LAYERS_MAX}");
+            self.refuse("cooperation", "split", &what, &hint);
+        } else if *mode == CooperationMode::Hierarchy && percents.len() != layers.len() {
+            let what = format!("names {} shares for {} layers", percents.len(), layers.len());
+            let hint = "name a percentage for each of layers, from L1 outwards";
+            self.refuse("cooperation", "split", &what, hint);
         }
     }
 

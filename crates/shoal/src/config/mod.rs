@@ -101,6 +101,15 @@ pub struct Store {
     pub block_bytes: u64,
 }
 
+/// How the layers of a node share its room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SplitRule {
+    /// By what is asked for, and how long it takes to get what is not here.
+    Adaptive,
+    /// In these percents, from L1 outwards.
+    Fixed(Vec<u8>),
+}
+
 /// How long an answer about permission and currency may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreshnessMode {
@@ -155,6 +164,10 @@ pub struct Cooperation {
     pub layers: Vec<String>,
     /// How many blocks are at home here, in percent of an ordinary node's.
     pub weight_percent: u32,
+    /// How often the split is found anew.
+    pub period: Duration,
+    /// How layers share the room of this node.
+    pub split: SplitRule,
     /// What nodes of this cluster, and nobody else, know (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
 }
@@ -276,6 +289,8 @@ impl Default for Cooperation {
             seeds: Vec::new(),
             layers: ["rack", "cluster", "datacenter"].map(Into::into).into(),
             weight_percent: 100,
+            period: Duration::from_secs(90),
+            split: SplitRule::Adaptive,
             secret_key: None,
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::Value as Toml;
 
 use super::units::{format_size, format_time, parse_size, parse_time};
-use super::{CooperationMode, FreshnessMode};
+use super::{CooperationMode, FreshnessMode, SplitRule};
 use crate::secret::Secret;
 
 /// What was written for a setting, before it has a type.
@@ -259,6 +259,50 @@ impl Value for Vec<String> {
     }
 }
 
+impl Value for SplitRule {
+    const WRITE: &'static str =
+        "write \"adaptive\", or percents from L1 outwards such as [50, 50]; in a variable or flag 50,50";
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text == "adaptive" {
+            return Some(Self::Adaptive);
+        }
+        let percents = text.split(',').map(|percent| percent.trim().parse().ok());
+        percents.collect::<Option<_>>().map(Self::Fixed)
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        match value {
+            Toml::Array(percents) => {
+                let percents = percents
+                    .iter()
+                    .map(|percent| percent.as_integer()?.try_into().ok());
+                percents.collect::<Option<_>>().map(Self::Fixed)
+            }
+            value => (value.as_str()? == "adaptive").then_some(Self::Adaptive),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(match self {
+            Self::Adaptive => Toml::String("adaptive".into()),
+            Self::Fixed(percents) => Toml::Array(
+                percents
+                    .iter()
+                    .map(|&percent| Toml::Integer(percent.into()))
+                    .collect(),
+            ),
+        })
+    }
+
+    fn quote(given: &Given) -> String {
+        match given {
+            Given::File(value) => value.to_string(),
+            Given::Bare(text) => format!("{text:?}"),
+        }
+    }
+}
+
 /// A setting that may be absent. An empty variable or flag takes away what a layer below it has set.
 impl<T: Value> Value for Option<T> {
     const WRITE: &'static str = T::WRITE;
@@ -292,7 +336,7 @@ mod tests {
     use toml::Value as Toml;
 
     use super::{Given, Value};
-    use crate::config::FreshnessMode;
+    use crate::config::{FreshnessMode, SplitRule};
     use crate::secret::Secret;
 
     fn bare<T: Value>(text: &str) -> Option<T> {
@@ -306,6 +350,19 @@ mod tests {
         assert_eq!(bare("30s"), Some(FreshnessMode::Ttl(Duration::from_secs(30))));
         assert_eq!(bare::<FreshnessMode>("30"), None);
         assert_eq!(bare::<FreshnessMode>("always"), None);
+    }
+
+    #[test]
+    fn a_split_is_a_word_or_percents() {
+        let fixed = SplitRule::Fixed(vec![20, 80]);
+        assert_eq!(bare("adaptive"), Some(SplitRule::Adaptive));
+        assert_eq!(bare("20, 80"), Some(fixed.clone()));
+        assert_eq!(SplitRule::from_toml(&fixed.to_toml().unwrap()), Some(fixed));
+        for wrong in ["", "half", "20,", "20;80", "-20,120", "20,256"] {
+            assert!(bare::<SplitRule>(wrong).is_none(), "{wrong:?}");
+        }
+        let mixed = Toml::Array(vec![Toml::Integer(20), Toml::String("80".into())]);
+        assert_eq!(SplitRule::from_toml(&mixed), None);
     }
 
     #[test]

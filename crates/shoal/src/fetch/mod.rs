@@ -14,12 +14,14 @@ pub use self::cursor::{content_range, range_header};
 
 use self::carry::Errand;
 use self::stream::Stream;
+use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
 use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
 use crate::object::Version;
 use crate::origin::Origin;
+use crate::split::Split;
 use crate::store::Store;
 
 /// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
@@ -32,6 +34,7 @@ const HEDGES_PERCENT: u32 = 10;
 pub struct Fetcher {
     lake: Arc<Endpoint>,
     cooperation: Arc<Cooperation>,
+    split: Arc<Split>,
     hedges: Budget,
     store: Arc<Store>,
     flights: Arc<Flights>,
@@ -60,6 +63,7 @@ impl Fetcher {
     pub fn new(
         lake: Arc<Endpoint>,
         cooperation: Arc<Cooperation>,
+        split: Arc<Split>,
         store: Arc<Store>,
         flights: Arc<Flights>,
         window_bytes: u64,
@@ -69,6 +73,7 @@ impl Fetcher {
         Self {
             lake,
             cooperation,
+            split,
             hedges: Budget::new(HEDGES_PERCENT),
             store,
             flights,
@@ -111,11 +116,29 @@ impl Fetcher {
                     origin: Arc::clone(origin),
                     asked,
                 };
+                let missed = self.missed(version, index);
                 let this = Arc::clone(self);
-                tokio::spawn(async move { this.bring(errand, pilot, traffic).await });
+                tokio::spawn(async move { this.bring(errand, missed, pilot, traffic).await });
                 Some(Boarded { passenger, led: true })
             }
         }
+    }
+
+    /// A block was asked for that is here.
+    pub fn hit(&self, version: &Version, index: u32) {
+        self.requested(version, index, true);
+    }
+
+    /// A block was asked for that has to be brought; the layer it is missed in, if that is worth timing.
+    fn missed(&self, version: &Version, index: u32) -> Option<Layer> {
+        self.requested(version, index, false)
+    }
+
+    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<Layer> {
+        let block = version.block(index);
+        let layer = self.store.layer_of(block);
+        let timed = self.split.requested(layer, block, version.block_len(index), held);
+        timed.then_some(layer)
     }
 
     /// Whether a block on its way here waits for its home in a layer no wider than `layer`. Whoever asks for it as that layer's home may be
@@ -140,14 +163,27 @@ impl Fetcher {
     }
 
     /// The life of one block's fetch.
-    async fn bring(self: Arc<Self>, errand: Errand, pilot: Pilot, traffic: Arc<Notify>) {
+    async fn bring(
+        self: Arc<Self>,
+        errand: Errand,
+        missed: Option<Layer>,
+        pilot: Pilot,
+        traffic: Arc<Notify>,
+    ) {
+        let began = clock::instant();
         let carried = tokio::select! {
             carried = self.carry(&errand, &pilot) => carried,
             // Dropping the response closes its connection: a reader that stops, stops the fetching.
             () = abandoned(&pilot, &traffic) => return,
         };
         match carried {
-            Ok(()) => self.land(&errand.version, pilot).await,
+            Ok(()) => {
+                if let Some(layer) = missed {
+                    let latency = clock::instant().saturating_duration_since(began);
+                    self.split.missed(layer, latency);
+                }
+                self.land(&errand.version, pilot).await;
+            }
             Err(error) => pilot.fail(error),
         }
     }

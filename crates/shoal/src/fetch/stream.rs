@@ -83,7 +83,11 @@ impl Stream {
                 .board(shipment(&self.version, self.next, first), &self.traffic)
             {
                 // The passenger leaves at once: a block is brought for readers, not for the stream itself.
-                Join::Lead(pilot, _) => self.announced.push_back(pilot),
+                Join::Lead(pilot, _) => {
+                    // A node that caches alone has nothing to divide: its misses are counted, not timed.
+                    self.fetcher.missed(&self.version, self.next);
+                    self.announced.push_back(pilot);
+                }
                 Join::Aboard(_) | Join::Landed => self.end = self.next,
             }
             self.next += 1;

@@ -5,6 +5,7 @@ mod members;
 mod sharing;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -112,6 +113,17 @@ impl Cluster {
             .lines()
             .find_map(|line| line.strip_prefix(&name).map(str::to_owned));
         line.expect("the metric is there").parse().unwrap()
+    }
+
+    /// How many blocks each layer of a node holds.
+    pub(crate) async fn blocks(&self, node: usize) -> BTreeMap<String, u64> {
+        let status: Value = serde_json::from_slice(&self.nodes[node].admin("/status").await.body).unwrap();
+        let layers = status["layers"].as_array().unwrap().iter();
+        let blocks = layers.map(|layer| {
+            let name = layer["layer"].as_str().unwrap().to_owned();
+            (name, layer["blocks"].as_u64().unwrap())
+        });
+        blocks.collect()
     }
 
     pub(crate) async fn stop(self) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shoal_policy::Source;
+use shoal_policy::{Layer, Source};
 
 use super::Metrics;
 
@@ -25,6 +25,8 @@ fn recorded() -> Metrics {
     metrics.set_store_bytes(8, 9);
     metrics.set_fill_bytes(10);
     metrics.set_store_paused(true);
+    metrics.set_layer_bytes(Layer::L2, 11, 12);
+    metrics.layer_requests(Layer::L1, "hit", 13);
     metrics
 }
 
@@ -59,6 +61,9 @@ fn every_promised_name_is_there_with_its_labels() {
         "shoal_capacity_bytes 9",
         "shoal_fill_bytes 10",
         "shoal_store_paused 1",
+        "shoal_layer_bytes{layer=\"L2\"} 11",
+        "shoal_layer_target_bytes{layer=\"L2\"} 12",
+        "shoal_layer_requests_total{layer=\"L1\",result=\"hit\"} 13",
         "shoal_connections 1",
         "shoal_requests_in_flight 1",
         concat!("shoal_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),

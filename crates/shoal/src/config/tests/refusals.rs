@@ -484,3 +484,37 @@ fn names_and_addresses_of_both_kinds_are_seeds() {
     let desk = Desk::new().variable("SHOAL_COOPERATION_SEEDS", "a:1,b:2");
     assert_eq!(desk.config().cooperation.seeds, ["a:1", "b:2"]);
 }
+
+#[test]
+fn a_split_names_shares_of_the_whole_room() {
+    let hint = "name a percentage for each layer from L1 outwards, such as [50, 50]";
+    let write =
+        "write \"adaptive\", or percents from L1 outwards such as [50, 50]; in a variable or flag 50,50";
+    let cases = [
+        ("[50, 40]", format!("adds up to 90 percent | {hint}")),
+        ("[200, 100]", format!("adds up to 300 percent | {hint}")),
+        ("[]", format!("adds up to 0 percent | {hint}")),
+        (
+            "[20, 10, 10, 10, 10, 10, 10, 10, 10]",
+            "names 9 layers | a node has at most 8".into(),
+        ),
+        ("[50, \"50\"]", format!("cannot be [50, \"50\"] | {write}")),
+        ("[50, 300]", format!("cannot be [50, 300] | {write}")),
+        ("\"even\"", format!("cannot be \"even\" | {write}")),
+    ];
+    for (split, expected) in cases {
+        let problems = problems_of(&format!("[cooperation]\nsplit = {split}"));
+        assert_eq!(
+            problems,
+            [format!("shoal.toml:2: [cooperation] split {expected}")]
+        );
+    }
+    let short = problems_of("[cooperation]\nperiod = \"999ms\"");
+    let hint = "write at least 1s; in 90s the requests of most clusters say enough";
+    assert_eq!(
+        short,
+        [format!(
+            "shoal.toml:2: [cooperation] period is too short to learn from | {hint}"
+        )]
+    );
+}

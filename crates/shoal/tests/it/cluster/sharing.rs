@@ -2,6 +2,7 @@
 
 use futures_util::future::join_all;
 use http::StatusCode;
+use shoal::config::SplitRule;
 
 use super::Cluster;
 use crate::lake::{ANONYMOUS, Access, Request};
@@ -168,5 +169,57 @@ async fn a_node_that_comes_asks_the_former_home_before_the_lake() {
     cluster.read(2, "k", &bytes).await;
     cluster.read(0, "k", &bytes).await;
     assert_eq!(cluster.lake.body_bytes_sent(), paid, "the cache is not lost");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_layer_without_a_share_keeps_nothing() {
+    let cluster = Cluster::start_with(2, |_, config| {
+        config.cooperation.split = SplitRule::Fixed(vec![0, 0, 100]);
+    })
+    .await;
+    let bytes = cluster.put("k", 12);
+    for _ in 0..2 {
+        cluster.read(0, "k", &bytes).await;
+        cluster.settle().await;
+    }
+    let (local, peer) = (cluster.sent(0, "local").await, cluster.sent(0, "peer").await);
+    assert_eq!(
+        local + peer,
+        2 * bytes.len() as u64 - cluster.sent(0, "lake").await
+    );
+    let at_home = cluster.blocks(0).await;
+    assert!(at_home["L3"] > 0 && at_home["L1"] == 0, "{at_home:?}");
+    assert_eq!(
+        peer,
+        2 * (12 - at_home["L3"]) * BLOCK,
+        "asked for again each time"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn every_block_is_in_one_layer_and_moves_when_homes_do() {
+    let mut cluster = Cluster::start(1).await;
+    let bytes = cluster.put("k", 32);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle().await;
+    assert_eq!(
+        cluster.blocks(0).await["L3"],
+        32,
+        "who is alone is home to everything"
+    );
+    cluster.add(|_, _| ()).await;
+    cluster.sees(2).await;
+    let mut layers = cluster.blocks(0).await;
+    for _ in 0..200 {
+        if layers["L1"] > 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        layers = cluster.blocks(0).await;
+    }
+    assert!(layers["L1"] > 0 && layers["L3"] > 0, "{layers:?}");
+    assert_eq!(layers.values().sum::<u64>(), 32);
     cluster.stop().await;
 }
