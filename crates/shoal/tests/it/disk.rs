@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use shoal::config::SplitRule;
 use shoal::object::Version;
 use shoal::store::Store;
 use shoal_policy::ObjectId;
@@ -230,6 +232,27 @@ fn blocks_below(folder: &Path) -> Vec<PathBuf> {
     let mut files = files_below(folder);
     files.retain(|file| file.metadata().unwrap().len() > BLOCK);
     files
+}
+
+#[tokio::test]
+async fn operators_see_the_room_of_each_layer() {
+    let node = Node::start_with(|config| config.cooperation.split = SplitRule::Fixed(vec![30, 70])).await;
+    put(&node, 2 * BLOCK);
+    get(&node.client()).await;
+    node.settle().await;
+    let used_bytes = node.store().counters().resident_bytes;
+    let status: Value = serde_json::from_slice(&node.admin("/status").await.body).unwrap();
+    let l1 = json!({
+        "layer": "L1",
+        "target_bytes": node.store().room_bytes(),
+        "used_bytes": used_bytes,
+        "blocks": 2,
+    });
+    assert_eq!(status["layers"], json!([l1]), "a node alone has no other");
+    let metrics = node.admin("/metrics").await;
+    let line = format!("shoal_layer_bytes{{layer=\"L1\"}} {used_bytes}");
+    assert!(metrics.text().lines().any(|shown| shown == line), "{line}");
+    node.stop().await;
 }
 
 fn files_below(folder: &Path) -> Vec<PathBuf> {
