@@ -73,14 +73,14 @@ struct Object {
     present: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Rank {
     presence: Presence,
     used_at: Duration,
 }
 
 /// *Object in Cache*, the fraction of an object's blocks that are in a cache, in units of 2⁻³².
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Presence(u64);
 
 impl Object {

@@ -17,7 +17,7 @@ pub struct Lfuda<K> {
 }
 
 /// Of two keys with the same sum, the one with fewer uses leaves first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Rank {
     uses_plus_age: u64,
     uses: u64,

@@ -1,7 +1,7 @@
 //! Blocks of objects that are here only in part leave before blocks of whole ones.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::hash::Hash;
 use std::time::Duration;
 
@@ -20,7 +20,9 @@ use crate::PartOf;
 pub struct Life<K: PartOf> {
     /// Each block with its bytes.
     blocks: Wholes<K, u64, Input>,
-    by_use: BTreeSet<(Duration, K::Whole)>,
+    /// When objects were used, in that order. Of an object the last use counts; earlier ones are dropped when they are most. Empty
+    /// where there is no window.
+    uses: VecDeque<(Duration, K::Whole)>,
     window: Duration,
     now: Duration,
 }
@@ -32,7 +34,7 @@ struct Input {
     used_at: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Rank {
     is_complete: bool,
     blocks: Reverse<u32>,
@@ -54,7 +56,7 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
     pub fn new(window: Duration) -> Self {
         Self {
             blocks: Wholes::default(),
-            by_use: BTreeSet::new(),
+            uses: VecDeque::new(),
             window,
             now: Duration::ZERO,
         }
@@ -67,20 +69,22 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
 
     /// `whole` is used now and was before, if it was here.
     fn used(&mut self, whole: K::Whole, before: Option<Duration>) {
-        if before == Some(self.now) {
+        if before == Some(self.now) || self.window == Duration::MAX {
             return;
         }
-        if let Some(before) = before {
-            self.by_use.remove(&(before, whole));
+        self.uses.push_back((self.now, whole));
+        if self.uses.len() > USES_MIN + 2 * self.blocks.wholes() {
+            let blocks = &self.blocks;
+            self.uses.retain(|last_use| is_last(blocks, last_use));
         }
-        self.by_use.insert((self.now, whole));
     }
 
     fn first_to_leave(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
         let unused = self
-            .by_use
+            .uses
             .iter()
             .take_while(|(used_at, _)| used_at.saturating_add(self.window) < self.now)
+            .filter(|last_use| is_last(&self.blocks, last_use))
             .filter_map(|(_, whole)| self.blocks.slot(whole));
         unused
             .chain(self.blocks.least_first().map(|(_, whole)| whole))
@@ -88,6 +92,19 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
             .map(|(block, _)| block)
             .find(|block| may_leave(block))
     }
+}
+
+/// So many uses are no reason to look which are the last.
+const USES_MIN: usize = 16;
+
+/// Whether an object was not used again since, and is still here.
+fn is_last<K: Copy + Eq + Hash + PartOf>(
+    blocks: &Wholes<K, u64, Input>,
+    (used_at, whole): &(Duration, K::Whole),
+) -> bool {
+    blocks
+        .standing(whole)
+        .is_some_and(|input| input.used_at == *used_at)
 }
 
 impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {
@@ -111,15 +128,7 @@ impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {
-        let (mut used_at, mut is_gone) = (Duration::ZERO, false);
-        let bytes = self.blocks.remove(key, |input, held| {
-            used_at = input.used_at;
-            is_gone = held == 0;
-        })?;
-        if is_gone {
-            self.by_use.remove(&(used_at, key.whole()));
-        }
-        Some(bytes)
+        self.blocks.remove(key, |_, _| ())
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {

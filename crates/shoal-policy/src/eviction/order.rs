@@ -1,46 +1,204 @@
 //! Entries of a slab in the order of a rank, equals in the order they came to it.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::hash::{BuildHasherDefault, Hash};
 
 use super::slab::{List, Slab, Slot};
+use crate::hash::KeyHasher;
 
-/// One list for each rank that somebody has: ranks are compared in a tree that is small when many entries share a rank, as
-/// they do where ranks count uses.
+/// Names a rank that somebody has.
+pub(super) type Place = u32;
+
+/// One list for each rank. The list of a rank is found by hashing, so that an entry changes its rank in O(1); only the least rank
+/// is ever asked for, which a heap of the ranks knows. Where ranks count uses, many entries share one and the heap is small.
+///
+/// A rank that nobody has any more keeps its place, as somebody may soon have it again, until it is the least or until
+/// such ranks are most: memory is bounded by the ranks in use.
 #[derive(Debug)]
 pub(super) struct Order<R> {
-    lists: BTreeMap<R, List>,
+    /// Each rank with its entries.
+    lists: Vec<(R, List)>,
+    /// Where in `lists` a rank is.
+    places: HashMap<R, Place, BuildHasherDefault<KeyHasher>>,
+    /// Every rank of `places`, the least on top; that one is somebody's.
+    ranks: BinaryHeap<Reverse<(R, Place)>>,
+    /// What in `lists` has no rank.
+    free: Vec<Place>,
+    /// How many ranks of `places` are nobody's.
+    vacant: usize,
 }
+
+/// So many vacant ranks are no reason to look for them.
+const VACANT_MIN: usize = 16;
 
 impl<R> Default for Order<R> {
     fn default() -> Self {
         Self {
-            lists: BTreeMap::new(),
+            lists: Vec::new(),
+            places: HashMap::default(),
+            ranks: BinaryHeap::new(),
+            free: Vec::new(),
+            vacant: 0,
         }
     }
 }
 
-impl<R: Copy + Ord> Order<R> {
-    /// Enters a slot that is in no list, behind those of the same rank.
-    pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) {
-        slab.link_newest(self.lists.entry(rank).or_default(), slot);
+impl<R: Copy + Ord + Hash> Order<R> {
+    /// Enters a slot that is in no list, behind those of the same rank; where it is from then on.
+    pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> Place {
+        let place = self.place(rank);
+        let list = &mut self.lists[place as usize].1;
+        self.vacant -= usize::from(list.oldest().is_none());
+        slab.link_newest(list, slot);
+        place
     }
 
-    /// Takes out a slot that was entered with `rank`.
-    pub(super) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) {
-        let list = self
-            .lists
-            .get_mut(&rank)
-            .expect("a slot leaves by the rank it came with");
+    /// Takes out a slot that is at `place`.
+    pub(super) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, place: Place, slot: Slot) {
+        let list = &mut self.lists[place as usize].1;
         slab.unlink(list, slot);
         if list.oldest().is_none() {
-            self.lists.remove(&rank);
+            self.vacant += 1;
+            self.forget_least();
+            if self.vacant > VACANT_MIN + self.places.len() / 2 {
+                self.forget_vacant();
+            }
         }
+    }
+
+    /// The rank of those at `place`.
+    pub(super) fn rank(&self, place: Place) -> R {
+        self.lists[place as usize].0
     }
 
     /// The slots and their ranks, least first.
     pub(super) fn least_first<K, V>(&self, slab: &Slab<K, V>) -> impl Iterator<Item = (R, Slot)> {
-        self.lists
-            .iter()
-            .flat_map(|(&rank, &list)| slab.oldest_first(list).map(move |slot| (rank, slot)))
+        self.places_least_first().flat_map(|place| {
+            let (rank, list) = self.lists[place as usize];
+            slab.oldest_first(list).map(move |slot| (rank, slot))
+        })
+    }
+
+    /// The place of `rank`, which is vacant if nobody had it.
+    fn place(&mut self, rank: R) -> Place {
+        let Self {
+            lists, places, free, ..
+        } = self;
+        let place = places.entry(rank).or_insert_with(|| {
+            let place = free.pop().unwrap_or_else(|| {
+                lists.push((rank, List::default()));
+                (lists.len() - 1) as Place
+            });
+            self.ranks.push(Reverse((rank, place)));
+            self.vacant += 1;
+            lists[place as usize].0 = rank;
+            place
+        });
+        *place
+    }
+
+    /// Every place that is on the heap: its children follow a rank once it has been passed, so that only what is looked at is
+    /// sorted.
+    fn places_least_first(&self) -> impl Iterator<Item = Place> {
+        let heap = self.ranks.as_slice();
+        // Nothing is allocated for who only asks for the least.
+        let (mut next, mut passed) = (BinaryHeap::new(), None);
+        std::iter::from_fn(move || {
+            let (Reverse((_, place)), position) = match passed {
+                None => (*heap.first()?, 0),
+                Some(parent) => {
+                    let children = 2 * parent + 1..2 * parent + 3;
+                    next.extend(children.filter_map(|child| heap.get(child).map(|rank| (*rank, child))));
+                    next.pop()?
+                }
+            };
+            passed = Some(position);
+            Some(place)
+        })
+    }
+
+    /// Brings a rank that somebody has to the top.
+    fn forget_least(&mut self) {
+        while let Some(&Reverse((rank, place))) = self.ranks.peek() {
+            if self.lists[place as usize].1.oldest().is_some() {
+                break;
+            }
+            self.ranks.pop();
+            self.places.remove(&rank);
+            self.free.push(place);
+            self.vacant -= 1;
+        }
+    }
+
+    fn forget_vacant(&mut self) {
+        let Self {
+            lists,
+            places,
+            ranks,
+            free,
+            vacant,
+        } = self;
+        ranks.retain(|Reverse((rank, place))| {
+            let is_taken = lists[*place as usize].1.oldest().is_some();
+            if !is_taken {
+                places.remove(rank);
+                free.push(*place);
+                *vacant -= 1;
+            }
+            is_taken
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{ProptestConfig, proptest};
+
+    use super::{Order, VACANT_MIN};
+    use crate::eviction::slab::Slab;
+
+    #[test]
+    fn a_rank_that_rises_for_ever_leaves_nothing_behind() {
+        let (mut slab, mut order) = (Slab::default(), Order::default());
+        for slot in [0, 1].map(|key| slab.insert(key, ())) {
+            let mut place = order.insert(&mut slab, 0, slot);
+            for rank in 1..1_000 {
+                order.remove(&mut slab, place, slot);
+                place = order.insert(&mut slab, rank, slot);
+                assert!(order.lists.len() <= 2 * VACANT_MIN + 4);
+            }
+        }
+        assert_eq!(order.places.len(), order.ranks.len());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// A key is entered, or gets another rank, or leaves.
+        #[test]
+        fn any_history_is_in_the_order_of_rank_and_arrival(steps in vec((0..30u32, 0..60u32), 0..400)) {
+            let (mut slab, mut order) = (Slab::default(), Order::default());
+            let mut model = BTreeMap::new();
+            let mut places = BTreeMap::new();
+            for (time, (key, rank)) in steps.into_iter().enumerate() {
+                if let Some((slot, place)) = places.remove(&key) {
+                    let before = order.rank(place);
+                    order.remove(&mut slab, place, slot);
+                    slab.remove(slot);
+                    model.retain(|&(rank, _), other| rank != before || *other != key);
+                }
+                if rank < 50 {
+                    let slot = slab.insert(key, ());
+                    places.insert(key, (slot, order.insert(&mut slab, rank, slot)));
+                    model.insert((rank, time), key);
+                }
+                let ordered = order.least_first(&slab).map(|(rank, slot)| (rank, slab.key(slot)));
+                assert!(ordered.eq(model.iter().map(|(&(rank, _), &key)| (rank, key))));
+            }
+        }
     }
 }

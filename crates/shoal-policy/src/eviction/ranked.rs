@@ -2,20 +2,21 @@
 
 use std::hash::Hash;
 
-use super::order::Order;
+use super::order::{Order, Place};
 use super::slab::{Slab, Slot};
 
-/// What is held, in the order of rank, equals in the order they came to it. Every operation in O(log d) for d different ranks.
+/// What is held, in the order of rank, equals in the order they came to it. A key changes its rank in O(1), unless the new one is
+/// less than most; the least leaves in O(log d) for d different ranks.
 #[derive(Debug)]
 pub(super) struct Ranked<K, R> {
-    keys: Slab<K, Entry<R>>,
+    keys: Slab<K, Entry>,
     order: Order<R>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry<R> {
+struct Entry {
     bytes: u64,
-    rank: R,
+    place: Place,
 }
 
 impl<K, R> Default for Ranked<K, R> {
@@ -27,7 +28,7 @@ impl<K, R> Default for Ranked<K, R> {
     }
 }
 
-impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
+impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     pub(super) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -37,22 +38,24 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
     }
 
     pub(super) fn insert(&mut self, key: K, bytes: u64, rank: R) {
-        let slot = self.keys.insert(key, Entry { bytes, rank });
-        self.order.insert(&mut self.keys, rank, slot);
+        let slot = self.keys.insert(key, Entry { bytes, place: 0 });
+        self.keys[slot].place = self.order.insert(&mut self.keys, rank, slot);
     }
 
     pub(super) fn rank(&self, key: &K) -> Option<R> {
-        self.keys.slot(key).map(|slot| self.keys[slot].rank)
+        self.keys
+            .slot(key)
+            .map(|slot| self.order.rank(self.keys[slot].place))
     }
 
     /// Gives a held key the rank `next` makes of the one it has; the one before and the one after.
     pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
-        let before = self.keys[slot].rank;
+        let place = self.keys[slot].place;
+        let before = self.order.rank(place);
         let after = next(before);
-        self.order.remove(&mut self.keys, before, slot);
-        self.order.insert(&mut self.keys, after, slot);
-        self.keys[slot].rank = after;
+        self.order.remove(&mut self.keys, place, slot);
+        self.keys[slot].place = self.order.insert(&mut self.keys, after, slot);
         Some((before, after))
     }
 
@@ -82,8 +85,9 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {
-        let rank = self.keys[slot].rank;
-        self.order.remove(&mut self.keys, rank, slot);
+        let place = self.keys[slot].place;
+        let rank = self.order.rank(place);
+        self.order.remove(&mut self.keys, place, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes, rank)
     }

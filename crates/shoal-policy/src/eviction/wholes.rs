@@ -2,13 +2,13 @@
 
 use std::hash::Hash;
 
-use super::order::Order;
+use super::order::{Order, Place};
 use super::slab::{List, Slab, Slot};
 use crate::PartOf;
 
 /// What a policy knows of a whole of which a part is held, and how it ranks for it.
 pub(super) trait Standing<P>: Copy + Default {
-    type Rank: Copy + Ord;
+    type Rank: Copy + Ord + Hash;
 
     /// `held` parts are here, `oldest` the least recently used of them.
     fn rank(&self, held: u32, oldest: &P) -> Self::Rank;
@@ -18,7 +18,7 @@ pub(super) trait Standing<P>: Copy + Default {
 #[derive(Debug)]
 pub(super) struct Wholes<K: PartOf, P, S: Standing<P>> {
     parts: Slab<K, Part<P>>,
-    known: Slab<K::Whole, Whole<S, S::Rank>>,
+    known: Slab<K::Whole, Whole<S>>,
     order: Order<S::Rank>,
 }
 
@@ -29,12 +29,12 @@ struct Part<P> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Whole<S, R> {
+struct Whole<S> {
     standing: S,
     held: u32,
     by_use: List,
-    /// `None` outside of the order.
-    rank: Option<R>,
+    /// In the order; `None` outside of it.
+    place: Option<Place>,
 }
 
 impl<K: PartOf, P, S: Standing<P>> Default for Wholes<K, P, S> {
@@ -51,6 +51,11 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
     /// How many parts are held.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
+    }
+
+    /// Of how many wholes a part is held.
+    pub(super) fn wholes(&self) -> usize {
+        self.known.len()
     }
 
     pub(super) fn contains(&self, key: &K) -> bool {
@@ -75,7 +80,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
                     standing: S::default(),
                     held: 0,
                     by_use: List::default(),
-                    rank: None,
+                    place: None,
                 },
             )
         });
@@ -132,20 +137,18 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         let Whole {
             standing,
             by_use,
-            rank: before,
+            place,
             ..
         } = self.known[slot];
         let oldest = by_use.oldest().map(|part| self.parts[part].value);
         let rank = oldest.map(|oldest| standing.rank(held, &oldest));
-        if rank == before {
+        if rank == place.map(|place| self.order.rank(place)) {
             return;
         }
-        if let Some(before) = before {
-            self.order.remove(&mut self.known, before, slot);
+        if let Some(place) = place {
+            self.order.remove(&mut self.known, place, slot);
         }
-        if let Some(rank) = rank {
-            self.order.insert(&mut self.known, rank, slot);
-        }
-        self.known[slot].rank = rank;
+        let place = rank.map(|rank| self.order.insert(&mut self.known, rank, slot));
+        self.known[slot].place = place;
     }
 }

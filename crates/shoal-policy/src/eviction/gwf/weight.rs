@@ -8,7 +8,7 @@ use std::ops::{Add, Sub};
 /// used twice while it is here, the age doubles with every turn-over of the cache, and 64 of them exhaust an integer, about a
 /// thousand a double-precision number. (In five million accesses of a storage trace, with room for a hundredth of its blocks, it
 /// reached 2¹⁴².) Only proportions matter to the policy, and here they last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight {
     /// Above 0 only when the highest bit of `mantissa` is set, so that the derived order is that of the numbers.
     exponent: u32,

@@ -39,7 +39,7 @@ impl Ageing {
 }
 
 /// What a copy of a block is worth on its node. Ordered by rank; of equals the one of less weight is less.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worth {
     /// What uses added to it. This can go elsewhere.
     pub weight: Weight,
