@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Duration;
 
-use shoal_policy::eviction::{Belady, C2p, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood};
 use shoal_policy::{BlockId, NodeId, VersionId};
@@ -24,6 +24,7 @@ fn main() {
             "lfuda",
             "sieve",
             "s3-fifo",
+            "duel",
             "life",
             "belady",
             "gwf",
@@ -40,6 +41,7 @@ fn main() {
         "lfuda" => measure(Lfuda::default()),
         "sieve" => measure(Sieve::default()),
         "s3-fifo" => measure(S3Fifo::default()),
+        "duel" => measure(Duel::default()),
         "life" => measure(Life::new(Duration::MAX)),
         "gwf" => measure(Gwf::default()),
         "c2p" => measure(C2p::default()),

@@ -56,7 +56,7 @@ fn main() {
         capacity: Size(64 << 30),
         block: Size(BLOCK_BYTES),
         cooperation: CooperationName::Hierarchy,
-        policy: PolicyName::Lru,
+        policy: PolicyName::LRU,
         l1_share: 0.5,
         adapt_every: None,
         adapt_limit: None,

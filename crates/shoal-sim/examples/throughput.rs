@@ -2,8 +2,6 @@
 //!
 //! Ten million requests, Zipf (exponent 0.9) over a million blocks, a cache with room for a tenth of them.
 
-use std::time::Instant;
-
 use shoal_sim::chance::{Chance, Zipf};
 use shoal_sim::policy::Policy;
 use shoal_sim::{Block, Cache, PolicyName};
@@ -23,24 +21,33 @@ fn main() {
         "{:<8} {:>10} {:>16} {:>12}",
         "policy", "miss ratio", "requests/s", "ns a request"
     );
-    for &policy in PolicyName::ALL {
+    for policy in PolicyName::all() {
         measure(policy.as_str(), policy.build(), &requests);
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+/// Time on the processor, not on the wall: others may want the machine meanwhile.
 fn measure(name: &str, policy: impl Policy, requests: &[Block]) {
     let mut cache = Cache::new(u64::from(BLOCKS) / 10 * BLOCK_BYTES, policy);
-    let started = Instant::now();
+    let started = processor_seconds();
     let misses = requests
         .iter()
         .filter(|&&block| !cache.request(block, BLOCK_BYTES))
         .count();
-    let seconds = started.elapsed().as_secs_f64();
+    let seconds = processor_seconds() - started;
     println!(
         "{name:<8} {:>10.4} {:>16.0} {:>12.1}",
         misses as f64 / REQUESTS as f64,
         REQUESTS as f64 / seconds,
         seconds * 1e9 / REQUESTS as f64,
     );
+}
+
+fn processor_seconds() -> f64 {
+    let spent = std::fs::read_to_string("/proc/self/schedstat").expect("Linux tells about processes");
+    let nanoseconds = spent
+        .split_whitespace()
+        .next()
+        .and_then(|word| word.parse::<u64>().ok());
+    nanoseconds.expect("the file is a line of numbers") as f64 * 1e-9
 }

@@ -252,10 +252,10 @@ fn simulated(workload: &Workload, nodes: u32, clients: u32, l1_share: f64) -> f6
             NODE_BYTES,
             BLOCK_BYTES,
             split,
-            PolicyName::Lru,
+            PolicyName::LRU,
         ))
     } else {
-        let cache = |_| Cache::new(NODE_BYTES, PolicyName::Lru.build());
+        let cache = |_| Cache::new(NODE_BYTES, PolicyName::LRU.build());
         Box::new(Solo::new((0..nodes).map(cache).collect()))
     };
     let report = run(&setup, workload, &mut *cooperation);

@@ -116,7 +116,7 @@ impl Question {
     ) -> Result<Compared, TraceError> {
         let comparison = Comparison {
             granularity: self.granularity,
-            contenders: PolicyName::ALL.iter().copied().map(Contender::Policy).collect(),
+            contenders: PolicyName::all().map(Contender::policy).collect(),
             capacities: capacities.to_vec(),
             threads: self.threads,
         };
@@ -160,7 +160,7 @@ impl Question {
                 node_bytes,
                 block_bytes,
                 split,
-                PolicyName::Lru,
+                PolicyName::LRU,
             )
         };
         let mut tried = SHARES.map(|share| (share, nodes(share), Sources::default()));
@@ -276,7 +276,7 @@ impl Advice {
             "\nA cache of {} ({why}), under LRU:",
             human_bytes(self.capacity_bytes)
         );
-        let lru = |row: &&Row| row.policy == Contender::Policy(PolicyName::Lru);
+        let lru = |row: &&Row| row.policy == Contender::policy(PolicyName::LRU);
         for (row, name) in self
             .policies
             .iter()
@@ -310,7 +310,7 @@ impl Advice {
             let _ = writeln!(
                 text,
                 "  {:<14} misses {:5.1}% of the blocks, {:5.1}% of the bytes",
-                row.policy.as_str(),
+                row.policy.to_string(),
                 row.miss_ratio * 100.0,
                 row.byte_miss_ratio * 100.0
             );
@@ -395,7 +395,7 @@ mod tests {
         );
         let lru = |bytes: u64| {
             let mut rows = advice.policies.iter();
-            rows.find(|row| row.policy.as_str() == "lru" && row.capacity_bytes == bytes)
+            rows.find(|row| row.policy.to_string() == "lru" && row.capacity_bytes == bytes)
                 .unwrap()
                 .miss_ratio
         };

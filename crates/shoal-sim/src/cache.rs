@@ -1,7 +1,7 @@
 //! One cache without a network: what it holds under a policy, and how often that was enough.
 
 use serde::Serialize;
-use shoal_policy::admission::Refusal;
+use shoal_policy::admission::{self, Admission, Refusal};
 use shoal_policy::residency::{Residency, Watermarks};
 
 use crate::block::{Block, Granularity};
@@ -158,13 +158,39 @@ impl<P: Policy> Cache<P> {
         hit
     }
 
+    /// A reader wants a block: a hit, or it comes in from elsewhere if `admission` lets it.
+    fn request_if(
+        &mut self,
+        arrival: &admission::Arrival<Block>,
+        admission: &mut dyn Admission<Block>,
+    ) -> bool {
+        let hit = self.touch(arrival.key);
+        if !hit && admission.admit(arrival).is_ok() {
+            // What is refused was read all the same.
+            let _refused = self.admit(arrival.key, arrival.bytes, |_| ());
+        }
+        hit
+    }
+
     /// One line of a trace: its blocks are requested, or forgotten when it is a write or a deletion.
-    pub fn replay(&mut self, access: &Access, granularity: Granularity, tally: &mut Tally) {
+    pub fn replay(
+        &mut self,
+        access: &Access,
+        granularity: Granularity,
+        admission: &mut dyn Admission<Block>,
+        tally: &mut Tally,
+    ) {
         self.advance(access.at);
         match access.operation {
             Operation::Read => {
-                for (block, bytes) in granularity.blocks_of(access) {
-                    tally.count(self.request(block, bytes), bytes);
+                for (key, bytes) in granularity.blocks_of(access) {
+                    let arrival = admission::Arrival {
+                        key,
+                        bytes,
+                        object_bytes: access.object_bytes,
+                        is_crowded: !self.has_room(bytes),
+                    };
+                    tally.count(self.request_if(&arrival, admission), bytes);
                 }
                 self.observe(access.object, granularity.count(access.object_bytes));
             }
@@ -219,12 +245,12 @@ impl<P: Policy> Cache<P> {
 
 #[cfg(test)]
 mod tests {
-    use shoal_policy::admission::Refusal;
-    use shoal_policy::eviction::Lru;
+    use shoal_policy::admission::{Always, Refusal};
 
     use super::{Cache, Tally};
     use crate::block::{Block, Granularity};
     use crate::clock::Time;
+    use crate::policy::PolicyName;
     use crate::trace::{Access, Operation};
 
     fn access(operation: Operation, object: u32, bytes: u64) -> Access {
@@ -241,7 +267,7 @@ mod tests {
 
     #[test]
     fn the_least_recently_used_block_makes_room() {
-        let mut cache = Cache::new(30, Lru::default());
+        let mut cache = Cache::new(30, PolicyName::LRU.build());
         let block = |object| Block { object, index: 0 };
         let hits = [1, 2, 3, 1, 4, 2, 1].map(|object| cache.request(block(object), 10));
         assert_eq!(hits, [false, false, false, true, false, false, true]);
@@ -250,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_refused_and_pushes_nobody_out() {
-        let mut cache = Cache::new(30, Lru::default());
+        let mut cache = Cache::new(30, PolicyName::LRU.build());
         let block = |object| Block { object, index: 0 };
         cache.request(block(1), 10);
         let mut left = Vec::new();
@@ -263,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_write_forgets_every_block_of_the_object() {
-        let (mut cache, mut tally) = (Cache::new(100, Lru::default()), Tally::default());
+        let (mut cache, mut tally) = (Cache::new(100, PolicyName::LRU.build()), Tally::default());
         let blocks = Granularity::blocks(10);
         for operation in [
             Operation::Read,
@@ -271,7 +297,7 @@ mod tests {
             Operation::Write,
             Operation::Read,
         ] {
-            cache.replay(&access(operation, 1, 25), blocks, &mut tally);
+            cache.replay(&access(operation, 1, 25), blocks, &mut Always, &mut tally);
         }
         let expected = Tally {
             requests: 9,

@@ -4,6 +4,7 @@
 //! mode* is a discrete-event simulation of a whole cluster ([`experiment`]). Both are deterministic: chance comes from a seed, time is
 //! simulated, and nothing iterates in an order that is not fixed. `docs/design/simulator.md` says what is modelled and what is not.
 
+pub mod admission;
 pub mod advise;
 pub mod block;
 pub mod cache;
@@ -24,6 +25,7 @@ pub mod trace;
 pub mod units;
 pub mod workload;
 
+pub use admission::AdmissionName;
 pub use block::{Block, Granularity};
 pub use cache::{Cache, Tally};
 pub use clock::Time;

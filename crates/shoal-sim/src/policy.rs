@@ -5,26 +5,17 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
-use shoal_policy::eviction::{Belady, C2p, Eviction, Gwf, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use shoal_policy::eviction::{self, Belady, C2p, Eviction, Gwf, Life, Named};
 
 use crate::block::Block;
 use crate::names::unknown;
 
 /// An eviction policy that can be chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyName {
-    /// The least recently used leaves first.
-    Lru,
-    /// The least often used leaves first.
-    Lfu,
-    /// LFU whose counts age.
-    Lfuda,
-    /// FIFO that spares what was used since the hand came by.
-    Sieve,
-    /// Three FIFO queues, for what is used once and what is used again.
-    S3Fifo,
+    /// One that the store of a node can follow.
+    OfStores(eviction::PolicyName),
     /// Blocks of incomplete objects leave first (`PACMan`), without a window.
     Life,
     /// D4N's GWF as a node plays it alone.
@@ -32,25 +23,19 @@ pub enum PolicyName {
 }
 
 impl PolicyName {
+    /// The least recently used leaves first.
+    pub const LRU: Self = Self::OfStores(eviction::PolicyName::Lru);
+
     /// Every policy, in the order of the documentation.
-    pub const ALL: &'static [Self] = &[
-        Self::Lru,
-        Self::Lfu,
-        Self::Lfuda,
-        Self::Sieve,
-        Self::S3Fifo,
-        Self::Life,
-        Self::Gwf,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> + Clone {
+        let of_stores = eviction::PolicyName::ALL.iter().copied().map(Self::OfStores);
+        of_stores.chain([Self::Life, Self::Gwf])
+    }
 
     /// The word for it on the command line, in experiments and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Lru => "lru",
-            Self::Lfu => "lfu",
-            Self::Lfuda => "lfuda",
-            Self::Sieve => "sieve",
-            Self::S3Fifo => "s3-fifo",
+            Self::OfStores(policy) => policy.as_str(),
             Self::Life => "life",
             Self::Gwf => "gwf",
         }
@@ -58,15 +43,11 @@ impl PolicyName {
 
     /// The policy itself, empty.
     pub fn build(self) -> AnyPolicy {
-        AnyPolicy(match self {
-            Self::Lru => Box::new(Lru::default()),
-            Self::Lfu => Box::new(Lfu::default()),
-            Self::Lfuda => Box::new(Lfuda::default()),
-            Self::Sieve => Box::new(Sieve::default()),
-            Self::S3Fifo => Box::new(S3Fifo::default()),
-            Self::Life => Box::new(Life::new(Duration::MAX)),
-            Self::Gwf => Box::new(Gwf::default()),
-        })
+        match self {
+            Self::OfStores(policy) => AnyPolicy::new(policy.build()),
+            Self::Life => AnyPolicy::new(Life::new(Duration::MAX)),
+            Self::Gwf => AnyPolicy::new(Gwf::default()),
+        }
     }
 }
 
@@ -80,11 +61,15 @@ impl FromStr for PolicyName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(text);
-        Self::ALL.iter().find(named).copied().ok_or_else(|| {
-            let known = Self::ALL.iter().map(|policy| policy.as_str());
-            unknown("policy", text, known)
-        })
+        Self::all()
+            .find(|policy| policy.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| unknown("policy", text, Self::all().map(Self::as_str)))
+    }
+}
+
+impl Serialize for PolicyName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
     }
 }
 
@@ -102,11 +87,7 @@ pub trait Policy: Eviction<Block> {
     fn observe(&mut self, _object: u32, _blocks: u32) {}
 }
 
-impl Policy for Lru<Block> {}
-impl Policy for Lfu<Block> {}
-impl Policy for Lfuda<Block> {}
-impl Policy for Sieve<Block> {}
-impl Policy for S3Fifo<Block> {}
+impl Policy for Named<Block> {}
 impl Policy for Gwf<Block> {}
 impl Policy for Belady<Block> {}
 

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::PartOf;
 
-use super::{Belady, C2p, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use super::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use crate::NodeId;
 use crate::fingerprint::Fingerprint;
 use crate::ring::Ring;
@@ -46,6 +46,7 @@ conforms!(lfu, Lfu::default());
 conforms!(lfuda, Lfuda::default());
 conforms!(sieve, Sieve::default());
 conforms!(s3_fifo, S3Fifo::default());
+conforms!(duel, Duel::default());
 conforms!(gwf, Gwf::default());
 conforms!(c2p, C2p::default());
 conforms!(life, Life::new(Duration::from_secs(20)));

@@ -230,7 +230,7 @@ mod tests {
             period: Duration::from_secs(90),
             limit_share: None,
         };
-        let mut nodes = Hierarchy::new(2, 10_000, 10, split, PolicyName::Lru);
+        let mut nodes = Hierarchy::new(2, 10_000, 10, split, PolicyName::LRU);
         let mut chance = Chance::new(1);
         for _ in 0..20 {
             for _ in 0..3_000 {
@@ -286,7 +286,7 @@ mod tests {
             period: Duration::from_secs(90),
             limit_share: None,
         };
-        let mut nodes = Hierarchy::new(1, 20, 10, split, PolicyName::Lru);
+        let mut nodes = Hierarchy::new(1, 20, 10, split, PolicyName::LRU);
         let wanted = |object| Wanted {
             node: 0,
             block: Block { object, index: 0 },

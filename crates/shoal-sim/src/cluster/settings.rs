@@ -226,7 +226,7 @@ const fn default_block() -> Size {
 }
 
 const fn default_policy() -> PolicyName {
-    PolicyName::Lru
+    PolicyName::LRU
 }
 
 const fn default_share() -> f64 {

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use shoal_policy::eviction::Belady;
 
+use crate::admission::{AdmissionName, AnyAdmission};
 use crate::block::{Block, Granularity};
 use crate::cache::{Cache, Tally, ratio};
 use crate::hash::{NumberMap, NumberSet};
@@ -22,8 +23,8 @@ const CHUNK: usize = 1 << 16;
 /// What can be compared: a policy, or the bound that knows the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contender {
-    /// A policy that a node can follow.
-    Policy(PolicyName),
+    /// A policy that a node can follow, and what it lets in.
+    Policy(PolicyName, AdmissionName),
     /// Belady's MIN: no policy misses less, where all blocks are of one size. Holds the whole trace in memory.
     Belady,
 }
@@ -86,18 +87,36 @@ pub struct Compared {
 }
 
 impl Contender {
-    /// The word for it.
-    pub const fn as_str(self) -> &'static str {
+    /// A policy that lets everything in.
+    pub const fn policy(policy: PolicyName) -> Self {
+        Self::Policy(policy, AdmissionName::Always)
+    }
+
+    /// Every policy with every admission, and the bound.
+    pub fn all() -> Vec<Self> {
+        let admissions = AdmissionName::ALL;
+        let with = |policy| {
+            admissions
+                .iter()
+                .map(move |&admission| Self::Policy(policy, admission))
+        };
+        PolicyName::all().flat_map(with).chain([Self::Belady]).collect()
+    }
+
+    fn eviction(self, future: &[Block]) -> AnyPolicy {
         match self {
-            Self::Policy(policy) => policy.as_str(),
-            Self::Belady => "belady",
+            Self::Policy(policy, _) => policy.build(),
+            Self::Belady => AnyPolicy::new(Belady::new(future.iter().copied())),
         }
     }
 
-    /// Every policy, and the bound.
-    pub fn all() -> Vec<Self> {
-        let policies = PolicyName::ALL.iter().copied().map(Self::Policy);
-        policies.chain([Self::Belady]).collect()
+    fn admission(self, capacity_bytes: u64, set: &WorkingSet) -> AnyAdmission {
+        let name = match self {
+            Self::Policy(_, admission) => admission,
+            Self::Belady => AdmissionName::Always,
+        };
+        let block_bytes_mean = (set.bytes / set.blocks.max(1)).max(1);
+        name.build((capacity_bytes / block_bytes_mean) as usize, set.block_bytes_max)
     }
 }
 
@@ -128,15 +147,12 @@ impl Comparison {
                     .map(move |&contender| (capacity, contender))
             })
             .map(|(capacity, contender)| {
-                let policy = match contender {
-                    Contender::Policy(policy) => policy.build(),
-                    Contender::Belady => AnyPolicy::new(Belady::new(survey.future.iter().copied())),
-                };
                 let capacity_bytes = capacity.bytes(working_set.bytes);
                 Contest {
                     contender,
                     capacity,
-                    cache: Cache::new(capacity_bytes, policy),
+                    cache: Cache::new(capacity_bytes, contender.eviction(&survey.future)),
+                    admission: contender.admission(capacity_bytes, &working_set),
                     tally: Tally::default(),
                 }
             })
@@ -164,13 +180,15 @@ struct Contest {
     contender: Contender,
     capacity: Capacity,
     cache: Cache<AnyPolicy>,
+    admission: AnyAdmission,
     tally: Tally,
 }
 
 impl Contest {
     fn take(&mut self, chunk: &[Access], granularity: Granularity) {
         for access in chunk {
-            self.cache.replay(access, granularity, &mut self.tally);
+            self.cache
+                .replay(access, granularity, &mut self.admission, &mut self.tally);
         }
     }
 
@@ -254,7 +272,11 @@ pub(crate) fn in_chunks(
 
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        match self {
+            Self::Policy(policy, AdmissionName::Always) => write!(f, "{policy}"),
+            Self::Policy(policy, admission) => write!(f, "{policy}+{admission}"),
+            Self::Belady => f.write_str("belady"),
+        }
     }
 }
 
@@ -262,18 +284,27 @@ impl FromStr for Contender {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let all = Self::all();
-        let named = |contender: &&Self| contender.as_str().eq_ignore_ascii_case(text);
-        all.iter()
-            .find(named)
-            .copied()
-            .ok_or_else(|| unknown("policy", text, all.iter().map(|contender| contender.as_str())))
+        let mut known: Vec<_> = Self::all()
+            .into_iter()
+            .map(|one| (one.to_string(), one))
+            .collect();
+        if let Some((_, contender)) = known.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
+            return Ok(*contender);
+        }
+        if !text.contains('+') {
+            known.retain(|(name, _)| !name.contains('+'));
+        }
+        Err(unknown(
+            "policy",
+            text,
+            known.iter().map(|(name, _)| name.as_str()),
+        ))
     }
 }
 
 impl Serialize for Contender {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
+        serializer.collect_str(self)
     }
 }
 
@@ -301,7 +332,7 @@ mod tests {
     fn contenders_are_compared_on_the_same_requests() {
         let comparison = Comparison {
             granularity: Granularity::Objects,
-            contenders: vec![Contender::Policy(PolicyName::Lru), Contender::Belady],
+            contenders: vec![Contender::policy(PolicyName::LRU), Contender::Belady],
             capacities: vec![Capacity::Share(0.5), Capacity::Bytes(40)],
             threads: 2,
         };
@@ -314,18 +345,24 @@ mod tests {
             .iter()
             .map(|row| {
                 (
-                    row.policy.as_str(),
-                    row.capacity.as_str(),
+                    row.policy.to_string(),
+                    row.capacity.clone(),
                     row.capacity_bytes,
                     row.tally.misses(),
                 )
             })
             .collect();
         // Belady on the loop, by hand: 4 misses, then hits 1, misses 2, 3, hits 4 and so on.
-        assert_eq!(misses[0], ("lru", "50%", 20, 12));
-        assert_eq!((misses[1].0, misses[1].2), ("belady", 20));
+        let named = |policy: &str, capacity: &str, bytes, misses| {
+            (policy.to_owned(), capacity.to_owned(), bytes, misses)
+        };
+        assert_eq!(misses[0], named("lru", "50%", 20, 12));
+        assert_eq!((misses[1].0.as_str(), misses[1].2), ("belady", 20));
         assert!((7..=9).contains(&misses[1].3), "{misses:?}");
-        assert_eq!(misses[2..], [("lru", "40 B", 40, 4), ("belady", "40 B", 40, 4)]);
+        assert_eq!(
+            misses[2..],
+            [named("lru", "40 B", 40, 4), named("belady", "40 B", 40, 4)]
+        );
         let set = compared.working_set;
         assert_eq!((set.requests, set.blocks, set.bytes, set.objects), (12, 4, 40, 4));
         assert!((set.reuse() - 8.0 / 12.0).abs() < 1e-12);
@@ -361,7 +398,7 @@ mod tests {
         assert!(told.contains("did you mean `sieve`?"), "{told}");
         assert_eq!("BELADY".parse(), Ok(Contender::Belady));
         for contender in Contender::all() {
-            assert_eq!(contender.as_str().parse(), Ok(contender));
+            assert_eq!(contender.to_string().parse(), Ok(contender));
         }
     }
 }

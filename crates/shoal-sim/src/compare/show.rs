@@ -10,10 +10,12 @@ impl Compared {
     /// A line for each policy, a column for each capacity: the share of the blocks asked for that were not held.
     pub fn text(&self) -> String {
         let set = &self.working_set;
+        let names = self.rows.iter().map(|row| row.policy.to_string().len());
+        let width = names.max().unwrap_or(0).max(10);
         let capacities: Vec<_> = self.by_capacity().iter().map(|rows| &rows[0]).collect();
         // A string takes what is written to it; the same below.
         let mut text = format!(
-            "{} reads of blocks, {} different ones: {}, the working set. Share that misses, by policy and size of the cache:\n\n{:<10}",
+            "{} reads of blocks, {} different ones: {}, the working set. Share that misses, by policy and size of the cache:\n\n{:<width$}",
             set.requests,
             set.blocks,
             human_bytes(set.bytes),
@@ -22,7 +24,7 @@ impl Compared {
         for row in &capacities {
             let _ = write!(text, " {:>12}", row.capacity);
         }
-        let _ = write!(text, "\n{:<10}", "");
+        let _ = write!(text, "\n{:<width$}", "");
         for row in &capacities {
             let _ = write!(text, " {:>12}", human_bytes(row.capacity_bytes));
         }
@@ -31,7 +33,7 @@ impl Compared {
         for number in 0..policies {
             for (column, rows) in self.by_capacity().iter().enumerate() {
                 if column == 0 {
-                    let _ = write!(text, "{:<10}", rows[number].policy.as_str());
+                    let _ = write!(text, "{:<width$}", rows[number].policy.to_string());
                 }
                 let _ = write!(text, " {:>11.2}%", rows[number].miss_ratio * 100.0);
             }
@@ -72,7 +74,7 @@ impl Compared {
             let values = groups
                 .iter()
                 .map(|rows| Spread::of(std::iter::once(rows[number].miss_ratio)));
-            (groups[0][number].policy.as_str().to_owned(), values.collect())
+            (groups[0][number].policy.to_string(), values.collect())
         };
         Bars {
             title: "Miss ratio by policy and size of the cache".to_owned(),

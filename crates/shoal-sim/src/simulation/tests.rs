@@ -42,7 +42,7 @@ fn cluster(cooperation: CooperationName, capacity_bytes: u64) -> ClusterSettings
         capacity: Size(capacity_bytes),
         block: Size(100),
         cooperation,
-        policy: PolicyName::Lru,
+        policy: PolicyName::LRU,
         l1_share: 0.5,
         adapt_every: None,
         adapt_limit: None,

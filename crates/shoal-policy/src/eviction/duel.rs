@@ -1,0 +1,249 @@
+//! Two policies look on, and the one that would have missed less lately decides.
+
+use std::hash::Hash;
+
+use super::slab::Slab;
+use super::{Eviction, Lru, S3Fifo};
+use crate::hash::hash;
+
+/// A duel of LRU, which is best where use is a matter of time, with S3-FIFO, which is best where it is a matter of popularity and
+/// where much is read once. `docs/design/default-policy.md` says why these two.
+///
+/// Both keep all that is held in their order. One key in eight is sampled: two shadows, each with an eighth of the room and
+/// no data, show what either would have missed had it decided alone, and the one that missed fewer bytes lately decides for the
+/// whole cache. What was missed is summed up in one number between two bounds, as in set dueling (Qureshi et al., *Adaptive
+/// Insertion Policies for High Performance Caching*, ISCA 2007). Every operation in O(1), eviction amortised.
+///
+/// S3-FIFO remembers only those it chose to leave: while LRU decides, the S3-FIFO of the whole cache has no new ghosts, its shadow
+/// has.
+#[derive(Debug)]
+pub struct Duel<K> {
+    lru: Lru<K>,
+    s3_fifo: S3Fifo<K>,
+    held_bytes: u64,
+    /// What was held when somebody last had to leave, which is the room there is; 0 before.
+    room_bytes: u64,
+    /// The bytes of the sampled keys that are held.
+    sampled: Slab<K, u64>,
+    lru_alone: Shadow<Lru<K>>,
+    s3_fifo_alone: Shadow<S3Fifo<K>>,
+    /// Bytes by which LRU alone missed more than S3-FIFO alone.
+    balance_bytes: i64,
+}
+
+/// One key in so many is sampled.
+const SAMPLE: u64 = 8;
+
+/// The balance has its bounds at such a part of a shadow's room. When the workload changes, twice as much has to speak for the other
+/// before it decides.
+const BALANCE: u64 = 4;
+
+/// What a policy would hold by itself.
+#[derive(Debug, Default)]
+struct Shadow<P> {
+    policy: P,
+    bytes: u64,
+}
+
+impl<K> Default for Duel<K> {
+    fn default() -> Self {
+        Self {
+            lru: Lru::default(),
+            s3_fifo: S3Fifo::default(),
+            held_bytes: 0,
+            room_bytes: 0,
+            sampled: Slab::default(),
+            lru_alone: Shadow::default(),
+            s3_fifo_alone: Shadow::default(),
+            balance_bytes: 0,
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        self.lru.insert(key, bytes);
+        self.s3_fifo.insert(key, bytes);
+        self.held_bytes += bytes;
+        if is_sampled(&key) {
+            self.sampled.insert(key, bytes);
+            self.compare(key, bytes);
+        }
+    }
+
+    fn touch(&mut self, key: &K) {
+        self.lru.touch(key);
+        self.s3_fifo.touch(key);
+        if is_sampled(key)
+            && let Some(slot) = self.sampled.slot(key)
+        {
+            self.compare(*key, self.sampled[slot]);
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        if is_sampled(key) {
+            self.lru_alone.remove(key);
+            self.s3_fifo_alone.remove(key);
+        }
+        self.s3_fifo.remove(key);
+        let bytes = self.lru.remove(key)?;
+        self.left(key, bytes);
+        Some(bytes)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        self.room_bytes = self.held_bytes;
+        let (key, bytes) = if self.balance_bytes > 0 {
+            let victim = self.s3_fifo.evict(may_leave)?;
+            self.lru.remove(&victim.0);
+            victim
+        } else {
+            let victim = self.lru.evict(may_leave)?;
+            self.s3_fifo.remove(&victim.0);
+            victim
+        };
+        self.left(&key, bytes);
+        Some((key, bytes))
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.lru.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.lru.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash> Duel<K> {
+    /// A sampled key is used: who would have missed it?
+    fn compare(&mut self, key: K, bytes: u64) {
+        let room_bytes = self.room_bytes / SAMPLE;
+        let lru_misses = self.lru_alone.misses(key, bytes, room_bytes);
+        let s3_fifo_misses = self.s3_fifo_alone.misses(key, bytes, room_bytes);
+        let bytes = bytes.cast_signed();
+        let difference_bytes = match (lru_misses, s3_fifo_misses) {
+            (true, false) => bytes,
+            (false, true) => -bytes,
+            _ => 0,
+        };
+        let bound_bytes = (room_bytes / BALANCE).cast_signed();
+        self.balance_bytes = (self.balance_bytes + difference_bytes).clamp(-bound_bytes, bound_bytes);
+    }
+
+    fn left(&mut self, key: &K, bytes: u64) {
+        self.held_bytes -= bytes;
+        if is_sampled(key)
+            && let Some(slot) = self.sampled.slot(key)
+        {
+            self.sampled.remove(slot);
+        }
+    }
+}
+
+impl<P> Shadow<P> {
+    /// A key is used; whether it would have been missed. Before there was any eviction there is room for all.
+    fn misses<K: Copy>(&mut self, key: K, bytes: u64, room_bytes: u64) -> bool
+    where
+        P: Eviction<K>,
+    {
+        if self.policy.contains(&key) {
+            self.policy.touch(&key);
+            return false;
+        }
+        while room_bytes > 0
+            && self.bytes + bytes > room_bytes
+            && let Some((_, bytes)) = self.policy.evict(&mut |_| true)
+        {
+            self.bytes -= bytes;
+        }
+        self.policy.insert(key, bytes);
+        self.bytes += bytes;
+        true
+    }
+
+    fn remove<K>(&mut self, key: &K)
+    where
+        P: Eviction<K>,
+    {
+        self.bytes -= self.policy.remove(key).unwrap_or_default();
+    }
+}
+
+fn is_sampled(key: &impl Hash) -> bool {
+    // The high half: slabs find keys by the low one.
+    (hash(key) >> 32).is_multiple_of(SAMPLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duel, Eviction};
+    use crate::eviction::conformance::misses;
+    use crate::eviction::{Lru, S3Fifo};
+
+    const CAPACITY: usize = 800;
+
+    /// 200 keys are used twice in turn, then come 650 that are never used again, and so on.
+    fn scans(first: u32) -> Vec<u32> {
+        let key = move |n| if n < 400 { n % 200 } else { first + n };
+        let round = |round: u32| (0..1_050).map(move |n| key(n) + if n < 400 { 0 } else { 1_050 * round });
+        (0..60).flat_map(round).collect()
+    }
+
+    /// 600 keys are used five times each in turn, then 600 others, and so on.
+    fn moves_on(first: u32) -> Vec<u32> {
+        let phase = |phase: u32| (0..3_000).map(move |n| first + 600 * phase + n % 600);
+        (0..40).flat_map(phase).collect()
+    }
+
+    fn misses_of_each(trace: &[u32]) -> [u32; 3] {
+        [
+            misses(Lru::default(), trace, CAPACITY),
+            misses(S3Fifo::default(), trace, CAPACITY),
+            misses(Duel::default(), trace, CAPACITY),
+        ]
+    }
+
+    #[test]
+    fn where_much_is_read_once_it_does_what_s3_fifo_does() {
+        let [lru, s3_fifo, duel] = misses_of_each(&scans(1_000_000));
+        assert!(
+            s3_fifo * 10 < lru * 9,
+            "the trace tells them apart: {lru}, {s3_fifo}"
+        );
+        assert!(duel - s3_fifo < (lru - s3_fifo) / 5, "{lru}, {s3_fifo}, {duel}");
+    }
+
+    #[test]
+    fn where_what_is_used_changes_often_it_does_what_lru_does() {
+        let [lru, s3_fifo, duel] = misses_of_each(&moves_on(0));
+        assert!(
+            lru * 10 < s3_fifo * 9,
+            "the trace tells them apart: {lru}, {s3_fifo}"
+        );
+        assert!(duel - lru < (s3_fifo - lru) / 5, "{lru}, {s3_fifo}, {duel}");
+    }
+
+    #[test]
+    fn when_the_workload_changes_the_other_takes_over() {
+        for (one, other) in [
+            (scans(1_000_000), moves_on(2_000_000)),
+            (moves_on(2_000_000), scans(1_000_000)),
+        ] {
+            let both = misses_of_each(&[one, other].concat());
+            let [lru, s3_fifo, duel] = both;
+            assert!(duel < lru.min(s3_fifo), "better than either alone: {both:?}");
+        }
+    }
+
+    #[test]
+    fn an_invalidated_key_is_forgotten_by_the_shadows_too() {
+        let mut policy = Duel::default();
+        (0..1_000u32).for_each(|key| policy.insert(key, 7));
+        assert!(policy.lru_alone.bytes > 0 && policy.lru_alone.bytes == policy.s3_fifo_alone.bytes);
+        (0..1_000).for_each(|key| assert_eq!(policy.remove(&key), Some(7)));
+        assert_eq!((policy.held_bytes, policy.sampled.len()), (0, 0));
+        assert_eq!((policy.lru_alone.bytes, policy.s3_fifo_alone.bytes), (0, 0));
+    }
+}

@@ -1,0 +1,136 @@
+//! The policies a store can be told to follow, by the names people call them.
+
+use std::fmt;
+use std::hash::Hash;
+use std::time::Duration;
+
+use super::{Duel, Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
+
+/// A policy that needs to be told nothing but what is held and used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PolicyName {
+    /// The least recently used leaves first.
+    Lru,
+    /// The least often used leaves first.
+    Lfu,
+    /// LFU whose counts age.
+    Lfuda,
+    /// FIFO that spares what was used since the hand came by.
+    Sieve,
+    /// Three FIFO queues, for what is used once and what is used again.
+    S3Fifo,
+    /// LRU or S3-FIFO, whichever would have missed less lately. `docs/design/default-policy.md` says why it is the default.
+    #[default]
+    Duel,
+}
+
+impl PolicyName {
+    /// Every policy, in the order of the documentation.
+    pub const ALL: &'static [Self] = &[
+        Self::Lru,
+        Self::Lfu,
+        Self::Lfuda,
+        Self::Sieve,
+        Self::S3Fifo,
+        Self::Duel,
+    ];
+
+    /// The word for it in settings, on the command line, in experiments and in reports.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lru => "lru",
+            Self::Lfu => "lfu",
+            Self::Lfuda => "lfuda",
+            Self::Sieve => "sieve",
+            Self::S3Fifo => "s3-fifo",
+            Self::Duel => "duel",
+        }
+    }
+
+    /// The policy with this name, in capital letters or not.
+    pub fn of(name: &str) -> Option<Self> {
+        let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(name);
+        Self::ALL.iter().find(named).copied()
+    }
+
+    /// The policy itself, empty.
+    pub fn build<K: Copy + Eq + Hash + Send + 'static>(self) -> Named<K> {
+        Named {
+            name: self,
+            policy: match self {
+                Self::Lru => Box::new(Lru::default()),
+                Self::Lfu => Box::new(Lfu::default()),
+                Self::Lfuda => Box::new(Lfuda::default()),
+                Self::Sieve => Box::new(Sieve::default()),
+                Self::S3Fifo => Box::new(S3Fifo::default()),
+                Self::Duel => Box::new(Duel::default()),
+            },
+        }
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A policy chosen at run time.
+pub struct Named<K> {
+    name: PolicyName,
+    policy: Box<dyn Eviction<K> + Send>,
+}
+
+impl<K> Eviction<K> for Named<K> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        self.policy.insert(key, bytes);
+    }
+
+    fn touch(&mut self, key: &K) {
+        self.policy.touch(key);
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        self.policy.remove(key)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        self.policy.evict(may_leave)
+    }
+
+    fn advance(&mut self, now: Duration) {
+        self.policy.advance(now);
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.policy.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.policy.len()
+    }
+}
+
+impl<K> fmt::Debug for Named<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} over {} keys", self.name, self.policy.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PolicyName;
+
+    #[test]
+    fn every_policy_is_found_by_its_name() {
+        for &policy in PolicyName::ALL {
+            assert_eq!(PolicyName::of(policy.as_str()), Some(policy));
+            assert_eq!(
+                format!("{:?}", policy.build::<u32>()),
+                format!("{policy} over 0 keys")
+            );
+        }
+        assert_eq!(PolicyName::of("S3-FIFO"), Some(PolicyName::S3Fifo));
+        assert_eq!(PolicyName::of("mru"), None);
+    }
+}
