@@ -9,6 +9,7 @@ use http::HeaderMap;
 use shoal::object::Version;
 use shoal::store::Store;
 use shoal::{clock, config};
+use shoal_policy::eviction::PolicyName;
 use shoal_policy::{BlockId, ObjectId};
 
 const BLOCK_BYTES: u64 = 4 << 20;
@@ -20,6 +21,7 @@ async fn main() {
     let config = config::Store {
         path: folder.path().join("store"),
         capacity_bytes: 2 << 30,
+        policy: PolicyName::default(),
         block_bytes: BLOCK_BYTES,
     };
     let store = Store::open(&config, 1 << 30, 1).expect("a new folder opens").0;

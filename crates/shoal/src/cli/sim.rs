@@ -41,8 +41,9 @@ pub(super) struct Sim {
     /// The experiment (.toml) or the trace
     #[arg(value_name = "FILE", required = true)]
     path: Option<PathBuf>,
-    /// Policies to compare on a trace; `belady` is the bound that knows the future
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "sieve", "lfuda", "gwf"])]
+    /// Policies to compare on a trace, alone or with an admission (lru+second-miss, lru+scan-resistant); `belady` is the bound that
+    /// knows the future
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "duel", "sieve", "lfuda"])]
     policy: Vec<Contender>,
     /// Sizes of the cache to compare on a trace, as shares of the bytes it touches or as sizes
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity, default_values = ["1%", "5%", "10%"])]

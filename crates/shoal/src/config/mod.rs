@@ -19,6 +19,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shoal_policy::eviction::PolicyName;
+
 use crate::secret::Secret;
 
 /// All settings of one node.
@@ -97,6 +99,8 @@ pub struct Store {
     pub path: PathBuf,
     /// Bytes on disk never exceed this.
     pub capacity_bytes: u64,
+    /// Who leaves when room is needed.
+    pub policy: PolicyName,
     /// Size of a block; changing it empties the store of use, not of correctness.
     pub block_bytes: u64,
 }
@@ -266,6 +270,7 @@ impl Default for Store {
         Self {
             path: "/var/cache/shoal".into(),
             capacity_bytes: 100 << 30,
+            policy: PolicyName::default(),
             block_bytes: 4 << 20,
         }
     }

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shoal_policy::eviction::PolicyName;
 use toml::Value as Toml;
 
+use super::problem::nearest;
 use super::units::{format_size, format_time, parse_size, parse_time};
 use super::{CooperationMode, FreshnessMode, SplitRule};
 use crate::secret::Secret;
@@ -17,6 +19,16 @@ pub(super) enum Given {
     File(Toml),
     /// The text of a variable or a flag, which has none.
     Bare(String),
+}
+
+impl Given {
+    /// What was written, if it is a text.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::File(value) => value.as_str(),
+            Self::Bare(text) => Some(text),
+        }
+    }
 }
 
 /// Why a text is not a value of the type: a sentence about it, and what to write instead.
@@ -52,6 +64,11 @@ pub(super) trait Value: Sized {
         }
     }
 
+    /// What to write instead.
+    fn hint(_given: &Given) -> String {
+        Self::WRITE.into()
+    }
+
     /// Reads what was written.
     fn read(given: &Given) -> Result<Self, Misread> {
         let value = match given {
@@ -60,7 +77,7 @@ pub(super) trait Value: Sized {
         };
         value.ok_or_else(|| Misread {
             what: Self::quote(given),
-            hint: Self::WRITE.into(),
+            hint: Self::hint(given),
         })
     }
 }
@@ -192,6 +209,26 @@ impl Value for bool {
 
     fn to_toml(&self) -> Option<Toml> {
         Some(Toml::Boolean(*self))
+    }
+}
+
+impl Value for PolicyName {
+    const WRITE: &'static str = "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Self::of(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.as_str().into()))
+    }
+
+    fn hint(given: &Given) -> String {
+        let names = Self::ALL.iter().map(|policy| policy.as_str());
+        given
+            .text()
+            .and_then(|text| nearest(text, names))
+            .map_or_else(|| Self::WRITE.into(), |name| format!("did you mean \"{name}\"?"))
     }
 }
 

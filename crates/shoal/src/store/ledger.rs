@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::divide;
-use shoal_policy::eviction::{Eviction as _, Layered, Lru};
+use shoal_policy::eviction::{Eviction as _, Layered, Lru, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId};
@@ -20,7 +20,7 @@ const MAPPINGS_MAX: usize = 32 << 10;
 /// Everything the store knows about its blocks. Hits do not come here.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) residency: Residency<BlockId, Layered<BlockId, Lru<BlockId>>>,
+    pub(super) residency: Residency<BlockId, Layered<BlockId, Named<BlockId>>>,
     pub(super) catalogue: Catalogue,
     mapped: Lru<BlockId>,
     mapped_bytes: u64,
@@ -33,17 +33,18 @@ pub(super) struct Ledger {
 pub(super) type Victims = Vec<(Leaving<BlockId>, Option<Arc<Mapping>>)>;
 
 impl Ledger {
-    /// So many layers of equal size; blocks belong where `hierarchy` says.
+    /// So many layers of equal size, each with a policy of this name; blocks belong where `hierarchy` says.
     pub(super) fn new(
         capacity_bytes: u64,
         mapped_bytes_max: u64,
+        policy: PolicyName,
         layers: usize,
         hierarchy: Arc<Hierarchy>,
     ) -> Self {
         let targets = divide(capacity_bytes, &vec![1_u64; layers]);
         let layers = targets
             .into_iter()
-            .map(|target_bytes| (Lru::default(), target_bytes));
+            .map(|target_bytes| (policy.build(), target_bytes));
         let policy = Layered::new(layers, hierarchy);
         Self {
             residency: Residency::new(capacity_bytes, Watermarks::of(capacity_bytes), policy),

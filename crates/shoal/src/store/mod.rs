@@ -161,6 +161,7 @@ impl Store {
             ledger: Mutex::new(Ledger::new(
                 room_bytes,
                 mapped_bytes,
+                config.policy,
                 layers,
                 hierarchy.clone().into(),
             )),

@@ -11,6 +11,7 @@ mod cluster;
 mod commands;
 mod disk;
 mod endpoint;
+mod eviction;
 mod expectation;
 mod fuzz;
 mod gate;

@@ -77,6 +77,25 @@ fn a_misspelled_variable_is_refused_and_a_stranger_only_told() {
 }
 
 #[test]
+fn an_unknown_policy_is_refused_with_the_nearest_known_one() {
+    for (written, expected) in [
+        ("\"seive\"", "did you mean \"sieve\"?"),
+        (
+            "\"mru-2q\"",
+            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"",
+        ),
+        (
+            "3",
+            "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"",
+        ),
+    ] {
+        let problems = problems_of(&format!("[store]\npolicy = {written}"));
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].ends_with(expected), "{problems:?}");
+    }
+}
+
+#[test]
 fn a_value_of_the_wrong_kind_is_told_with_what_to_write() {
     let size = "write a size as a whole number and B, KiB, MiB, GiB or TiB, such as \"100GiB\"";
     let time = "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";

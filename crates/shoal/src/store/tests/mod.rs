@@ -18,6 +18,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use shoal_policy::ObjectId;
 use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::PolicyName;
 
 use super::disk::DiskFault;
 use super::{Departure, Recovery, Store, disk, keeper};
@@ -44,6 +45,7 @@ impl Lab {
         let config = config::Store {
             path: folder.path().join("store"),
             capacity_bytes,
+            policy: PolicyName::Lru,
             block_bytes: BLOCK,
         };
         Self {
