@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::Duration;
 
+use shoal_policy::eviction::gwf::Ageing;
 use shoal_policy::eviction::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood};
@@ -43,7 +44,7 @@ fn main() {
         "s3-fifo" => measure(S3Fifo::default()),
         "duel" => measure(Duel::default()),
         "life" => measure(Life::new(Duration::MAX)),
-        "gwf" => measure(Gwf::default()),
+        "gwf" => measure(Gwf::new(Ageing::Added)),
         "c2p" => measure(C2p::default()),
         "belady" => measure(Belady::new(std::iter::empty())),
         "lru-in-3-layers" => measure(three_layers()),

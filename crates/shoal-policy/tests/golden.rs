@@ -74,10 +74,10 @@ fn lfuda() {
     assert_eq!(misses(Lfuda::default), [31_008, 19_444, 9_596]);
 }
 
-/// On a node by itself it is LFUDA.
+/// On a node by itself and with the age added it is LFUDA.
 #[test]
-fn gwf_on_one_node() {
-    assert_eq!(misses(Gwf::default), misses(Lfuda::default));
+fn gwf_with_the_age_added_on_one_node() {
+    assert_eq!(misses(|| Gwf::new(Ageing::Added)), misses(Lfuda::default));
 }
 
 /// Ours alone, and near to libCacheSim's LFUDA, which differs in that a new key weighs the age and one, and that the age rises to

@@ -10,6 +10,7 @@ use proptest::prelude::any;
 use proptest::test_runner::{Config, TestRunner};
 
 use crate::PartOf;
+use crate::eviction::gwf::Ageing;
 
 use super::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use crate::NodeId;
@@ -47,7 +48,8 @@ conforms!(lfuda, Lfuda::default());
 conforms!(sieve, Sieve::default());
 conforms!(s3_fifo, S3Fifo::default());
 conforms!(duel, Duel::default());
-conforms!(gwf, Gwf::default());
+conforms!(gwf, Gwf::new(Ageing::Added));
+conforms!(gwf_as_printed, Gwf::new(Ageing::Compounded));
 conforms!(c2p, C2p::default());
 conforms!(life, Life::new(Duration::from_secs(20)));
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));

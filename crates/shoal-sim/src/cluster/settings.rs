@@ -86,9 +86,9 @@ pub enum GwfReading {
 #[serde(rename_all = "kebab-case")]
 pub enum GwfAgeing {
     /// Once, added to a number of uses.
-    #[default]
     Added,
     /// At every use, as Algorithm 3 has it.
+    #[default]
     Compounded,
 }
 

@@ -9,9 +9,9 @@ use super::Weight;
 pub enum Ageing {
     /// A use adds 1, and the age at the last use on this node is added once, as in LFUDA. The weight is a number of uses and
     /// may go from node to node; the age stays with the copy.
-    #[default]
     Added,
     /// A use adds the age (Algorithm 3, lines 9–24). Weights grow geometrically.
+    #[default]
     Compounded,
 }
 
