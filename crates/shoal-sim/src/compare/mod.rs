@@ -374,6 +374,23 @@ mod tests {
     }
 
     #[test]
+    fn an_admission_keeps_out_what_a_policy_alone_takes_in() {
+        let comparison = Comparison {
+            granularity: Granularity::Objects,
+            contenders: ["lru", "lru+second-miss"]
+                .map(|name| name.parse().unwrap())
+                .to_vec(),
+            capacities: vec![Capacity::Bytes(20)],
+            threads: 1,
+        };
+        // In the second round what came first is still there, as what came after it was refused.
+        let open = opens(&[1, 2, 3, 4, 1, 2, 3, 4]);
+        let compared = comparison.run(&open, &mut |_| ()).unwrap();
+        let misses: Vec<_> = compared.rows.iter().map(|row| row.tally.misses()).collect();
+        assert_eq!(misses, [8, 6]);
+    }
+
+    #[test]
     fn an_object_takes_as_much_of_the_working_set_as_it_was_ever_long() {
         let access = |bytes| Access {
             at: crate::clock::Time::ZERO,
