@@ -7,7 +7,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use shoal_policy::eviction::gwf::Ageing;
-use shoal_policy::eviction::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{
+    Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve,
+};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood};
 use shoal_policy::{BlockId, NodeId, VersionId};

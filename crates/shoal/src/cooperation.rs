@@ -107,15 +107,17 @@ impl Cooperation {
         place: impl Fn(Arc<Hierarchy>) + Send,
         stopping: Shutdown,
     ) {
+        let mut placed = self.hierarchy();
+        place(Arc::clone(&placed));
         loop {
             let now = clock::utc_now();
             let known = members.borrow_and_update().clone();
             let settles = known.iter().filter_map(|member| newcomer_for(member, now)).min();
-            let before = self.hierarchy();
             self.update(known, now);
             let hierarchy = self.hierarchy();
-            if !same_homes(&before, &hierarchy) {
-                place(hierarchy);
+            if !same_homes(&placed, &hierarchy) {
+                place(Arc::clone(&hierarchy));
+                placed = hierarchy;
             }
             tokio::select! {
                 changed = members.changed() => if changed.is_err() { return },

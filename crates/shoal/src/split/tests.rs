@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_policy::eviction::PolicyName;
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::{BlockId, Layer, VersionId};
 use tempfile::TempDir;
@@ -29,6 +30,7 @@ impl Node {
             path: folder.path().join("store"),
             capacity_bytes: 1000 * BLOCK_BYTES,
             block_bytes: BLOCK_BYTES,
+            policy: PolicyName::Lru,
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
         let cooperation = Cooperation {
