@@ -8,6 +8,7 @@ pub mod eviction;
 pub mod fingerprint;
 pub mod hash;
 pub mod mrc;
+pub mod nearest;
 pub mod partition;
 pub mod residency;
 pub mod ring;
