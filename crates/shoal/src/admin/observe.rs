@@ -6,13 +6,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
+use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::metrics::Metrics;
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
-use crate::membership::Member;
+use crate::membership;
 use crate::peer::Host;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Health, LayerRoom, Store};
@@ -94,38 +95,39 @@ impl Observer {
         };
     }
 
-    /// Who lives, as JSON, for `/members`. A node that does not cooperate knows itself.
-    ///
-    /// Only of itself a node knows how busy it is: `load` is the part of [`config::Limits::requests`](crate::config::Limits) in flight.
-    pub fn members(&self, requests_in_flight: u64) -> Value {
+    /// Who lives, for `/members`. A node that does not cooperate knows itself, and only of itself a node knows how busy it is.
+    pub fn members(&self, requests_in_flight: u64) -> Members {
         let node = &self.config.node;
         let load = requests_in_flight as f64 / self.config.limits.requests as f64;
-        let known = self.cooperation.members();
-        let describe = |member: &Member| {
-            let is_self = member.name == node.name;
-            json!({
-                "name": member.name,
-                "topology": member.topology,
-                "s3": member.s3,
-                "admin": member.admin,
-                "peer": member.address,
-                "state": member.state,
-                "load": is_self.then_some(load),
-            })
+        let describe = |member: &membership::Member| Member {
+            name: member.name.clone(),
+            topology: member.topology.clone(),
+            s3: member.s3,
+            peer: Some(member.address),
+            admin: member.admin,
+            state: match member.state {
+                membership::State::Serving => MemberState::Serving,
+                membership::State::Draining => MemberState::Draining,
+            },
+            load: (member.name == node.name).then_some(load),
         };
-        let mut members: Vec<Value> = known.iter().map(describe).collect();
+        let mut members: Vec<Member> = self.cooperation.members().iter().map(describe).collect();
         if members.is_empty() {
-            members.push(json!({
-                "name": node.name,
-                "topology": node.topology,
-                "s3": self.addresses.0,
-                "admin": self.addresses.1,
-                "peer": null,
-                "state": "serving",
-                "load": load,
-            }));
+            let (s3, admin) = self.addresses;
+            members.push(Member {
+                name: node.name.clone(),
+                topology: node.topology.clone(),
+                s3,
+                peer: None,
+                admin,
+                state: MemberState::Serving,
+                load: Some(load),
+            });
         }
-        json!({ "self": node.name, "members": members })
+        Members {
+            speaker: node.name.clone(),
+            members,
+        }
     }
 
     /// Who is asked, and what others got, for `/status`; `null` for a node that does not cooperate.

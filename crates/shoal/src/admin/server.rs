@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
 use crate::front::connection::{ClientBody, Timeouts};
 use crate::front::listener::{ConnectionLimits, serve};
@@ -73,6 +74,9 @@ impl Readiness {
 /// Says how the node is doing, as `/status` shows it.
 pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
 
+/// Says who is alive, as `/members` shows it.
+pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
+
 /// What the admin listener shows.
 #[derive(Clone)]
 pub struct Admin {
@@ -83,7 +87,7 @@ pub struct Admin {
     /// For `/status`.
     pub status: StatusSource,
     /// For `/members`.
-    pub members: StatusSource,
+    pub members: MembersSource,
     /// Called before metrics are shown, to set the gauges that nobody sets as they change.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -149,7 +153,7 @@ impl Admin {
                 (self.measure)(&self.metrics);
                 page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
             }
-            "/members" => page(StatusCode::OK, "application/json", (self.members)()),
+            "/members" => page(StatusCode::OK, "application/json", json!((self.members)())),
             _ => page(StatusCode::OK, "application/json", (self.status)()),
         }
     }

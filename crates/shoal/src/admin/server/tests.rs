@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Admin, Readiness};
+use crate::admin::members::Members;
 use crate::admin::metrics::Metrics;
 use crate::front::listener::listen;
 use crate::shutdown::{self, Trigger};
@@ -29,7 +30,10 @@ fn start() -> Running {
         metrics: Arc::new(Metrics::new(&[])),
         readiness: Arc::clone(&readiness),
         status: Arc::new(|| json!({ "node": "a1" })),
-        members: Arc::new(|| json!({ "node": "a1" })),
+        members: Arc::new(|| Members {
+            speaker: "a1".into(),
+            members: vec![],
+        }),
         measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
     };
     tokio::spawn(admin.serve(listener, shutdown));
@@ -110,6 +114,13 @@ async fn the_status_is_what_the_node_says() {
         head.contains("content-type: application/json") && head.contains("cache-control: no-store"),
         "{head}"
     );
+}
+
+#[tokio::test]
+async fn the_members_are_those_the_node_knows() {
+    let (status, head, body) = ask(&start(), "GET", "/members").await;
+    assert_eq!((status, body.as_str()), (200, "{\"members\":[],\"self\":\"a1\"}"));
+    assert!(head.contains("content-type: application/json"), "{head}");
 }
 
 #[tokio::test]

@@ -1,0 +1,96 @@
+//! Who is alive, as a node sees it: the page `/members`, which name servers and other tools poll.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// What one node knows of the living, itself among them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Members {
+    /// The name of the node that speaks.
+    #[serde(rename = "self")]
+    pub speaker: String,
+    /// Only those that live.
+    pub members: Vec<Member>,
+}
+
+/// One living node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// Unique in the cluster.
+    pub name: String,
+    /// Its place, outermost first.
+    pub topology: String,
+    /// Where it serves S3; the address may be unspecified (0.0.0.0), the port never is.
+    pub s3: SocketAddr,
+    /// Where other nodes speak to it.
+    pub peer: Option<SocketAddr>,
+    /// Where operators look.
+    pub admin: SocketAddr,
+    /// Whether clients should come.
+    pub state: MemberState,
+    /// Requests in flight as a share of those it takes, 0 to 1; nobody knows it but the node itself.
+    pub load: Option<f64>,
+}
+
+/// Whether clients should be sent to a living node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", from = "String")]
+pub enum MemberState {
+    /// They should.
+    Serving,
+    /// It finishes what it has and leaves.
+    Draining,
+}
+
+impl From<String> for MemberState {
+    /// A state that a later release may know is at least not `serving`.
+    fn from(word: String) -> Self {
+        if word == "serving" {
+            Self::Serving
+        } else {
+            Self::Draining
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Member, MemberState, Members};
+
+    #[test]
+    fn the_page_is_read_as_it_is_written() {
+        let member = Member {
+            name: "a1".into(),
+            topology: "dc1/cluster-a/rack-1".into(),
+            s3: "10.0.0.1:9000".parse().unwrap(),
+            peer: None,
+            admin: "10.0.0.1:9100".parse().unwrap(),
+            state: MemberState::Serving,
+            load: Some(0.12),
+        };
+        let members = Members {
+            speaker: "a1".into(),
+            members: vec![member],
+        };
+        let page = json!({
+            "self": "a1",
+            "members": [{
+                "name": "a1", "topology": "dc1/cluster-a/rack-1", "s3": "10.0.0.1:9000", "peer": null,
+                "admin": "10.0.0.1:9100", "state": "serving", "load": 0.12,
+            }],
+        });
+        assert_eq!(serde_json::to_value(&members).unwrap(), page);
+        assert_eq!(serde_json::from_value::<Members>(page).unwrap(), members);
+    }
+
+    #[test]
+    fn a_state_we_do_not_know_is_not_serving() {
+        let state = |word| serde_json::from_value::<MemberState>(json!(word)).unwrap();
+        assert_eq!(state("serving"), MemberState::Serving);
+        assert_eq!(state("draining"), MemberState::Draining);
+        assert_eq!(state("joining"), MemberState::Draining);
+    }
+}
