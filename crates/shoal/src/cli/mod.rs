@@ -62,6 +62,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::Cli;
+    use crate::config::{Role, SETTINGS};
 
     #[test]
     fn the_command_line_is_well_formed() {
@@ -75,12 +76,16 @@ mod tests {
             .unwrap()
             .render_long_help()
             .to_string();
-        for setting in crate::config::SETTINGS {
+        for setting in SETTINGS
+            .iter()
+            .filter(|setting| Role::Node.reads(setting.section))
+        {
             let shown = setting
                 .flag()
                 .is_none_or(|flag| help.contains(&format!("--{flag} ")));
             assert!(shown, "[{}] {}", setting.section, setting.key);
         }
         assert!(help.contains("[env: SHOAL_STORE_BLOCK_SIZE]"), "{help}");
+        assert!(!help.contains("--lookup-"), "{help}");
     }
 }

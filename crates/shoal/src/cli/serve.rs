@@ -6,10 +6,10 @@ use clap::Args;
 
 use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
-use super::settings::SettingFlags;
+use super::settings::{ServeVerb, SettingFlags};
 use super::signals::StopSignals;
 use super::{block_on, descriptors, logging};
-use crate::config::{Config, Loaded, Sources};
+use crate::config::{Config, Loaded, Role, Sources};
 use crate::gateway::Gateway;
 
 /// Run one node.
@@ -30,14 +30,14 @@ pub(super) struct Serve {
     #[arg(long, requires = "check")]
     json: bool,
     #[command(flatten)]
-    settings: SettingFlags,
+    settings: SettingFlags<ServeVerb>,
 }
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
         let sources = Sources {
             file: self.config,
-            flags: self.settings.0,
+            flags: self.settings.given,
             ..Sources::of_process()
         };
         let loaded = Config::load(&sources)?;
@@ -60,9 +60,9 @@ fn check(loaded: &Loaded, json: bool) {
         .iter()
         .for_each(|warning| tell_problem(Tone::Warning, warning));
     if json {
-        print(&format!("{:#}\n", loaded.config.to_json()));
+        print(&format!("{:#}\n", loaded.config.to_json(Role::Node)));
     } else {
-        print(&loaded.config.to_toml());
+        print(&loaded.config.to_toml(Role::Node));
     }
 }
 

@@ -1,30 +1,53 @@
 //! Every setting of the configuration as a flag: `[store] capacity` is `--store-capacity`.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
-use crate::config::SETTINGS;
+use crate::config::{Role, SETTINGS, Setting};
+
+/// Which settings a verb has flags for.
+pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {
+    /// What the verb runs.
+    const ROLE: Role;
+}
+
+/// `shoal serve`
+#[derive(Clone, Debug)]
+pub(super) struct ServeVerb;
+
+impl Verb for ServeVerb {
+    const ROLE: Role = Role::Node;
+}
 
 /// The settings given as flags, and their values as text.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SettingFlags(pub(super) Vec<(String, String)>);
+#[derive(Clone, Debug)]
+pub(super) struct SettingFlags<V> {
+    pub(super) given: Vec<(String, String)>,
+    verb: PhantomData<V>,
+}
 
-impl Args for SettingFlags {
+/// The settings that the verb reads.
+fn settings<V: Verb>() -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(|setting| V::ROLE.reads(setting.section))
+}
+
+impl<V: Verb> Args for SettingFlags<V> {
     fn augment_args(command: Command) -> Command {
-        SETTINGS
-            .iter()
-            .fold(command, |command, setting| match setting.flag() {
-                None => command,
-                Some(flag) => command.arg(
-                    Arg::new(flag.clone())
-                        .long(flag)
-                        .value_name("VALUE")
-                        .help(format!("{} [env: {}]", setting.doc, setting.variable()))
-                        .help_heading(format!("[{}]", setting.section))
-                        // `-h` stays one screen; `--help` shows them all.
-                        .hide_short_help(true),
-                ),
-            })
+        settings::<V>().fold(command, |command, setting| match setting.flag() {
+            None => command,
+            Some(flag) => command.arg(
+                Arg::new(flag.clone())
+                    .long(flag)
+                    .value_name("VALUE")
+                    .help(format!("{} [env: {}]", setting.doc, setting.variable()))
+                    .help_heading(format!("[{}]", setting.section))
+                    // `-h` stays one screen; `--help` shows them all.
+                    .hide_short_help(true),
+            ),
+        })
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -32,19 +55,19 @@ impl Args for SettingFlags {
     }
 }
 
-impl FromArgMatches for SettingFlags {
+impl<V: Verb> FromArgMatches for SettingFlags<V> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let given = |flag: String| {
             matches
                 .get_one::<String>(&flag)
                 .map(|value| (flag, value.clone()))
         };
-        Ok(Self(
-            SETTINGS
-                .iter()
+        Ok(Self {
+            given: settings::<V>()
                 .filter_map(|setting| given(setting.flag()?))
                 .collect(),
-        ))
+            verb: PhantomData,
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

@@ -1,5 +1,7 @@
 //! What the values of a configuration must be to each other and to the world.
 
+mod lookup;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -11,7 +13,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
-use super::{Config, Cooperation, CooperationMode, FreshnessRule, IdentityConfig, SplitRule};
+use super::{Config, Cooperation, CooperationMode, FreshnessRule, IdentityConfig, LookupPlace, Role, SplitRule};
 use crate::s3_uri::S3Uri;
 
 /// Below this a block costs more to keep track of than to fetch again.
@@ -33,29 +35,23 @@ const SECRET_BYTES_MIN: usize = 16;
 pub(super) struct Located<'a> {
     pub(super) draft: &'a Draft,
     pub(super) rules: &'a [(FreshnessRule, Origin)],
+    pub(super) places: &'a [(LookupPlace, Origin)],
     pub(super) identities: &'a [(IdentityConfig, Origin)],
 }
 
-/// All problems and all warnings.
-pub(super) fn check(located: &Located<'_>) -> (Vec<Problem>, Vec<Problem>) {
+/// All problems and all warnings of what `role` reads.
+pub(super) fn check(located: &Located<'_>, role: Role) -> (Vec<Problem>, Vec<Problem>) {
     let mut check = Check {
         located,
         config: &located.draft.config,
         problems: vec![],
         warnings: vec![],
     };
-    check.node();
-    check.listeners();
-    check.domain();
-    check.tls();
-    check.lake();
-    check.store();
-    check.rules();
-    check.cooperation();
-    check.split();
-    check.limits();
+    match role {
+        Role::Node => check.node_settings(),
+        Role::Lookup => check.lookup_settings(),
+    }
     check.log();
-    check.identities();
     (check.problems, check.warnings)
 }
 
@@ -73,6 +69,20 @@ impl Check<'_> {
             .push(Problem::new(origin, format!("[{section}] {key} {what}")).hint(hint));
     }
 
+    fn node_settings(&mut self) {
+        self.node();
+        self.listeners();
+        self.domain();
+        self.tls();
+        self.lake();
+        self.store();
+        self.rules();
+        self.cooperation();
+        self.split();
+        self.limits();
+        self.identities();
+    }
+
     fn node(&mut self) {
         if !is_name(&self.config.node.name) {
             self.refuse(
@@ -82,9 +92,8 @@ impl Check<'_> {
                 "use 1 to 63 letters, digits and . - _",
             );
         }
-        if !self.config.node.topology.split('/').all(is_name) {
-            let hint = "write names between slashes, outermost first: dc1/cluster-a/rack-1";
-            self.refuse("node", "topology", "is not a place", hint);
+        if !is_place(&self.config.node.topology) {
+            self.refuse("node", "topology", "is not a place", PLACE_HINT);
         }
     }
 
@@ -112,12 +121,7 @@ impl Check<'_> {
         let Some(domain) = &self.config.s3.domain else {
             return;
         };
-        let labels_ok = domain.split('.').all(is_dns_label);
-        let ends_in_number = domain
-            .rsplit('.')
-            .next()
-            .is_some_and(|last| last.parse::<u32>().is_ok());
-        if !labels_ok || ends_in_number || domain.len() > 253 {
+        if !is_domain(domain) {
             let hint = "write a DNS name without scheme, port or bucket, such as s3.example.org";
             self.refuse("s3", "domain", "is not a domain", hint);
         }
@@ -464,6 +468,20 @@ fn check_access_key(key: &str) -> Result<(), &'static str> {
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
     (1..=63).contains(&text.len()) && text.chars().all(allowed)
+}
+
+const PLACE_HINT: &str = "write names between slashes, outermost first: dc1/cluster-a/rack-1";
+
+fn is_place(text: &str) -> bool {
+    text.split('/').all(is_name)
+}
+
+fn is_domain(text: &str) -> bool {
+    let ends_in_number = text
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.parse::<u32>().is_ok());
+    text.split('.').all(is_dns_label) && !ends_in_number && text.len() <= 253
 }
 
 fn is_dns_label(label: &str) -> bool {

@@ -16,6 +16,9 @@ use super::value::{Given, Value};
 /// Keys of one `[[freshness.rule]]`.
 const RULE_KEYS: &[&str] = &["prefix", "freshness"];
 
+/// Keys of one `[[lookup.place]]`.
+const PLACE_KEYS: &[&str] = &["network", "topology"];
+
 /// Keys of one `[[identity]]`.
 const IDENTITY_KEYS: &[&str] = &[
     "access_key",
@@ -33,7 +36,7 @@ pub(super) struct Assignment {
     pub(super) origin: Origin,
 }
 
-/// One table of `[[freshness.rule]]` or `[[identity]]` as it is written.
+/// One table of `[[freshness.rule]]`, `[[lookup.place]]` or `[[identity]]` as it is written.
 pub(super) struct Entry {
     /// The line of its header.
     pub(super) origin: Origin,
@@ -46,6 +49,7 @@ pub(super) struct Entry {
 pub(super) struct File {
     pub(super) assignments: Vec<Assignment>,
     pub(super) rules: Vec<Entry>,
+    pub(super) places: Vec<Entry>,
     pub(super) identities: Vec<Entry>,
     /// Values that could not be read.
     pub(super) problems: Vec<Problem>,
@@ -173,6 +177,10 @@ impl Reader<'_> {
                     self.file.rules = self.entries("[[freshness.rule]]", RULE_KEYS, value);
                 }
                 ("freshness", "rule", _) => self.single("freshness.rule", offset),
+                ("lookup", "place", DeValue::Array(_)) => {
+                    self.file.places = self.entries("[[lookup.place]]", PLACE_KEYS, value);
+                }
+                ("lookup", "place", _) => self.single("lookup.place", offset),
                 _ => self.assign(section, key, value, offset),
             }
         }
@@ -181,7 +189,7 @@ impl Reader<'_> {
     fn assign(&mut self, section: &str, key: &str, value: &Spanned<DeValue<'_>>, offset: usize) {
         let Some(position) = position(section, key) else {
             let known = of_section(section).map(|setting| setting.key);
-            let known: Vec<_> = known.chain((section == "freshness").then_some("rule")).collect();
+            let known: Vec<_> = known.chain(list_of(section)).collect();
             return self.unknown_key(key, &format!("[{section}]"), &known, offset);
         };
         if let Some(given) = self.given(value, key) {
@@ -265,6 +273,15 @@ impl Reader<'_> {
             format!("unknown key \"{unknown}\" in {title}"),
             Some(hint),
         );
+    }
+}
+
+/// The key of a section below which a list of tables stands.
+fn list_of(section: &str) -> Option<&'static str> {
+    match section {
+        "freshness" => Some("rule"),
+        "lookup" => Some("place"),
+        _ => None,
     }
 }
 

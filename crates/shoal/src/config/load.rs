@@ -8,7 +8,7 @@ use super::file::{self, Assignment, Entry, File};
 use super::problem::{ConfigError, Origin, Problem};
 use super::settings::{Draft, SECTIONS_WITH_SECRETS, SETTINGS, Setting, position};
 use super::value::Given;
-use super::{Config, FreshnessRule, IdentityConfig, check};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, check};
 use crate::secret::Secret;
 
 /// Names the file when no flag does.
@@ -17,6 +17,8 @@ pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
 /// Where a configuration is written.
 #[derive(Default)]
 pub struct Sources {
+    /// Whose settings are held against the world.
+    pub role: Role,
     /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
     pub file: Option<PathBuf>,
     /// Environment variables; those that do not begin with `SHOAL_` are ignored.
@@ -124,7 +126,7 @@ impl Loader {
         self.problems.extend(file.problems);
         self.strangers.extend(file.strangers);
         self.apply(file.assignments);
-        let variables = self.variables(&sources.variables);
+        let variables = self.variables(sources);
         self.apply(variables);
         let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
@@ -133,6 +135,11 @@ impl Loader {
             .rules
             .iter()
             .filter_map(|entry| self.rule(entry))
+            .collect::<Vec<_>>();
+        let places = file
+            .places
+            .iter()
+            .filter_map(|entry| self.place(entry))
             .collect::<Vec<_>>();
         let identities = file
             .identities
@@ -145,21 +152,29 @@ impl Loader {
             let located = check::Located {
                 draft: &self.draft,
                 rules: &rules,
+                places: &places,
                 identities: &identities,
             };
-            let (problems, warnings) = check::check(&located);
+            let (problems, warnings) = check::check(&located, sources.role);
             self.problems.extend(problems);
             self.warnings.extend(warnings);
         }
         self.problems.append(&mut self.strangers);
         // The endpoint names the lake in digests of objects: one lake, one spelling.
-        let endpoint = &mut self.draft.config.lake.endpoint;
-        endpoint.truncate(endpoint.trim_end_matches('/').len());
+        let lake = &mut self.draft.config.lake.endpoint;
+        for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
+            url.truncate(url.trim_end_matches('/').len());
+        }
         self.draft
             .config
             .freshness
             .rules
             .extend(rules.into_iter().map(|(rule, _)| rule));
+        self.draft
+            .config
+            .lookup
+            .places
+            .extend(places.into_iter().map(|(place, _)| place));
         self.draft
             .config
             .identities
@@ -231,9 +246,10 @@ impl Loader {
         }
     }
 
-    fn variables(&mut self, variables: &[(String, String)]) -> Vec<Assignment> {
+    fn variables(&mut self, sources: &Sources) -> Vec<Assignment> {
         let mut layer = Vec::new();
-        let ours = variables
+        let ours = sources
+            .variables
             .iter()
             .filter(|(name, _)| name.starts_with("SHOAL_") && name != FILE_VARIABLE);
         for (name, value) in ours {
@@ -246,7 +262,7 @@ impl Loader {
                         origin,
                     });
                 }
-                None => self.unknown_variable(name, &origin),
+                None => self.unknown_variable(name, &origin, sources.role),
             }
         }
         layer
@@ -254,15 +270,15 @@ impl Loader {
 
     /// A misspelled variable is refused like a misspelled key. One that resembles none of ours is only told: for
     /// a service called `shoal`, Kubernetes puts `SHOAL_SERVICE_HOST` and others into every container.
-    fn unknown_variable(&mut self, name: &str, origin: &Origin) {
+    fn unknown_variable(&mut self, name: &str, origin: &Origin, role: Role) {
         let problem = Problem::new(origin, "unknown variable");
-        match nearest_variable(name) {
-            Some(known) => self
-                .strangers
-                .push(problem.hint(format!("did you mean {known}?"))),
-            None => self
-                .warnings
-                .push(problem.hint("it is ignored; `shoal serve --help` names those that are read")),
+        if let Some(known) = nearest_variable(name) {
+            let hint = format!("did you mean {known}?");
+            self.strangers.push(problem.hint(hint));
+        } else {
+            let verb = role.verb();
+            let hint = format!("it is ignored; `shoal {verb} --help` names those that are read");
+            self.warnings.push(problem.hint(hint));
         }
     }
 
@@ -271,6 +287,13 @@ impl Loader {
         let mode = entry.require("freshness", &mut self.problems);
         let ((prefix, origin), (mode, _)) = (prefix?, mode?);
         Some((FreshnessRule { prefix, mode }, origin))
+    }
+
+    fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Origin)> {
+        let network = entry.require("network", &mut self.problems);
+        let topology = entry.require("topology", &mut self.problems);
+        let ((network, origin), (topology, _)) = (network?, topology?);
+        Some((LookupPlace { network, topology }, origin))
     }
 
     fn identity(&mut self, entry: &Entry) -> Option<(IdentityConfig, Origin)> {

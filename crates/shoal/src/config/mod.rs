@@ -5,6 +5,7 @@ mod file;
 mod load;
 mod problem;
 mod render;
+mod role;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -13,17 +14,19 @@ mod value;
 
 pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Origin, Problem};
-pub(crate) use settings::SETTINGS;
+pub use role::Role;
+pub(crate) use settings::{SETTINGS, Setting};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use shoal_policy::eviction::PolicyName;
 
 use crate::secret::Secret;
 
-/// All settings of one node.
+/// All settings of one node, and of the name server that leads clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `[node]`
@@ -42,6 +45,8 @@ pub struct Config {
     pub cooperation: Cooperation,
     /// `[limits]`
     pub limits: Limits,
+    /// `[lookup]`
+    pub lookup: Lookup,
     /// `[log]`
     pub log: Log,
     /// `[[identity]]`
@@ -201,6 +206,38 @@ pub struct Limits {
     pub retry_budget_percent: u32,
 }
 
+/// The name server that answers with the nearest nodes; a node itself does not read it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lookup {
+    /// Addresses and ports, each for UDP and TCP.
+    pub listen: Vec<SocketAddr>,
+    /// The name that clients ask for, and below which each node has a name of its own.
+    pub name: Option<String>,
+    /// How long an answer may be reused, in whole seconds.
+    pub ttl: Duration,
+    /// Admin URLs of nodes that are asked who is alive.
+    pub nodes: Vec<String>,
+    /// Addresses in one answer, all of nodes that are equally near.
+    pub answers: usize,
+    /// Whether other names below lead to the nearest nodes, too: buckets, in virtual-host style.
+    pub buckets: bool,
+    /// Resolvers that are believed when they say for whom they ask.
+    pub trusted_resolvers: Vec<IpNet>,
+    /// Place of clients of which no `[[lookup.place]]` knows.
+    pub topology: Option<String>,
+    /// `[[lookup.place]]`
+    pub places: Vec<LookupPlace>,
+}
+
+/// `[[lookup.place]]`: where the clients of a network are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookupPlace {
+    /// Their addresses; the longest prefix that fits wins.
+    pub network: IpNet,
+    /// Their place, outermost first.
+    pub topology: String,
+}
+
 /// What is written to stderr.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
@@ -314,6 +351,22 @@ impl Default for Limits {
             idle_timeout: Duration::from_mins(5),
             stall_timeout: Duration::from_mins(1),
             retry_budget_percent: 10,
+        }
+    }
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 5300))],
+            name: None,
+            ttl: Duration::from_secs(5),
+            nodes: Vec::new(),
+            answers: 1,
+            buckets: false,
+            trusted_resolvers: Vec::new(),
+            topology: None,
+            places: Vec::new(),
         }
     }
 }

@@ -7,60 +7,83 @@ use toml::Value as Toml;
 
 use super::settings::{Draft, SECTIONS, of_section};
 use super::value::Value;
-use super::{Config, FreshnessRule, IdentityConfig};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role};
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
 
 impl Config {
-    /// The file that would set every value as it is, secrets hidden.
-    pub fn to_toml(&self) -> String {
+    /// The file that would set every value that `role` reads as it is, secrets hidden.
+    pub fn to_toml(&self, role: Role) -> String {
         let draft = Draft::over(self.clone());
         let mut text = String::new();
-        for section in SECTIONS.iter().filter(|section| **section != "identity") {
+        for section in read_by(role) {
             let shown = of_section(section)
                 .map(|setting| (setting.key, (setting.show)(&draft)))
                 .collect();
             push_table(&mut text, &format!("[{section}]"), &shown);
-            if *section == "freshness" {
-                let rules = self.freshness.rules.iter().map(rule_pairs);
-                rules.for_each(|pairs| push_table(&mut text, "[[freshness.rule]]", &pairs));
+            if let Some((list, tables)) = self.lists_of(section) {
+                let title = format!("[[{section}.{list}]]");
+                for pairs in &tables {
+                    push_table(&mut text, &title, pairs);
+                }
             }
         }
-        let identities = self.identities.iter().map(identity_pairs);
-        identities.for_each(|pairs| push_table(&mut text, "[[identity]]", &pairs));
+        if role.reads("identity") {
+            let identities = self.identities.iter().map(identity_pairs);
+            identities.for_each(|pairs| push_table(&mut text, "[[identity]]", &pairs));
+        }
         text
     }
 
     /// The same as JSON.
-    pub fn to_json(&self) -> Json {
+    pub fn to_json(&self, role: Role) -> Json {
         let draft = Draft::over(self.clone());
         let mut document = Map::new();
-        for section in SECTIONS.iter().filter(|section| **section != "identity") {
+        for section in read_by(role) {
             let shown = of_section(section)
                 .map(|setting| (setting.key, (setting.show)(&draft)))
                 .collect();
-            document.insert((*section).into(), to_json(shown));
+            let mut shown = to_json(shown);
+            if let Some((list, tables)) = self.lists_of(section) {
+                shown[list] = tables.into_iter().map(to_json).collect();
+            }
+            document.insert(section.into(), shown);
         }
-        document["freshness"]["rule"] = self
-            .freshness
-            .rules
-            .iter()
-            .map(|rule| to_json(rule_pairs(rule)))
-            .collect();
-        let identities: Json = self
-            .identities
-            .iter()
-            .map(|identity| to_json(identity_pairs(identity)))
-            .collect();
-        document.insert("identity".into(), identities);
+        if role.reads("identity") {
+            let identities = self.identities.iter().map(identity_pairs).map(to_json);
+            document.insert("identity".into(), identities.collect());
+        }
         Json::Object(document)
     }
+
+    /// The lists of tables that stand below a section.
+    fn lists_of(&self, section: &str) -> Option<(&'static str, Vec<Pairs>)> {
+        match section {
+            "freshness" => Some(("rule", self.freshness.rules.iter().map(rule_pairs).collect())),
+            "lookup" => Some(("place", self.lookup.places.iter().map(place_pairs).collect())),
+            _ => None,
+        }
+    }
+}
+
+/// The sections that `role` reads and that are no lists themselves.
+fn read_by(role: Role) -> impl Iterator<Item = &'static str> {
+    SECTIONS
+        .into_iter()
+        .filter(move |section| *section != "identity" && role.reads(section))
 }
 
 fn rule_pairs(rule: &FreshnessRule) -> Pairs {
     vec![
         ("prefix", rule.prefix.to_toml()),
         ("freshness", rule.mode.to_toml()),
+    ]
+}
+
+fn place_pairs(place: &LookupPlace) -> Pairs {
+    vec![
+        ("network", place.network.to_toml()),
+        ("topology", place.topology.to_toml()),
     ]
 }
 

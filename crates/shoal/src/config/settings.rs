@@ -109,6 +109,15 @@ settings! {
     limits stall_timeout => config.limits.stall_timeout, "A body that makes no progress for this time ends the connection";
     limits retry_budget_percent => config.limits.retry_budget_percent, "Retries to the lake, in percent of requests";
 
+    lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
+    lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
+    lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
+    lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second who is alive; a few of the cluster suffice";
+    lookup answers => config.lookup.answers, "Addresses in one answer, all of nodes that are equally near";
+    lookup buckets => config.lookup.buckets, "Whether other names below lead to the nearest nodes, too: for virtual-host style (bucket.name)";
+    lookup trusted_resolvers => config.lookup.trusted_resolvers, "Networks of resolvers that are believed when they say for whom they ask (EDNS Client Subnet)";
+    lookup topology => config.lookup.topology, "Place of clients that no [[lookup.place]] knows; behind an anycast address, that of this server";
+
     log filter => config.log.filter, "What is logged to stderr, such as info or shoal=debug";
     log format => config.log.format, "text or json";
     log access => config.log.access, "One line a request";
@@ -124,6 +133,7 @@ pub(super) const SECTIONS: [&str; 10] = [
     "freshness",
     "cooperation",
     "limits",
+    "lookup",
     "log",
     "identity",
 ];

@@ -1,9 +1,10 @@
 //! How the text of a setting becomes a value of its type, and how the value is written again.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use shoal_policy::eviction::PolicyName;
 use toml::Value as Toml;
 
@@ -147,6 +148,24 @@ impl Value for SocketAddr {
     }
 }
 
+/// A network is written by its first address, a single address as itself.
+impl Value for IpNet {
+    const WRITE: &'static str =
+        "write a network by its first address and the length of its prefix, such as \"10.1.0.0/16\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        let network = text
+            .parse()
+            .ok()
+            .or_else(|| Some(Self::from(text.parse::<IpAddr>().ok()?)));
+        network.filter(|network| network.trunc() == *network)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.to_string()))
+    }
+}
+
 /// Every `u64` of the configuration counts bytes.
 impl Value for u64 {
     const WRITE: &'static str =
@@ -272,30 +291,6 @@ impl Value for CooperationMode {
     }
 }
 
-/// A list of texts; in a variable or a flag with commas between them.
-impl Value for Vec<String> {
-    const WRITE: &'static str = "write texts in quotes between brackets, such as [\"a\", \"b\"]";
-
-    fn from_text(text: &str) -> Option<Self> {
-        if text.is_empty() {
-            return Some(Self::new());
-        }
-        let texts = text.split(',').map(str::trim);
-        texts.map(String::from_text).collect()
-    }
-
-    fn from_toml(value: &Toml) -> Option<Self> {
-        value.as_array()?.iter().map(String::from_toml).collect()
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        self.iter()
-            .map(Value::to_toml)
-            .collect::<Option<_>>()
-            .map(Toml::Array)
-    }
-}
-
 impl Value for SplitRule {
     const WRITE: &'static str =
         "write \"adaptive\", or percents from L1 outwards such as [50, 50]; in a variable or flag 50,50";
@@ -340,6 +335,35 @@ impl Value for SplitRule {
     }
 }
 
+/// A list: an array in the file, values between commas in a variable or a flag. One value alone needs no brackets.
+impl<T: Value> Value for Vec<T> {
+    const WRITE: &'static str = T::WRITE;
+
+    fn from_text(text: &str) -> Option<Self> {
+        let values = text.split(',').map(str::trim).filter(|value| !value.is_empty());
+        values.map(T::from_text).collect()
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        match value {
+            Toml::Array(values) => values.iter().map(T::from_toml).collect(),
+            one => Some(vec![T::from_toml(one)?]),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::Array(self.iter().filter_map(Value::to_toml).collect()))
+    }
+
+    /// The list with its values: the one that is wrong is among them.
+    fn quote(given: &Given) -> String {
+        match given {
+            Given::File(value @ Toml::Array(_)) => value.to_string(),
+            given => T::quote(given),
+        }
+    }
+}
+
 /// A setting that may be absent. An empty variable or flag takes away what a layer below it has set.
 impl<T: Value> Value for Option<T> {
     const WRITE: &'static str = T::WRITE;
@@ -370,6 +394,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
+    use ipnet::IpNet;
     use toml::Value as Toml;
 
     use super::{Given, Value};
@@ -416,7 +441,6 @@ mod tests {
         let both = vec!["a:1".to_string(), "b:2".into()];
         assert_eq!(bare("a:1, b:2"), Some(both.clone()));
         assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
-        assert_eq!(bare::<Vec<String>>("a:1,"), None);
         assert_eq!(Vec::read(&Given::File(both.to_toml().unwrap())).ok(), Some(both));
         let mixed = Toml::Array(vec![Toml::String("a".into()), Toml::Integer(1)]);
         assert!(Vec::<String>::read(&Given::File(mixed)).is_err());
@@ -439,6 +463,30 @@ mod tests {
         assert_eq!(bare::<Option<String>>(""), Some(None));
         assert_eq!(bare::<String>(""), None);
         assert!(Option::<String>::read(&Given::File(Toml::String(String::new()))).is_err());
+    }
+
+    #[test]
+    fn a_list_is_an_array_or_values_between_commas() {
+        let both = Some(vec!["a".to_string(), "b".to_string()]);
+        assert_eq!(bare::<Vec<String>>("a, b"), both);
+        assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
+        let array = |values: &[Toml]| Given::File(Toml::Array(values.to_vec()));
+        let (a, b) = (Toml::String("a".into()), Toml::String("b".into()));
+        assert_eq!(Vec::<String>::read(&array(&[a.clone(), b])).ok(), both);
+        let alone = Vec::<String>::read(&Given::File(a.clone()));
+        assert_eq!(alone.ok(), Some(vec!["a".to_string()]));
+        let misread = Vec::<String>::read(&array(&[a, Toml::Integer(1)])).unwrap_err();
+        assert_eq!(misread.what, "[\"a\", 1]");
+    }
+
+    #[test]
+    fn a_network_is_written_by_its_first_address() {
+        assert_eq!(bare::<IpNet>("10.1.0.0/16"), "10.1.0.0/16".parse().ok());
+        assert_eq!(bare::<IpNet>("10.0.0.53"), "10.0.0.53/32".parse().ok());
+        assert_eq!(bare::<IpNet>("fd00:1::/32"), "fd00:1::/32".parse().ok());
+        for wrong in ["10.1.2.3/16", "10.1.0.0/33", "10.1/16", "rack-1", ""] {
+            assert_eq!(bare::<IpNet>(wrong), None, "{wrong:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The contract of the configuration: where values come from, which wins, and what of them is shown.
 
+mod lookup;
 mod refusals;
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::config::settings::SETTINGS;
-use crate::config::{Config, ConfigError, FreshnessMode, Loaded, Problem, Sources};
+use crate::config::{Config, ConfigError, FreshnessMode, Loaded, Problem, Role, Sources};
 
 /// `shoal.toml` at the root of the repository.
 const REFERENCE: &str = include_str!("../../../../../shoal.toml");
@@ -47,6 +48,11 @@ impl Desk {
 
     fn flag(mut self, name: &str, value: &str) -> Self {
         self.sources.flags.push((name.into(), value.into()));
+        self
+    }
+
+    fn of(mut self, role: Role) -> Self {
+        self.sources.role = role;
         self
     }
 
@@ -154,6 +160,9 @@ fn the_examples_in_the_reference_file_are_understood() {
         config.identities[0].lake_secret_key.as_ref().unwrap().expose(),
         "ak-lake-secret"
     );
+    let lookup = Desk::new().file(&text).of(Role::Lookup).config().lookup;
+    assert_eq!(lookup.places[0].topology, "dc1/cluster-a/rack-1");
+    assert_eq!(lookup.name.as_deref(), Some("s3.example.org"));
 }
 
 #[test]
@@ -333,10 +342,10 @@ fn the_effective_configuration_hides_secrets_and_reads_back_as_itself() {
                 [[freshness.rule]]\nprefix = \"s3://b/\"\nfreshness = \"immutable\"\n[[identity]]\n\
                 access_key = \"A\"\nsecret_key = \"hush-2\"\nlake_access_key = \"B\"\nlake_secret_key = \"hush-3\"";
     let config = Desk::new().file(file).config();
-    let (shown, json) = (config.to_toml(), config.to_json().to_string());
+    let (shown, json) = (config.to_toml(Role::Node), config.to_json(Role::Node).to_string());
     assert!(!shown.contains("hush") && !json.contains("hush") && !format!("{config:?}").contains("hush"));
     let again = Desk::new().file(&shown).config();
-    assert_eq!(again.to_toml(), shown);
+    assert_eq!(again.to_toml(Role::Node), shown);
     assert_eq!(
         (again.freshness.default, again.store),
         (config.freshness.default, config.store)

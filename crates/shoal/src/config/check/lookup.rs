@@ -1,0 +1,110 @@
+//! What the settings of the name server must be.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::{Check, PLACE_HINT, Problem, check_endpoint, is_domain, is_place, overlap};
+
+/// The name of a node, a label at least, must fit in front of it within the 253 characters of a domain name.
+const NAME_LENGTH_MAX: usize = 189;
+/// More addresses fit into no datagram that reaches everybody.
+const ANSWERS_MAX: usize = 32;
+/// Who is alive changes; nobody should remember an answer for longer.
+const TTL_MAX: Duration = Duration::from_hours(24);
+
+impl Check<'_> {
+    pub(super) fn lookup_settings(&mut self) {
+        self.lookup_listen();
+        self.lookup_name();
+        self.lookup_nodes();
+        self.lookup_answers();
+        self.lookup_places();
+    }
+
+    fn lookup_listen(&mut self) {
+        let listen = &self.config.lookup.listen;
+        if listen.is_empty() {
+            let hint = "write an address and a port, such as [\"10.0.0.53:53\"]";
+            self.refuse("lookup", "listen", "names no address", hint);
+        }
+        let pairs = (0..listen.len()).flat_map(|b| (0..b).map(move |a| (listen[a], listen[b])));
+        if let Some((a, b)) = pairs.into_iter().find(|(a, b)| overlap(*a, *b)) {
+            let what = format!("names {b}, which collides with {a}");
+            self.refuse("lookup", "listen", &what, "keep one of the two");
+        }
+    }
+
+    fn lookup_name(&mut self) {
+        match &self.config.lookup.name {
+            None => {
+                let hint = "write the name that clients use as their endpoint, such as s3.example.org";
+                self.refuse("lookup", "name", "is not set", hint);
+            }
+            Some(name) if !is_domain(name) || name.len() > NAME_LENGTH_MAX => {
+                let hint = format!(
+                    "write a DNS name of at most {NAME_LENGTH_MAX} characters without scheme or port, such as s3.example.org"
+                );
+                self.refuse("lookup", "name", "is not a domain", &hint);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn lookup_nodes(&mut self) {
+        const HINT: &str = "write admin addresses of nodes, such as [\"http://10.0.0.1:9100\"]";
+        let nodes = &self.config.lookup.nodes;
+        if nodes.is_empty() {
+            self.refuse("lookup", "nodes", "names no node to ask who is alive", HINT);
+        }
+        for (index, url) in nodes.iter().enumerate() {
+            let problem = match check_endpoint(url) {
+                Err(why) => Some(format!("names {url:?}, which {why}")),
+                Ok(()) if url.starts_with("https") => Some(format!(
+                    "names {url:?}, but the admin port of a node speaks plain HTTP"
+                )),
+                Ok(()) if nodes[..index].contains(url) => Some(format!("names {url:?} twice")),
+                Ok(()) => None,
+            };
+            if let Some(what) = problem {
+                self.refuse("lookup", "nodes", &what, HINT);
+            }
+        }
+    }
+
+    fn lookup_answers(&mut self) {
+        let lookup = &self.config.lookup;
+        if !(1..=ANSWERS_MAX).contains(&lookup.answers) {
+            let hint = format!("write a number from 1 to {ANSWERS_MAX}");
+            self.refuse("lookup", "answers", "is not a number of addresses", &hint);
+        }
+        if lookup.ttl.subsec_nanos() != 0 || lookup.ttl > TTL_MAX {
+            let hint = "write whole seconds, a day at most; \"5s\" suits most";
+            self.refuse("lookup", "ttl", "cannot be told to resolvers", hint);
+        }
+    }
+
+    fn lookup_places(&mut self) {
+        let topology = &self.config.lookup.topology;
+        if topology.as_deref().is_some_and(|place| !is_place(place)) {
+            self.refuse("lookup", "topology", "is not a place", PLACE_HINT);
+        }
+        let mut seen = HashMap::new();
+        for (place, origin) in self.located.places {
+            if !is_place(&place.topology) {
+                let what = format!("[[lookup.place]] topology cannot be {:?}", place.topology);
+                self.problems.push(Problem::new(origin, what).hint(PLACE_HINT));
+            }
+            if let Some(first) = seen.insert(place.network, origin) {
+                let what = format!("[[lookup.place]] network {} is written twice", place.network);
+                let hint = format!("the first stands at {first}");
+                self.problems.push(Problem::new(origin, what).hint(hint));
+            }
+        }
+        if topology.is_none() && self.located.places.is_empty() {
+            let origin = self.located.draft.origin("lookup", "topology");
+            let what = "neither [[lookup.place]] nor [lookup] topology says where clients are";
+            let hint = "all nodes are equally far from everyone; write where the networks of your racks are";
+            self.warnings.push(Problem::new(origin, what).hint(hint));
+        }
+    }
+}
