@@ -21,6 +21,7 @@ pub mod freshness;
 pub mod front;
 pub mod gateway;
 pub mod identity;
+pub mod lookup;
 pub mod membership;
 pub mod object;
 pub mod origin;

@@ -4,6 +4,7 @@ mod descriptors;
 mod dev;
 mod failure;
 mod logging;
+mod lookup;
 mod output;
 mod serve;
 mod settings;
@@ -30,6 +31,7 @@ struct Cli {
 enum Verb {
     Serve(serve::Serve),
     Dev(dev::Dev),
+    Lookup(lookup::LookupServer),
     Sim(sim::Sim),
 }
 
@@ -38,6 +40,7 @@ pub fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Serve(serve) => serve.run(),
         Verb::Dev(dev) => dev.run(),
+        Verb::Lookup(lookup) => lookup.run(),
         Verb::Sim(sim) => sim.run(),
     };
     match done {

@@ -18,8 +18,16 @@ pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {
 #[derive(Clone, Debug)]
 pub(super) struct ServeVerb;
 
+/// `shoal lookup`
+#[derive(Clone, Debug)]
+pub(super) struct LookupVerb;
+
 impl Verb for ServeVerb {
     const ROLE: Role = Role::Node;
+}
+
+impl Verb for LookupVerb {
+    const ROLE: Role = Role::Lookup;
 }
 
 /// The settings given as flags, and their values as text.

@@ -58,6 +58,12 @@ impl Server {
         lines
     }
 
+    /// Its exit code, when somebody else reads its stderr.
+    fn stop_quietly(mut self) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+
     /// Its exit code, and what it said on stderr.
     fn stop(mut self, signal: Signal) -> (Option<i32>, String) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
@@ -304,6 +310,79 @@ fn a_lake_that_is_no_url_is_refused_by_the_flag_that_named_it() {
     let told = text(&output.stderr);
     assert!(
         told.starts_with("error: --lake: [lake] endpoint has a path or a query\nhint: "),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_name_server_is_checked_like_a_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = config(
+        &folder,
+        "[lookup]\nname = \"s3.example.org\"\nnodes = [\"http://127.0.0.1:9100\"]\ntopology = \"dc1\"",
+    );
+    let output = run(&["lookup", "--config", &file, "--check", "--lookup-ttl", "2s"]);
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), ""));
+    let shown = text(&output.stdout);
+    assert!(
+        shown.starts_with("[lookup]\n") && shown.contains("\nttl = \"2s\"\n"),
+        "{shown}"
+    );
+
+    let refused = run(&["lookup", "--lookup-nodes", "http://127.0.0.1:9100"]);
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), ""));
+    let told = text(&refused.stderr);
+    assert!(told.contains("error: [lookup] name is not set\nhint: "), "{told}");
+}
+
+#[test]
+fn an_explanation_names_the_node_that_a_client_is_led_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = shoal(&[
+        "serve",
+        "--s3-listen",
+        "127.0.0.1:0",
+        "--admin-listen",
+        "127.0.0.1:0",
+    ]);
+    command
+        .args(["--node-name", "a1", "--store-path"])
+        .arg(folder.path().join("store"));
+    command.env("NO_COLOR", "1").env("SHOAL_LOG_FORMAT", "json");
+    let mut server = Server::start(command);
+    let mut said = BufReader::new(server.child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("\"serving\"") {
+        line.clear();
+        assert!(
+            said.read_line(&mut line).unwrap() > 0,
+            "it ended before it served"
+        );
+    }
+    let started: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let admin = format!("http://{}", started["admin"].as_str().unwrap());
+    let explain = |client: &str, json: &[&str]| {
+        let client = ["lookup", "explain", "--client", client];
+        let configured = ["--lookup-name", "s3.example.org", "--lookup-nodes", &admin];
+        run(&[&client[..], &configured, json].concat())
+    };
+    let json = explain("10.1.2.0/24", &["--json"]);
+    assert_eq!(json.status.code(), Some(0));
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let node = &json["nodes"][0];
+    assert_eq!((&node["name"], &node["answered"]), (&"a1".into(), &true.into()));
+    assert_eq!(
+        (&node["address"], &node["state"]),
+        (&started["s3"], &"serving".into())
+    );
+    assert_eq!(server.stop_quietly(), Some(0));
+
+    let nobody = explain("10.1.2.3", &[]);
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(text(&nobody.stdout).contains(&admin), "{}", text(&nobody.stdout));
+    let told = text(&nobody.stderr);
+    assert!(
+        told.contains("error: no node could be answered\nhint: "),
         "{told}"
     );
 }

@@ -1,0 +1,182 @@
+//! `shoal lookup`: the name server that leads clients to the nearest node.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use ipnet::IpNet;
+
+use super::failure::{Failure, tell_problem};
+use super::output::{Tone, print};
+use super::settings::{LookupVerb, SettingFlags};
+use super::signals::StopSignals;
+use super::{block_on, logging};
+use crate::config::{self, Config, Loaded, Log, Role, Sources};
+use crate::lookup::asker::Asker;
+use crate::lookup::{self, Lookup};
+
+const AFTER_HELP: &str = "\
+Examples:
+  shoal lookup --config shoal.toml
+  dig @127.0.0.1 -p 5300 s3.example.org A
+  shoal lookup explain --config shoal.toml --client 10.1.2.3";
+
+/// Run a name server that answers with the nearest living node
+///
+/// It asks some nodes each second who is alive, and answers A, AAAA and SRV questions for one name with those nearest to the client. It
+/// shares nothing with others of its kind, so that several can stand behind one anycast address. A flag wins over a variable, a
+/// variable over the file, the file over the default.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
+pub(super) struct LookupServer {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    configured: Configured,
+    /// Validate, print the effective configuration, and exit
+    #[arg(long)]
+    check: bool,
+    /// Print it as JSON
+    #[arg(long, requires = "check")]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Explain(Explain),
+}
+
+/// Say whom a client would be answered, and why
+///
+/// The nodes are asked now, as the name server would ask them from this machine. The exit code is 1 when no node could be answered.
+#[derive(Debug, Args)]
+struct Explain {
+    /// The client's address, or the network it is in
+    #[arg(long, value_name = "IP", value_parser = client)]
+    client: IpNet,
+    #[command(flatten)]
+    configured: Configured,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct Configured {
+    /// The configuration file; without it defaults, variables and flags say everything
+    ///
+    /// The variable `SHOAL_CONFIG` names it too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: SettingFlags<LookupVerb>,
+}
+
+impl Configured {
+    fn load(self) -> Result<Loaded, Failure> {
+        let sources = Sources {
+            role: Role::Lookup,
+            file: self.config,
+            flags: self.settings.given,
+            ..Sources::of_process()
+        };
+        Ok(Config::load(&sources)?)
+    }
+}
+
+impl LookupServer {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        if let Some(Verb::Explain(explain)) = self.verb {
+            return explain.run();
+        }
+        let loaded = self.configured.load()?;
+        if self.check {
+            check(&loaded, self.json);
+            return Ok(());
+        }
+        logging::start(&without_strangers(loaded.config.log));
+        for warning in &loaded.warnings {
+            tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
+        }
+        block_on(serve(loaded.config.lookup))
+    }
+}
+
+impl Explain {
+    fn run(self) -> Result<(), Failure> {
+        let loaded = self.configured.load()?;
+        tell_warnings(&loaded);
+        let asker = Asker {
+            network: self.client,
+            told: true,
+        };
+        block_on(async move {
+            let explanation = lookup::explain(&loaded.config.lookup, asker)
+                .await
+                .map_err(|error| Failure::new("the choice cannot be explained", &error))?;
+            print(&if self.json {
+                format!("{:#}\n", serde_json::json!(explanation))
+            } else {
+                explanation.to_text()
+            });
+            if explanation.has_answer() {
+                return Ok(());
+            }
+            Err(Failure::Failed {
+                what: "no node could be answered".into(),
+                hint: Some("[lookup] nodes should name admin ports of living nodes".into()),
+            })
+        })
+    }
+}
+
+fn check(loaded: &Loaded, json: bool) {
+    tell_warnings(loaded);
+    if json {
+        print(&format!("{:#}\n", loaded.config.to_json(Role::Lookup)));
+    } else {
+        print(&loaded.config.to_toml(Role::Lookup));
+    }
+}
+
+fn tell_warnings(loaded: &Loaded) {
+    loaded
+        .warnings
+        .iter()
+        .for_each(|warning| tell_problem(Tone::Warning, warning));
+}
+
+/// The library warns of each malformed message, and anyone could fill the log with those. A filter that names it hears it still.
+fn without_strangers(log: Log) -> Log {
+    Log {
+        filter: format!("hickory_proto=off,{}", log.filter),
+        ..log
+    }
+}
+
+async fn serve(config: config::Lookup) -> Result<(), Failure> {
+    let mut stop = StopSignals::listen()?;
+    let mut lookup = Lookup::start(&config)
+        .await
+        .map_err(|error| Failure::new("the name server cannot start", &error))?;
+    tracing::info!(name = config.name, listen = ?lookup.addresses(), "answering");
+    tokio::select! {
+        () = stop.next() => {}
+        () = lookup.ended() => {
+            let what = "a part of the name server has ended".into();
+            let hint = Some("what it said before it ended is above; please report it".into());
+            return Err(Failure::Failed { what, hint });
+        }
+    }
+    tracing::info!("stopping");
+    stop.or_give_up(lookup.shutdown()).await
+}
+
+fn client(text: &str) -> Result<IpNet, String> {
+    let address = text
+        .parse::<IpAddr>()
+        .map(|address| address.to_canonical().into());
+    address
+        .or_else(|_| text.parse::<IpNet>().map(|network| network.trunc()))
+        .map_err(|_| "write an address such as 10.1.2.3, or a network such as 10.1.2.0/24".into())
+}

@@ -1,0 +1,142 @@
+//! Questions over UDP and TCP.
+//!
+//! A question costs some microseconds and no I/O, so each datagram is answered by the task that received it, before the next one
+//! is taken: nothing queues up but in the kernel's buffer, which drops what is too much.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::answer::Transport;
+use crate::shutdown::Shutdown;
+
+/// Connections on one listener; those beyond wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 256;
+/// A connection that asks nothing, or does not take its answer, for this long is closed (RFC 7766, section 6.2.3).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// After an error of the operating system, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers the bytes of a message; `None` is silence.
+pub trait Answers: Send + Sync + 'static {
+    /// The answer.
+    fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
+}
+
+/// Sockets of one address.
+#[derive(Debug)]
+pub struct Sockets {
+    udp: UdpSocket,
+    tcp: TcpListener,
+}
+
+impl Sockets {
+    /// Binds both. Port 0 is a port that is free for both.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        const ATTEMPTS: usize = 16;
+        let mut attempt = 1;
+        loop {
+            let udp = UdpSocket::bind(address).await?;
+            match TcpListener::bind(udp.local_addr()?).await {
+                Ok(tcp) => return Ok(Self { udp, tcp }),
+                // Free for datagrams is not free for connections.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        && address.port() == 0
+                        && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Where they listen.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// Answers until `shutdown` begins.
+    pub async fn serve(self, answers: Arc<impl Answers>, shutdown: Shutdown) {
+        let Self { udp, tcp } = self;
+        tokio::select! {
+            () = shutdown.begun() => {}
+            () = serve_datagrams(udp, Arc::clone(&answers)) => {}
+            () = serve_connections(tcp, answers) => {}
+        }
+    }
+}
+
+async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    loop {
+        let (length, source) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            Err(error) => {
+                tracing::warn!(%error, "a datagram could not be received");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Some(answer) = answers.answer(&buffer[..length], source, Transport::Udp) else {
+            continue;
+        };
+        if let Err(error) = socket.send_to(&answer, source).await {
+            tracing::debug!(%error, %source, "an answer could not be sent");
+        }
+    }
+}
+
+async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // Dropped with this future, and every connection with it.
+    let mut connections = JoinSet::new();
+    loop {
+        let place = Arc::clone(&places);
+        let place = place.acquire_owned().await.expect("nobody closes it");
+        let (stream, source) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let answers = Arc::clone(&answers);
+        connections.spawn(async move {
+            if let Err(error) = converse(stream, source, &*answers).await {
+                tracing::debug!(%error, %source, "a connection ended");
+            }
+            drop(place);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// Questions and answers, each behind its length, until the client closes or is silent for too long.
+async fn converse(mut stream: TcpStream, source: SocketAddr, answers: &impl Answers) -> io::Result<()> {
+    loop {
+        let question = timeout(IDLE_TIMEOUT, read_message(&mut stream)).await??;
+        let Some(answer) = answers.answer(&question, source, Transport::Tcp) else {
+            return Ok(());
+        };
+        let length = u16::try_from(answer.len()).expect("an answer has room for its length");
+        let framed = [&length.to_be_bytes()[..], &answer].concat();
+        timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await??;
+    }
+}
+
+async fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u16().await?;
+    let mut message = vec![0; usize::from(length)];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}

@@ -1,0 +1,205 @@
+//! The name server that leads each client to the nearest living node.
+//!
+//! `poll` asks nodes every second who is alive, `roster` keeps what counts of it, `asker` says for whom a question is asked, `places` where that
+//! is, `choice` who is nearest, `answer` puts it into a message, `listener` carries messages. Nothing is shared with other name
+//! servers and nothing is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/lookup.md).
+
+pub mod answer;
+pub mod asker;
+pub mod choice;
+pub mod explain;
+pub mod listener;
+pub mod places;
+pub mod poll;
+pub mod roster;
+#[cfg(test)]
+mod tests;
+pub mod zone;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use hickory_proto::ProtoError;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::clock;
+use crate::config;
+use crate::shutdown::{self, Shutdown, Trigger};
+
+use answer::{Answerer, Transport};
+use explain::{Explanation, Silent};
+use listener::{Answers, Sockets};
+use poll::{PollError, Poller, Said};
+use roster::Roster;
+
+/// How often each node is asked.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the name server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The service name.
+    #[error("{name:?} is not a domain name")]
+    Name {
+        /// As configured.
+        name: String,
+        /// Why not.
+        #[source]
+        source: ProtoError,
+    },
+    /// A port.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// As configured.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A running name server.
+#[derive(Debug)]
+pub struct Lookup {
+    addresses: Vec<SocketAddr>,
+    stop: Trigger,
+    tasks: JoinSet<()>,
+}
+
+impl Lookup {
+    /// Listens on every address and begins to ask nodes. Until the first has answered, so does SERVFAIL.
+    pub async fn start(config: &config::Lookup) -> Result<Self, LookupError> {
+        let desk = Arc::new(Desk::new(config)?);
+        let mut sockets = Vec::new();
+        for &address in &config.listen {
+            let bound = Sockets::bind(address).await;
+            sockets.push(bound.map_err(|source| LookupError::Listen { address, source })?);
+        }
+        let address = |sockets: &Sockets| sockets.address().expect("a bound socket has an address");
+        let addresses = sockets.iter().map(address).collect();
+        let (stop, stopping) = shutdown::channel();
+        let mut tasks = JoinSet::new();
+        for url in &config.nodes {
+            tasks.spawn(keep_asking(Poller::new(url), Arc::clone(&desk), stopping.clone()));
+        }
+        for sockets in sockets {
+            tasks.spawn(sockets.serve(Arc::clone(&desk), stopping.clone()));
+        }
+        Ok(Self {
+            addresses,
+            stop,
+            tasks,
+        })
+    }
+
+    /// Where it listens, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Waits until a part of it ends by itself, which only a fault in it brings about. A name server that answers on one address and not on
+    /// another, or with the nodes of an hour ago, is worse than none: its route would stay.
+    pub async fn ended(&mut self) {
+        self.tasks.join_next().await;
+    }
+
+    /// Stops. A client whose question is lost asks another server, or again.
+    pub async fn shutdown(mut self) {
+        self.stop.begin();
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a part of the name server ended in a panic");
+            }
+        }
+    }
+}
+
+/// Asks each configured node once, and says whom an asker would get and why.
+pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Explanation, LookupError> {
+    let desk = Desk::new(config)?;
+    let pollers: Vec<_> = config.nodes.iter().map(|url| Poller::new(url)).collect();
+    let asked = join_all(pollers.iter().map(Poller::ask)).await;
+    let mut silent = Vec::new();
+    for (poller, said) in pollers.iter().zip(asked) {
+        match said {
+            Ok(said) => desk.hear(said),
+            Err(error) => silent.push(Silent::new(poller.url(), &error)),
+        }
+    }
+    let live = desk.roster.lock().live(clock::instant());
+    let location = desk.answerer.places().locate(client.network);
+    let choices = desk.answerer.explain(&client, &live);
+    Ok(Explanation::new(config, client, location, &choices, silent))
+}
+
+/// What listeners and pollers share.
+#[derive(Debug)]
+struct Desk {
+    answerer: Answerer,
+    roster: Mutex<Roster>,
+}
+
+impl Desk {
+    fn new(config: &config::Lookup) -> Result<Self, LookupError> {
+        let name = config.name.as_deref().unwrap_or_default();
+        let answerer = Answerer::new(config, name).map_err(|source| LookupError::Name {
+            name: name.into(),
+            source,
+        })?;
+        Ok(Self {
+            answerer,
+            roster: Mutex::default(),
+        })
+    }
+
+    fn hear(&self, said: Said) {
+        self.roster
+            .lock()
+            .hear(said.members, said.reached, clock::instant());
+    }
+}
+
+impl Answers for Desk {
+    fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>> {
+        let live = self.roster.lock().live(clock::instant());
+        self.answerer.answer(bytes, source.ip(), transport, &live)
+    }
+}
+
+/// Asks a node again and again. Only changes are logged: a node that is down stays down for many seconds.
+async fn keep_asking(poller: Poller, desk: Arc<Desk>, stopping: Shutdown) {
+    let mut ticks = interval(POLL_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silent = false;
+    loop {
+        tokio::select! {
+            () = stopping.begun() => return,
+            _ = ticks.tick() => {}
+        }
+        let said = poller.ask().await;
+        log_change(poller.url(), silent, said.as_ref().err());
+        silent = said.is_err();
+        if let Ok(said) = said {
+            desk.hear(said);
+        }
+    }
+}
+
+fn log_change(node: &str, was_silent: bool, error: Option<&PollError>) {
+    match error {
+        Some(error) if !was_silent => {
+            tracing::warn!(
+                node,
+                error = error as &dyn std::error::Error,
+                "a node does not say who is alive"
+            );
+        }
+        None if was_silent => tracing::info!(node, "a node says again who is alive"),
+        _ => {}
+    }
+}
