@@ -9,7 +9,6 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
-use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::metrics::Metrics;
 use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};

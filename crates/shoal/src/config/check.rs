@@ -13,7 +13,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
-use super::{Config, Cooperation, CooperationMode, FreshnessRule, IdentityConfig, LookupPlace, Role, SplitRule};
+use super::{
+    Config, Cooperation, CooperationMode, FreshnessRule, IdentityConfig, LookupPlace, Role, SplitRule,
+};
 use crate::s3_uri::S3Uri;
 
 /// Below this a block costs more to keep track of than to fetch again.

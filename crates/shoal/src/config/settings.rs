@@ -124,7 +124,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 10] = [
+pub(super) const SECTIONS: [&str; 11] = [
     "node",
     "s3",
     "admin",

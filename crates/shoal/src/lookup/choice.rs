@@ -123,7 +123,8 @@ fn by_distance(asker: &Asker, location: Location<'_>, live: &[&Arc<Live>]) -> Ve
         .map(|live| Candidate {
             node: live.id,
             topology: &live.member.topology,
-            load: live.member.load,
+            // Of a node that was not asked itself nothing speaks against it.
+            load: live.member.load.unwrap_or(0.0),
         })
         .collect();
     let ranked = rank(client, &candidates).into_iter();

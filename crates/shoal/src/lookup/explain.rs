@@ -43,7 +43,7 @@ pub struct Explained {
     /// Whether clients should come.
     pub state: MemberState,
     /// Requests in flight as a share of those it takes, 0 to 1.
-    pub load: f64,
+    pub load: Option<f64>,
     /// Levels of topology that it shares with the client.
     pub shared_levels: usize,
     /// Its part in the choice among those as near, 0 to 1.
@@ -151,7 +151,7 @@ fn table(nodes: &[Explained]) -> String {
             node.name.clone(),
             node.topology.clone(),
             node.shared_levels.to_string(),
-            format!("{:.2}", node.load),
+            node.load.map_or("?".into(), |load| format!("{load:.2}")),
             format!("{:.2}", node.weight),
             node.address.map_or("-".into(), |address| address.to_string()),
             node.why.into(),

@@ -5,10 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sha2::{Digest, Sha256};
 use shoal_policy::NodeId;
 
 use crate::admin::members::{Member, Members};
+use crate::membership::node_id;
 
 /// A node that nobody has listed for so long is taken to be gone. With a poll a second it has been missed three times.
 pub const SEEN_WINDOW: Duration = Duration::from_secs(3);
@@ -79,13 +79,6 @@ fn counts(seen: Instant, now: Instant) -> bool {
     now.saturating_duration_since(seen) <= SEEN_WINDOW
 }
 
-/// The number of a name, the same on every machine: the first 64 bits of its SHA-256.
-fn node_id(name: &str) -> NodeId {
-    let digest = Sha256::digest(name.as_bytes());
-    let first = digest.first_chunk().expect("a SHA-256 has 32 bytes");
-    NodeId(u64::from_be_bytes(*first))
-}
-
 /// Where clients reach a node. One that serves S3 on every address is reached where its peers or its operators reach it, or where
 /// it was reached just now.
 fn client_address(member: &Member, reached: Option<IpAddr>) -> Option<SocketAddr> {
@@ -102,9 +95,10 @@ pub(crate) mod tests {
     use std::net::IpAddr;
     use std::time::{Duration, Instant};
 
-    use super::{Roster, SEEN_WINDOW, client_address, node_id};
+    use super::{Roster, SEEN_WINDOW, client_address};
     use crate::admin::members::{Member, MemberState, Members};
     use crate::clock;
+    use crate::membership::node_id;
 
     const REACHED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 99));
 
@@ -117,7 +111,7 @@ pub(crate) mod tests {
             peer: None,
             admin: s3,
             state: MemberState::Serving,
-            load: 0.0,
+            load: Some(0.0),
         }
     }
 
@@ -172,7 +166,7 @@ pub(crate) mod tests {
         let (mut roster, start) = (Roster::default(), clock::instant());
         let draining = Member {
             state: MemberState::Draining,
-            load: 0.7,
+            load: Some(0.7),
             ..named("a1")
         };
         let state = |roster: &Roster, now| roster.live(now)[0].member.state;

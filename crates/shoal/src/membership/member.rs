@@ -66,11 +66,11 @@ impl Member {
     }
 }
 
-/// The digest of a node's name.
+/// The number of a name, the same on every machine: the first 64 bits of its SHA-256.
 pub fn node_id(name: &str) -> NodeId {
     let digest = Sha256::digest(name);
     let first = digest.first_chunk().expect("SHA-256 has 32 bytes");
-    NodeId(u64::from_le_bytes(*first))
+    NodeId(u64::from_be_bytes(*first))
 }
 
 impl foca::Identity for Member {
