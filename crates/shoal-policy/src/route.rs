@@ -102,6 +102,26 @@ impl Hierarchy {
         stops
     }
 
+    /// Who is to take a block over when this node goes: in each layer in which it is the home, whoever is that without it; a block that is
+    /// at home elsewhere is for its innermost home, which may have lost it. Nobody when nobody is `reachable`.
+    ///
+    /// To be asked of the layers as they were before this node said that it goes.
+    pub fn heirs(&self, block: Fingerprint, reachable: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+        let stays = |node: NodeId| node != self.node && reachable(node);
+        let heir = |neighbourhood: &Neighbourhood| neighbourhood.ring.home_among(block, stays);
+        let is_home = |neighbourhood: &Neighbourhood| neighbourhood.ring.home(block) == Some(self.node);
+        let mut heirs: Vec<NodeId> = Vec::new();
+        for heir in self.layers.iter().filter(|layer| is_home(layer)).filter_map(heir) {
+            if !heirs.contains(&heir) {
+                heirs.push(heir);
+            }
+        }
+        if heirs.is_empty() {
+            heirs.extend(self.layers.iter().find_map(heir));
+        }
+        heirs
+    }
+
     /// The layer a block belongs to on this node, whose room it takes: the widest in which this is its home, or L1.
     pub fn layer_here(&self, block: Fingerprint) -> Layer {
         let at_home = self
@@ -275,6 +295,37 @@ mod tests {
         assert_eq!(node(1, [home(1), home(3)]).layer_here(BLOCK), Layer::L2);
         assert_eq!(node(1, [home(1), home(1)]).layer_here(BLOCK), L3);
         assert_eq!(node(1, [home(2), home(1)]).layer_here(BLOCK), L3);
+    }
+
+    #[test]
+    fn who_goes_leaves_each_block_to_whoever_is_its_home_without_it() {
+        let ring = |nodes: &[u64]| Neighbourhood {
+            ring: Ring::new(nodes.iter().map(|&node| (NodeId(node), 512)).collect()),
+            former: None,
+        };
+        let (near, far) = (ring(&[1, 2, 3]), ring(&[1, 2, 3, 4, 5]));
+        let home = |layer: &Neighbourhood, block| layer.ring.home(Fingerprint(block)).unwrap();
+        for block in 0..200 {
+            let (l2, l3) = (home(&near, block), home(&far, block));
+            let heirs = node(1, [near.clone(), far.clone()]).heirs(Fingerprint(block), |_| true);
+            let l2_without = home(&ring(&[2, 3]), block);
+            let l3_without = home(&ring(&[2, 3, 4, 5]), block);
+            let mut expected = match (l2 == NodeId(1), l3 == NodeId(1)) {
+                (true, true) => vec![l2_without, l3_without],
+                (false, true) => vec![l3_without],
+                _ => vec![l2_without],
+            };
+            expected.dedup();
+            assert_eq!(heirs, expected, "block {block}");
+        }
+    }
+
+    #[test]
+    fn who_cannot_be_reached_inherits_nothing() {
+        let alone_in_its_cluster = node(1, [home(1), home(2)]);
+        assert_eq!(alone_in_its_cluster.heirs(BLOCK, |_| true), [NodeId(2)]);
+        assert_eq!(alone_in_its_cluster.heirs(BLOCK, |_| false), []);
+        assert_eq!(node(1, []).heirs(BLOCK, |_| true), []);
     }
 
     #[test]

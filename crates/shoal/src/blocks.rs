@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use shoal_policy::{Layer, Source};
+use shoal_policy::Source;
 
-use crate::fetch::{Boarded, Fetcher, StreamTicket};
+use crate::fetch::{Boarded, Fetcher, StreamTicket, Way};
 use crate::flights::{FlightError, Passenger};
 use crate::front::range::ByteRange;
 use crate::object::Version;
@@ -72,8 +72,8 @@ pub struct Shelf {
     pub version: Arc<Version>,
     /// Who asks the lake.
     pub origin: Arc<Origin>,
-    /// In which layer this node is asked for the blocks: L1 by a client, wider by another node. `None`: for those it holds, and no others.
-    pub asked: Option<Layer>,
+    /// How blocks are fetched that are not here. `None`: only those are given that this node holds.
+    pub way: Option<Way>,
 }
 
 /// One block's share of the response.
@@ -110,10 +110,10 @@ impl Shelf {
                 self.fetcher.hit(&self.version, index);
                 return Found::Resident(block);
             }
-            let Some(asked) = self.asked else {
+            let Some(way) = self.way else {
                 return Found::Nowhere;
             };
-            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin, asked) {
+            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin, way) {
                 return Found::Aboard(boarded);
             }
         }
@@ -273,7 +273,8 @@ fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Resul
 fn is_anothers(error: &FlightError, own: bool) -> bool {
     match error {
         FlightError::Abandoned => true,
-        FlightError::Changed | FlightError::Busy | FlightError::NotHeld => false,
-        FlightError::Status(_) | FlightError::Lake(_) => !own,
+        FlightError::Changed | FlightError::Busy => false,
+        // A block that was to be taken over, and was gone there: a reader may fetch it from elsewhere.
+        FlightError::NotHeld | FlightError::Status(_) | FlightError::Lake(_) => !own,
     }
 }

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::front::connection::ClientBody;
 use crate::front::listener::{self, ConnectionLimits};
-use crate::membership::{ClusterKey, Member, Membership, State};
+use crate::membership::{ClusterKey, Member, Membership, State, generation};
 use crate::peer::Host;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
@@ -115,11 +115,9 @@ fn introduction(config: &Config, addresses: Addresses, now: SystemTime) -> Membe
             listener
         }
     };
-    let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH);
     Member {
         address,
-        // Higher than that of the node's last life, which others may still remember.
-        generation: since_1970.unwrap_or_default().as_millis() as u64,
+        generation: generation(now),
         name: config.node.name.clone(),
         topology: config.node.topology.clone(),
         s3: reachable(addresses.s3),

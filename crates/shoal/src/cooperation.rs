@@ -83,6 +83,28 @@ impl Cooperation {
         view.hierarchy.route(Fingerprint::from(block), asked, reachable)
     }
 
+    /// Who is to take a block over from this node, which was home to what `before` says.
+    pub fn heirs(&self, before: &Hierarchy, block: BlockId) -> Vec<Arc<Peer>> {
+        let view = self.view.load();
+        // Who goes as well has no weight any more.
+        let stays = |node: &NodeId| {
+            let mut rings = view.hierarchy.layers.iter().map(|layer| layer.ring.weights());
+            rings.any(|weights| weights.get(node).is_some_and(|weight| *weight > 0))
+        };
+        let peer = |node| {
+            view.peers
+                .get(&node)
+                .filter(|peer| stays(&node) && peer.is_reachable())
+        };
+        let heirs = before.heirs(Fingerprint::from(block), |node| peer(node).is_some());
+        heirs.into_iter().filter_map(|node| peer(node).cloned()).collect()
+    }
+
+    /// This node.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
     /// The node of a route's stop; `None` when it has left since.
     pub fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.view.load().peers.get(&node).cloned()
@@ -127,7 +149,8 @@ impl Cooperation {
         }
     }
 
-    fn hierarchy(&self) -> Arc<Hierarchy> {
+    /// The layers around this node, as they are now.
+    pub fn hierarchy(&self) -> Arc<Hierarchy> {
         Arc::clone(&self.view.load().hierarchy)
     }
 

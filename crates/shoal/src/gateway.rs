@@ -27,6 +27,7 @@ use crate::front::listener::{self, ConnectionLimits, ListenError, Peer};
 use crate::front::operation::Operation;
 use crate::front::serve::Front;
 use crate::front::tls::{TlsError, TlsReloader};
+use crate::handoff::Handoff;
 use crate::identity::{Account, Identities, Identity};
 use crate::peer::{Host, Peers};
 use crate::read::{Openings, Reader};
@@ -113,6 +114,7 @@ impl Gateway {
         let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address));
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
+        let mut handoff = None;
         let cluster = match peer {
             None => None,
             Some(listener) => {
@@ -130,14 +132,16 @@ impl Gateway {
                     Arc::clone(&store),
                     stopping.clone(),
                 );
-                Some(joined.await.map_err(|source| GatewayError::Gossip {
+                let cluster = joined.await.map_err(|source| GatewayError::Gossip {
                     address: addresses.peer,
                     source,
-                })?)
+                })?;
+                handoff = Some(parts.handoff(&cluster, &store, stopping.clone()));
+                Some(cluster)
             }
         };
         let servers = vec![
-            tokio::spawn(parts.admin(&readiness).serve(admin, stopping.clone())),
+            tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
         ];
@@ -336,14 +340,24 @@ impl Parts {
         }
     }
 
-    fn admin(&self, readiness: &Arc<Readiness>) -> Admin {
+    fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
+        let cooperation = Arc::clone(&self.cooperation);
+        let herald = cluster.membership().herald();
+        Arc::new(Handoff::new(Arc::clone(store), cooperation, herald, stopping))
+    }
+
+    fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
         let [measured, shown, present] = [(); 3].map(|()| Arc::clone(&self.observer));
         let metrics = Arc::clone(&self.metrics);
         Admin {
             metrics: Arc::clone(&self.metrics),
             readiness: Arc::clone(readiness),
-            status: Arc::new(move || shown.status()),
+            status: {
+                let handoff = handoff.clone();
+                Arc::new(move || shown.status(handoff.as_ref().map(|handoff| handoff.progress())))
+            },
             members: Arc::new(move || present.members(metrics.requests_in_flight())),
+            handoff,
             measure: Arc::new(move |metrics| measured.measure(metrics)),
         }
     }

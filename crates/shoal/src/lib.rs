@@ -20,6 +20,7 @@ pub mod flights;
 pub mod freshness;
 pub mod front;
 pub mod gateway;
+pub mod handoff;
 pub mod identity;
 pub mod lookup;
 pub mod membership;

@@ -18,7 +18,7 @@ use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, LakeBody};
-use crate::fetch::{Fetcher, StreamTicket, content_range, range_header};
+use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header};
 use crate::flights::FlightError;
 use crate::front::conditions::{Conditions, Verdict};
 use crate::front::range::{ByteRange, RangeRequest};
@@ -452,7 +452,7 @@ impl Reader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             origin: Arc::clone(&ask.origin),
-            asked: Some(Layer::L1),
+            way: Some(Way::Route(Layer::L1)),
         };
         let open_ended = matches!(ask.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { self.ahead };

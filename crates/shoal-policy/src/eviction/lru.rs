@@ -22,6 +22,15 @@ impl<K> Default for Lru<K> {
     }
 }
 
+impl<K: Copy + Eq + Hash> Lru<K> {
+    /// Every key, from the one that leaves first to the one used last.
+    pub fn oldest_first(&self) -> impl Iterator<Item = K> {
+        self.keys
+            .oldest_first(self.by_use)
+            .map(|slot| self.keys.key(slot))
+    }
+}
+
 impl<K: Copy + Eq + Hash> Eviction<K> for Lru<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let slot = self.keys.insert(key, bytes);
@@ -66,6 +75,15 @@ mod tests {
     #[test]
     fn untouched_keys_leave_in_the_order_they_came() {
         assert_eq!(leaving_order(holding::<Lru<_>>([3, 1, 2])), [3, 1, 2]);
+    }
+
+    #[test]
+    fn keys_are_listed_in_the_order_in_which_they_would_leave() {
+        let mut policy = holding::<Lru<_>>([1, 2, 3]);
+        policy.touch(&1);
+        let listed: Vec<_> = policy.oldest_first().collect();
+        assert_eq!(listed, [2, 3, 1]);
+        assert_eq!(leaving_order(policy), listed);
     }
 
     #[test]

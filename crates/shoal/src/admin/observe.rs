@@ -13,6 +13,7 @@ use crate::cooperation::Cooperation;
 use crate::endpoint::{Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
+use crate::handoff::Progress;
 use crate::membership;
 use crate::peer::Host;
 use crate::split::{Requests, Split};
@@ -176,8 +177,8 @@ impl Observer {
         self.store.layers().iter().map(layer).collect()
     }
 
-    /// The node's state as JSON, for `/status`.
-    pub fn status(&self) -> Value {
+    /// The node's state as JSON, for `/status`. `drain` says how far it is in giving away what it holds.
+    pub fn status(&self, drain: Option<Progress>) -> Value {
         let (lake, store) = (self.lake.counters(), self.store.counters());
         let health = match self.store.health() {
             Health::Serving => json!("serving"),
@@ -220,6 +221,7 @@ impl Observer {
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
             },
             "cooperation": self.cooperation(),
+            "drain": drain,
         })
     }
 }

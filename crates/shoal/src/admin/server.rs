@@ -1,17 +1,17 @@
-//! The admin listener: is the node alive, is it ready, what has it counted, how is it doing? Never S3.
+//! The admin listener: is the node alive, is it ready, what has it counted, how is it doing? And two orders: drain, and serve again. Never S3.
 
 #[cfg(test)]
 mod tests;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::service::Service;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
 use crate::front::connection::{ClientBody, Timeouts};
 use crate::front::listener::{ConnectionLimits, serve};
+use crate::handoff::Handoff;
 use crate::shutdown::Shutdown;
 
 /// Operators, scrapers and probes are few and quick; whoever is not must not keep them out.
@@ -77,6 +78,23 @@ pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
 /// Says who is alive, as `/members` shows it.
 pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 
+/// What an operator may order.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Drain,
+    Undrain,
+}
+
+impl Order {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/drain" => Some(Self::Drain),
+            "/undrain" => Some(Self::Undrain),
+            _ => None,
+        }
+    }
+}
+
 /// What the admin listener shows.
 #[derive(Clone)]
 pub struct Admin {
@@ -88,6 +106,8 @@ pub struct Admin {
     pub status: StatusSource,
     /// For `/members`.
     pub members: MembersSource,
+    /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has nobody to give blocks to.
+    pub handoff: Option<Arc<Handoff>>,
     /// Called before metrics are shown, to set the gauges that nobody sets as they change.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -115,24 +135,43 @@ impl Admin {
         .await;
     }
 
+    /// Carries an order out.
+    async fn obey(&self, order: Order, method: &Method, headers: &HeaderMap) -> Response<Full<Bytes>> {
+        if *method != Method::POST {
+            return not_allowed("only POST is understood here\n", "POST");
+        }
+        // A page in an operator's browser may send a POST to this machine, and says where it is from.
+        if headers.contains_key(ORIGIN) {
+            return text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n");
+        }
+        let Some(handoff) = &self.handoff else {
+            return text(
+                StatusCode::CONFLICT,
+                "this node caches alone: there is nobody to give blocks to\n",
+            );
+        };
+        match order {
+            Order::Drain => handoff.begin().await,
+            Order::Undrain => handoff.end().await,
+        }
+        page(
+            StatusCode::ACCEPTED,
+            "application/json",
+            json!(handoff.progress()),
+        )
+    }
+
     /// The page at `path`.
     fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
         let known = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/status" | "/members");
         if !known {
             return text(
                 StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status and /members are here\n",
+                "not found: /healthz, /readyz, /metrics, /status, /members, /drain and /undrain are here\n",
             );
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
-            let mut response = text(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET and HEAD are understood here\n",
-            );
-            response
-                .headers_mut()
-                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-            return response;
+            return not_allowed("only GET and HEAD are understood here\n", "GET, HEAD");
         }
         match path {
             "/healthz" => text(StatusCode::OK, "alive\n"),
@@ -159,6 +198,14 @@ impl Admin {
     }
 }
 
+fn not_allowed(body: &'static str, allowed: &'static str) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, body);
+    response
+        .headers_mut()
+        .insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
 fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     page(status, "text/plain; charset=utf-8", body)
 }
@@ -181,9 +228,17 @@ struct Pages(Arc<Admin>);
 impl Service<Request<ClientBody>> for Pages {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<ClientBody>) -> Self::Future {
-        ready(Ok(self.0.answer(request.method(), request.uri().path())))
+        let admin = Arc::clone(&self.0);
+        async move {
+            let (method, path) = (request.method(), request.uri().path());
+            Ok(match Order::at(path) {
+                Some(order) => admin.obey(order, method, request.headers()).await,
+                None => admin.answer(method, path),
+            })
+        }
+        .boxed()
     }
 }

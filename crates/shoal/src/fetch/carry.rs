@@ -10,8 +10,8 @@ use http::{Method, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 
-use super::Fetcher;
 use super::cursor::{Cursor, lake_error, range_header, skip_to};
+use super::{Fetcher, Way};
 use crate::endpoint::EndpointRequest;
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
@@ -34,8 +34,7 @@ pub(super) struct Errand {
     pub(super) version: Arc<Version>,
     pub(super) index: u32,
     pub(super) origin: Arc<Origin>,
-    /// In which layer this node is asked for it.
-    pub(super) asked: Layer,
+    pub(super) way: Way,
 }
 
 /// Why a peer did not bring a block to the end. The next stop is asked for the rest.
@@ -58,10 +57,14 @@ impl Fetcher {
     pub(super) async fn carry(&self, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
         let len = errand.version.block_len(errand.index);
         pilot.hold_window(self.room(len).await?);
+        let layer = match errand.way {
+            Way::Route(layer) => layer,
+            Way::Handover(giver) => return self.take_over(giver, errand, pilot).await,
+        };
         let block = errand.version.block(errand.index);
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
-            && let Some((node, asked)) = self.next_peer(block, errand.asked, &tried)
+            && let Some((node, asked)) = self.next_peer(block, layer, &tried)
         {
             pilot.comes_from(Source::Peer);
             match self.carry_from_peer(node, asked, errand, pilot).await {
@@ -79,6 +82,16 @@ impl Fetcher {
             .await?
             .fill(pilot, rest.len())
             .await
+    }
+
+    /// The block from whoever gives it away. Nobody reads it, so nobody else is asked for it in anybody's name.
+    async fn take_over(&self, giver: NodeId, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
+        pilot.comes_from(Source::Peer);
+        let taken = self.carry_from_peer(giver, Asked::Holder, errand, pilot).await;
+        taken.map_err(|lost| {
+            tracing::debug!(?giver, %lost, "a block was not taken over");
+            FlightError::NotHeld
+        })
     }
 
     /// Whom to ask next, other than those tried in vain.
@@ -105,7 +118,7 @@ impl Fetcher {
         };
         let _climbing = match asked {
             Asked::Home(layer) => Some(pilot.climbing(layer)),
-            Asked::Holder => None,
+            Asked::Holder | Asked::Heir(_) => None,
         };
         let request = BlockRequest {
             version: Version::clone(&errand.version),

@@ -7,7 +7,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_policy::{BlockId, Layer};
+use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 pub use self::cursor::{content_range, range_header};
@@ -43,6 +43,15 @@ pub struct Fetcher {
     window_kib: usize,
     /// Blocks announced ahead of the one that a stream is bringing.
     ahead: u32,
+}
+
+/// From where a block may be fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From wherever the route leads, as this node is asked for it in this layer.
+    Route(Layer),
+    /// From this node, which gives it away, or not at all.
+    Handover(NodeId),
 }
 
 /// Keeps a stream going while its reader is there, even when the reader is slow.
@@ -93,14 +102,18 @@ impl Fetcher {
         self.store.contains(block) || self.flights.holds(block, || self.store.contains(block))
     }
 
-    /// Joins the flight of a block; when there is none, starts one in a task of its own, as this node is asked for the block in layer
-    /// `asked`. `None`: it landed meanwhile.
+    /// Whether half of the memory window is taken: what nobody waits for should wait.
+    pub fn is_busy(&self) -> bool {
+        self.window.available_permits() < self.window_kib / 2
+    }
+
+    /// Joins the flight of a block; when there is none, starts one in a task of its own that goes `way`. `None`: it landed meanwhile.
     pub fn join(
         self: &Arc<Self>,
         version: &Arc<Version>,
         index: u32,
         origin: &Arc<Origin>,
-        asked: Layer,
+        way: Way,
     ) -> Option<Boarded> {
         let traffic = Arc::new(Notify::new());
         match self.board(shipment(version, index, 0), &traffic) {
@@ -114,7 +127,7 @@ impl Fetcher {
                     version: Arc::clone(version),
                     index,
                     origin: Arc::clone(origin),
-                    asked,
+                    way,
                 };
                 let missed = self.missed(version, index);
                 let this = Arc::clone(self);

@@ -66,7 +66,9 @@ impl Driver {
                 },
                 () = tokio::time::sleep_until(act_at) => {}
                 order = orders.recv() => match order {
-                    Some(Order::Drain) => self.gossip.drain(clock::runtime_instant()),
+                    Some(Order::Become(state)) => {
+                        self.gossip.declare(state, clock::utc_now(), clock::runtime_instant());
+                    }
                     Some(Order::Leave) | None => break,
                 },
             }

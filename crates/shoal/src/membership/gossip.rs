@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::num::{NonZeroU8, NonZeroUsize};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use foca::{
     AccumulatingRuntime, Config, Foca, NoCustomBroadcast, OwnedNotification, PeriodicParams, PostcardCodec,
@@ -15,7 +15,7 @@ use rand::rngs::SmallRng;
 use tokio::time::Instant;
 
 use super::datagram::ENVELOPE_BYTES;
-use super::member::{Member, State};
+use super::member::{Member, State, generation};
 
 /// Each node probes one other node this often.
 pub(super) const PROBE_PERIOD: Duration = Duration::from_millis(500);
@@ -108,18 +108,23 @@ impl Gossip {
         }
     }
 
-    /// This node is home to nothing from now on.
-    pub(super) fn drain(&mut self, now: Instant) {
+    /// This node is in `state` from now on. One that serves again begins anew, at `today`: what others have brought meanwhile it asks
+    /// them for, as a newcomer does.
+    pub(super) fn declare(&mut self, state: State, today: SystemTime, now: Instant) {
         let me = self.foca.identity().clone();
-        if me.state == State::Draining {
+        if me.state == state {
             return;
         }
-        let draining = Member {
-            generation: me.generation + 1,
-            state: State::Draining,
+        let generation = match state {
+            State::Draining => me.generation + 1,
+            State::Serving => generation(today).max(me.generation + 1),
+        };
+        let changed = Member {
+            generation,
+            state,
             ..me
         };
-        let result = self.foca.change_identity(draining, &mut self.runtime);
+        let result = self.foca.change_identity(changed, &mut self.runtime);
         self.changed = true;
         self.after(result, now);
     }

@@ -66,6 +66,12 @@ impl Member {
     }
 }
 
+/// The generation of a member that begins at `now`: higher than that of its last life, which others may still remember.
+pub fn generation(now: SystemTime) -> u64 {
+    let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.unwrap_or_default().as_millis() as u64
+}
+
 /// The number of a name, the same on every machine: the first 64 bits of its SHA-256.
 pub fn node_id(name: &str) -> NodeId {
     let digest = Sha256::digest(name);

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use self::datagram::{ClusterKey, Stranger};
-pub use self::member::{Member, State, node_id};
+pub use self::member::{Member, State, generation, node_id};
 
 use self::driver::Driver;
 
@@ -40,10 +40,22 @@ pub struct Membership {
 /// What the task can be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// This node is home to nothing from now on.
-    Drain,
+    /// This node says that it is in this state from now on.
+    Become(State),
     /// Take leave of the others and end.
     Leave,
+}
+
+/// Lets the others know what this node is up to.
+#[derive(Clone, Debug)]
+pub struct Herald(mpsc::Sender<Order>);
+
+impl Herald {
+    /// Tells everyone that this node is in `state` from now on.
+    pub async fn tell(&self, state: State) {
+        // Who is not there any more has left the cluster already.
+        let _ = self.0.send(Order::Become(state)).await;
+    }
 }
 
 /// Datagrams that were not let in.
@@ -91,10 +103,9 @@ impl Membership {
         })
     }
 
-    /// Tells everyone that this node is home to nothing from now on. It stays a member.
-    pub async fn drain(&self) {
-        // Who is not there any more has left the cluster already.
-        let _ = self.orders.send(Order::Drain).await;
+    /// Tells the others what this node is up to.
+    pub fn herald(&self) -> Herald {
+        Herald(self.orders.clone())
     }
 
     /// Takes leave, so that nobody has to find out that this node is gone.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
 
@@ -24,6 +25,9 @@ use crate::{clock, config};
 
 /// A peer says at once whether it will send a block; one that has not by then is in trouble.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A block that is given away has arrived by then.
+const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes peers.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ pub enum PeerError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// It did not answer in time.
-    #[error("{0} did not answer within a second")]
+    #[error("{0} did not answer in time")]
     Silent(String),
     /// It has not the block, or does not want to bring it.
     #[error("{name} answered {status}")]
@@ -179,6 +183,20 @@ impl Peer {
                 Err(error)
             }
         }
+    }
+
+    /// Asks it to take a block over, and waits until it has all of it.
+    pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
+        let mut body = self.ask(request).await?;
+        let arrives = async {
+            while body.frame().await.transpose()?.is_some() {}
+            Ok::<_, EndpointError>(())
+        };
+        let arrived = match tokio::time::timeout(OFFER_PATIENCE, arrives).await {
+            Ok(arrived) => arrived.map_err(PeerError::from),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        arrived.inspect_err(|_| self.broke_off())
     }
 
     /// Whether it answers at all.

@@ -13,7 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
-use shoal_policy::Layer;
+use shoal_policy::{Layer, NodeId};
 
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::front::range::ByteRange;
@@ -51,7 +51,13 @@ pub enum Asked {
     Home(Layer),
     /// As one who may still hold it: it gives what it has, and asks nobody.
     Holder,
+    /// As one who is to take it over from this node, which goes: it asks that node for the block, and nobody else.
+    Heir(NodeId),
 }
+
+/// How a request says as whom a node is asked: these, or the number of a layer.
+const HOLDER: u8 = 0;
+const HEIR: u8 = u8::MAX;
 
 /// Who asks, as nodes tell each other: without any key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,10 +81,14 @@ impl BlockRequest {
     /// The target of the request; `None` when there is too much to say.
     pub fn target(&self) -> Option<PathAndQuery> {
         let mut rest = Vec::with_capacity(512);
-        rest.push(match self.asked {
-            Asked::Holder => 0,
-            Asked::Home(layer) => layer.0,
-        });
+        match self.asked {
+            Asked::Holder => rest.push(HOLDER),
+            Asked::Home(layer) => rest.push(layer.0),
+            Asked::Heir(giver) => {
+                rest.push(HEIR);
+                rest.extend_from_slice(&giver.0.to_le_bytes());
+            }
+        }
         match &self.caller {
             CallerName::Anonymous => write_bytes(&mut rest, b""),
             CallerName::AccessKey(key) => write_bytes(&mut rest, key.as_bytes()),
@@ -114,16 +124,18 @@ impl BlockRequest {
         let rest = URL_SAFE_NO_PAD.decode(rest).map_err(|_| Malformed)?;
         let mut reader = Reader::new(&rest);
         let [asked] = reader.array()?;
+        let asked = match asked {
+            HOLDER => Asked::Holder,
+            HEIR => Asked::Heir(NodeId(reader.u64()?)),
+            1 => return Err(Malformed),
+            layer => Asked::Home(Layer(layer)),
+        };
         let caller = match reader.text()? {
             "" => CallerName::Anonymous,
             key => CallerName::AccessKey(key.into()),
         };
         let request = Self {
-            asked: match asked {
-                0 => Asked::Holder,
-                1 => return Err(Malformed),
-                layer => Asked::Home(Layer(layer)),
-            },
+            asked,
             caller,
             target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
             headers: reader.headers()?,
@@ -152,7 +164,7 @@ mod tests {
     use http::uri::PathAndQuery;
     use http::{HeaderMap, HeaderValue};
     use proptest::prelude::{any, proptest};
-    use shoal_policy::{Layer, ObjectId};
+    use shoal_policy::{Layer, NodeId, ObjectId};
 
     use super::{Asked, BlockRequest, CallerName};
     use crate::front::range::ByteRange;
@@ -187,6 +199,7 @@ mod tests {
         for (asked, caller) in [
             (Asked::Home(Layer(3)), CallerName::Anonymous),
             (Asked::Holder, CallerName::AccessKey("AK".into())),
+            (Asked::Heir(NodeId(u64::MAX - 1)), CallerName::Anonymous),
         ] {
             let said = BlockRequest {
                 asked,

@@ -10,7 +10,7 @@ use super::{ALIVE, REGION, cluster_identity};
 use crate::blocks::{BlockStream, Shelf, Window};
 use crate::clock;
 use crate::endpoint::Endpoint;
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, Way};
 use crate::front::auth::{Credentials, Gate};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
@@ -137,11 +137,14 @@ impl Host {
             return Err(Outcome::Misunderstood);
         }
         let id = block.version.block(block.index);
-        let asked = match block.asked {
+        let way = match block.asked {
             Asked::Holder if !self.store.contains(id) => return Err(Outcome::NotHeld),
             Asked::Holder => None,
             Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
-            Asked::Home(layer) => Some(layer),
+            Asked::Home(layer) => Some(Way::Route(layer)),
+            // Nobody waits for it, so readers come first.
+            Asked::Heir(_) if self.fetcher.is_busy() => return Err(Outcome::Busy),
+            Asked::Heir(giver) => Some(Way::Handover(giver)),
         };
         let origin = self.origin(&block)?;
         let part = block.part;
@@ -155,7 +158,7 @@ impl Host {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::new(block.version),
             origin: Arc::new(origin),
-            asked,
+            way,
         };
         let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
         let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));

@@ -135,6 +135,13 @@ impl Ledger {
         }
     }
 
+    /// The blocks that are mapped, the one used last first.
+    pub(super) fn mapped_by_use(&self) -> Vec<BlockId> {
+        let mut blocks: Vec<_> = self.mapped.oldest_first().collect();
+        blocks.reverse();
+        blocks
+    }
+
     /// Blocks and bytes mapped.
     pub(super) fn mapped_size(&self) -> (u64, u64) {
         (self.mapped.len() as u64, self.mapped_bytes)

@@ -30,6 +30,7 @@ mod footer;
 mod keeper;
 mod layers;
 mod ledger;
+mod listing;
 mod mapping;
 mod mappings;
 mod quarantine;

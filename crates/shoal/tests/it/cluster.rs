@@ -1,5 +1,6 @@
 //! Nodes that cooperate, in one process, in front of one lake; the wires between them can be cut.
 
+mod draining;
 mod failure;
 mod members;
 mod sharing;
@@ -81,6 +82,28 @@ impl Cluster {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         panic!("the nodes do not see {members} members");
+    }
+
+    /// Waits until every node has heard that `name` is in `state`.
+    pub(crate) async fn is_told(&self, name: &str, state: &str) {
+        let told = async |node: &Node| {
+            let page: Value = serde_json::from_slice(&node.admin("/members").await.body).unwrap();
+            let members = page["members"].as_array().unwrap().clone();
+            members
+                .iter()
+                .any(|member| member["name"] == name && member["state"] == state)
+        };
+        for _ in 0..1_000 {
+            if join_all(self.nodes.iter().map(told))
+                .await
+                .into_iter()
+                .all(|told| told)
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not every node knows that {name} is {state}");
     }
 
     /// Puts an object of so many blocks, each with bytes of its own.

@@ -120,11 +120,21 @@ impl Node {
             .await
     }
 
+    /// An order to the admin listener.
+    pub(crate) async fn order(&self, path: &str) -> Reply {
+        let client = Client::anonymous(self.gateway.admin_address());
+        client.post(path, Vec::new()).send().await
+    }
+
+    /// What `/status` says.
+    pub(crate) async fn status(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.admin("/status").await.body).unwrap()
+    }
+
     /// Reads until the blocks that are on their way have landed, so that the next read finds them.
     pub(crate) async fn settle(&self) {
         for _ in 0..500 {
-            let status: serde_json::Value =
-                serde_json::from_slice(&self.admin("/status").await.body).unwrap();
+            let status = self.status().await;
             if status["reads"]["flights"] == 0 && status["reads"]["fill_bytes"] == 0 {
                 return;
             }

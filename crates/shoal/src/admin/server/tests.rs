@@ -34,6 +34,7 @@ fn start() -> Running {
             speaker: "a1".into(),
             members: vec![],
         }),
+        handoff: None,
         measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
     };
     tokio::spawn(admin.serve(listener, shutdown));
@@ -133,5 +134,23 @@ async fn there_is_nothing_else_and_nothing_can_be_changed() {
         let (status, head, _) = ask(&running, method, "/status").await;
         assert_eq!(status, 405);
         assert!(head.contains("allow: GET, HEAD"), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn orders_are_posted_and_not_by_web_pages() {
+    let running = start();
+    for path in ["/drain", "/undrain"] {
+        let (status, head, _) = ask(&running, "GET", path).await;
+        assert_eq!(status, 405);
+        assert!(head.contains("allow: POST"), "{head}");
+        let (status, _, body) = ask(&running, "POST", path).await;
+        assert_eq!(
+            status, 409,
+            "a node that caches alone has nobody to give blocks to"
+        );
+        assert!(body.contains("caches alone"), "{body}");
+        let from_a_page = format!("{path} HTTP/1.1\r\nOrigin: http://example.com\r\nX-Rest:");
+        assert_eq!(ask(&running, "POST", &from_a_page).await.0, 403);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
@@ -193,7 +193,7 @@ fn who_leaves_is_gone_at_once_and_who_drains_stays() {
         .pass(Duration::from_secs(20), |cluster| cluster.all_see(&[0, 1, 2]))
         .unwrap();
     let now = cluster.now;
-    cluster.nodes[1].drain(now);
+    cluster.nodes[1].declare(State::Draining, SystemTime::UNIX_EPOCH, now);
     let drains = |cluster: &Cluster| {
         let seen = cluster.nodes[2].members();
         seen.len() == 3 && seen[1].state == State::Draining
@@ -221,4 +221,26 @@ fn garbage_is_refused_and_changes_nothing() {
         let _ = cluster.nodes[0].hear(&garbage, now);
     }
     assert!(cluster.all_see(&[0, 1]));
+}
+
+#[test]
+fn everyone_hears_that_a_node_drains_and_that_it_serves_again() {
+    let mut cluster = Cluster::start(5, 0.0, 8);
+    let everyone = [0, 1, 2, 3, 4];
+    cluster
+        .pass(Duration::from_secs(20), |cluster| cluster.all_see(&everyone))
+        .unwrap();
+    let later = SystemTime::UNIX_EPOCH + Duration::from_secs(3);
+    for (state, generation) in [(State::Draining, 2), (State::Serving, 3_000)] {
+        let now = cluster.now;
+        cluster.nodes[2].declare(state, later, now);
+        let heard = |cluster: &Cluster| {
+            cluster.all_see(&everyone)
+                && cluster.living().all(|node| {
+                    let drainer = &cluster.nodes[node].members()[2];
+                    (drainer.state, drainer.generation) == (state, generation)
+                })
+        };
+        assert!(cluster.pass(Duration::from_secs(5), heard).is_some(), "{state:?}");
+    }
 }

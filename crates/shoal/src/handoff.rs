@@ -1,0 +1,254 @@
+//! A node that is to go gives away what it holds, so that the cluster does not lose it.
+//!
+//! It says by gossip that it is home to nothing any more, stays up, and asks the new home of each block to take the block over: what was used
+//! last first, a few at a time, and only while the new homes have room for what nobody waits for. Nothing is removed here: until it stops, the
+//! node serves what it has.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, StatusCode};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_policy::BlockId;
+use shoal_policy::route::Hierarchy;
+
+use crate::cooperation::Cooperation;
+use crate::front::range::ByteRange;
+use crate::membership::{Herald, State};
+use crate::object::Version;
+use crate::peer::{Asked, BlockRequest, CallerName, PeerError};
+use crate::shutdown::Shutdown;
+use crate::store::Store;
+
+/// Blocks on their way to new homes at a time.
+const PARALLEL: usize = 4;
+
+/// While the first blocks go, others come from nodes that have not heard yet: what is here is looked at so many times.
+const ROUNDS: usize = 2;
+
+/// A new home that is too busy, or out of reach, is asked again after a pause that doubles.
+const TRIES: u32 = 8;
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// Gives away what a node holds, on order.
+pub struct Handoff {
+    store: Arc<Store>,
+    cooperation: Arc<Cooperation>,
+    herald: Herald,
+    stopping: Shutdown,
+    /// Held while the others are told, so that they hear orders in the order in which they were given.
+    orders: tokio::sync::Mutex<()>,
+    now: Mutex<Now>,
+}
+
+#[derive(Debug, Default)]
+struct Now {
+    /// Counts orders: what belongs to an earlier one ends.
+    order: u64,
+    progress: Progress,
+}
+
+/// How far it is, as `/status` shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// What the node is up to.
+    pub state: Phase,
+    /// Blocks that have not been looked at.
+    pub blocks_left: u64,
+    /// Blocks that their new homes have.
+    pub blocks_given: u64,
+    /// Bytes of these.
+    pub bytes_given: u64,
+    /// Blocks that nobody took: no other node could be reached, or none had room in time.
+    pub blocks_kept: u64,
+}
+
+/// What a node is up to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// It is home to its share of the blocks.
+    #[default]
+    Serving,
+    /// It gives away what it holds.
+    Draining,
+    /// It has given away what others take. It may stop.
+    Drained,
+}
+
+/// What became of a block.
+enum Fate {
+    Given {
+        bytes: u64,
+    },
+    Kept,
+    /// It left the disk before its turn came.
+    Gone,
+}
+
+impl fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handoff")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Handoff {
+    /// For a node that serves.
+    pub fn new(store: Arc<Store>, cooperation: Arc<Cooperation>, herald: Herald, stopping: Shutdown) -> Self {
+        Self {
+            store,
+            cooperation,
+            herald,
+            stopping,
+            orders: tokio::sync::Mutex::default(),
+            now: Mutex::default(),
+        }
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        self.now.lock().progress
+    }
+
+    /// Begins to give blocks away, in a task of its own, unless it has begun already.
+    pub async fn begin(self: &Arc<Self>) {
+        let _order = self.orders.lock().await;
+        let Some(order) = self.becomes(Phase::Draining) else {
+            return;
+        };
+        // As long as this node counts itself in, it knows what it was home to.
+        let before = self.cooperation.hierarchy();
+        self.herald.tell(State::Draining).await;
+        tracing::info!("draining: this node is home to nothing any more and gives away what it holds");
+        let this = Arc::clone(self);
+        tokio::spawn(async move { this.run(order, before).await });
+    }
+
+    /// The node serves again. What it has given away it asks its new homes for, as a newcomer does.
+    pub async fn end(&self) {
+        let _order = self.orders.lock().await;
+        if self.becomes(Phase::Serving).is_some() {
+            self.herald.tell(State::Serving).await;
+            tracing::info!("no longer draining");
+        }
+    }
+
+    /// A new order; `None` when this is what the node is up to already.
+    fn becomes(&self, phase: Phase) -> Option<u64> {
+        let mut now = self.now.lock();
+        if (now.progress.state == Phase::Serving) == (phase == Phase::Serving) {
+            return None;
+        }
+        now.order += 1;
+        now.progress = Progress {
+            state: phase,
+            ..Progress::default()
+        };
+        Some(now.order)
+    }
+
+    async fn run(&self, order: u64, before: Arc<Hierarchy>) {
+        let mut seen = HashSet::new();
+        for _ in 0..ROUNDS {
+            let mut blocks = self.store.held();
+            blocks.retain(|block| seen.insert(*block));
+            self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
+            let gifts = futures_util::stream::iter(blocks)
+                .take_while(|_| std::future::ready(self.is_current(order)))
+                .map(|block| self.give(block, &before));
+            let noted = gifts.buffer_unordered(PARALLEL).for_each(|fate| {
+                self.note(order, |progress| progress.count(&fate));
+                std::future::ready(())
+            });
+            tokio::select! {
+                () = noted => {}
+                () = self.stopping.begun() => return,
+            }
+        }
+        self.note(order, |progress| progress.state = Phase::Drained);
+        if self.is_current(order) {
+            tracing::info!(progress = ?self.progress(), "drained: this node may stop");
+        }
+    }
+
+    fn is_current(&self, order: u64) -> bool {
+        self.now.lock().order == order
+    }
+
+    fn note(&self, order: u64, change: impl FnOnce(&mut Progress)) {
+        let mut now = self.now.lock();
+        if now.order == order {
+            change(&mut now.progress);
+        }
+    }
+
+    async fn give(&self, block: BlockId, before: &Hierarchy) -> Fate {
+        let Some(version) = self.store.version_of(block).await else {
+            return Fate::Gone;
+        };
+        let mut pause = PAUSE_MIN;
+        for _ in 0..TRIES {
+            match self.offer(block, &version, before).await {
+                Ok(true) => {
+                    let bytes = version.block_len(block.index);
+                    return Fate::Given { bytes };
+                }
+                Ok(false) => return Fate::Kept,
+                Err(PeerError::Refused { status, .. }) if status != StatusCode::SERVICE_UNAVAILABLE => {
+                    return Fate::Kept;
+                }
+                Err(error) => tracing::debug!(?block, %error, "a block was not taken over"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        Fate::Kept
+    }
+
+    /// Asks every new home of a block to take it over; one that has it already says so at once. `false`: there is none.
+    async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
+        let request = self.request(block.index, version);
+        let heirs = self.cooperation.heirs(before, block);
+        for heir in &heirs {
+            heir.offer(&request).await?;
+        }
+        Ok(!heirs.is_empty())
+    }
+
+    /// The last byte of the block is asked back: it comes when the new home has all of them.
+    fn request(&self, index: u32, version: &Version) -> BlockRequest {
+        let end = version.block_len(index);
+        BlockRequest {
+            version: version.clone(),
+            index,
+            part: ByteRange { start: end - 1, end },
+            asked: Asked::Heir(self.cooperation.me()),
+            caller: CallerName::Anonymous,
+            // Nobody reads it, so the lake is not asked for it.
+            target: PathAndQuery::from_static("/"),
+            headers: HeaderMap::new(),
+        }
+    }
+}
+
+impl Progress {
+    fn count(&mut self, fate: &Fate) {
+        self.blocks_left = self.blocks_left.saturating_sub(1);
+        match fate {
+            Fate::Given { bytes } => {
+                self.blocks_given += 1;
+                self.bytes_given += bytes;
+            }
+            Fate::Kept => self.blocks_kept += 1,
+            Fate::Gone => {}
+        }
+    }
+}

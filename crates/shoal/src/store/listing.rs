@@ -1,0 +1,47 @@
+//! What is here, for those who look at all of it or at one block's origin: never on the path of a read.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use shoal_policy::BlockId;
+
+use super::{Store, on_pool};
+use crate::object::Version;
+
+impl Store {
+    /// Every block that is here. First those that are mapped, the one used last first: a use maps a block, so these were used after all
+    /// others. Then the others, those first whose version was stored last.
+    pub fn held(&self) -> Vec<BlockId> {
+        let uses = self.mappings.take_uses();
+        let (mut held, versions) = {
+            let mut ledger = self.ledger.lock();
+            ledger.touch(&uses);
+            (ledger.mapped_by_use(), ledger.catalogue.versions())
+        };
+        let mapped: HashSet<BlockId> = held.iter().copied().collect();
+        let mut versions = versions;
+        versions.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, version) in versions {
+            let blocks = self.blocks_of(version).into_iter();
+            let blocks = blocks.map(|index| BlockId { version, index });
+            held.extend(blocks.filter(|block| !mapped.contains(block)));
+        }
+        held
+    }
+
+    /// What the lake said about the version that a block belongs to, read from the block's footer. `None` when the block is not here.
+    pub async fn version_of(self: &Arc<Self>, block: BlockId) -> Option<Arc<Version>> {
+        let store = Arc::clone(self);
+        let footer = on_pool(move || {
+            let _pin = store.pin(block)?;
+            let opened = store.disk.open_block(block);
+            opened
+                .map(|(_, footer)| footer)
+                .inspect_err(|error| {
+                    store.read_failed(block, error);
+                })
+                .ok()
+        });
+        Some(Arc::new(footer.await.flatten()?.version))
+    }
+}
