@@ -1,5 +1,6 @@
 //! What operators see: health, metrics, status. Apart from the S3 port.
 
+pub mod client;
 mod histogram;
 pub mod members;
 pub mod metrics;

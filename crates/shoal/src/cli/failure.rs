@@ -27,6 +27,17 @@ impl Failure {
         }
     }
 
+    /// The same, with this to do about it.
+    pub(super) fn hinting(self, hint: &str) -> Self {
+        match self {
+            Self::Failed { what, .. } => Self::Failed {
+                what,
+                hint: Some(hint.into()),
+            },
+            refused => refused,
+        }
+    }
+
     /// What people and scripts see on stderr.
     pub(super) fn tell(&self) {
         match self {

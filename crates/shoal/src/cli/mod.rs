@@ -5,11 +5,14 @@ mod dev;
 mod failure;
 mod logging;
 mod lookup;
+mod node;
 mod output;
+mod overview;
 mod serve;
 mod settings;
 mod signals;
 mod sim;
+mod status;
 
 use std::process::ExitCode;
 
@@ -32,7 +35,9 @@ enum Verb {
     Serve(serve::Serve),
     Dev(dev::Dev),
     Lookup(lookup::LookupServer),
+    Node(node::Node),
     Sim(sim::Sim),
+    Status(status::Status),
 }
 
 /// Runs the verb on the command line of this process.
@@ -41,6 +46,8 @@ pub fn main() -> ExitCode {
         Verb::Serve(serve) => serve.run(),
         Verb::Dev(dev) => dev.run(),
         Verb::Lookup(lookup) => lookup.run(),
+        Verb::Node(node) => node.run(),
+        Verb::Status(status) => status.run(),
         Verb::Sim(sim) => sim.run(),
     };
     match done {
@@ -56,7 +63,7 @@ pub fn main() -> ExitCode {
 fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime
-        .map_err(|error| Failure::new("the threads of the node cannot be started", &error))?
+        .map_err(|error| Failure::new("threads cannot be started", &error))?
         .block_on(verb)
 }
 

@@ -31,6 +31,28 @@ pub(super) fn print(text: &str) {
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
+/// Writes talk to stderr as it is.
+pub(super) fn talk(text: &str) {
+    // When stderr is gone nobody is left to tell.
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// A size as people read it: three digits are enough.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut size = bytes as f64;
+    let mut unit = "B";
+    for next in UNITS {
+        // What would be rounded to 1024 is one of the next unit.
+        if size < 1023.5 {
+            break;
+        }
+        (size, unit) = (size / 1024.0, next);
+    }
+    let decimals = usize::from(unit != "B" && size < 99.95);
+    format!("{size:.decimals$} {unit}")
+}
+
 /// Whether stderr is a terminal whose owner wants colour.
 pub(super) fn colour_on_stderr() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -42,5 +64,27 @@ fn label(word: &str, colour: &str) -> String {
         format!("\x1b[1;{colour}m{word}:\x1b[0m")
     } else {
         format!("{word}:")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn sizes_are_told_in_three_digits() {
+        let cases = [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_024, "1.0 KiB"),
+            (10_188, "9.9 KiB"),
+            (102_400, "100 KiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
+            (5 << 40, "5.0 TiB"),
+            (u64::MAX, "16384 PiB"),
+        ];
+        for (size, expected) in cases {
+            assert_eq!(bytes(size), expected);
+        }
     }
 }

@@ -1,0 +1,161 @@
+//! `shoal node`: orders to one node that runs.
+
+use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::block_on;
+use super::failure::Failure;
+use super::output::{Tone, bytes, print, talk, tell};
+use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::handoff::{Phase, Progress};
+
+/// How often a node that drains is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A node that does not answer so many times in a row is given up.
+const SILENCES_MAX: u32 = 20;
+
+/// Give an order to a node
+///
+/// Orders go to the admin port, which has no keys: whoever reaches it may give them. It listens on loopback unless
+/// `[admin] listen` says otherwise.
+#[derive(Debug, Args)]
+pub(super) struct Node {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Let the node give away what it holds, so that it can be stopped at no cost
+    ///
+    /// It is home to nothing from now on and asks the new homes of its blocks to take them over, those used last first. It goes on serving
+    /// clients until it is stopped. This command waits until it is done; Ctrl-C ends the waiting and not the draining.
+    Drain(Order),
+    /// Let a node that drains be home to its share of the blocks again
+    Undrain(Order),
+}
+
+#[derive(Debug, Args)]
+struct Order {
+    /// The node's admin port
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
+    node: AdminUrl,
+    /// Print how it ended as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What of `/status` is looked at.
+#[derive(Debug, Deserialize)]
+struct Status {
+    node: Name,
+    drain: Progress,
+}
+
+#[derive(Debug, Deserialize)]
+struct Name {
+    name: String,
+}
+
+impl Node {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        match self.verb {
+            Verb::Drain(order) => block_on(order.drain()),
+            Verb::Undrain(order) => block_on(order.undrain()),
+        }
+    }
+}
+
+impl Order {
+    async fn drain(self) -> Result<(), Failure> {
+        let client = AdminClient::default();
+        self.give(&client, "/drain").await?;
+        let mut silences = 0;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            match client.get::<Status>(&self.node, "/status").await {
+                Ok(status) if status.drain.state == Phase::Draining => {
+                    silences = 0;
+                    show(&status);
+                }
+                Ok(status) => return self.conclude(&status),
+                Err(_) if silences < SILENCES_MAX => silences += 1,
+                Err(error) => return Err(failure("the node was lost sight of while it drained", &error)),
+            }
+        }
+    }
+
+    async fn undrain(self) -> Result<(), Failure> {
+        let progress = self.give(&AdminClient::default(), "/undrain").await?;
+        print(&if self.json {
+            format!("{:#}\n", json!(progress))
+        } else {
+            format!("{} serves again\n", self.node)
+        });
+        Ok(())
+    }
+
+    async fn give(&self, client: &AdminClient, order: &str) -> Result<Progress, Failure> {
+        let given = client.post(&self.node, order).await;
+        given.map_err(|error| failure(&format!("the order {order} was not taken"), &error))
+    }
+
+    fn conclude(&self, Status { node, drain }: &Status) -> Result<(), Failure> {
+        end_progress();
+        let name = &node.name;
+        if drain.state == Phase::Serving {
+            let what = format!("{name} serves again: somebody else has ended the draining");
+            return Err(Failure::Failed { what, hint: None });
+        }
+        if drain.blocks_kept > 0 {
+            let what = format!("nobody took {} of {name}'s blocks", drain.blocks_kept);
+            let hint = "what they hold is read from the lake again once the node is gone; `shoal status` shows whether others can be reached";
+            tell(Tone::Warning, &what, Some(hint));
+        }
+        print(&if self.json {
+            format!("{:#}\n", json!({ "node": name, "drain": drain }))
+        } else {
+            let (blocks, given) = (drain.blocks_given, bytes(drain.bytes_given));
+            format!("{name} is drained: it gave away {blocks} blocks ({given}) and may stop\n")
+        });
+        Ok(())
+    }
+}
+
+/// How far it is, on a terminal: one line, written over.
+fn show(Status { node, drain }: &Status) {
+    if stderr().is_terminal() {
+        let (name, left) = (&node.name, drain.blocks_left);
+        let (given, size) = (drain.blocks_given, bytes(drain.bytes_given));
+        talk(&format!(
+            "\r\x1b[K{name} is draining: {given} blocks ({size}) given away, {left} left"
+        ));
+    }
+}
+
+fn end_progress() {
+    if stderr().is_terminal() {
+        talk("\r\x1b[K");
+    }
+}
+
+/// A failure to ask a node, and what to do about it.
+pub(super) fn failure(what: &str, error: &AskError) -> Failure {
+    let hint = match error {
+        AskError::Deadline(_) | AskError::Unreachable { .. } => {
+            "is it the admin port of a running node, and may this machine reach it? it listens on loopback unless [admin] listen says otherwise"
+        }
+        AskError::Refused { status, .. } if status.as_u16() == 409 => {
+            "blocks are given to other nodes under [cooperation] mode = \"hierarchy\" only"
+        }
+        AskError::Refused { .. } | AskError::Page { .. } => {
+            "is it the admin port of a node, and of this release? `shoal --version` says which this is"
+        }
+    };
+    Failure::new(what, error).hinting(hint)
+}

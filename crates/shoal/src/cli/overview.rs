@@ -1,0 +1,321 @@
+//! A cluster as its nodes describe it: one of them names the members, and each member is asked for its numbers.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use shoal_policy::Source;
+
+use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::handoff::Progress;
+
+/// Everything that is known of a cluster at one moment.
+#[derive(Debug, Serialize)]
+pub(super) struct Overview {
+    /// The node that named the others.
+    pub(super) seen_by: String,
+    /// Members, the nearest to that node first.
+    pub(super) nodes: Vec<NodeView>,
+    /// Sums over the nodes that answered.
+    pub(super) total: Traffic,
+}
+
+/// One member.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeView {
+    pub(super) name: String,
+    pub(super) topology: String,
+    /// The narrowest layer that it shares with the node that named it: 1 for that node itself. `None`: they share no layer.
+    pub(super) layer: Option<usize>,
+    pub(super) state: String,
+    pub(super) admin: String,
+    /// What it says of itself, or why it says nothing.
+    #[serde(flatten)]
+    pub(super) answer: Answer,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Answer {
+    Numbers(Box<Numbers>),
+    Unreachable(String),
+}
+
+/// A node's numbers.
+#[derive(Debug, Serialize)]
+pub(super) struct Numbers {
+    pub(super) store: StorePage,
+    /// How the layers share the store's room; empty where the node does not say.
+    pub(super) layers: Vec<LayerPage>,
+    pub(super) drain: Option<Progress>,
+    pub(super) traffic: Traffic,
+}
+
+/// What was counted since a node began. Bytes of objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Traffic {
+    /// Sent to clients, by source.
+    pub(super) local_bytes: u64,
+    pub(super) peer_bytes: u64,
+    pub(super) tier_bytes: u64,
+    pub(super) lake_bytes: u64,
+    /// Received from the lake.
+    pub(super) from_lake_bytes: u64,
+    pub(super) lake_requests: u64,
+    /// Requests for blocks to other nodes, those of them that failed, and requests of other nodes that were served.
+    pub(super) peers_asked: u64,
+    pub(super) peers_failed: u64,
+    pub(super) peers_served: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct MembersPage {
+    #[serde(rename = "self")]
+    speaker: String,
+    members: Vec<MemberPage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MemberPage {
+    name: String,
+    topology: String,
+    admin: String,
+    state: String,
+}
+
+/// What of `/status` is shown.
+#[derive(Debug, Deserialize)]
+struct StatusPage {
+    node: NodePage,
+    lake: LakePage,
+    store: StorePage,
+    #[serde(default)]
+    layers: Vec<LayerPage>,
+    cooperation: Option<CooperationPage>,
+    drain: Option<Progress>,
+}
+
+#[derive(Debug, Deserialize)]
+struct NodePage {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct LakePage {
+    requests: BTreeMap<String, u64>,
+    bytes_received: u64,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct StorePage {
+    pub(super) capacity_bytes: u64,
+    pub(super) resident_bytes: u64,
+    pub(super) blocks: u64,
+    /// `"serving"`, or why it is paused.
+    pub(super) health: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct LayerPage {
+    pub(super) layer: String,
+    pub(super) target_bytes: u64,
+    pub(super) used_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct CooperationPage {
+    layers: Vec<String>,
+    peers: Vec<PeerPage>,
+    answered: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct PeerPage {
+    asked: u64,
+    failed: u64,
+}
+
+impl Overview {
+    /// Asks the node at `url` who is there, and each of those how it is.
+    pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AskError> {
+        let page: MembersPage = client.get(url, "/members").await?;
+        let own: StatusPage = client.get(url, "/status").await?;
+        let layers = own.cooperation.map_or(1, |cooperation| cooperation.layers.len());
+        let place = page.members.iter().find(|member| member.name == page.speaker);
+        let place = place.map_or_else(String::new, |member| member.topology.clone());
+        let mut nodes = join_all(page.members.into_iter().map(async |member| {
+            let is_speaker = member.name == page.speaker;
+            let answer = match if is_speaker {
+                Ok(url.clone())
+            } else {
+                member.admin.parse()
+            } {
+                Ok(url) => numbers(client, &url, &member.name).await,
+                Err(error) => Err(error.to_string()),
+            };
+            NodeView {
+                layer: if is_speaker {
+                    Some(1)
+                } else {
+                    layer_shared(&place, &member.topology, layers)
+                },
+                name: member.name,
+                topology: member.topology,
+                state: member.state,
+                admin: member.admin,
+                answer: match answer {
+                    Ok(numbers) => Answer::Numbers(Box::new(numbers)),
+                    Err(why) => Answer::Unreachable(why),
+                },
+            }
+        }))
+        .await;
+        nodes.sort_by(|one, other| {
+            let order = |node: &NodeView| (node.layer.unwrap_or(usize::MAX), node.name.clone());
+            order(one).cmp(&order(other))
+        });
+        let traffic = nodes
+            .iter()
+            .filter_map(NodeView::numbers)
+            .map(|numbers| numbers.traffic);
+        Ok(Self {
+            seen_by: page.speaker,
+            total: traffic.fold(Traffic::default(), Traffic::plus),
+            nodes,
+        })
+    }
+}
+
+impl NodeView {
+    pub(super) fn numbers(&self) -> Option<&Numbers> {
+        match &self.answer {
+            Answer::Numbers(numbers) => Some(numbers),
+            Answer::Unreachable(_) => None,
+        }
+    }
+}
+
+impl Traffic {
+    /// Bytes sent to clients.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.local_bytes + self.peer_bytes + self.tier_bytes + self.lake_bytes
+    }
+
+    fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// What was counted since `before`. A node that began anew since then has counted all of it.
+    pub(super) fn since(self, before: Self) -> Self {
+        self.with(before, |now, before| now.checked_sub(before).unwrap_or(now))
+    }
+
+    fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            local_bytes: combine(self.local_bytes, other.local_bytes),
+            peer_bytes: combine(self.peer_bytes, other.peer_bytes),
+            tier_bytes: combine(self.tier_bytes, other.tier_bytes),
+            lake_bytes: combine(self.lake_bytes, other.lake_bytes),
+            from_lake_bytes: combine(self.from_lake_bytes, other.from_lake_bytes),
+            lake_requests: combine(self.lake_requests, other.lake_requests),
+            peers_asked: combine(self.peers_asked, other.peers_asked),
+            peers_failed: combine(self.peers_failed, other.peers_failed),
+            peers_served: combine(self.peers_served, other.peers_served),
+        }
+    }
+}
+
+/// The narrowest of so many layers that a node at `place` shares with another one at `other`: a layer is who shares all parts of a place but
+/// the last one (L2), the last two (L3), and so on.
+fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
+    let (mine, theirs): (Vec<&str>, Vec<&str>) = (place.split('/').collect(), other.split('/').collect());
+    let shared = mine
+        .iter()
+        .zip(&theirs)
+        .take_while(|(one, other)| one == other)
+        .count();
+    (2..=layers).find(|layer| mine.len().saturating_sub(layer - 1) <= shared)
+}
+
+async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Numbers, String> {
+    let (status, metrics) = tokio::join!(
+        client.get::<StatusPage>(url, "/status"),
+        client.text(url, "/metrics")
+    );
+    let status = status.map_err(|error| error.to_string())?;
+    let metrics = metrics.map_err(|error| error.to_string())?;
+    // On another machine, loopback is where this one listens.
+    if status.node.name != name {
+        let told = &status.node.name;
+        return Err(format!(
+            "{url} is {told}: [admin] listen of {name} names no address that can be reached from here"
+        ));
+    }
+    let peers = status
+        .cooperation
+        .as_ref()
+        .map_or(&[][..], |cooperation| &cooperation.peers);
+    let served = status
+        .cooperation
+        .as_ref()
+        .and_then(|cooperation| cooperation.answered.get("served"));
+    let read = |source: Source| read_bytes(&metrics, source);
+    Ok(Numbers {
+        traffic: Traffic {
+            local_bytes: read(Source::Local),
+            peer_bytes: read(Source::Peer),
+            tier_bytes: read(Source::Tier),
+            lake_bytes: read(Source::Lake),
+            from_lake_bytes: status.lake.bytes_received,
+            lake_requests: status.lake.requests.values().sum(),
+            peers_asked: peers.iter().map(|peer| peer.asked).sum(),
+            peers_failed: peers.iter().map(|peer| peer.failed).sum(),
+            peers_served: served.copied().unwrap_or_default(),
+        },
+        store: status.store,
+        layers: status.layers,
+        drain: status.drain,
+    })
+}
+
+/// Bytes sent to clients from `source`, as the metrics tell.
+fn read_bytes(metrics: &str, source: Source) -> u64 {
+    let name = format!("shoal_read_bytes_total{{source=\"{}\"}} ", source.as_str());
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    value.and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::Source;
+
+    use super::{Traffic, layer_shared, read_bytes};
+
+    #[test]
+    fn nodes_share_the_layer_of_the_prefix_they_have_in_common() {
+        let shared = |other| layer_shared("dc1/a/r1", other, 3);
+        assert_eq!(shared("dc1/a/r2"), Some(2));
+        assert_eq!(shared("dc1/a/r1"), Some(2), "two nodes of one rack");
+        assert_eq!(shared("dc1/b/r1"), Some(3));
+        assert_eq!(shared("dc2/a/r1"), None);
+        assert_eq!(layer_shared("dc1/a/r1", "dc1/b/r1", 2), None);
+    }
+
+    #[test]
+    fn bytes_are_found_among_the_metrics_by_their_source() {
+        let metrics = "# TYPE x counter\nshoal_read_bytes_total{source=\"local\"} 7\nshoal_read_bytes_total{source=\"lake\"} 9\n";
+        assert_eq!(read_bytes(metrics, Source::Local), 7);
+        assert_eq!(read_bytes(metrics, Source::Lake), 9);
+        assert_eq!(read_bytes(metrics, Source::Peer), 0);
+    }
+
+    #[test]
+    fn a_node_that_began_anew_has_counted_all_since() {
+        let count = |lake_requests| Traffic {
+            lake_requests,
+            ..Traffic::default()
+        };
+        assert_eq!(count(9).since(count(4)), count(5));
+        assert_eq!(count(3).since(count(4)), count(3));
+    }
+}

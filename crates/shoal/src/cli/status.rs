@@ -1,0 +1,293 @@
+//! `shoal status`: a cluster at one glance.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use serde_json::json;
+
+use super::block_on;
+use super::failure::Failure;
+use super::node::failure;
+use super::output::{bytes, print};
+use super::overview::{Answer, NodeView, Overview, Traffic};
+use crate::admin::client::{AdminClient, AdminUrl};
+use crate::handoff::Phase;
+
+const AFTER_HELP: &str = "\
+A column of a source is its share of the bytes that clients got. Counts begin with each node.
+Each member is asked at the admin address that it told the others, for a second; one that does not answer is shown as such.";
+
+/// Show the nodes of a cluster: layers, states, what they hold, where bytes came from
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Status {
+    /// The admin port of any node of the cluster
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
+    node: AdminUrl,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        block_on(async move {
+            let asked = Overview::ask(&AdminClient::default(), &self.node).await;
+            let overview = asked.map_err(|error| failure("the cluster cannot be shown", &error))?;
+            print(&if self.json {
+                format!("{:#}\n", json!(overview))
+            } else {
+                to_text(&overview)
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Everything as text, without colour.
+pub(super) fn to_text(overview: &Overview) -> String {
+    let mut text = summary(overview);
+    text.push('\n');
+    text += &table(&rows(overview, |_, traffic| traffic));
+    for node in &overview.nodes {
+        text += &remarks(node);
+    }
+    text
+}
+
+/// How many there are, and in which state.
+pub(super) fn summary(overview: &Overview) -> String {
+    let nodes = &overview.nodes;
+    let in_state = |state: &str| nodes.iter().filter(|node| node.state == state).count();
+    let silent = nodes.iter().filter(|node| node.numbers().is_none()).count();
+    let mut text = format!(
+        "{} nodes seen by {}: {} serving",
+        nodes.len(),
+        overview.seen_by,
+        in_state("serving")
+    );
+    for (count, word) in [(in_state("draining"), "draining"), (silent, "not answering")] {
+        if count > 0 {
+            let _ = write!(text, ", {count} {word}");
+        }
+    }
+    text.push('\n');
+    text
+}
+
+const HEAD: [&str; 12] = [
+    "node",
+    "place",
+    "layer",
+    "state",
+    "held",
+    "room",
+    "local",
+    "peer",
+    "lake",
+    "sent",
+    "from lake",
+    "peers asked",
+];
+
+/// A row for each node, and one for all. `traffic` chooses what is shown of what was counted.
+pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 12]> {
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for node in &overview.nodes {
+        let layer = node.layer.map_or_else(|| "-".into(), |layer| format!("L{layer}"));
+        let mut row: [String; 12] = std::array::from_fn(|_| "-".into());
+        row[..4].clone_from_slice(&[node.name.clone(), node.topology.clone(), layer, state(node)]);
+        if let Some(numbers) = node.numbers() {
+            row[4] = bytes(numbers.store.resident_bytes);
+            row[5] = bytes(numbers.store.capacity_bytes);
+            row[6..].clone_from_slice(&counted(traffic(&node.name, numbers.traffic)));
+        }
+        rows.push(row);
+    }
+    let stores = || {
+        overview
+            .nodes
+            .iter()
+            .filter_map(NodeView::numbers)
+            .map(|numbers| &numbers.store)
+    };
+    let mut all: [String; 12] = std::array::from_fn(|_| String::new());
+    all[0] = "all".into();
+    all[4] = bytes(stores().map(|store| store.resident_bytes).sum());
+    all[5] = bytes(stores().map(|store| store.capacity_bytes).sum());
+    all[6..].clone_from_slice(&counted(traffic("", overview.total)));
+    rows.push(all);
+    rows
+}
+
+fn state(node: &NodeView) -> String {
+    match (&node.answer, node.numbers().and_then(|numbers| numbers.drain)) {
+        (Answer::Unreachable(_), _) => format!("{}?", node.state),
+        (_, Some(drain)) if drain.state == Phase::Drained => "drained".into(),
+        _ => node.state.clone(),
+    }
+}
+
+/// Shares of the sources, and amounts.
+fn counted(traffic: Traffic) -> [String; 6] {
+    let sent = traffic.sent_bytes();
+    let share = |part: u64| match sent {
+        0 => "-".into(),
+        sent => format!("{:.1}%", part as f64 / sent as f64 * 100.0),
+    };
+    let peers = match traffic.peers_failed {
+        0 => traffic.peers_asked.to_string(),
+        failed => format!("{} ({failed} failed)", traffic.peers_asked),
+    };
+    [
+        share(traffic.local_bytes),
+        share(traffic.peer_bytes),
+        share(traffic.lake_bytes),
+        bytes(sent),
+        format!("{} in {}", bytes(traffic.from_lake_bytes), traffic.lake_requests),
+        peers,
+    ]
+}
+
+/// Columns as wide as their widest cell.
+pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| {
+        rows.iter()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in rows {
+        let cells = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// What the table has no column for.
+pub(super) fn remarks(node: &NodeView) -> String {
+    let name = &node.name;
+    let mut text = String::new();
+    match &node.answer {
+        Answer::Unreachable(why) => {
+            let _ = writeln!(text, "{name}: no numbers: {why}");
+        }
+        Answer::Numbers(numbers) => {
+            if let Some(why) = numbers.store.health["paused"].as_str() {
+                let _ = writeln!(text, "{name}: stores nothing: {why}");
+            }
+            if numbers.layers.len() > 1 {
+                let layers = numbers.layers.iter().map(|layer| {
+                    format!(
+                        "{} {} of {}",
+                        layer.layer,
+                        bytes(layer.used_bytes),
+                        bytes(layer.target_bytes)
+                    )
+                });
+                let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
+            }
+            if let Some(drain) = numbers.drain.filter(|drain| drain.state != Phase::Serving) {
+                let (given, kept) = (drain.blocks_given, drain.blocks_kept);
+                let size = bytes(drain.bytes_given);
+                let left = drain.blocks_left;
+                let _ = writeln!(
+                    text,
+                    "{name}: gave away {given} blocks ({size}), {left} left, {kept} that nobody took"
+                );
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::overview::{LayerPage, Numbers, StorePage};
+    use super::{Answer, NodeView, Overview, Traffic, to_text};
+    use crate::handoff::{Phase, Progress};
+
+    fn overview() -> Overview {
+        let traffic = Traffic {
+            local_bytes: 3 << 20,
+            peer_bytes: 1 << 20,
+            from_lake_bytes: 1 << 20,
+            lake_requests: 5,
+            peers_asked: 16,
+            peers_failed: 2,
+            ..Traffic::default()
+        };
+        let numbers = Numbers {
+            store: StorePage {
+                capacity_bytes: 1 << 30,
+                resident_bytes: 1 << 20,
+                blocks: 16,
+                health: json!({ "paused": "write: no space" }),
+            },
+            layers: ["L1", "L2"]
+                .map(|layer| LayerPage {
+                    layer: layer.into(),
+                    target_bytes: 1 << 29,
+                    used_bytes: 1 << 19,
+                })
+                .into(),
+            drain: Some(Progress {
+                state: Phase::Drained,
+                blocks_given: 4,
+                blocks_kept: 1,
+                ..Progress::default()
+            }),
+            traffic,
+        };
+        let node = |name: &str, layer, answer| NodeView {
+            name: name.into(),
+            topology: format!("dc/a/{name}"),
+            layer,
+            state: "draining".into(),
+            admin: "127.0.0.1:9100".into(),
+            answer,
+        };
+        Overview {
+            seen_by: "n0".into(),
+            nodes: vec![
+                node("n0", Some(1), Answer::Numbers(Box::new(numbers))),
+                node("n1", None, Answer::Unreachable("nobody listens there".into())),
+            ],
+            total: traffic,
+        }
+    }
+
+    #[test]
+    fn a_cluster_is_told_in_a_table_and_a_line_for_whatever_is_unusual() {
+        let expected = "\
+2 nodes seen by n0: 0 serving, 2 draining, 1 not answering
+
+node  place    layer  state      held     room     local  peer   lake  sent     from lake     peers asked
+n0    dc/a/n0  L1     drained    1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5  16 (2 failed)
+n1    dc/a/n1  -      draining?  -        -        -      -      -     -        -             -
+all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5  16 (2 failed)
+n0: stores nothing: write: no space
+n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
+n0: gave away 4 blocks (0 B), 0 left, 1 that nobody took
+n1: no numbers: nobody listens there
+";
+        let text = to_text(&overview());
+        assert!(text == expected, "{text}");
+    }
+
+    #[test]
+    fn who_does_not_answer_is_told_with_its_reason_in_json() {
+        let told = json!(overview());
+        assert_eq!(told["nodes"][1]["unreachable"], "nobody listens there");
+        assert_eq!(told["nodes"][0]["numbers"]["traffic"]["peers_asked"], 16);
+    }
+}
