@@ -122,6 +122,15 @@ impl Hierarchy {
         heirs
     }
 
+    /// Who is home to a block in each layer, from L2 outwards, reachable or not.
+    pub fn homes(&self, block: Fingerprint) -> Vec<NodeId> {
+        let homes = self
+            .layers
+            .iter()
+            .map(|neighbourhood| neighbourhood.ring.home(block));
+        homes.map_while(|home| home).collect()
+    }
+
     /// The layer a block belongs to on this node, whose room it takes: the widest in which this is its home, or L1.
     pub fn layer_here(&self, block: Fingerprint) -> Layer {
         let at_home = self

@@ -149,6 +149,17 @@ impl Cooperation {
         }
     }
 
+    /// The names of those who are home to a block, from L2 outwards; this node may be among them.
+    pub fn homes(&self, block: BlockId) -> Vec<String> {
+        let view = self.view.load();
+        let name = |node| {
+            let known = view.members.iter().find(|member| member.id() == node);
+            known.map(|member| member.name.clone())
+        };
+        let homes = view.hierarchy.homes(Fingerprint::from(block));
+        homes.into_iter().filter_map(name).collect()
+    }
+
     /// The layers around this node, as they are now.
     pub fn hierarchy(&self) -> Arc<Hierarchy> {
         Arc::clone(&self.view.load().hierarchy)

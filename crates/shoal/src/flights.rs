@@ -160,6 +160,11 @@ impl Flights {
         }
     }
 
+    /// Whether the block is on its way, or waits for the disk.
+    pub fn brings(&self, block: BlockId) -> bool {
+        self.in_the_air.lock().contains_key(&block)
+    }
+
     /// The layer whose home a block on its way waits for.
     pub fn climbs(&self, block: BlockId) -> Option<Layer> {
         let flight = self.in_the_air.lock().get(&block).cloned();

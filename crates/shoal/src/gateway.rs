@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
+use crate::admin::explain::Explainer;
 use crate::admin::metrics::Metrics;
 use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};
@@ -248,6 +250,7 @@ struct Parts {
     metrics: Arc<Metrics>,
     front: Arc<Front>,
     observer: Arc<Observer>,
+    explainer: Arc<Explainer>,
     cooperation: Arc<Cooperation>,
     host: Arc<Host>,
     split: Arc<Split>,
@@ -289,6 +292,14 @@ impl Parts {
             limits.requests,
         );
         let host = Arc::new(host);
+        let explainer = Explainer {
+            node: config.node.name.clone(),
+            lake: Arc::clone(&lake),
+            catalog: Arc::clone(&catalog),
+            store: Arc::clone(&store),
+            flights: Arc::clone(&flights),
+            cooperation: Arc::clone(&cooperation),
+        };
         let observer = Observer {
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
@@ -334,6 +345,7 @@ impl Parts {
             metrics,
             front: Arc::new(front),
             observer: Arc::new(observer),
+            explainer: Arc::new(explainer),
             cooperation,
             host,
             split,
@@ -348,7 +360,7 @@ impl Parts {
 
     fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
         let [measured, shown, present] = [(); 3].map(|()| Arc::clone(&self.observer));
-        let metrics = Arc::clone(&self.metrics);
+        let (metrics, explainer) = (Arc::clone(&self.metrics), Arc::clone(&self.explainer));
         Admin {
             metrics: Arc::clone(&self.metrics),
             readiness: Arc::clone(readiness),
@@ -357,6 +369,10 @@ impl Parts {
                 Arc::new(move || shown.status(handoff.as_ref().map(|handoff| handoff.progress())))
             },
             members: Arc::new(move || present.members(metrics.requests_in_flight())),
+            explain: Arc::new(move |question| {
+                let explainer = Arc::clone(&explainer);
+                async move { explainer.explain(&question).await }.boxed()
+            }),
             handoff,
             measure: Arc::new(move |metrics| measured.measure(metrics)),
         }

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::explain::{Explanation, Question};
 use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
 use crate::front::connection::{ClientBody, Timeouts};
@@ -78,6 +79,11 @@ pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
 /// Says who is alive, as `/members` shows it.
 pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 
+/// Says where the blocks of an object are, as `/explain` shows it.
+pub type ExplanationSource = Arc<dyn Fn(Question) -> BoxFuture<'static, Explanation> + Send + Sync>;
+
+const EXPLAIN: &str = "/explain";
+
 /// What an operator may order.
 #[derive(Clone, Copy, Debug)]
 enum Order {
@@ -106,6 +112,8 @@ pub struct Admin {
     pub status: StatusSource,
     /// For `/members`.
     pub members: MembersSource,
+    /// For `/explain`.
+    pub explain: ExplanationSource,
     /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has nobody to give blocks to.
     pub handoff: Option<Arc<Handoff>>,
     /// Called before metrics are shown, to set the gauges that nobody sets as they change.
@@ -161,13 +169,30 @@ impl Admin {
         )
     }
 
+    async fn explained(&self, query: &str) -> Response<Full<Bytes>> {
+        match Question::parse(query) {
+            Ok(question) => {
+                let explanation = (self.explain)(question).await;
+                page(StatusCode::OK, "application/json", json!(explanation))
+            }
+            Err(error) => page(
+                StatusCode::BAD_REQUEST,
+                "text/plain; charset=utf-8",
+                format!("{error}\n"),
+            ),
+        }
+    }
+
     /// The page at `path`.
     fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let known = matches!(path, "/healthz" | "/readyz" | "/metrics" | "/status" | "/members");
+        let known = matches!(
+            path,
+            "/healthz" | "/readyz" | "/metrics" | "/status" | "/members" | EXPLAIN
+        );
         if !known {
             return text(
                 StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /drain and /undrain are here\n",
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /drain and /undrain are here\n",
             );
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -236,6 +261,9 @@ impl Service<Request<ClientBody>> for Pages {
             let (method, path) = (request.method(), request.uri().path());
             Ok(match Order::at(path) {
                 Some(order) => admin.obey(order, method, request.headers()).await,
+                None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {
+                    admin.explained(request.uri().query().unwrap_or_default()).await
+                }
                 None => admin.answer(method, path),
             })
         }

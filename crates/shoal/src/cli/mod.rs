@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod dev;
+mod explain;
 mod failure;
 mod logging;
 mod lookup;
@@ -35,6 +36,7 @@ enum Verb {
     Serve(serve::Serve),
     Dev(dev::Dev),
     Lookup(lookup::LookupServer),
+    Explain(explain::Explain),
     Node(node::Node),
     Sim(sim::Sim),
     Status(status::Status),
@@ -46,6 +48,7 @@ pub fn main() -> ExitCode {
         Verb::Serve(serve) => serve.run(),
         Verb::Dev(dev) => dev.run(),
         Verb::Lookup(lookup) => lookup.run(),
+        Verb::Explain(explain) => explain.run(),
         Verb::Node(node) => node.run(),
         Verb::Status(status) => status.run(),
         Verb::Sim(sim) => sim.run(),

@@ -7,6 +7,7 @@ use shoal_policy::residency::{Leaving, Reservation};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::Store;
+use super::absence::Absence;
 use super::counters::Departure;
 use super::disk::ReadError;
 use super::ledger::Victims;
@@ -107,6 +108,7 @@ impl Store {
                 self.tally.corrupt_blocks.add(1);
             }
             self.tally.evicted(reason);
+            self.absences.note(block, Absence::Left(reason));
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
             let departing = Departing::new(FileName::Block(block), Room::Leaving(leaving), mapping);
             // What readers still hold is unlinked, so that its room is free when they are done.
@@ -159,6 +161,7 @@ impl Store {
     fn leave(&self, victims: Victims, reason: Departure) {
         for (leaving, mapping) in victims {
             self.tally.evicted(reason);
+            self.absences.note(leaving.key, Absence::Left(reason));
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
             self.depart(Departing::new(
                 FileName::Block(leaving.key),

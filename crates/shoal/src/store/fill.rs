@@ -10,6 +10,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
 use super::Store;
+use super::absence::Absence;
 use super::departure::{Departing, FileName, Room};
 use super::disk::Aside;
 use super::footer::{Checksum, Footer};
@@ -41,7 +42,10 @@ impl Store {
             }
             Err(refusal) => Err(refusal),
         };
-        stored.inspect_err(|&refusal| self.tally.refused(refusal))
+        stored.inspect_err(|&refusal| {
+            self.tally.refused(refusal);
+            self.absences.note(block, Absence::Refused(refusal));
+        })
     }
 
     fn check(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<(), Refusal> {

@@ -20,6 +20,7 @@
 //!
 //! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes about 300 bytes.
 
+mod absence;
 mod catalogue;
 mod counters;
 mod departure;
@@ -53,12 +54,14 @@ use parking_lot::{Mutex, MutexGuard};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, NodeId, ObjectId, VersionId};
 
+pub use self::absence::Absence;
 pub use self::counters::{Counters, Departure};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::folder::StoreError;
 pub use self::recovery::Recovery;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
+use self::absence::Absences;
 use self::counters::Tally;
 use self::departure::Departing;
 use self::disk::{Disk, ReadError};
@@ -99,6 +102,7 @@ pub struct Store {
     paused: AtomicBool,
     health: Mutex<Health>,
     tally: Tally,
+    absences: Absences,
     keeper: Keeper,
     writers: Writers,
     /// Last, so that the folder is free only when nothing works in it any more.
@@ -176,6 +180,7 @@ impl Store {
             paused: AtomicBool::new(false),
             health: Mutex::new(Health::Serving),
             tally: Tally::default(),
+            absences: Absences::default(),
             keeper: Keeper::default(),
             writers: Writers::new(patience),
             _claim: claim,

@@ -1,5 +1,6 @@
 //! Nodes that cooperate, in one process, in front of one lake; the wires between them can be cut.
 
+mod commands;
 mod draining;
 mod failure;
 mod members;

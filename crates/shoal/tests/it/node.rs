@@ -112,6 +112,10 @@ impl Node {
         Client::anonymous(self.address())
     }
 
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.gateway.admin_address()
+    }
+
     /// A page of the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Reply {
         Client::anonymous(self.gateway.admin_address())

@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Admin, Readiness};
+use crate::admin::explain::Explanation;
 use crate::admin::members::Members;
 use crate::admin::metrics::Metrics;
 use crate::front::listener::listen;
@@ -33,6 +34,14 @@ fn start() -> Running {
         members: Arc::new(|| Members {
             speaker: "a1".into(),
             members: vec![],
+        }),
+        explain: Arc::new(|question| {
+            let explanation = Explanation {
+                node: question.object.to_string(),
+                version: None,
+                blocks: Vec::new(),
+            };
+            Box::pin(std::future::ready(explanation))
         }),
         handoff: None,
         measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
@@ -153,4 +162,16 @@ async fn orders_are_posted_and_not_by_web_pages() {
         let from_a_page = format!("{path} HTTP/1.1\r\nOrigin: http://example.com\r\nX-Rest:");
         assert_eq!(ask(&running, "POST", &from_a_page).await.0, 403);
     }
+}
+
+#[tokio::test]
+async fn where_blocks_are_is_told_of_one_object() {
+    let running = start();
+    let (status, _, body) = ask(&running, "GET", "/explain?object=s3%3A%2F%2Fb%2Fk").await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &body["node"]), (200, &json!("s3://b/k")));
+    let (status, _, body) = ask(&running, "GET", "/explain?object=b").await;
+    assert_eq!(status, 400);
+    assert!(body.contains("object=s3://bucket/key"), "{body}");
+    assert_eq!(ask(&running, "POST", "/explain?object=s3://b/k").await.0, 405);
 }

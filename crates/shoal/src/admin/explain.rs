@@ -1,0 +1,292 @@
+//! Which blocks of an object are where, and why: the page `/explain`. It tells no content, and asks neither the lake nor another node.
+
+use std::sync::Arc;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use shoal_policy::{BlockId, VersionId};
+
+use crate::catalog::Catalog;
+use crate::cooperation::Cooperation;
+use crate::endpoint::Endpoint;
+use crate::flights::Flights;
+use crate::object::{ObjectName, Version};
+use crate::s3_uri::S3Uri;
+use crate::store::{Absence, Store};
+
+/// Blocks in one answer at most.
+pub const BLOCKS_MAX: u32 = 4_096;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The object.
+    pub object: S3Uri,
+    /// Which version of it; `None`: the one that the node knows.
+    pub version: Option<VersionId>,
+    /// The first block that is asked for.
+    pub first: u32,
+    /// How many are, at most.
+    pub count: u32,
+}
+
+/// Why a query is no [`Question`]; the words stand on the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
+)]
+pub struct NoQuestion;
+
+/// What one node knows of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The node that speaks.
+    pub node: String,
+    /// What it knows of the version; `None`: nothing.
+    pub version: Option<KnownVersion>,
+    /// The blocks that were asked for.
+    pub blocks: Vec<BlockPlace>,
+}
+
+/// A version, as far as it matters here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownVersion {
+    /// Its name among nodes.
+    pub id: String,
+    /// As the lake sent it, with quotes.
+    pub etag: String,
+    /// Size of the object in bytes.
+    pub size_bytes: u64,
+    /// Size of a block in bytes.
+    pub block_bytes: u64,
+    /// How many blocks it has.
+    pub blocks: u32,
+}
+
+/// Where one block is, as one node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockPlace {
+    /// Its number in the object, from 0.
+    pub index: u32,
+    /// Whether it is here.
+    pub here: Presence,
+    /// Why it left or was not let in: a word of the metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The layer to which it belongs on this node, here or not.
+    pub layer: String,
+    /// Who is home to it in each layer beyond L1, from L2 outwards.
+    pub homes: Vec<String>,
+}
+
+/// Whether a block is on a node, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    /// It is on the disk.
+    Resident,
+    /// It is on its way, or waits for the disk.
+    Arriving,
+    /// It was here and left.
+    Evicted,
+    /// It came and was not let in.
+    Refused,
+    /// Nobody has asked this node for it, as far as it remembers.
+    Unasked,
+}
+
+impl Presence {
+    /// The words for people.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Resident => "resident",
+            Self::Arriving => "arriving",
+            Self::Evicted => "evicted",
+            Self::Refused => "refused",
+            Self::Unasked => "not asked for yet",
+        }
+    }
+}
+
+impl Question {
+    /// As a query.
+    pub fn to_query(&self) -> String {
+        let object = self.object.to_string();
+        let object = utf8_percent_encode(&object, NON_ALPHANUMERIC);
+        let version = self.version.map(|version| format!("&version={version}"));
+        let (first, count) = (self.first, self.count);
+        format!(
+            "object={object}{}&first={first}&count={count}",
+            version.unwrap_or_default()
+        )
+    }
+
+    /// Reads a query.
+    pub fn parse(query: &str) -> Result<Self, NoQuestion> {
+        let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
+        for pair in query.split('&') {
+            let (name, value) = pair.split_once('=').ok_or(NoQuestion)?;
+            let number = || value.parse::<u32>().map_err(|_| NoQuestion);
+            match name {
+                "object" => {
+                    let text = percent_decode_str(value).decode_utf8().map_err(|_| NoQuestion)?;
+                    object = Some(text.parse::<S3Uri>().map_err(|_| NoQuestion)?);
+                }
+                "version" => version = Some(version_id(value).ok_or(NoQuestion)?),
+                "first" => first = number()?,
+                "count" => count = number()?.min(BLOCKS_MAX),
+                _ => return Err(NoQuestion),
+            }
+        }
+        let object = object.filter(|object| !object.key.is_empty()).ok_or(NoQuestion)?;
+        Ok(Self {
+            object,
+            version,
+            first,
+            count,
+        })
+    }
+}
+
+/// 32 hexadecimal digits, as a version is written.
+fn version_id(text: &str) -> Option<VersionId> {
+    let number = u128::from_str_radix(text, 16).ok()?;
+    (text.len() == 32).then(|| VersionId(number.to_be_bytes()))
+}
+
+/// Knows where blocks are.
+pub struct Explainer {
+    /// `node.name`
+    pub node: String,
+    /// Names objects.
+    pub lake: Arc<Endpoint>,
+    /// Current versions.
+    pub catalog: Arc<Catalog>,
+    /// Blocks here, and why others are not.
+    pub store: Arc<Store>,
+    /// Blocks on their way.
+    pub flights: Arc<Flights>,
+    /// Homes.
+    pub cooperation: Arc<Cooperation>,
+}
+
+impl Explainer {
+    /// What this node knows.
+    pub async fn explain(&self, question: &Question) -> Explanation {
+        let known = self.known(&question.object).await;
+        let asked = question.version;
+        // Of a version that this node does not know it may still hold blocks.
+        let known = known.filter(|known| asked.is_none_or(|asked| asked == known.id));
+        let end = question.first.saturating_add(question.count);
+        let end = known.as_ref().map_or(end, |known| end.min(known.block_count()));
+        let blocks = asked.or(known.as_ref().map(|known| known.id)).map(|version| {
+            let indexes = question.first..end;
+            indexes
+                .map(|index| self.place(BlockId { version, index }))
+                .collect()
+        });
+        Explanation {
+            node: self.node.clone(),
+            version: known.as_deref().map(KnownVersion::from),
+            blocks: blocks.unwrap_or_default(),
+        }
+    }
+
+    async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
+        let name = ObjectName {
+            bucket: object.bucket.as_str().into(),
+            key: object.key.as_bytes().into(),
+            version: None,
+        };
+        let id = name.id(self.lake.url());
+        match self.catalog.remembered(id, self.catalog.epoch(&name)) {
+            Some(remembered) => Some(remembered.version),
+            None => self.store.describe(id).await,
+        }
+    }
+
+    fn place(&self, block: BlockId) -> BlockPlace {
+        let (here, reason) = if self.store.contains(block) {
+            (Presence::Resident, None)
+        } else if self.flights.brings(block) {
+            (Presence::Arriving, None)
+        } else {
+            match self.store.absence(block) {
+                Some(Absence::Left(departure)) => (Presence::Evicted, Some(departure.as_str())),
+                Some(Absence::Refused(refusal)) => (Presence::Refused, Some(refusal.as_str())),
+                None => (Presence::Unasked, None),
+            }
+        };
+        BlockPlace {
+            index: block.index,
+            here,
+            reason: reason.map(str::to_owned),
+            layer: self.store.layer_of(block).to_string(),
+            homes: self.cooperation.homes(block),
+        }
+    }
+}
+
+impl KnownVersion {
+    /// Its name; `None` when the page was not written by a node.
+    pub fn id(&self) -> Option<VersionId> {
+        version_id(&self.id)
+    }
+}
+
+impl From<&Version> for KnownVersion {
+    fn from(version: &Version) -> Self {
+        Self {
+            id: version.id.to_string(),
+            etag: version.etag.to_string(),
+            size_bytes: version.size_bytes,
+            block_bytes: version.block_bytes,
+            blocks: version.block_count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+    use shoal_policy::VersionId;
+
+    use super::{BLOCKS_MAX, Question};
+
+    #[test]
+    fn what_is_asked_is_what_is_heard() {
+        let question = Question {
+            object: "s3://b/a key&with=100%25 ä?#".parse().unwrap(),
+            version: Some(VersionId([0xab; 16])),
+            first: 7,
+            count: 9,
+        };
+        assert_eq!(Question::parse(&question.to_query()), Ok(question));
+        let brief = Question::parse("object=s3://b/k").unwrap();
+        assert_eq!((brief.version, brief.first, brief.count), (None, 0, BLOCKS_MAX));
+    }
+
+    #[test]
+    fn what_names_no_object_is_no_question() {
+        for query in [
+            "",
+            "object=",
+            "object=s3://b",
+            "object=k",
+            "first=1",
+            "object=s3://b/k&first=-1",
+            "object=s3://b/k&version=0",
+            "object=s3://b/k&other=1",
+            "object=s3://b/%ff",
+        ] {
+            assert!(Question::parse(query).is_err(), "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_is_a_question_or_none(query in any::<String>()) {
+            let _ = Question::parse(&query);
+        }
+    }
+}

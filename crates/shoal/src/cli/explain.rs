@@ -1,0 +1,249 @@
+//! `shoal explain`: which node holds which blocks of an object, and why.
+
+use clap::Args;
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::block_on;
+use super::failure::Failure;
+use super::node::failure;
+use super::output::{Tone, bytes, print, tell};
+use super::status::table;
+use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::admin::explain::{BLOCKS_MAX, BlockPlace, Explanation, KnownVersion, Presence, Question};
+use crate::s3_uri::S3Uri;
+
+const AFTER_HELP: &str = "\
+Words for a block on a node:
+  resident           it is on the disk, in the layer named
+  arriving           it is on its way, or waits for the disk
+  evicted            it was there and left, for the reason named
+  refused            it came and was not let in, for the reason named
+  not asked for yet  nobody has asked the node for it, as far as it remembers (some thousand blocks)
+
+Nodes tell what they know. The lake is not asked, and no content is shown.";
+
+/// Show which nodes and layers hold which blocks of an object, and why
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Explain {
+    /// The object
+    #[arg(value_name = "s3://BUCKET/KEY")]
+    object: S3Uri,
+    /// The admin port of any node of the cluster
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
+    node: AdminUrl,
+    /// The first block to show
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first: u32,
+    /// How many blocks to show
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=i64::from(BLOCKS_MAX)))]
+    blocks: u32,
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct MembersPage {
+    #[serde(rename = "self")]
+    speaker: String,
+    members: Vec<MemberPage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct MemberPage {
+    name: String,
+    admin: String,
+}
+
+/// What all nodes together know.
+#[derive(Debug, Serialize)]
+struct Whereabouts {
+    object: String,
+    /// The node whose version this is.
+    known_by: String,
+    version: KnownVersion,
+    /// What each node says of the blocks of that version.
+    nodes: Vec<Explanation>,
+    /// Nodes that did not say anything, each with the reason.
+    silent: Vec<Silent>,
+}
+
+#[derive(Debug, Serialize)]
+struct Silent {
+    node: String,
+    why: String,
+}
+
+impl Explain {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        if self.object.key.is_empty() {
+            return Err(Failure::Misused {
+                what: format!("{} names a bucket, not an object", self.object),
+                hint: "write s3://bucket/key".into(),
+            });
+        }
+        block_on(async move {
+            let found = self.ask(&AdminClient::default()).await?;
+            for Silent { node, why } in &found.silent {
+                tell(Tone::Warning, &format!("{node} says nothing: {why}"), None);
+            }
+            print(&if self.json {
+                format!("{:#}\n", json!(found))
+            } else {
+                to_text(&found)
+            });
+            Ok(())
+        })
+    }
+
+    async fn ask(&self, client: &AdminClient) -> Result<Whereabouts, Failure> {
+        let failed = |error: AskError| failure(&format!("{} cannot be explained", self.object), &error);
+        let members: MembersPage = client.get(&self.node, "/members").await.map_err(failed)?;
+        let mut question = Question {
+            object: self.object.clone(),
+            version: None,
+            first: self.first,
+            count: 0,
+        };
+        let (nodes, _) = self
+            .ask_everyone(client, &members, &question)
+            .await
+            .map_err(failed)?;
+        let known = nodes
+            .into_iter()
+            .find_map(|node| Some((node.node, node.version?)));
+        let (known_by, version) = known.ok_or_else(|| unknown(&self.object))?;
+        // Each has told of the version it knows; now all are asked about the same.
+        question.version = version.id();
+        question.count = self.blocks.min(version.blocks.saturating_sub(self.first));
+        let (nodes, silent) = self
+            .ask_everyone(client, &members, &question)
+            .await
+            .map_err(failed)?;
+        Ok(Whereabouts {
+            object: self.object.to_string(),
+            known_by,
+            version,
+            nodes,
+            silent,
+        })
+    }
+
+    /// What each member says, the one that named them first. That one must answer.
+    async fn ask_everyone(
+        &self,
+        client: &AdminClient,
+        members: &MembersPage,
+        question: &Question,
+    ) -> Result<(Vec<Explanation>, Vec<Silent>), AskError> {
+        let path = format!("/explain?{}", question.to_query());
+        let others = members
+            .members
+            .iter()
+            .filter(|member| member.name != members.speaker);
+        let others = join_all(others.map(|member| ask_member(client, member, &path)));
+        let (first, others) = tokio::join!(client.get(&self.node, &path), others);
+        let (mut nodes, mut silent) = (vec![first?], Vec::new());
+        for said in others {
+            match said {
+                Ok(said) => nodes.push(said),
+                Err(why) => silent.push(why),
+            }
+        }
+        Ok((nodes, silent))
+    }
+}
+
+async fn ask_member(client: &AdminClient, member: &MemberPage, path: &str) -> Result<Explanation, Silent> {
+    let silent = |why| Silent {
+        node: member.name.clone(),
+        why,
+    };
+    let url = member
+        .admin
+        .parse::<AdminUrl>()
+        .map_err(|error| silent(error.to_string()))?;
+    let said = client.get::<Explanation>(&url, path).await;
+    let said = said.map_err(|error| silent(error.to_string()))?;
+    // On another machine, loopback is where this one listens.
+    if said.node != member.name {
+        return Err(silent(format!("{url} is {}", said.node)));
+    }
+    Ok(said)
+}
+
+fn unknown(object: &S3Uri) -> Failure {
+    Failure::Failed {
+        what: format!("no node knows a version of {object}"),
+        hint: Some(
+            "either nobody has read it, or it is not cacheable (shoal_uncached_total in /metrics counts reasons), or what was known has left"
+                .into(),
+        ),
+    }
+}
+
+fn to_text(found: &Whereabouts) -> String {
+    let version = &found.version;
+    let layers = found
+        .nodes
+        .iter()
+        .flat_map(|node| &node.blocks)
+        .map(|block| block.homes.len());
+    let homes = layers.max().unwrap_or(0);
+    let mut text = format!(
+        "{}: version {} of {}, {} blocks of {}, as {} knows it\n",
+        found.object,
+        version.etag,
+        bytes(version.size_bytes),
+        version.blocks,
+        bytes(version.block_bytes),
+        found.known_by,
+    );
+    let shown = found.nodes[0].blocks.len();
+    if shown == 0 {
+        return text;
+    }
+    text.push('\n');
+    let rows: Vec<[String; 3]> = std::iter::once(["block", "homes", "on nodes"].map(str::to_owned))
+        .chain((0..shown).map(|row| row_of(found, row, homes)))
+        .collect();
+    text += &table(&rows);
+    let last = found.nodes[0].blocks[shown - 1].index;
+    let left = version.blocks - 1 - last;
+    if left > 0 {
+        text += &format!("… {left} more: --first {}\n", last + 1);
+    }
+    text
+}
+
+fn row_of(found: &Whereabouts, row: usize, layers: usize) -> [String; 3] {
+    let asked = &found.nodes[0].blocks[row];
+    let homes = (0..layers).filter_map(|layer| Some(format!("L{} {}", layer + 2, asked.homes.get(layer)?)));
+    let on_nodes = found.nodes.iter().filter_map(|node| {
+        let block = node.blocks.iter().find(|block| block.index == asked.index)?;
+        // Where nobody has asked for a block, nothing is to be said of it.
+        (block.here != Presence::Unasked).then(|| format!("{}: {}", node.node, words(block)))
+    });
+    let on_nodes = on_nodes.collect::<Vec<_>>().join("; ");
+    [
+        asked.index.to_string(),
+        homes.collect::<Vec<_>>().join(", "),
+        if on_nodes.is_empty() {
+            Presence::Unasked.as_str().into()
+        } else {
+            on_nodes
+        },
+    ]
+}
+
+fn words(block: &BlockPlace) -> String {
+    let word = block.here.as_str();
+    match (&block.reason, block.here) {
+        (Some(reason), _) => format!("{word} ({reason})"),
+        (None, Presence::Resident | Presence::Arriving) => format!("{word} in {}", block.layer),
+        (None, _) => word.into(),
+    }
+}

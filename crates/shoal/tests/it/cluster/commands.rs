@@ -1,0 +1,197 @@
+//! Clusters as operators see and steer them, by the binary.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::Cluster;
+use crate::commands::shoal;
+use crate::node::{BLOCK, Node};
+
+/// Runs a verb against the admin port of a node.
+async fn run(node: &Node, arguments: &[&str]) -> Output {
+    let url = format!("http://{}", node.admin_address());
+    let mut command = shoal(arguments);
+    command.args(["--node", &url]);
+    tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", err(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn out(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn err(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_of_a_cluster_tells_who_is_there_and_where_bytes_came_from() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 12);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle().await;
+    cluster.read(1, "k", &bytes).await;
+    cluster.settle().await;
+    let status = json(&run(&cluster.nodes[1], &["status", "--json"]).await);
+    assert_eq!(status["seen_by"], "n1");
+    let nodes = status["nodes"].as_array().unwrap();
+    let names: Vec<_> = nodes.iter().map(|node| node["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["n1", "n0", "n2"], "the nearest first");
+    assert_eq!((&nodes[0]["layer"], &nodes[1]["layer"]), (&1.into(), &2.into()));
+    let read = |source: &str| status["total"][source].as_u64().unwrap();
+    let sent = ["local_bytes", "peer_bytes", "lake_bytes"].map(read);
+    assert_eq!(sent.iter().sum::<u64>(), 2 * 12 * BLOCK);
+    assert_eq!(read("from_lake_bytes"), 12 * BLOCK);
+    let layers = nodes[0]["numbers"]["layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 3);
+
+    let text = run(&cluster.nodes[1], &["status"]).await;
+    assert!(
+        out(&text).starts_with("3 nodes seen by n1: 3 serving\n"),
+        "{}",
+        out(&text)
+    );
+    assert!(out(&text).contains("n1: split L1 "), "{}", out(&text));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_is_drained_by_a_command_that_says_when_it_may_stop() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 12);
+    cluster.read(0, "k", &bytes).await;
+    cluster.settle().await;
+    let drained = run(&cluster.nodes[0], &["node", "drain"]).await;
+    let expected = "n0 is drained: it gave away 12 blocks (768 KiB) and may stop\n";
+    assert_eq!((out(&drained), err(&drained)), (expected, ""));
+    let status = run(&cluster.nodes[1], &["status"]).await;
+    assert!(
+        out(&status).contains(": 2 serving, 1 draining\n"),
+        "{}",
+        out(&status)
+    );
+    let again = json(&run(&cluster.nodes[0], &["node", "drain", "--json"]).await);
+    assert_eq!(
+        again["drain"]["blocks_given"], 12,
+        "an order given twice changes nothing"
+    );
+    assert!(
+        run(&cluster.nodes[0], &["node", "undrain"])
+            .await
+            .status
+            .success()
+    );
+    cluster.is_told("n0", "serving").await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn who_cannot_drain_says_why_and_what_to_do() {
+    let alone = Node::start().await;
+    let refused = run(&alone, &["node", "drain"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(err(&refused).contains("caches alone"), "{}", err(&refused));
+    assert!(err(&refused).contains("hint: "), "{}", err(&refused));
+    let status = json(&run(&alone, &["status", "--json"]).await);
+    assert_eq!(
+        status["nodes"].as_array().unwrap().len(),
+        1,
+        "a node alone is a cluster of one"
+    );
+    alone.stop().await;
+    for verb in [&["node", "drain"][..], &["status"], &["explain", "s3://b/k"]] {
+        let mut command = shoal(verb);
+        command.args(["--node", "http://127.0.0.1:1"]);
+        let nobody = tokio::task::spawn_blocking(move || command.output().unwrap())
+            .await
+            .unwrap();
+        assert_eq!(nobody.status.code(), Some(1));
+        let told = err(&nobody);
+        assert!(
+            told.contains("http://127.0.0.1:1") && told.contains("hint: "),
+            "{told}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_is_explained_by_homes_layers_and_holders_without_asking_the_lake() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("a key", 6);
+    cluster.nodes[0]
+        .client()
+        .get("/b/a%20key")
+        .range(&format!("bytes=0-{}", 5 * BLOCK - 1))
+        .send()
+        .await;
+    cluster.settle().await;
+    let asked = cluster.lake.requests().len();
+    // Also by a node that has not been asked for the object by anybody.
+    for node in [0, 1, 2] {
+        let told = json(&run(&cluster.nodes[node], &["explain", "s3://b/a key", "--json"]).await);
+        assert_eq!(told["version"]["size_bytes"], bytes.len() as u64);
+        assert_eq!(told["version"]["blocks"], 6);
+        let says = |name: &str, index: usize| {
+            let nodes = told["nodes"].as_array().unwrap();
+            let says = nodes.iter().find(|says| says["node"] == name).unwrap();
+            says["blocks"][index].clone()
+        };
+        for index in 0..5 {
+            let block = says("n0", index);
+            assert_eq!(block["here"], "resident", "a client read it there");
+            let home = block["homes"][0].as_str().unwrap();
+            assert_eq!(says(home, index)["here"], "resident", "it came through its home");
+            let expected = if home == "n0" { "L3" } else { "L1" };
+            assert_eq!(block["layer"], expected);
+        }
+        assert_eq!(says("n0", 5)["here"], "unasked");
+    }
+    let text = run(
+        &cluster.nodes[0],
+        &["explain", "s3://b/a key", "--first", "4", "--blocks", "1"],
+    )
+    .await;
+    let text = out(&text);
+    assert!(text.contains("n0: resident in L"), "{text}");
+    assert!(text.ends_with("… 1 more: --first 5\n"), "{text}");
+    assert_eq!(cluster.lake.requests().len(), asked, "the lake is not asked");
+    let unknown = run(&cluster.nodes[0], &["explain", "s3://b/other"]).await;
+    assert_eq!(unknown.status.code(), Some(1));
+    assert!(
+        err(&unknown).contains("no node knows a version of s3://b/other"),
+        "{}",
+        err(&unknown)
+    );
+    let bucket = run(&cluster.nodes[0], &["explain", "s3://b"]).await;
+    assert_eq!(bucket.status.code(), Some(2));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_block_that_made_room_for_others_is_explained_as_evicted() {
+    let cluster = Cluster::start_with(2, |_, config| config.store.capacity_bytes = 3 << 20).await;
+    let first = cluster.put("first", 4);
+    cluster.read(0, "first", &first).await;
+    cluster.settle().await;
+    for other in 0..8 {
+        let key = format!("other-{other}");
+        let bytes = cluster.put(&key, 16);
+        cluster.read(0, &key, &bytes).await;
+        cluster.settle().await;
+    }
+    let told = json(&run(&cluster.nodes[0], &["explain", "s3://b/first", "--json"]).await);
+    let block = &told["nodes"][0]["blocks"][0];
+    assert_eq!(
+        (&block["here"], &block["reason"]),
+        (&"evicted".into(), &"room".into()),
+        "{told:#}"
+    );
+    cluster.stop().await;
+}
