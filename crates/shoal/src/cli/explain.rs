@@ -1,5 +1,7 @@
 //! `shoal explain`: which node holds which blocks of an object, and why.
 
+use std::fmt::Write as _;
+
 use clap::Args;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -214,7 +216,7 @@ fn to_text(found: &Whereabouts) -> String {
     let last = found.nodes[0].blocks[shown - 1].index;
     let left = version.blocks - 1 - last;
     if left > 0 {
-        text += &format!("… {left} more: --first {}\n", last + 1);
+        let _ = writeln!(text, "… {left} more: --first {}", last + 1);
     }
     text
 }

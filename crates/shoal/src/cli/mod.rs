@@ -14,6 +14,7 @@ mod settings;
 mod signals;
 mod sim;
 mod status;
+mod top;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,7 @@ enum Verb {
     Node(node::Node),
     Sim(sim::Sim),
     Status(status::Status),
+    Top(top::Top),
 }
 
 /// Runs the verb on the command line of this process.
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
         Verb::Explain(explain) => explain.run(),
         Verb::Node(node) => node.run(),
         Verb::Status(status) => status.run(),
+        Verb::Top(top) => top.run(),
         Verb::Sim(sim) => sim.run(),
     };
     match done {

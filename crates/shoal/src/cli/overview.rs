@@ -1,6 +1,7 @@
 //! A cluster as its nodes describe it: one of them names the members, and each member is asked for its numbers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
@@ -201,13 +202,21 @@ impl Traffic {
         self.local_bytes + self.peer_bytes + self.tier_bytes + self.lake_bytes
     }
 
-    fn plus(self, other: Self) -> Self {
+    pub(super) fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
     /// What was counted since `before`. A node that began anew since then has counted all of it.
     pub(super) fn since(self, before: Self) -> Self {
         self.with(before, |now, before| now.checked_sub(before).unwrap_or(now))
+    }
+
+    /// What comes to a second of `elapsed`.
+    pub(super) fn per(self, elapsed: Duration) -> Self {
+        let micros = elapsed.as_micros().max(1);
+        self.with(self, |count, _| {
+            u64::try_from(u128::from(count) * 1_000_000 / micros).unwrap_or(u64::MAX)
+        })
     }
 
     fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {

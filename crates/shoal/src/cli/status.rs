@@ -209,23 +209,27 @@ pub(super) fn remarks(node: &NodeView) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::super::overview::{LayerPage, Numbers, StorePage};
     use super::{Answer, NodeView, Overview, Traffic, to_text};
     use crate::handoff::{Phase, Progress};
 
-    fn overview() -> Overview {
-        let traffic = Traffic {
-            local_bytes: 3 << 20,
-            peer_bytes: 1 << 20,
-            from_lake_bytes: 1 << 20,
-            lake_requests: 5,
-            peers_asked: 16,
-            peers_failed: 2,
-            ..Traffic::default()
-        };
+    const TRAFFIC: Traffic = Traffic {
+        local_bytes: 3 << 20,
+        peer_bytes: 1 << 20,
+        tier_bytes: 0,
+        lake_bytes: 0,
+        from_lake_bytes: 1 << 20,
+        lake_requests: 5,
+        peers_asked: 16,
+        peers_failed: 2,
+        peers_served: 7,
+    };
+
+    /// Two nodes: one that counted so much, and one that does not answer.
+    pub(in crate::cli) fn overview(traffic: Traffic) -> Overview {
         let numbers = Numbers {
             store: StorePage {
                 capacity_bytes: 1 << 30,
@@ -280,13 +284,13 @@ n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
 n0: gave away 4 blocks (0 B), 0 left, 1 that nobody took
 n1: no numbers: nobody listens there
 ";
-        let text = to_text(&overview());
+        let text = to_text(&overview(TRAFFIC));
         assert!(text == expected, "{text}");
     }
 
     #[test]
     fn who_does_not_answer_is_told_with_its_reason_in_json() {
-        let told = json!(overview());
+        let told = json!(overview(TRAFFIC));
         assert_eq!(told["nodes"][1]["unreachable"], "nobody listens there");
         assert_eq!(told["nodes"][0]["numbers"]["traffic"]["peers_asked"], 16);
     }
