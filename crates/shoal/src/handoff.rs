@@ -158,7 +158,7 @@ impl Handoff {
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
         let mut seen = HashSet::new();
         for _ in 0..ROUNDS {
-            let mut blocks = self.store.held();
+            let mut blocks = self.store.held().await;
             blocks.retain(|block| seen.insert(*block));
             self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
             let gifts = futures_util::stream::iter(blocks)

@@ -11,7 +11,12 @@ use crate::object::Version;
 impl Store {
     /// Every block that is here. First those that are mapped, the one used last first: a use maps a block, so these were used after all
     /// others. Then the others, those first whose version was stored last.
-    pub fn held(&self) -> Vec<BlockId> {
+    pub async fn held(self: &Arc<Self>) -> Vec<BlockId> {
+        let store = Arc::clone(self);
+        on_pool(move || store.held_now()).await.unwrap_or_default()
+    }
+
+    fn held_now(&self) -> Vec<BlockId> {
         let uses = self.mappings.take_uses();
         let (mut held, versions) = {
             let mut ledger = self.ledger.lock();

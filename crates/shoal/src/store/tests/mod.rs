@@ -4,6 +4,7 @@ mod capacity;
 mod damage;
 mod faults;
 mod layers;
+mod listing;
 mod model;
 mod reads;
 mod restart;
@@ -21,7 +22,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
 
 use super::disk::DiskFault;
-use super::{Departure, Recovery, Store, disk, keeper};
+use super::{Absence, Departure, Recovery, Store, disk, keeper};
 use crate::config;
 use crate::object::Version;
 
