@@ -14,14 +14,14 @@ from .processes import Process, free_port
 
 CONFIGURATION = """\
 [node]
-name = "proof"
-topology = "dc1/cluster-a/rack-1"
+name = "{name}"
+topology = "{topology}"
 
 [s3]
-listen = "127.0.0.1:{s3_port}"
+listen = "{address}:{s3_port}"
 
 [admin]
-listen = "127.0.0.1:{admin_port}"
+listen = "{admin_address}:{admin_port}"
 
 [lake]
 endpoint = "{lake_url}"
@@ -58,6 +58,14 @@ class Node:
     capacity: str = "20GiB"
     block_size: str = "4MiB"
     environment: dict[str, str] = field(default_factory=dict)
+    name: str = "proof"
+    topology: str = "dc1/cluster-a/rack-1"
+    address: str = "127.0.0.1"
+    admin_address: str = "127.0.0.1"
+    """Tables of its configuration beside those that every node of the proof has."""
+    tables: str = ""
+    """What stands in front of its command, such as the namespace that it runs in."""
+    within: Sequence[str] = ()
     s3_port: int = field(default_factory=free_port)
     admin_port: int = field(default_factory=free_port)
     _process: Process | None = None
@@ -65,7 +73,7 @@ class Node:
     @property
     def url(self) -> str:
         """Where clients speak S3 to it."""
-        return f"http://127.0.0.1:{self.s3_port}"
+        return f"http://{self.address}:{self.s3_port}"
 
     @property
     def pid(self) -> int:
@@ -80,7 +88,8 @@ class Node:
         path = self.folder / "shoal.toml"
         path.touch(mode=0o600)
         path.write_text(self._configuration())
-        self._process = Process([self.binary, "serve", "--config", path], self.log, env=self.environment)
+        command = [*self.within, self.binary, "serve", "--config", path]
+        self._process = Process(command, self.log, env=self.environment)
         try:
             self._process.wait_until(self._ready, 30)
         except BaseException:
@@ -102,7 +111,11 @@ class Node:
 
     def metrics(self) -> str:
         """The text of `/metrics`."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=10) as answer:
+        return self.ask("/metrics")
+
+    def ask(self, path: str) -> str:
+        """The text of a page of its admin port."""
+        with urllib.request.urlopen(f"{self._admin}{path}", timeout=10) as answer:
             text: bytes = answer.read()
         return text.decode()
 
@@ -118,11 +131,19 @@ class Node:
         self.stop()
 
     @property
+    def _admin(self) -> str:
+        return f"http://{self.admin_address}:{self.admin_port}"
+
+    @property
     def _store(self) -> Path:
         return self.folder / "store"
 
     def _configuration(self) -> str:
         head = CONFIGURATION.format(
+            name=self.name,
+            topology=self.topology,
+            address=self.address,
+            admin_address=self.admin_address,
             s3_port=self.s3_port,
             admin_port=self.admin_port,
             lake_url=self.lake_url,
@@ -135,11 +156,11 @@ class Node:
         identities = (
             IDENTITY.format(access_key=account.access_key, secret_key=account.secret_key) for account in self.accounts
         )
-        return head + "".join(identities)
+        return head + self.tables + "".join(identities)
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self._admin}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

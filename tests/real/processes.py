@@ -77,10 +77,10 @@ class Process:
                 self._child.wait()
 
 
-def answers(port: int) -> bool:
-    """Whether something accepts connections on this port of 127.0.0.1."""
+def answers(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether something accepts connections on this port."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1):
+        with socket.create_connection((address, port), timeout=1):
             return True
     except OSError:
         return False

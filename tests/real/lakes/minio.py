@@ -12,7 +12,7 @@ from .base import ACCESS_KEY, SECRET_KEY, Account, Lake, LakeUnavailable, User, 
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 
 
-def start(folder: Path, users: Sequence[User] = ()) -> Lake:
+def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") -> Lake:
     """One MinIO on one folder; it has the root account alone."""
     if users:
         raise LakeUnavailable("further accounts need MinIO's own client")
@@ -21,7 +21,7 @@ def start(folder: Path, users: Sequence[User] = ()) -> Lake:
     data = folder / "data"
     data.mkdir(parents=True)
     server = Process(
-        [binary, "server", "--address", f"127.0.0.1:{port}", "--console-address", f"127.0.0.1:{free_port()}", data],
+        [binary, "server", "--address", f"{address}:{port}", "--console-address", f"127.0.0.1:{free_port()}", data],
         log=folder / "minio.log",
         env={
             "MINIO_ROOT_USER": ACCESS_KEY,
@@ -30,10 +30,10 @@ def start(folder: Path, users: Sequence[User] = ()) -> Lake:
             "MINIO_CI_CD": "1",
         },
     )
-    url, account = f"http://127.0.0.1:{port}", Account(ACCESS_KEY, SECRET_KEY)
+    url, account = f"http://{address}:{port}", Account(ACCESS_KEY, SECRET_KEY)
     lake = Lake("minio", MODULE.rpartition("-")[2], url, account, processes=[server])
     try:
-        server.wait_until(lambda: answers(port), 30)
+        server.wait_until(lambda: answers(port, address), 30)
     except BaseException:
         lake.stop()
         raise

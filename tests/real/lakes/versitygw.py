@@ -12,7 +12,7 @@ from .base import ACCESS_KEY, REGION, SECRET_KEY, Account, Lake, User, go_binary
 VERSION = "v1.8.0"
 
 
-def start(folder: Path, users: Sequence[User] = ()) -> Lake:
+def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") -> Lake:
     """One gateway on one folder with versioning; `users` are ordinary accounts beside the root account."""
     binary = go_binary("versitygw", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}")
     port = free_port()
@@ -30,16 +30,16 @@ def start(folder: Path, users: Sequence[User] = ()) -> Lake:
     server = Process(
         [
             *(binary, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION),
-            *("--port", f"127.0.0.1:{port}", "--iam-dir", folder / "iam"),
+            *("--port", f"{address}:{port}", "--iam-dir", folder / "iam"),
             *("posix", "--versioning-dir", folder / "versions", folder / "data"),
         ],
         log=folder / "versitygw.log",
         # It treats a CA bundle named here as its own setting and does not start.
         env={"AWS_CA_BUNDLE": ""},
     )
-    lake = Lake("versitygw", VERSION, f"http://127.0.0.1:{port}", Account(ACCESS_KEY, SECRET_KEY), processes=[server])
+    lake = Lake("versitygw", VERSION, f"http://{address}:{port}", Account(ACCESS_KEY, SECRET_KEY), processes=[server])
     try:
-        server.wait_until(lambda: answers(port), 30)
+        server.wait_until(lambda: answers(port, address), 30)
     except BaseException:
         lake.stop()
         raise
