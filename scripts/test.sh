@@ -56,10 +56,11 @@ scripted_tests() {
     skipped+=('demo: curl is not installed')
   fi
   if command -v python3 > /dev/null; then
+    step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
     step 'real clients at real lakes' tests/real/run.sh
     s3_tests
   else
-    skipped+=('real clients at real lakes, ceph/s3-tests: python3 is not installed')
+    skipped+=('nodes that fail, real clients at real lakes, ceph/s3-tests: python3 is not installed')
   fi
 }
 

@@ -1,0 +1,65 @@
+"""Tells the stories of nodes that fail: `python -m net --shoal BIN [STORY...] FOLDER`; see `tests/net/run.sh`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from real.lakes import LakeUnavailable
+
+from .cluster import LAKES, Cluster, Shape
+from .fabric import Rates
+from .stories import STORIES, Broken, Fault, tell
+
+# Slow enough that reads are under way whenever something happens, fast enough for a debug build.
+_RATES = Rates(client=100, node=100, rack=100, lake=50)
+_RACKS = 3
+
+
+def main() -> int:
+    """Every story on a cluster of its own."""
+    arguments = _parse()
+    failures = 0
+    for number, name in enumerate(arguments.stories or STORIES):
+        try:
+            failures += _told_badly(arguments, name, arguments.folder / str(number))
+        except LakeUnavailable as reason:
+            print(f"skipped: {reason}")
+            return 0
+    print(f"{failures} of these stories broke" if failures else "every story ended well")
+    return 1 if failures else 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="tests/net/run.sh", description=__doc__)
+    parser.add_argument("--shoal", type=Path, required=True, help="the binary")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance (1)")
+    parser.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="(versitygw)")
+    parser.add_argument("stories", nargs="*", metavar="STORY", help="some of: " + ", ".join(STORIES))
+    parser.add_argument("folder", type=Path, help="scratch")
+    arguments = parser.parse_args()
+    unknown = set(arguments.stories) - set(STORIES)
+    if unknown:
+        parser.error(f"no such story: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def _told_badly(arguments: argparse.Namespace, name: str, folder: Path) -> bool:
+    fault: Fault = STORIES[name]
+    shape = Shape(_RACKS, _RATES, capacity="64MiB", block_size="256KiB", lake=arguments.lake)
+    with Cluster(arguments.shoal.resolve(), folder, shape) as cluster:
+        try:
+            outcomes = tell(cluster, fault, arguments.seed)
+        except (Broken, TimeoutError) as trouble:
+            logs = "\n".join(node.log.read_text(errors="replace")[-1500:] for node in cluster.nodes.values())
+            print(f"FAILED {name} (seed {arguments.seed}): {trouble}\n{logs}", flush=True)
+            return True
+    reads = sum(outcome.reads for outcome in outcomes)
+    healed = sum(outcome.healed.total() for outcome in outcomes)
+    print(f"ok {name} (seed {arguments.seed}): {reads} reads, {healed} of them at the second try", flush=True)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

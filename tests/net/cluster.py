@@ -1,0 +1,207 @@
+"""A lake, a node in each rack in front of it, and clients in each rack."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from real.lakes import Lake, minio, versitygw
+from real.node import Node
+from real.wire import send
+
+from .fabric import LAKE_ADDRESS, Fabric, Rates, admin_address, node_address, within
+from .objects import Read, contents
+from .reader import Outcome, Plan
+
+BUCKET = "shoal"
+LAKES = {"versitygw": versitygw.start, "minio": minio.start}
+_PATIENCE_S = 120
+
+COOPERATION = """
+[cooperation]
+mode = "hierarchy"
+listen = "{address}:9200"
+seeds = [{seeds}]
+layers = ["rack", "cluster"]
+weight = {weight}
+secret_key = "what the nodes of this cluster share"
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a cluster is built of; `weights` are those of the nodes, all alike without them."""
+
+    racks: int
+    rates: Rates
+    capacity: str = "2GiB"
+    block_size: str = "1MiB"
+    freshness: str = "revalidate"
+    weights: Sequence[int] = ()
+    """Racks whose node knows of no other."""
+    solo: Sequence[int] = ()
+    lake: str = "versitygw"
+
+
+class Cluster:
+    """A fabric with processes in it; numbers of nodes and of clients are those of their racks."""
+
+    def __init__(self, binary: Path, folder: Path, shape: Shape) -> None:
+        self._stack = ExitStack()
+        self.fabric = Fabric(shape.racks, shape.rates)
+        self._stack.callback(self.fabric.remove)
+        self.lake: Lake = self._stack.enter_context(LAKES[shape.lake](folder / "lake", (), LAKE_ADDRESS))
+        self.nodes = {rack: self._node(binary, folder, shape, rack) for rack in self.fabric.racks}
+        send(self.lake.url, self.lake.account, "PUT", BUCKET)
+
+    def __enter__(self) -> Cluster:
+        try:
+            with ThreadPoolExecutor(len(self.nodes)) as pool:
+                list(pool.map(Node.start, self.nodes.values()))
+            self.await_members()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for node in self.nodes.values():
+            node.stop()
+        self._stack.close()
+
+    def put(self, key: str, size: int) -> None:
+        """Writes an object to the lake, past all links."""
+        answer = send(self.lake.url, self.lake.account, "PUT", BUCKET, key, body=contents(key, size))
+        if answer.status != 200:
+            raise RuntimeError(f"the lake answered {answer.status} to a PUT of {key}")
+
+    def restart_cold(self) -> None:
+        """All nodes anew, with empty stores."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            list(pool.map(Node.restart_cold, self.nodes.values()))
+        self.await_members()
+
+    def members(self, rack: int) -> set[str]:
+        """Whom a rack's node believes alive."""
+        page = json.loads(self.nodes[rack].ask("/members"))
+        return {member["name"] for member in page["members"]}
+
+    def await_members(self) -> None:
+        """Until every node knows every other."""
+        together = [rack for rack, node in self.nodes.items() if node.tables]
+        names = {self.nodes[rack].name for rack in together}
+        await_that("all nodes know each other", lambda: all(self.members(rack) == names for rack in together))
+
+    def signal(self, rack: int, number: signal.Signals) -> None:
+        """Sends a signal to a rack's node."""
+        os.kill(self.nodes[rack].pid, number)
+
+    def read_through(self, rack: int, reads: Sequence[Read], **settings: object) -> Outcome:
+        """What the clients of a rack read from its node, or from `endpoints`."""
+        return self.read_all({rack: self.plan([rack], reads, **settings)})[rack]
+
+    def read_past(self, rack: int, reads: Sequence[Read], **settings: object) -> Outcome:
+        """The same straight from the lake, over the same links."""
+        return self.read_all({rack: replace(self.plan([rack], reads, **settings), endpoints=[self.lake.url])})[rack]
+
+    def read_all(self, plans: dict[int, Plan]) -> dict[int, Outcome]:
+        """Runs a plan in each of these racks, all at once, to their ends."""
+        clients = {rack: Client(rack, plan) for rack, plan in plans.items()}
+        for client in clients.values():
+            client.go()
+        return {rack: client.outcome() for rack, client in clients.items()}
+
+    def plan(self, racks: Sequence[int], reads: Sequence[Read], **settings: object) -> Plan:
+        """A plan of reads from the nodes of these racks, the first one first."""
+        account = self.lake.account
+        urls = [self.nodes[rack].url for rack in racks]
+        return Plan(urls, account.access_key, account.secret_key, BUCKET, reads, **settings)  # type: ignore[arg-type]
+
+    def _node(self, binary: Path, folder: Path, shape: Shape, rack: int) -> Node:
+        tables = ""
+        if rack not in shape.solo:
+            seeds = ", ".join(f'"{node_address(other)}:9200"' for other in self.fabric.racks if other != rack)
+            weight = shape.weights[rack - 1] if shape.weights else 100
+            tables = COOPERATION.format(address=node_address(rack), seeds=seeds, weight=weight)
+        return Node(
+            binary,
+            folder / f"node-{rack}",
+            self.lake.url,
+            [self.lake.account],
+            freshness=shape.freshness,
+            capacity=shape.capacity,
+            block_size=shape.block_size,
+            name=f"node-{rack}",
+            topology=f"dc1/cluster-a/rack-{rack}",
+            address=node_address(rack),
+            admin_address=admin_address(rack),
+            tables=tables,
+            within=within(f"node-{rack}"),
+            s3_port=9000,
+            admin_port=9100,
+        )
+
+
+class Client:
+    """A reader that waits in its rack until it is told to go."""
+
+    def __init__(self, rack: int, plan: Plan) -> None:
+        self._child = subprocess.Popen(
+            [*within(f"client-{rack}"), sys.executable, "-m", "net.reader"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._tell(plan.to_json())
+        if self._line() != "ready":
+            raise RuntimeError(f"the client of rack {rack} did not understand its plan")
+
+    def go(self) -> None:
+        """Reading begins."""
+        self._tell("go")
+
+    def stop(self) -> Outcome:
+        """Ends a plan without an end."""
+        self._tell("stop")
+        return self.outcome()
+
+    def outcome(self) -> Outcome:
+        """Waits for the end."""
+        outcome = Outcome.from_json(self._line())
+        self._child.wait()
+        return outcome
+
+    def _tell(self, line: str) -> None:
+        if self._child.stdin is None:
+            raise RuntimeError("a client without stdin")
+        self._child.stdin.write(line + "\n")
+        self._child.stdin.flush()
+
+    def _line(self) -> str:
+        if self._child.stdout is None:
+            raise RuntimeError("a client without stdout")
+        return self._child.stdout.readline().strip()
+
+
+def await_that(what: str, holds: Callable[[], bool]) -> None:
+    """Returns once it holds; gives up, with a name for what was awaited, when it seems never to."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            if holds():
+                return
+        except OSError:
+            # A node that does not answer yet, or stands still.
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE_S} s in vain: {what}")
+        time.sleep(0.1)

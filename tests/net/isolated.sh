@@ -1,0 +1,52 @@
+# Runs a command in namespaces of its own, where it may build networks and where nothing outlives it.
+# shellcheck shell=bash
+
+# cannot_isolate: prints why this machine cannot do it, and succeeds; fails without a word when it can.
+cannot_isolate() {
+  local program
+  for program in unshare setpriv ip tc nft python3; do
+    if ! PATH="$PATH:/usr/sbin:/sbin" command -v "$program" > /dev/null; then
+      echo "$program is not installed (Debian: util-linux, iproute2, nftables)"
+      return 0
+    fi
+  done
+  local probe='
+    mount -t tmpfs none /run && mkdir /run/netns && ip netns add probe &&
+    ip link add probe0 type veth peer name probe1 && ip link add probe2 type bridge &&
+    tc qdisc add dev probe0 root tbf rate 1mbit burst 64kb latency 50ms &&
+    nft add table bridge probe'
+  local reason
+  if ! reason=$(isolated sh -c "$probe" 2>&1); then
+    echo "namespaces, veth, bridges, tbf and nftables are needed: ${reason//$'\n'/; }"
+    return 0
+  fi
+  return 1
+}
+
+# isolated COMMAND...: as process 1 of its own. The kernel ends everything that it started, with the networks, when it ends,
+# when this shell ends, and when somebody kills either.
+isolated() {
+  local user=()
+  [ "$(id -u)" = 0 ] || user=(--user --map-root-user)
+  PATH="$PATH:/usr/sbin:/sbin" setpriv --pdeathsig KILL \
+    unshare "${user[@]}" --net --mount --pid --fork --kill-child=KILL --mount-proc "$@"
+}
+
+# in_scratch COMMAND... runs it isolated with a folder as its last argument, which goes away whatever happens.
+in_scratch() {
+  scratch=$(mktemp -d "${TMPDIR:-/tmp}/shoal-net-XXXXXX")
+  # A shell waits for a command in the foreground before it heeds a signal.
+  isolated "$@" "$scratch" &
+  isolated_pid=$!
+  trap end_isolated EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM
+  wait "$isolated_pid"
+}
+
+end_isolated() {
+  kill -KILL "$isolated_pid" 2> /dev/null || true
+  wait "$isolated_pid" 2> /dev/null || true
+  # The last of what was ended may still be writing.
+  rm -rf "$scratch" 2> /dev/null || { sleep 1 && rm -rf "$scratch"; }
+}

@@ -1,0 +1,229 @@
+"""A client in a rack: reads what it is told over a number of connections, compares every byte, and tells how it went.
+
+The plan comes as one line of JSON on stdin; `ready` is answered, and reading begins with the next line. A plan without
+an end ends with one more line. A read that fails is tried once more at the next endpoint, as a client of a cluster
+would.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from urllib.parse import urlsplit
+
+from real.lakes import Account
+from real.signing import encode_path, signed_headers
+
+from .objects import PIECE, Read, piece
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a client reads, and where: the first endpoint while it answers."""
+
+    endpoints: Sequence[str]
+    access_key: str
+    secret_key: str
+    bucket: str
+    reads: Sequence[Read]
+    connections: int = 8
+    """With it reads are drawn by chance until the client is stopped; without it each is done once, in order."""
+    endless_seed: int | None = None
+    timeout_s: float = 10
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(line: str) -> Plan:
+        """What `to_json` wrote."""
+        fields = json.loads(line)
+        fields["reads"] = [Read(**read) for read in fields["reads"]]
+        return Plan(**fields)
+
+
+@dataclass
+class Outcome:
+    """What became of it. Times are the machine's monotonic seconds, the same in every namespace."""
+
+    started_s: float = 0
+    ended_s: float = 0
+    reads: int = 0
+    bytes: int = 0
+    """By `X-Cache`."""
+    cache: Counter[str] = field(default_factory=Counter)
+    """Reads that a second try healed, by what was wrong."""
+    healed: Counter[str] = field(default_factory=Counter)
+    """Reads that failed twice."""
+    failed: list[str] = field(default_factory=list)
+    """Reads that ended well with bytes that are not the object's."""
+    wrong: list[str] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(vars(self))
+
+    @staticmethod
+    def from_json(line: str) -> Outcome:
+        """What `to_json` wrote."""
+        outcome = Outcome(**json.loads(line))
+        outcome.cache, outcome.healed = Counter(outcome.cache), Counter(outcome.healed)
+        return outcome
+
+    @property
+    def mbit_per_s(self) -> float:
+        """Over all connections, bodies only."""
+        return self.bytes * 8e-6 / (self.ended_s - self.started_s)
+
+
+class _Failed(Exception):
+    """An attempt that a client tries again."""
+
+
+class _WrongBytes(Exception):
+    """What no retry excuses."""
+
+
+class _Connection:
+    """One connection at a time, to the endpoint that answered last."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._account = Account(plan.access_key, plan.secret_key)
+        self._endpoint = 0
+        self._buffer = bytearray(PIECE)
+        self._open: http.client.HTTPConnection | None = None
+
+    def read(self, read: Read) -> str:
+        """Reads and compares; returns the answer's `X-Cache`."""
+        try:
+            return self._read(read)
+        except (OSError, http.client.HTTPException, _Failed) as error:
+            self._close()
+            self._endpoint = (self._endpoint + 1) % len(self._plan.endpoints)
+            raise _Failed(f"{type(error).__name__}: {error}"[:160]) from error
+        except _WrongBytes:
+            self._close()
+            raise
+
+    def _read(self, read: Read) -> str:
+        parts = urlsplit(self._plan.endpoints[self._endpoint])
+        if self._open is None:
+            self._open = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=self._plan.timeout_s)
+        path = encode_path(self._plan.bucket, read.key)
+        headers = signed_headers(self._account, "GET", parts.netloc, path)
+        if read.range:
+            headers["Range"] = read.range
+        self._open.request("GET", path, headers=headers)
+        answer = self._open.getresponse()
+        if answer.status not in (200, 206):
+            raise _Failed(f"status {answer.status} {answer.read()[:120]!r}")
+        self._compare(read, answer)
+        return answer.headers.get("x-cache", "none")
+
+    def _compare(self, read: Read, answer: http.client.HTTPResponse) -> None:
+        have = 0
+        while have < read.length:
+            space = memoryview(self._buffer)[: min(PIECE, read.length - have)]
+            got = answer.readinto(space)
+            if got == 0:
+                raise _Failed(f"ended after {have} of {read.length} bytes")
+            # A bytearray compares by memcmp; a memoryview on the left would go byte by byte.
+            if self._buffer[:got] != piece(read.key, read.first + have, got):
+                raise _WrongBytes(f"{read} before byte {have + got}")
+            have += got
+        if answer.read(1):
+            raise _WrongBytes(f"{read}: more bytes than asked for")
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+
+class _Client:
+    """All connections and their common account of things."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._todo = self._draw()
+        self._lock = threading.Lock()
+        self.stopped = False
+        self.outcome = Outcome()
+
+    def run(self) -> None:
+        """Until the plan is done or `stopped`."""
+        threads = [threading.Thread(target=self._work) for _ in range(self._plan.connections)]
+        self.outcome.started_s = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.outcome.ended_s = time.monotonic()
+
+    def _draw(self) -> Iterator[Read]:
+        if self._plan.endless_seed is None:
+            yield from self._plan.reads
+            return
+        chance = random.Random(self._plan.endless_seed)
+        while True:
+            yield chance.choice(self._plan.reads)
+
+    def _work(self) -> None:
+        connection = _Connection(self._plan)
+        while not self.stopped:
+            with self._lock:
+                read = next(self._todo, None)
+            if read is None:
+                return
+            self._do(connection, read)
+
+    def _do(self, connection: _Connection, read: Read) -> None:
+        outcome, troubles = self.outcome, []
+        try:
+            for _ in range(2):
+                try:
+                    cache = connection.read(read)
+                    break
+                except _Failed as trouble:
+                    troubles.append(str(trouble))
+            else:
+                with self._lock:
+                    outcome.failed.append(f"{read}: " + "; then ".join(troubles))
+                return
+        except _WrongBytes as wrong:
+            with self._lock:
+                outcome.wrong.append(str(wrong))
+            return
+        with self._lock:
+            outcome.reads += 1
+            outcome.bytes += read.length
+            outcome.cache[cache] += 1
+            outcome.healed.update(troubles)
+
+
+def main() -> None:
+    """Plan, go, outcome."""
+    client = _Client(Plan.from_json(sys.stdin.readline()))
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+    def stop() -> None:
+        sys.stdin.readline()
+        client.stopped = True
+
+    threading.Thread(target=stop, daemon=True).start()
+    client.run()
+    print(client.outcome.to_json(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Nodes that are killed, frozen, cut off or lose packets while clients read, in networks of their own; see --help.
+# SHOAL=path/to/shoal tests a binary that exists; without it the node is built here.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=tests/real/environment.sh
+source "$root/tests/real/environment.sh"
+# shellcheck source=tests/net/isolated.sh
+source "$here/isolated.sh"
+
+if reason=$(cannot_isolate); then
+  echo "skipped: $reason"
+  exit 0
+fi
+binary=${SHOAL:-$(build_shoal "$root" dev)}
+export PYTHONPATH="$root/tests"
+in_scratch python3 -m net --shoal "$binary" "$@"

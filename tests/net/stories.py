@@ -1,0 +1,126 @@
+"""A node fails while clients read: no wrong byte, nothing that one retry does not heal, all back without hands."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .cluster import Client, Cluster, await_that
+from .objects import Read, ranges
+from .reader import Outcome
+
+_OBJECTS = 12
+_OBJECT_BYTES = 2 << 20
+_READ_BYTES = 640 << 10
+_BEFORE_S, _WHILE_S, _AFTER_S = 1.0, 4.0, 1.0
+# Shorter than a fault, so that clients try again while it lasts.
+_CLIENT_TIMEOUT_S = 3.0
+VICTIM = 2
+
+
+class Broken(AssertionError):
+    """A story that did not end as it should."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that happens to the victim, and how it ends."""
+
+    begin: Callable[[Cluster], None]
+    end: Callable[[Cluster], None]
+    """Whether the others have to notice that the victim is gone, and strike it from their rings."""
+    noticed: bool = True
+
+
+def _kill(cluster: Cluster) -> None:
+    cluster.signal(VICTIM, signal.SIGKILL)
+
+
+def _start_again(cluster: Cluster) -> None:
+    cluster.nodes[VICTIM].stop()
+    cluster.nodes[VICTIM].start()
+
+
+def _freeze(cluster: Cluster) -> None:
+    cluster.signal(VICTIM, signal.SIGSTOP)
+
+
+def _thaw(cluster: Cluster) -> None:
+    cluster.signal(VICTIM, signal.SIGCONT)
+
+
+def _heal(cluster: Cluster) -> None:
+    cluster.fabric.heal()
+
+
+STORIES = {
+    "a_node_that_is_killed_costs_at_most_a_retry": Fault(_kill, _start_again),
+    "a_node_that_stands_still_costs_at_most_a_retry": Fault(_freeze, _thaw),
+    "a_node_that_nobody_reaches_costs_at_most_a_retry": Fault(lambda c: c.fabric.cut_off(f"node-{VICTIM}"), _heal),
+    # Its clients go on reading from it, and it from the lake.
+    "a_rack_that_is_cut_off_reads_on": Fault(lambda c: c.fabric.cut_off(f"uplink-{VICTIM}"), _heal),
+    "a_link_that_loses_one_packet_in_a_hundred_costs_no_node": Fault(
+        lambda c: c.fabric.lose(f"node-{VICTIM}", 1), _heal, noticed=False
+    ),
+}
+
+
+def tell(cluster: Cluster, fault: Fault, seed: int) -> list[Outcome]:
+    """Clients in every rack read while the fault comes and goes; returns what became of their reads."""
+    reads = _prepare(cluster, seed)
+    everyone = {node.name for node in cluster.nodes.values()}
+    clients = [_client(cluster, rack, reads, seed) for rack in cluster.nodes]
+    for client in clients:
+        client.go()
+    time.sleep(_BEFORE_S)
+    fault.begin(cluster)
+    if fault.noticed:
+        rest = everyone - {cluster.nodes[VICTIM].name}
+        others = [rack for rack in cluster.nodes if rack != VICTIM]
+        await_that("the others notice", lambda: all(cluster.members(rack) == rest for rack in others))
+    time.sleep(_WHILE_S)
+    fault.end(cluster)
+    cluster.await_members()
+    time.sleep(_AFTER_S)
+    outcomes = [client.stop() for client in clients]
+    for rack, outcome in zip(cluster.nodes, outcomes, strict=True):
+        _judge(f"rack {rack}", outcome)
+    _serves_again(cluster, reads)
+    return outcomes
+
+
+def _prepare(cluster: Cluster, seed: int) -> list[Read]:
+    keys = [f"story-{seed}-{number}" for number in range(_OBJECTS)]
+    for key in keys:
+        cluster.put(key, _OBJECT_BYTES)
+    # Ranges that begin and end within blocks.
+    return [read for key in keys for read in ranges(key, _OBJECT_BYTES, _READ_BYTES)]
+
+
+def _client(cluster: Cluster, rack: int, reads: list[Read], seed: int) -> Client:
+    others = [other for other in cluster.nodes if other != rack]
+    random.Random(seed + rack).shuffle(others)
+    # A retry goes to a node that nothing has happened to.
+    others.sort(key=lambda other: other == VICTIM)
+    plan = cluster.plan([rack, *others], reads, connections=3, endless_seed=seed + rack, timeout_s=_CLIENT_TIMEOUT_S)
+    return Client(rack, plan)
+
+
+def _judge(who: str, outcome: Outcome) -> None:
+    if outcome.wrong:
+        raise Broken(f"{who} was given bytes that are not the object's: {outcome.wrong[:3]}")
+    if outcome.failed:
+        raise Broken(f"{who} had {len(outcome.failed)} reads that a retry did not heal: {outcome.failed[:3]}")
+    if not outcome.reads:
+        raise Broken(f"{who} read nothing, so nothing was proved")
+
+
+def _serves_again(cluster: Cluster, reads: list[Read]) -> None:
+    outcomes = cluster.read_all({rack: cluster.plan([rack], reads) for rack in cluster.nodes})
+    for rack, outcome in outcomes.items():
+        _judge(f"rack {rack}, afterwards,", outcome)
+        if outcome.healed:
+            raise Broken(f"rack {rack} needed retries when all was well again: {dict(outcome.healed)}")
