@@ -56,15 +56,19 @@ def generate(
     connections: int,
     seconds: float,
     once: bool = False,
+    within: Sequence[str] = (),
 ) -> Load:
-    """Sends `gets` in turn for `seconds`, or each `once`; keep-alive, one request at a time a connection."""
+    """Sends `gets` in turn for `seconds`, or each `once`; keep-alive, one request at a time a connection.
+
+    `within` stands in front of the client's command, such as the namespace that it runs in.
+    """
     host = urlsplit(url).netloc
     scratch.write_text("\0".join(get.wire(host, account) for get in gets))
     environment = {"REQUESTS": str(scratch), **({"ONCE": "1"} if once else {})}
     before = children_cpu_seconds()
     printed = run(
         [
-            *("wrk", "--threads", "1", "--connections", str(connections), "--timeout", "30s"),
+            *(*within, "wrk", "--threads", "1", "--connections", str(connections), "--timeout", "30s"),
             *("--duration", f"{max(1, round(seconds))}s", "--script", SCRIPT, url),
         ],
         env=environment,

@@ -26,6 +26,10 @@ tidy() {
 
 for name in "$@"; do
   name=${name%/}
+  # Not simulated: needs namespaces and half an hour, and has a command of its own.
+  if [ "$name" = testbed ]; then
+    continue
+  fi
   if [ -n "${scratch:-}" ]; then
     out=$scratch/$name
   else

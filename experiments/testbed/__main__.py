@@ -1,0 +1,100 @@
+"""Measures rows of the scoreboard on a live cluster; see `experiments/testbed/run.sh`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from net.cluster import LAKES
+from real.lakes import LakeUnavailable
+from real.processes import run
+
+from .facebook import facebook
+from .layers import cold, local, remote, solo, striping
+from .row import Bed, Line, Row
+
+ROWS: dict[str, Row] = {
+    "local": local,
+    "solo": solo,
+    "remote": remote,
+    "cold": cold,
+    "striping": striping,
+    "facebook": facebook,
+}
+_HERE = Path(__file__).parent
+_RESULTS, _README = _HERE / "results", _HERE / "README.md"
+_BEGIN, _END = "<!-- numbers -->\n", "<!-- end -->"
+
+
+def main() -> int:
+    """Row after row; what is found is kept and written into the README, unless it was only a try."""
+    arguments = _parse()
+    rounds, haste = (2, 8) if arguments.quick else (arguments.rounds, 1)
+    bed = Bed(arguments.shoal.resolve(), arguments.folder, arguments.lake, rounds, haste)
+    for name in arguments.rows or ROWS:
+        before, started = os.getloadavg()[0], time.monotonic()
+        try:
+            lines = ROWS[name](bed)
+        except LakeUnavailable as reason:
+            print(f"skipped: no testbed without a lake: {reason}")
+            return 0
+        load = f"load of the machine {before:.1f} before, {os.getloadavg()[0]:.1f} after"
+        print(f"== {name}: {time.monotonic() - started:.0f} s, {load}", flush=True)
+        print("\n".join(_table(lines)), flush=True)
+        if not arguments.quick:
+            _keep(name, lines, f"{run([bed.binary, '--version']).strip()}, {bed.lake}, {rounds} rounds, {load}")
+    if not arguments.quick:
+        _write_readme()
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="experiments/testbed/run.sh", description=__doc__)
+    parser.add_argument("--shoal", type=Path, required=True, help="the binary, built with --release")
+    parser.add_argument("--quick", action="store_true", help="two rounds of an eighth, nothing kept: does it work?")
+    parser.add_argument("--rounds", type=int, default=5, help="of each row (5)")
+    parser.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="(versitygw)")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="some of: " + ", ".join(ROWS))
+    parser.add_argument("folder", type=Path, help="scratch")
+    arguments = parser.parse_args()
+    unknown = set(arguments.rows) - set(ROWS)
+    if unknown:
+        parser.error(f"no such row: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def _table(lines: Sequence[Line]) -> list[str]:
+    return [
+        f"| {line.measurement} | {line.published} | {line.to_reach} | {line.ours} | {line.reached} |" for line in lines
+    ]
+
+
+def _keep(name: str, lines: Sequence[Line], circumstances: str) -> None:
+    _RESULTS.mkdir(exist_ok=True)
+    kept = {"circumstances": circumstances, "lines": [asdict(line) for line in lines]}
+    (_RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+
+
+def _write_readme() -> None:
+    """All rows that were ever kept, each with its circumstances."""
+    table, notes = ["| measurement | published | to reach | ours (median, spread) | reached? |", "|---" * 5 + "|"], []
+    for name in ROWS:
+        path = _RESULTS / f"{name}.json"
+        if path.exists():
+            kept = json.loads(path.read_text())
+            table += _table([Line(**line) for line in kept["lines"]])
+            notes.append(f"- `{name}`: {kept['circumstances']}")
+    before, rest = _README.read_text().split(_BEGIN)
+    after = rest.split(_END, 1)[1]
+    text = "\n".join([*table, "", *notes])
+    _README.write_text(before + _BEGIN + "\n" + text + "\n\n" + _END + after)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Facebook's jobs over a wide and a narrow lake link: D3N Figs. 9 and 10, dissertation Figs. 6.10 and 6.11."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from net.cluster import Cluster, Shape
+from net.fabric import Rates
+from net.objects import Read, ranges
+from net.reader import Outcome, Plan
+
+from .row import CLIENT_MBIT, MIB, NODE_MBIT, RACK_MBIT, Bed, Line, sound
+
+_TRACE = Path(__file__).resolve().parents[1] / "traces" / "fb2010-reread.tsv"
+# 40 TB become a gigabyte. Requests cannot shrink as far, or there would be nothing but requests: 512 MB become 1 MiB.
+_SCALE = 40_000
+_REQUEST_BYTES = MIB
+# 5 TB in two nodes.
+_CAPACITY_BYTES = 5_000_000_000_000 // 2 // _SCALE
+_RACKS = (1, 2)
+# Published: 80 and 12 Gbit/s over both nodes.
+_LINKS = {"80": 200, "12": 30}
+# Mappers of a rack at a time; the paper does not say.
+_CONNECTIONS = 16
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """Seconds and lake bytes of the first third of the jobs, and of the others."""
+
+    warmup_s: float
+    measured_s: float
+    warmup_lake_bytes: int
+    measured_lake_bytes: int
+
+    @property
+    def whole_s(self) -> float:
+        return self.warmup_s + self.measured_s
+
+
+@dataclass(frozen=True)
+class _Job:
+    path: str
+    input_bytes: int
+
+
+def facebook(bed: Bed) -> list[Line]:
+    """The trace with the nodes and without them, over both links."""
+    jobs = _jobs(bed.haste)
+    found: dict[str, list[tuple[_Replay, _Replay]]] = {}
+    for name, lake_mbit in _LINKS.items():
+        rates = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT, lake=lake_mbit)
+        shape = Shape(2, rates, capacity=f"{_CAPACITY_BYTES // bed.haste}B", block_size="256KiB")
+        with bed.cluster(f"facebook-{name}", shape) as cluster:
+            sizes = _sizes(jobs)
+            for path, size in sizes.items():
+                cluster.put(path, size)
+            found[name] = [_round(cluster, jobs, sizes, seed) for seed in range(1, bed.rounds + 1)]
+    return _lines(found)
+
+
+def _lines(found: dict[str, list[tuple[_Replay, _Replay]]]) -> list[Line]:
+    wide, narrow = found["80"], found["12"]
+    return [
+        Line(
+            "Facebook, lake link wide (80): run time against vanilla",
+            "−25%",
+            "≤ −25%",
+            [ours.whole_s / vanilla.whole_s - 1 for vanilla, ours in wide],
+            "{:+.0%}",
+            most=-0.25,
+        ),
+        Line(
+            "Facebook, narrow (12): whole run, times faster than vanilla",
+            "2.4×",
+            "≥ 2.4×",
+            [vanilla.whole_s / ours.whole_s for vanilla, ours in narrow],
+            "{:.2f}×",
+            least=2.4,
+        ),
+        Line(
+            "Facebook, narrow: after a third of the jobs",
+            "3×",
+            "≥ 3×",
+            [vanilla.measured_s / ours.measured_s for vanilla, ours in narrow],
+            "{:.2f}×",
+            least=3.0,
+        ),
+        Line(
+            "Facebook, narrow: lake traffic after a third of the jobs, times less than vanilla",
+            "> 4×",
+            "≥ 4×",
+            [vanilla.measured_lake_bytes / ours.measured_lake_bytes for vanilla, ours in narrow],
+            "{:.2f}×",
+            least=4.0,
+        ),
+        _seconds("wide, vanilla", [vanilla for vanilla, _ in wide]),
+        _seconds("wide, nodes", [ours for _, ours in wide]),
+        _seconds("narrow, vanilla", [vanilla for vanilla, _ in narrow]),
+        _seconds("narrow, nodes", [ours for _, ours in narrow]),
+    ]
+
+
+def _seconds(which: str, replays: Sequence[_Replay]) -> Line:
+    return Line(f"Facebook, {which}: run time, s", "–", "–", [replay.whole_s for replay in replays], "{:.1f}")
+
+
+def _jobs(haste: int) -> list[_Job]:
+    with _TRACE.open(newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t"))
+    return [_Job(row[6], max(1, int(row[3]) // _SCALE // haste)) for row in rows]
+
+
+def _sizes(jobs: Sequence[_Job]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for job in jobs:
+        sizes[job.path] = max(sizes.get(job.path, 0), job.input_bytes)
+    return sizes
+
+
+def _round(cluster: Cluster, jobs: Sequence[_Job], sizes: dict[str, int], seed: int) -> tuple[_Replay, _Replay]:
+    """Vanilla, then the nodes with empty stores, on the same draw of racks."""
+    third = len(jobs) // 3
+    phases = [_spread(cluster, part, sizes, seed) for part in (jobs[:third], jobs[third:])]
+    past = [{rack: replace(plan, endpoints=[cluster.lake.url]) for rack, plan in phase.items()} for phase in phases]
+    vanilla = _replay(cluster, past)
+    cluster.restart_cold()
+    return vanilla, _replay(cluster, phases)
+
+
+def _spread(cluster: Cluster, jobs: Sequence[_Job], sizes: dict[str, int], seed: int) -> dict[int, Plan]:
+    """Each request at a rack of chance, in the order of the jobs."""
+    chance = random.Random(f"{seed} {jobs[0]} {len(jobs)}")
+    reads: dict[int, list[Read]] = {rack: [] for rack in _RACKS}
+    for job in jobs:
+        for read in ranges(job.path, job.input_bytes, _REQUEST_BYTES):
+            reads[chance.choice(_RACKS)].append(replace(read, size=sizes[job.path]))
+    return {rack: cluster.plan([rack], mine, connections=_CONNECTIONS, timeout_s=60) for rack, mine in reads.items()}
+
+
+def _replay(cluster: Cluster, phases: Sequence[dict[int, Plan]]) -> _Replay:
+    seconds, traffic = [], []
+    for phase in phases:
+        before = cluster.fabric.lake_bytes()
+        outcomes: list[Outcome] = [sound(outcome) for outcome in cluster.read_all(phase).values()]
+        traffic.append(cluster.fabric.lake_bytes() - before)
+        seconds.append(max(o.ended_s for o in outcomes) - min(o.started_s for o in outcomes))
+    return _Replay(seconds[0], seconds[1], traffic[0], traffic[1])

@@ -1,0 +1,147 @@
+"""Hits here, hits at a neighbour, and cold reads through both: D3N Fig. 7, dissertation Figs. 6.2 and 6.3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from net.cluster import BUCKET, Cluster, Shape
+from net.fabric import Rates, within
+from net.objects import Read, ranges, whole
+from net.reader import Outcome
+
+from bench.load import Get, generate
+from bench.process_facts import cpu_seconds
+
+from .row import CLIENT_MBIT, LAKE_MBIT, MIB, NODE_MBIT, RACK_MBIT, Bed, Line, sound
+
+_RATES = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT, lake=LAKE_MBIT)
+# All homes but for one block in ten thousand: the neighbour of the node that is asked.
+_HOMES_AT_2 = (1, 10_000)
+_GIB = 1 << 30
+
+
+def local(bed: Bed) -> list[Line]:
+    """A hit at the rack's own node against the lake; published with eight clients of eight reads each."""
+    ratios = []
+    with bed.cluster("local", Shape(2, _RATES)) as cluster:
+        reads = _objects(cluster, "local", 32 * MIB // bed.haste)
+        sound(cluster.read_through(1, reads))
+        for _ in range(bed.rounds):
+            lake, hit = sound(cluster.read_past(1, reads)), sound(cluster.read_through(1, reads * 2))
+            _require(hit, "REVALIDATED")
+            ratios.append(hit.mbit_per_s / lake.mbit_per_s)
+    links = NODE_MBIT / LAKE_MBIT
+    what = "local hit against the lake"
+    return [Line(what, "5×", f"{links:.0f}×, the links' ratio, less 5%", ratios, "{:.2f}×", least=0.95 * links)]
+
+
+def solo(bed: Bed) -> list[Line]:
+    """Hits of a node that cooperates against those of one that is alone, as fast as the processors go."""
+    ratios = []
+    with bed.cluster("solo", Shape(3, Rates(), freshness="immutable", solo=[3])) as cluster:
+        reads = _objects(cluster, "hits", 32 * MIB, 1 * MIB)
+        for rack in (1, 3):
+            sound(cluster.read_through(rack, reads))
+        for _ in range(bed.rounds):
+            together, alone = (_hits_per_s(bed, cluster, rack, reads) for rack in (1, 3))
+            ratios.append(together / alone)
+    what = "local hits of 1 MiB, cooperating against solo, links without a rate"
+    return [Line(what, "–", "≥ 0.95", ratios, least=0.95)]
+
+
+def remote(bed: Bed) -> list[Line]:
+    """Hits at the neighbour, which are stored here, against hits here; and what they cost the nodes."""
+    ratios, cpu_here, cpu_there = [], [], []
+    unlimited = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT)
+    with bed.cluster("remote", Shape(2, unlimited, weights=_HOMES_AT_2)) as cluster:
+        for turn in range(bed.rounds):
+            reads = _objects(cluster, f"remote-{turn}", 96 * MIB // bed.haste)
+            sound(cluster.read_through(2, reads))
+            there, cost_there = _costed(cluster, reads)
+            here, cost_here = _costed(cluster, reads)
+            _require(there, "MISS")
+            _require(here, "REVALIDATED")
+            ratios.append(there.mbit_per_s / here.mbit_per_s)
+            cpu_there.append(cost_there)
+            cpu_here.append(cost_here)
+    return [
+        Line("remote (L2) hit against local hit, stored at L1", "0.55", "≥ 0.75", ratios, least=0.75),
+        Line("CPU of both nodes for a GiB of local hits, s", "–", "–", cpu_here),
+        Line("CPU of both nodes for a GiB of remote hits, stored, s", "–", "–", cpu_there),
+    ]
+
+
+def cold(bed: Bed) -> list[Line]:
+    """A cold read through L1 and L2, stored in both, against the lake."""
+    ratios, traffic = [], []
+    with bed.cluster("cold", Shape(2, _RATES, weights=_HOMES_AT_2)) as cluster:
+        for turn in range(bed.rounds):
+            reads = _objects(cluster, f"cold-{turn}", 64 * MIB // bed.haste)
+            lake = sound(cluster.read_past(1, reads))
+            before = cluster.fabric.lake_bytes()
+            miss = sound(cluster.read_through(1, reads))
+            _require(miss, "MISS")
+            traffic.append((cluster.fabric.lake_bytes() - before) / miss.bytes)
+            ratios.append(miss.mbit_per_s / lake.mbit_per_s)
+    return [
+        Line("cold read through L1 and L2 against the lake", "0.74", "≥ 0.95", ratios, least=0.95),
+        Line("bytes on the lake links for each byte read cold, headers included", "–", "–", traffic),
+    ]
+
+
+def striping(bed: Bed) -> list[Line]:
+    """One cold object through four homes with a lake link each, through one home, and straight from the lake."""
+    lines = []
+    for homes, weights, published in ((4, (), "~2×"), (1, (1, 10_000, 1, 1), "–")):
+        one, many = [], []
+        with bed.cluster(f"striping-{homes}", Shape(4, _RATES, weights=weights)) as cluster:
+            for turn in range(bed.rounds):
+                size = 48 * MIB // bed.haste
+                keys = [f"striping-{homes}-{turn}-{kind}" for kind in ("one", "many")]
+                for key in keys:
+                    cluster.put(key, size)
+                lake = sound(cluster.read_past(1, [whole(keys[0], size)], connections=1)).mbit_per_s
+                one.append(sound(cluster.read_through(1, [whole(keys[0], size)], connections=1)).mbit_per_s / lake)
+                lake = sound(cluster.read_past(1, ranges(keys[1], size, 2 * MIB))).mbit_per_s
+                many.append(sound(cluster.read_through(1, ranges(keys[1], size, 2 * MIB))).mbit_per_s / lake)
+        to_reach, least = ("≥ 1×", 1.0) if homes > 1 else ("–", None)
+        for how, values in (("read by one connection", one), ("its ranges read by eight", many)):
+            what = f"cold object of {homes} home{'s' if homes > 1 else ''} against the lake, {how}"
+            lines.append(Line(what, published, to_reach, values, "{:.2f}×", least=least))
+    return lines
+
+
+def _objects(cluster: Cluster, name: str, total: int, size: int = 4 * MIB) -> list[Read]:
+    """So many bytes as objects of this size, written to the lake; the reads of them."""
+    reads = [whole(f"{name}-{number}", size) for number in range(max(1, total // size))]
+    for read in reads:
+        cluster.put(read.key, read.size)
+    return reads
+
+
+def _require(outcome: Outcome, cache: str) -> None:
+    if set(outcome.cache) != {cache}:
+        raise RuntimeError(f"these reads should all be {cache}: {dict(outcome.cache)}")
+
+
+def _costed(cluster: Cluster, reads: Sequence[Read]) -> tuple[Outcome, float]:
+    """Reads from the node of rack 1; what all nodes spent on a GiB."""
+    pids = [node.pid for node in cluster.nodes.values()]
+    before = cpu_seconds(pids)
+    outcome = sound(cluster.read_through(1, reads))
+    return outcome, (cpu_seconds(pids) - before) * _GIB / outcome.bytes
+
+
+def _hits_per_s(bed: Bed, cluster: Cluster, rack: int, reads: Sequence[Read]) -> float:
+    load = generate(
+        cluster.nodes[rack].url,
+        cluster.lake.account,
+        [Get(BUCKET, read.key) for read in reads],
+        bed.folder / "requests",
+        connections=8,
+        seconds=3 if bed.haste == 1 else 1,
+        within=within(f"client-{rack}"),
+    )
+    if load.bad_statuses or load.broken:
+        raise RuntimeError(f"{load.bad_statuses} bad statuses, {load.broken} broken connections")
+    return load.requests / load.seconds

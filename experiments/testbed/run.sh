@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Measures a live cluster in networks with links of the published ratios; see --help. Results go to results/ and README.md.
+# SHOAL=path/to/shoal measures a binary that exists; without it a release build is made.
+#
+# usage: experiments/testbed/run.sh [--quick] [--rounds N] [--lake NAME] [ROW...]
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+# shellcheck source=tests/real/environment.sh
+source "$root/tests/real/environment.sh"
+# shellcheck source=tests/net/isolated.sh
+source "$root/tests/net/isolated.sh"
+
+if reason=$(cannot_isolate); then
+  echo "skipped: $reason"
+  exit 0
+fi
+if ! command -v wrk > /dev/null; then
+  echo "skipped: wrk is not installed"
+  exit 0
+fi
+binary=${SHOAL:-$(build_shoal "$root" release)}
+export PYTHONPATH="$root/experiments:$root/tests:$root"
+in_scratch python3 -m testbed --shoal "$binary" "$@"
