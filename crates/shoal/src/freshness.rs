@@ -4,53 +4,27 @@ use std::time::Duration;
 
 use crate::config::{Freshness, FreshnessMode};
 use crate::object::ObjectName;
+use crate::prefix::ByPrefix;
 
-/// The rules of `[freshness]`, longest prefix first.
+/// The rules of `[freshness]`.
 #[derive(Clone, Debug)]
-pub struct FreshnessRules {
-    rules: Vec<(Vec<u8>, FreshnessMode)>,
-    default: FreshnessMode,
-}
+pub struct FreshnessRules(ByPrefix<FreshnessMode>);
 
 impl FreshnessRules {
-    /// Orders the configured rules so that the first match is the longest.
+    /// The rules as configured.
     pub fn new(config: &Freshness) -> Self {
-        let mut rules: Vec<_> = config
-            .rules
-            .iter()
-            .map(|rule| {
-                (
-                    rule.prefix.trim_start_matches("s3://").as_bytes().to_vec(),
-                    rule.mode,
-                )
-            })
-            .collect();
-        rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        Self {
-            rules,
-            default: config.default,
-        }
+        let rules = config.rules.iter().map(|rule| (rule.prefix.as_str(), rule.mode));
+        Self(ByPrefix::new(config.default, rules))
     }
 
     /// How long a yes of the lake holds for this object: zero asks on every read.
     pub fn reuse(&self, name: &ObjectName) -> Duration {
-        match self.mode(name) {
+        match self.0.of(name) {
             FreshnessMode::Revalidate => Duration::ZERO,
             FreshnessMode::Immutable => Duration::MAX,
             FreshnessMode::Ttl(ttl) => ttl,
         }
     }
-
-    fn mode(&self, name: &ObjectName) -> FreshnessMode {
-        let matching = self.rules.iter().find(|(prefix, _)| starts_with(name, prefix));
-        matching.map_or(self.default, |(_, mode)| *mode)
-    }
-}
-
-/// Whether `bucket/key` starts with `prefix`, without joining the two.
-fn starts_with(name: &ObjectName, prefix: &[u8]) -> bool {
-    let mut path = name.bucket.bytes().chain([b'/']).chain(name.key.iter().copied());
-    prefix.iter().all(|byte| path.next() == Some(*byte))
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod membership;
 pub mod object;
 pub mod origin;
 pub mod peer;
+pub mod prefix;
 pub mod read;
 pub mod s3_uri;
 pub mod secret;

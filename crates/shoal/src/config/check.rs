@@ -14,7 +14,8 @@ use tracing_subscriber::EnvFilter;
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
 use super::{
-    Config, Cooperation, CooperationMode, FreshnessRule, IdentityConfig, LookupPlace, Role, SplitRule,
+    Config, Cooperation, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, SplitRule,
+    WriteMode,
 };
 use crate::s3_uri::S3Uri;
 
@@ -36,9 +37,18 @@ const SECRET_BYTES_MIN: usize = 16;
 /// A configuration with the lines its lists were written on.
 pub(super) struct Located<'a> {
     pub(super) draft: &'a Draft,
-    pub(super) rules: &'a [(FreshnessRule, Origin)],
+    pub(super) freshness_rules: &'a [Rule<FreshnessMode>],
+    pub(super) write_rules: &'a [Rule<WriteMode>],
     pub(super) places: &'a [(LookupPlace, Origin)],
     pub(super) identities: &'a [(IdentityConfig, Origin)],
+}
+
+/// What holds below a prefix, and the lines that say so.
+pub(super) struct Rule<T> {
+    pub(super) prefix: String,
+    pub(super) mode: T,
+    pub(super) origin: Origin,
+    pub(super) mode_origin: Origin,
 }
 
 /// All problems and all warnings of what `role` reads.
@@ -78,7 +88,9 @@ impl Check<'_> {
         self.tls();
         self.lake();
         self.store();
-        self.rules();
+        self.rules("[[freshness.rule]]", self.located.freshness_rules);
+        self.rules("[[write.rule]]", self.located.write_rules);
+        self.write();
         self.cooperation();
         self.split();
         self.limits();
@@ -211,20 +223,39 @@ impl Check<'_> {
         }
     }
 
-    fn rules(&mut self) {
+    fn rules<T>(&mut self, title: &str, rules: &[Rule<T>]) {
         let mut seen = HashMap::new();
-        for (rule, origin) in self.located.rules {
-            let problem = match rule.prefix.parse::<S3Uri>() {
+        for Rule { prefix, origin, .. } in rules {
+            let problem = match prefix.parse::<S3Uri>() {
                 Err(why) => {
-                    let what = format!("[[freshness.rule]] prefix cannot be {:?}: {why}", rule.prefix);
+                    let what = format!("{title} prefix cannot be {prefix:?}: {why}");
                     Some(Problem::new(origin, what).hint("write s3://bucket/prefix/"))
                 }
                 Ok(uri) => seen.insert(uri, origin).map(|first| {
-                    let what = format!("[[freshness.rule]] {:?} is written twice", rule.prefix);
+                    let what = format!("{title} {prefix:?} is written twice");
                     Problem::new(origin, what).hint(format!("the first stands at {first}"))
                 }),
             };
             self.problems.extend(problem);
+        }
+    }
+
+    /// Nothing acknowledges a write before the lake has it, so nobody may rely on it.
+    fn write(&mut self) {
+        const WHY: &str = "writes are acknowledged once the lake has them; write \"around\" or \"through\"";
+        let write = &self.config.write;
+        if write.allow_volatile {
+            self.refuse("write", "allow_volatile", "is not available yet", WHY);
+        }
+        if write.default == WriteMode::Back {
+            self.refuse("write", "default", "cannot be \"back\" yet", WHY);
+        }
+        for rule in self.located.write_rules {
+            if rule.mode == WriteMode::Back {
+                let what = "[[write.rule]] mode cannot be \"back\" yet";
+                self.problems
+                    .push(Problem::new(&rule.mode_origin, what).hint(WHY));
+            }
         }
     }
 

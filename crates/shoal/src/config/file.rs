@@ -14,7 +14,10 @@ use super::settings::{SECTIONS, SETTINGS, of_section, position};
 use super::value::{Given, Value};
 
 /// Keys of one `[[freshness.rule]]`.
-const RULE_KEYS: &[&str] = &["prefix", "freshness"];
+const FRESHNESS_RULE_KEYS: &[&str] = &["prefix", "freshness"];
+
+/// Keys of one `[[write.rule]]`.
+const WRITE_RULE_KEYS: &[&str] = &["prefix", "mode"];
 
 /// Keys of one `[[lookup.place]]`.
 const PLACE_KEYS: &[&str] = &["network", "topology"];
@@ -36,7 +39,7 @@ pub(super) struct Assignment {
     pub(super) origin: Origin,
 }
 
-/// One table of `[[freshness.rule]]`, `[[lookup.place]]` or `[[identity]]` as it is written.
+/// One table of `[[freshness.rule]]`, `[[write.rule]]`, `[[lookup.place]]` or `[[identity]]` as it is written.
 pub(super) struct Entry {
     /// The line of its header.
     pub(super) origin: Origin,
@@ -48,7 +51,8 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct File {
     pub(super) assignments: Vec<Assignment>,
-    pub(super) rules: Vec<Entry>,
+    pub(super) freshness_rules: Vec<Entry>,
+    pub(super) write_rules: Vec<Entry>,
     pub(super) places: Vec<Entry>,
     pub(super) identities: Vec<Entry>,
     /// Values that could not be read.
@@ -174,9 +178,14 @@ impl Reader<'_> {
             let (key, offset) = (name.get_ref().as_ref(), name.span().start);
             match (section, key, value.get_ref()) {
                 ("freshness", "rule", DeValue::Array(_)) => {
-                    self.file.rules = self.entries("[[freshness.rule]]", RULE_KEYS, value);
+                    self.file.freshness_rules =
+                        self.entries("[[freshness.rule]]", FRESHNESS_RULE_KEYS, value);
                 }
                 ("freshness", "rule", _) => self.single("freshness.rule", offset),
+                ("write", "rule", DeValue::Array(_)) => {
+                    self.file.write_rules = self.entries("[[write.rule]]", WRITE_RULE_KEYS, value);
+                }
+                ("write", "rule", _) => self.single("write.rule", offset),
                 ("lookup", "place", DeValue::Array(_)) => {
                     self.file.places = self.entries("[[lookup.place]]", PLACE_KEYS, value);
                 }
@@ -279,7 +288,7 @@ impl Reader<'_> {
 /// The key of a section below which a list of tables stands.
 fn list_of(section: &str) -> Option<&'static str> {
     match section {
-        "freshness" => Some("rule"),
+        "freshness" | "write" => Some("rule"),
         "lookup" => Some("place"),
         _ => None,
     }

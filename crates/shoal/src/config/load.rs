@@ -4,11 +4,12 @@ use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::check::{self, Rule};
 use super::file::{self, Assignment, Entry, File};
 use super::problem::{ConfigError, Origin, Problem};
 use super::settings::{Draft, SECTIONS_WITH_SECRETS, SETTINGS, Setting, position};
-use super::value::Given;
-use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, check};
+use super::value::{Given, Value};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 use crate::secret::Secret;
 
 /// Names the file when no flag does.
@@ -131,11 +132,8 @@ impl Loader {
         let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
 
-        let rules = file
-            .rules
-            .iter()
-            .filter_map(|entry| self.rule(entry))
-            .collect::<Vec<_>>();
+        let freshness_rules = self.rules(&file.freshness_rules, "freshness");
+        let write_rules = self.rules(&file.write_rules, "mode");
         let places = file
             .places
             .iter()
@@ -151,7 +149,8 @@ impl Loader {
         if self.problems.is_empty() {
             let located = check::Located {
                 draft: &self.draft,
-                rules: &rules,
+                freshness_rules: &freshness_rules,
+                write_rules: &write_rules,
                 places: &places,
                 identities: &identities,
             };
@@ -165,11 +164,17 @@ impl Loader {
         for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
             url.truncate(url.trim_end_matches('/').len());
         }
-        self.draft
-            .config
-            .freshness
-            .rules
-            .extend(rules.into_iter().map(|(rule, _)| rule));
+        let config = &mut self.draft.config;
+        config.freshness.rules.extend(
+            freshness_rules
+                .into_iter()
+                .map(|Rule { prefix, mode, .. }| FreshnessRule { prefix, mode }),
+        );
+        config.write.rules.extend(
+            write_rules
+                .into_iter()
+                .map(|Rule { prefix, mode, .. }| WriteRule { prefix, mode }),
+        );
         self.draft
             .config
             .lookup
@@ -282,11 +287,22 @@ impl Loader {
         }
     }
 
-    fn rule(&mut self, entry: &Entry) -> Option<(FreshnessRule, Origin)> {
-        let prefix = entry.require("prefix", &mut self.problems);
-        let mode = entry.require("freshness", &mut self.problems);
-        let ((prefix, origin), (mode, _)) = (prefix?, mode?);
-        Some((FreshnessRule { prefix, mode }, origin))
+    /// Rules that say under `key` what holds below a prefix.
+    fn rules<T: Value>(&mut self, entries: &[Entry], key: &'static str) -> Vec<Rule<T>> {
+        let mut rules = Vec::new();
+        for entry in entries {
+            let prefix = entry.require("prefix", &mut self.problems);
+            let mode = entry.require(key, &mut self.problems);
+            if let (Some((prefix, origin)), Some((mode, mode_origin))) = (prefix, mode) {
+                rules.push(Rule {
+                    prefix,
+                    mode,
+                    origin,
+                    mode_origin,
+                });
+            }
+        }
+        rules
     }
 
     fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Origin)> {

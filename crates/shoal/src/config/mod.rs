@@ -41,6 +41,8 @@ pub struct Config {
     pub store: Store,
     /// `[freshness]`
     pub freshness: Freshness,
+    /// `[write]`
+    pub write: Write,
     /// `[cooperation]`
     pub cooperation: Cooperation,
     /// `[limits]`
@@ -146,6 +148,56 @@ pub struct FreshnessRule {
     pub prefix: String,
     /// What holds below it.
     pub mode: FreshnessMode,
+}
+
+/// Where the bytes of a write go besides the lake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Nowhere.
+    Around,
+    /// Into the cache, once the lake has committed them.
+    Through,
+    /// Into the cache first, and to the lake later.
+    Back,
+}
+
+impl WriteMode {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Around, Self::Through, Self::Back];
+
+    /// The word in headers and settings.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Around => "around",
+            Self::Through => "through",
+            Self::Back => "back",
+        }
+    }
+
+    /// The mode that a word stands for.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+    }
+}
+
+/// Default and exceptions by prefix; the longest matching prefix wins, and the header of a request over both.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    /// Where no rule matches.
+    pub default: WriteMode,
+    /// Whether writes may be acknowledged before the lake has them.
+    pub allow_volatile: bool,
+    /// `[[write.rule]]`
+    pub rules: Vec<WriteRule>,
+}
+
+/// One exception.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WriteRule {
+    /// `s3://bucket/prefix`
+    pub prefix: String,
+    /// What holds below it.
+    pub mode: WriteMode,
 }
 
 /// How nodes work together.
@@ -317,6 +369,16 @@ impl Default for Freshness {
     fn default() -> Self {
         Self {
             default: FreshnessMode::Revalidate,
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl Default for Write {
+    fn default() -> Self {
+        Self {
+            default: WriteMode::Around,
+            allow_volatile: false,
             rules: Vec::new(),
         }
     }

@@ -7,7 +7,7 @@ use toml::Value as Toml;
 
 use super::settings::{Draft, SECTIONS, of_section};
 use super::value::Value;
-use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
 
@@ -59,7 +59,11 @@ impl Config {
     /// The lists of tables that stand below a section.
     fn lists_of(&self, section: &str) -> Option<(&'static str, Vec<Pairs>)> {
         match section {
-            "freshness" => Some(("rule", self.freshness.rules.iter().map(rule_pairs).collect())),
+            "freshness" => Some((
+                "rule",
+                self.freshness.rules.iter().map(freshness_rule_pairs).collect(),
+            )),
+            "write" => Some(("rule", self.write.rules.iter().map(write_rule_pairs).collect())),
             "lookup" => Some(("place", self.lookup.places.iter().map(place_pairs).collect())),
             _ => None,
         }
@@ -73,11 +77,15 @@ fn read_by(role: Role) -> impl Iterator<Item = &'static str> {
         .filter(move |section| *section != "identity" && role.reads(section))
 }
 
-fn rule_pairs(rule: &FreshnessRule) -> Pairs {
+fn freshness_rule_pairs(rule: &FreshnessRule) -> Pairs {
     vec![
         ("prefix", rule.prefix.to_toml()),
         ("freshness", rule.mode.to_toml()),
     ]
+}
+
+fn write_rule_pairs(rule: &WriteRule) -> Pairs {
+    vec![("prefix", rule.prefix.to_toml()), ("mode", rule.mode.to_toml())]
 }
 
 fn place_pairs(place: &LookupPlace) -> Pairs {

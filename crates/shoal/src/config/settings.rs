@@ -87,6 +87,9 @@ settings! {
 
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
 
+    write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
+    write allow_volatile => config.write.allow_volatile, "Lets writes be acknowledged before the lake has them; not available yet";
+
     cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all) or hierarchy (in layers)";
     cooperation listen => config.cooperation.listen, "Where other nodes reach this one: blocks by TCP, gossip by UDP";
     cooperation advertise => config.cooperation.advertise, "The address under which they do, when it is another one";
@@ -124,13 +127,14 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 11] = [
+pub(super) const SECTIONS: [&str; 12] = [
     "node",
     "s3",
     "admin",
     "lake",
     "store",
     "freshness",
+    "write",
     "cooperation",
     "limits",
     "lookup",

@@ -10,7 +10,7 @@ use toml::Value as Toml;
 
 use super::problem::nearest;
 use super::units::{format_size, format_time, parse_size, parse_time};
-use super::{CooperationMode, FreshnessMode, SplitRule};
+use super::{CooperationMode, FreshnessMode, SplitRule, WriteMode};
 use crate::secret::Secret;
 
 /// What was written for a setting, before it has a type.
@@ -268,6 +268,18 @@ impl Value for FreshnessMode {
             Self::Immutable => "immutable".into(),
             Self::Ttl(time) => format_time(*time),
         }))
+    }
+}
+
+impl Value for WriteMode {
+    const WRITE: &'static str = "write \"around\" or \"through\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Self::of_word(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.as_str().into()))
     }
 }
 

@@ -339,7 +339,8 @@ fn an_open_listener_without_identities_is_told() {
 #[test]
 fn the_effective_configuration_hides_secrets_and_reads_back_as_itself() {
     let file = "[lake]\naccess_key = \"L\"\nsecret_key = \"hush-1\"\n[freshness]\ndefault = \"90s\"\n\
-                [[freshness.rule]]\nprefix = \"s3://b/\"\nfreshness = \"immutable\"\n[[identity]]\n\
+                [[freshness.rule]]\nprefix = \"s3://b/\"\nfreshness = \"immutable\"\n\
+                [[write.rule]]\nprefix = \"s3://b/\"\nmode = \"through\"\n[[identity]]\n\
                 access_key = \"A\"\nsecret_key = \"hush-2\"\nlake_access_key = \"B\"\nlake_secret_key = \"hush-3\"";
     let config = Desk::new().file(file).config();
     let (shown, json) = (config.to_toml(Role::Node), config.to_json(Role::Node).to_string());
@@ -349,6 +350,10 @@ fn the_effective_configuration_hides_secrets_and_reads_back_as_itself() {
     assert_eq!(
         (again.freshness.default, again.store),
         (config.freshness.default, config.store)
+    );
+    assert!(
+        json.contains(r#""rule":[{"mode":"through","prefix":"s3://b/"}]"#),
+        "{json}"
     );
     assert!(
         json.contains(r#""rule":[{"freshness":"immutable","prefix":"s3://b/"}]"#),

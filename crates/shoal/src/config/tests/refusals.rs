@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Desk;
-use crate::config::FreshnessMode;
+use crate::config::{FreshnessMode, WriteMode};
 
 fn problems_of(file: &str) -> Vec<String> {
     Desk::new().file(file).problems()
@@ -381,6 +381,51 @@ fn rules_say_where_and_how_fresh() {
         twice[0].starts_with("shoal.toml:5: [[freshness.rule]] \"s3://b/x/\" is written twice | "),
         "{twice:?}"
     );
+}
+
+#[test]
+fn rules_say_how_objects_are_written() {
+    let file = "[write]\ndefault = \"through\"\n[[write.rule]]\nprefix = \"s3://b/x/\"\nmode = \"around\"";
+    let write = Desk::new().file(file).config().write;
+    assert_eq!(write.default, WriteMode::Through);
+    assert_eq!(
+        (write.rules[0].prefix.as_str(), write.rules[0].mode),
+        ("s3://b/x/", WriteMode::Around)
+    );
+    let wrong = problems_of("[[write.rule]]\nprefix = \"b\"\nmode = \"around\"");
+    assert!(
+        wrong[0].starts_with("shoal.toml:2: [[write.rule]] prefix cannot be \"b\": "),
+        "{wrong:?}"
+    );
+    let misspelled = problems_of("[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"thru\"");
+    assert!(
+        misspelled[0].ends_with("| write \"around\" or \"through\""),
+        "{misspelled:?}"
+    );
+}
+
+#[test]
+fn nothing_is_acknowledged_before_the_lake_has_it() {
+    for (file, what) in [
+        (
+            "[write]\ndefault = \"back\"",
+            "2: [write] default cannot be \"back\" yet",
+        ),
+        (
+            "[write]\nallow_volatile = true",
+            "2: [write] allow_volatile is not available yet",
+        ),
+        (
+            "[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"",
+            "3: [[write.rule]] mode cannot be \"back\" yet",
+        ),
+    ] {
+        let problems = problems_of(file);
+        assert!(
+            problems[0].starts_with(&format!("shoal.toml:{what} | ")),
+            "{problems:?}"
+        );
+    }
 }
 
 #[test]
