@@ -142,6 +142,12 @@ impl Disk {
         })
     }
 
+    /// Writes more behind what was written aside.
+    pub(super) fn append(&self, aside: &Aside, bytes: &[u8]) -> io::Result<()> {
+        self.check(DiskOp::Write)?;
+        (&aside.file).write_all(bytes)
+    }
+
     /// Gives a written block its name, in place of whatever had it.
     pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;

@@ -30,7 +30,8 @@ impl Store {
         version: Arc<Version>,
         pieces: Vec<Bytes>,
     ) -> Result<Bytes, Refusal> {
-        let stored = match self.check(block, &version, &pieces) {
+        let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let stored = match self.check(block, &version, data_bytes) {
             Ok(()) => {
                 let store = Arc::clone(self);
                 self.writers
@@ -48,8 +49,7 @@ impl Store {
         })
     }
 
-    fn check(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<(), Refusal> {
-        let data_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+    pub(super) fn check(&self, block: BlockId, version: &Version, data_bytes: u64) -> Result<(), Refusal> {
         let is_block = version.id == block.version
             && version.id == Version::id_of(version.object, &version.etag, version.size_bytes)
             && version.block_bytes == self.block_bytes
@@ -58,10 +58,14 @@ impl Store {
         if !is_block {
             return Err(Refusal::Mismatched);
         }
-        if self.paused.load(Ordering::Acquire) || self.keeper.is_stopped() {
+        if self.takes_no_blocks() {
             return Err(Refusal::Paused);
         }
         Ok(())
+    }
+
+    pub(super) fn takes_no_blocks(&self) -> bool {
+        self.paused.load(Ordering::Acquire) || self.keeper.is_stopped()
     }
 
     fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
@@ -89,7 +93,7 @@ impl Store {
     }
 
     /// Takes room, making it if there is none: the watermarks keep some free, but a burst may outrun them.
-    fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
         let mut uses = self.mappings.take_uses();
         loop {
             let reserved = {
@@ -109,7 +113,7 @@ impl Store {
         }
     }
 
-    fn write_aside(
+    pub(super) fn write_aside(
         &self,
         number: u64,
         pieces: &[Bytes],
@@ -126,7 +130,7 @@ impl Store {
         Ok(aside)
     }
 
-    fn publish(
+    pub(super) fn publish(
         &self,
         footer: &Footer,
         aside: &Aside,
@@ -169,7 +173,7 @@ impl Store {
     }
 
     /// Takes away what was written aside and will not be published.
-    fn abandon(&self, number: u64, room: Reservation) {
+    pub(super) fn abandon(&self, number: u64, room: Reservation) {
         self.depart(Departing::new(
             FileName::Aside(number),
             Room::Reserved(room),
@@ -177,7 +181,7 @@ impl Store {
         ));
     }
 
-    fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
+    pub(super) fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
         if is_exhaustion(error) {
             self.tally.io_errors.add(1);
             return Refusal::Exhausted;
@@ -188,14 +192,10 @@ impl Store {
 }
 
 fn describe(block: BlockId, version: &Version, pieces: &[Bytes], sequence: u64) -> Footer {
-    let mut checksum = Checksum::new();
-    for piece in pieces {
-        checksum.update(piece);
-    }
     Footer {
         index: block.index,
         data_bytes: version.block_len(block.index),
-        data_checksum: checksum.finish(),
+        data_checksum: Checksum::of(pieces),
         sequence,
         version: version.clone(),
     }

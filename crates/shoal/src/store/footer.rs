@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use shoal_policy::BlockId;
 
@@ -81,6 +82,15 @@ impl Checksum {
 
     pub(super) fn finish(&self) -> u64 {
         self.0.finalize()
+    }
+
+    /// The checksum of data that is at hand.
+    pub(super) fn of(pieces: &[Bytes]) -> u64 {
+        let mut checksum = Self::new();
+        for piece in pieces {
+            checksum.update(piece);
+        }
+        checksum.finish()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod capacity;
 mod damage;
+mod drafts;
 mod faults;
 mod layers;
 mod listing;

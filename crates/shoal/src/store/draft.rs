@@ -1,0 +1,115 @@
+//! Blocks whose version is not known yet, because the lake has not committed it: written aside as they come, named afterwards.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_policy::residency::Reservation;
+
+use super::Store;
+use super::disk::Aside;
+use super::footer::{Checksum, Footer};
+use super::mapping::Mapping;
+use super::on_pool;
+use crate::object::Version;
+
+/// Room taken for a footer that is not known yet; most are far shorter. A longer one asks for more.
+const FOOTER_BYTES: u64 = 1024;
+
+/// The bytes of a block on this disk, without a name. Dropped, it leaves the disk.
+pub struct Draft {
+    store: Arc<Store>,
+    aside: Aside,
+    data_bytes: u64,
+    data_checksum: u64,
+    /// Taken out when the draft becomes a block.
+    room: Option<Reservation>,
+}
+
+impl Store {
+    /// Writes the bytes of a block to disk, where they wait for their name. `pieces` together are the block, whole.
+    pub async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+        let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let drafted = if self.takes_no_blocks() {
+            Err(Refusal::Paused)
+        } else {
+            let store = Arc::clone(self);
+            self.writers
+                .run(data_bytes, move || store.draft_now(&pieces, data_bytes))
+                .await
+                .unwrap_or(Err(Refusal::Exhausted))
+        };
+        drafted.inspect_err(|&refusal| self.tally.refused(refusal))
+    }
+
+    fn draft_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
+        let number = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let mut room = self.reserve(self.disk.charge_bytes(data_bytes + FOOTER_BYTES))?;
+        match self.write_aside(number, pieces, &[], &mut room) {
+            Ok(aside) => Ok(Draft {
+                aside,
+                data_bytes,
+                data_checksum: Checksum::of(pieces),
+                room: Some(room),
+                store: self,
+            }),
+            Err(refusal) => {
+                self.abandon(number, room);
+                Err(refusal)
+            }
+        }
+    }
+}
+
+impl Draft {
+    /// Makes it the block `index` of `version`.
+    pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
+        let store = Arc::clone(&self.store);
+        let named = on_pool(move || self.name_now(&version, index)).await;
+        let named = named.unwrap_or(Err(Refusal::Exhausted));
+        named.inspect_err(|&refusal| store.tally.refused(refusal))
+    }
+
+    fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {
+        let block = version.block(index);
+        self.store.check(block, version, self.data_bytes)?;
+        let footer = Footer {
+            index,
+            data_bytes: self.data_bytes,
+            data_checksum: self.data_checksum,
+            // Of this moment: it tells which version of an object was stored last.
+            sequence: self.store.sequence.fetch_add(1, Ordering::Relaxed),
+            version: version.clone(),
+        };
+        let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
+        let mapping = self.complete(&encoded)?;
+        let room = self.room.take().expect("a draft has room until it has a name");
+        self.store
+            .publish(&footer, &self.aside, mapping, room)
+            .map(|_| ())
+    }
+
+    /// Writes the footer behind the data, and maps the data.
+    fn complete(&mut self, footer: &[u8]) -> Result<Mapping, Refusal> {
+        let store = &self.store;
+        let room = self.room.as_mut().expect("a draft has room until it has a name");
+        let charge = store.disk.charge_bytes(self.data_bytes + footer.len() as u64);
+        let beyond = charge.saturating_sub(room.bytes());
+        store.ledger.lock().residency.extend(room, beyond)?;
+        store
+            .disk
+            .append(&self.aside, footer)
+            .map_err(|error| store.write_failed("write", &error))?;
+        Mapping::of(&self.aside.file, self.data_bytes as usize)
+            .map_err(|error| store.write_failed("map", &error))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if let Some(room) = self.room.take() {
+            self.store.abandon(self.aside.number, room);
+        }
+    }
+}
