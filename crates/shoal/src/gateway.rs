@@ -36,6 +36,7 @@ use crate::read::{Openings, Reader};
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
+use crate::write::{Through, WriteRules};
 
 /// What `/readyz` waits for.
 const STORE: &str = "store";
@@ -300,6 +301,14 @@ impl Parts {
             flights: Arc::clone(&flights),
             cooperation: Arc::clone(&cooperation),
         };
+        let through = Arc::new(Through::new(
+            Arc::clone(&lake),
+            Arc::clone(&catalog),
+            Arc::clone(&store),
+            Arc::clone(&fetcher),
+            Arc::clone(&cooperation),
+            (config.store.block_bytes, config.store.capacity_bytes),
+        ));
         let observer = Observer {
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
@@ -307,6 +316,7 @@ impl Parts {
             split: Arc::clone(&split),
             flights,
             fetcher: Arc::clone(&fetcher),
+            through: Arc::clone(&through),
             cooperation: Arc::clone(&cooperation),
             host: Arc::clone(&host),
             addresses,
@@ -335,6 +345,8 @@ impl Parts {
             catalog,
             reader,
             freshness: FreshnessRules::new(&config.freshness),
+            writing: WriteRules::new(&config.write),
+            through,
             in_flight,
             metrics: Arc::clone(&metrics),
             domain: config.s3.domain.clone(),

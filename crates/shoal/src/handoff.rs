@@ -10,18 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_policy::BlockId;
 use shoal_policy::route::Hierarchy;
 
 use crate::cooperation::Cooperation;
-use crate::front::range::ByteRange;
 use crate::membership::{Herald, State};
 use crate::object::Version;
-use crate::peer::{Asked, BlockRequest, CallerName, PeerError};
+use crate::peer::{BlockRequest, PeerError};
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 
@@ -215,27 +213,12 @@ impl Handoff {
 
     /// Asks every new home of a block to take it over; one that has it already says so at once. `false`: there is none.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
-        let request = self.request(block.index, version);
+        let request = BlockRequest::offer(version, block.index, self.cooperation.me());
         let heirs = self.cooperation.heirs(before, block);
         for heir in &heirs {
             heir.offer(&request).await?;
         }
         Ok(!heirs.is_empty())
-    }
-
-    /// The last byte of the block is asked back: it comes when the new home has all of them.
-    fn request(&self, index: u32, version: &Version) -> BlockRequest {
-        let end = version.block_len(index);
-        BlockRequest {
-            version: version.clone(),
-            index,
-            part: ByteRange { start: end - 1, end },
-            asked: Asked::Heir(self.cooperation.me()),
-            caller: CallerName::Anonymous,
-            // Nobody reads it, so the lake is not asked for it.
-            target: PathAndQuery::from_static("/"),
-            headers: HeaderMap::new(),
-        }
     }
 }
 

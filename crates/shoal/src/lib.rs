@@ -36,3 +36,4 @@ pub mod sigv2;
 pub mod sigv4;
 pub mod split;
 pub mod store;
+pub mod write;

@@ -18,6 +18,7 @@ use crate::membership;
 use crate::peer::Host;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Health, LayerRoom, Store};
+use crate::write::Through;
 
 /// Looks at the parts of a node.
 pub struct Observer {
@@ -33,6 +34,8 @@ pub struct Observer {
     pub flights: Arc<Flights>,
     /// The memory window.
     pub fetcher: Arc<Fetcher>,
+    /// What is written through the cache.
+    pub through: Arc<Through>,
     /// Who else is there.
     pub cooperation: Arc<Cooperation>,
     /// What others get from this node.
@@ -220,6 +223,7 @@ impl Observer {
                 "fill_bytes": self.fetcher.window_used_bytes(),
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
             },
+            "writes": { "underway": self.through.underway() },
             "cooperation": self.cooperation(),
             "drain": drain,
         })

@@ -34,6 +34,9 @@ const OF_THE_SENDER: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
+/// What a client tells this node and nobody behind it.
+const FOR_THIS_NODE: HeaderName = crate::write::MODE_HEADER;
+
 /// The query parameter of a presigned URL that names its signer.
 const CREDENTIAL: &str = "X-Amz-Credential";
 
@@ -56,7 +59,10 @@ const PRESIGNED: [&str; 7] = [
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
     retain(headers, |name| {
-        !is_hop_by_hop(name) && !OF_THE_SENDER.contains(name) && !named.iter().any(|n| n == name.as_str())
+        !is_hop_by_hop(name)
+            && !OF_THE_SENDER.contains(name)
+            && name != FOR_THIS_NODE
+            && !named.iter().any(|n| n == name.as_str())
     })
 }
 

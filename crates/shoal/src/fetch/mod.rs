@@ -7,6 +7,7 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -92,6 +93,19 @@ impl Fetcher {
         }
     }
 
+    /// A share of the memory window for bytes that could do without. Half of the window is left to reads, which wait for theirs.
+    pub fn spare_room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        let kib = bytes.div_ceil(1024) as u32;
+        let spare = self
+            .window
+            .available_permits()
+            .saturating_sub(self.window_kib / 2);
+        if spare < kib as usize {
+            return None;
+        }
+        Arc::clone(&self.window).try_acquire_many_owned(kib).ok()
+    }
+
     /// Bytes of the memory window in use.
     pub fn window_used_bytes(&self) -> u64 {
         (self.window_kib.saturating_sub(self.window.available_permits()) as u64) << 10
@@ -152,6 +166,32 @@ impl Fetcher {
         let layer = self.store.layer_of(block);
         let timed = self.split.requested(layer, block, version.block_len(index), held);
         timed.then_some(layer)
+    }
+
+    /// A complete block that was written here: readers find it from now on, and the store has it when what is returned has ended. `None`: it
+    /// is here already, or on its way.
+    pub fn land_written(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        pieces: Vec<Bytes>,
+        room: OwnedSemaphorePermit,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let pilot = self.lead(version, index)?;
+        pilot.hold_window(room);
+        for piece in pieces {
+            pilot.push(piece);
+        }
+        let (this, version) = (Arc::clone(self), Arc::clone(version));
+        Some(async move { this.land(&version, pilot).await })
+    }
+
+    /// The flight of a block that is neither here nor on its way, without a reader yet.
+    fn lead(&self, version: &Version, index: u32) -> Option<Pilot> {
+        match self.board(shipment(version, index, 0), &Arc::default()) {
+            Join::Lead(pilot, _reader) => Some(pilot),
+            Join::Aboard(_) | Join::Landed => None,
+        }
     }
 
     /// Whether a block on its way here waits for its home in a layer no wider than `layer`. Whoever asks for it as that layer's home may be

@@ -19,8 +19,9 @@ use crate::front::expectation::expects_continue;
 use crate::front::lake_errors;
 use crate::front::operation::{Classified, Effect};
 use crate::front::payload::{CheckedBody, Outcome};
+use crate::write::Gathering;
 
-/// Sends a request on to the lake. What it may have changed is forgotten before and after.
+/// Sends a request on to the lake. What it may have changed is forgotten before and after. Its bytes are given to `gathering`, too.
 ///
 /// Errors: the body was not what its signature, length or checksum says (the lake saw a broken-off request and stored
 /// nothing), or the lake does not answer.
@@ -31,12 +32,13 @@ pub async fn forward(
     body: ClientBody,
     verified: Verified,
     classified: &Classified,
+    gathering: Option<Gathering>,
 ) -> Result<Response<LakeBody>, S3Error> {
     let _forgotten = Forget::of(catalog, classified);
     let account = lake.account_for(&verified.caller);
     let target = target(lake, classified, &verified);
     let payload = verified.payload.hash;
-    let (body, outcome) = request_body(parts, body, verified).await?;
+    let (body, outcome) = request_body(parts, body, verified, gathering).await?;
     let request = EndpointRequest {
         operation: classified.operation.as_str(),
         method: parts.method.clone(),
@@ -73,10 +75,14 @@ async fn request_body(
     parts: &Parts,
     body: ClientBody,
     verified: Verified,
+    gathering: Option<Gathering>,
 ) -> Result<(RequestBody, Option<Outcome>), S3Error> {
     let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
     let hash = verified.payload.hash;
-    let checked = CheckedBody::new(body, parts, verified.payload)?;
+    let mut checked = CheckedBody::new(body, parts, verified.payload)?;
+    if let Some(gathering) = gathering {
+        checked = checked.gathered_by(gathering);
+    }
     if !has_body && !hash.is_streaming() {
         // What the head says must hold of nothing, too. Without a length a body would be sent in chunks, and a lake
         // may not understand a DELETE in chunks.

@@ -73,6 +73,14 @@ impl Operation {
         Self::OtherWrite,
     ];
 
+    /// Whether it brings an object, or a part of one, to the lake.
+    pub const fn is_upload(self) -> bool {
+        matches!(
+            self,
+            Self::PutObject | Self::CreateMultipartUpload | Self::UploadPart | Self::CompleteMultipartUpload
+        )
+    }
+
     /// The word in metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
+use crate::config::WriteMode;
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::error_xml::{RequestId, error_xml};
@@ -12,6 +13,7 @@ use crate::front::operation::{Query, response_override};
 use crate::front::range::{ByteRange, RangeRequest};
 use crate::object::Version;
 use crate::read::{Reading, Residency};
+use crate::write::{MODE_HEADER, Uncached};
 
 /// `X-Cache`: how much of an answer this node had.
 pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
@@ -89,6 +91,18 @@ impl Wishes {
             checksum_mode,
         })
     }
+}
+
+/// What became of a write through the cache: the mode it was carried out in and, when that is another one, why.
+pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
+    let mode = match cached {
+        Ok(()) => WriteMode::Through,
+        Err(why) => {
+            headers.insert(X_CACHE_REASON, HeaderValue::from_static(why.as_str()));
+            WriteMode::Around
+        }
+    };
+    headers.insert(MODE_HEADER, HeaderValue::from_static(mode.as_str()));
 }
 
 /// `200` or `206` with the bytes of a version.

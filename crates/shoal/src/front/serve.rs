@@ -9,6 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, heade
 
 use crate::admin::metrics::Metrics;
 use crate::catalog::Catalog;
+use crate::config::WriteMode;
 use crate::endpoint::{Endpoint, LakeBody, end_to_end_of_response};
 use crate::freshness::FreshnessRules;
 use crate::front::auth::{Credentials, Gate, Verified};
@@ -29,6 +30,7 @@ use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
 use crate::object::{ObjectName, Uncacheable};
 use crate::origin::Origin;
 use crate::read::{Answer, Ask, HeadAnswer, Reader};
+use crate::write::{Gathering, Through, Uncached, WriteRules, Written};
 use crate::{chance, clock};
 
 static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
@@ -45,6 +47,10 @@ pub struct Front {
     pub reader: Reader,
     /// How long a yes of the lake holds.
     pub freshness: FreshnessRules,
+    /// How objects are written.
+    pub writing: WriteRules,
+    /// What is written through the cache.
+    pub through: Arc<Through>,
     /// Bounds.
     pub in_flight: InFlight,
     /// Where outcomes are counted.
@@ -115,6 +121,7 @@ impl Front {
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, &name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, &name, record)).await,
+            (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
             _ => Box::pin(self.pass_on(admitted)).await,
         }
     }
@@ -171,6 +178,9 @@ impl Front {
             return Box::pin(self.bypass(admitted, reason, record)).await;
         }
         let ask = self.ask(&admitted, name, head);
+        if let Some(settled) = self.through.unsettled(ask.object) {
+            Box::pin(settled).await;
+        }
         let answer = self
             .reader
             .read(&ask)
@@ -220,11 +230,56 @@ impl Front {
         record.cache = Some(CacheStatus::Miss);
         let asked = self.reader.asking(&ask);
         let plain = ask.conditions.is_empty() && wishes.overrides.is_empty();
-        let response = self.send_on(admitted).await?;
+        let response = self.send_on(admitted, None).await?;
         if plain {
             self.reader.learn_from_head(&ask, &response, asked);
         }
         Ok(relay(response))
+    }
+
+    async fn write(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        match self.writing.mode(name, &admitted.parts.headers)? {
+            WriteMode::Through => self.write_through(admitted, name).await,
+            WriteMode::Around | WriteMode::Back => self.pass_on(admitted).await,
+        }
+    }
+
+    /// What the lake commits is cached beside the answer, or the answer says why not.
+    async fn write_through(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted {
+            parts,
+            classified,
+            verified,
+            ..
+        } = &*admitted;
+        let gathering = self.through.gather(classified, parts);
+        let caller = verified.caller.id();
+        let origin = self.through.origin(classified, parts, &verified.caller);
+        let response = self.send_on(admitted, gathering.as_ref().ok().cloned()).await?;
+        let mut relayed = relay(response);
+        if relayed.status() != StatusCode::OK {
+            return Ok(relayed);
+        }
+        let etag = relayed.headers().get(header::ETAG).cloned();
+        let cached = gathering.and_then(|gathering| {
+            let written = Written {
+                name: name.clone(),
+                caller,
+                origin,
+                etag: etag.ok_or(Uncached::NoEtag)?,
+            };
+            self.through.commit(&gathering, written)
+        });
+        respond::written(relayed.headers_mut(), cached);
+        Ok(relayed)
     }
 
     async fn bypass(
@@ -243,17 +298,30 @@ impl Front {
     }
 
     async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
-        self.send_on(admitted).await.map(relay)
+        self.send_on(admitted, None).await.map(relay)
     }
 
-    async fn send_on(&self, admitted: Box<Admitted>) -> Result<Response<LakeBody>, S3Error> {
+    async fn send_on(
+        &self,
+        admitted: Box<Admitted>,
+        gathering: Option<Gathering>,
+    ) -> Result<Response<LakeBody>, S3Error> {
         let Admitted {
             parts,
             body,
             classified,
             verified,
         } = *admitted;
-        forward(&self.lake, &self.catalog, &parts, body, verified, &classified).await
+        forward(
+            &self.lake,
+            &self.catalog,
+            &parts,
+            body,
+            verified,
+            &classified,
+            gathering,
+        )
+        .await
     }
 
     fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {

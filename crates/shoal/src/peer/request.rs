@@ -51,7 +51,7 @@ pub enum Asked {
     Home(Layer),
     /// As one who may still hold it: it gives what it has, and asks nobody.
     Holder,
-    /// As one who is to take it over from this node, which goes: it asks that node for the block, and nobody else.
+    /// As one who is to take it over from this node, which goes or has had it written: it asks that node for the block, and nobody else.
     Heir(NodeId),
 }
 
@@ -78,6 +78,22 @@ impl From<&Caller> for CallerName {
 }
 
 impl BlockRequest {
+    /// Offers a block that `giver` holds to one who is to take it over. The last byte is asked back: it comes when the other node has all of
+    /// them.
+    pub fn offer(version: &Version, index: u32, giver: NodeId) -> Self {
+        let end = version.block_len(index);
+        Self {
+            version: version.clone(),
+            index,
+            part: ByteRange { start: end - 1, end },
+            asked: Asked::Heir(giver),
+            caller: CallerName::Anonymous,
+            // Nobody reads it, so the lake is not asked for it.
+            target: PathAndQuery::from_static("/"),
+            headers: HeaderMap::new(),
+        }
+    }
+
     /// The target of the request; `None` when there is too much to say.
     pub fn target(&self) -> Option<PathAndQuery> {
         let mut rest = Vec::with_capacity(512);

@@ -6,6 +6,7 @@ mod failure;
 mod members;
 mod sharing;
 mod wire;
+mod writing;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

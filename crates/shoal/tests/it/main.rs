@@ -20,5 +20,6 @@ mod lake_itself;
 mod node;
 mod ranges;
 mod read;
+mod through;
 mod tls;
 mod write;

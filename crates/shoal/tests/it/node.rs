@@ -139,7 +139,10 @@ impl Node {
     pub(crate) async fn settle(&self) {
         for _ in 0..500 {
             let status = self.status().await;
-            if status["reads"]["flights"] == 0 && status["reads"]["fill_bytes"] == 0 {
+            if status["reads"]["flights"] == 0
+                && status["reads"]["fill_bytes"] == 0
+                && status["writes"]["underway"] == 0
+            {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;

@@ -8,7 +8,7 @@ use crate::client::{Payload, raw};
 use crate::lake::{Access, Content, Fault, Object, Request};
 use crate::node::{Node, OTHER_KEY};
 
-fn modes() -> Vec<Payload> {
+pub(crate) fn modes() -> Vec<Payload> {
     let mut modes = vec![
         Payload::Hashed,
         Payload::Unsigned,

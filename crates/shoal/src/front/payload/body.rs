@@ -16,6 +16,7 @@ use super::checker::Checker;
 use super::error::PayloadError;
 use crate::front::error::S3Error;
 use crate::sigv4::SeedSignature;
+use crate::write::Gathering;
 
 /// What went wrong with a body, if anything did; shared with whoever waits for the lake's answer.
 #[derive(Clone, Debug, Default)]
@@ -39,6 +40,8 @@ pub struct CheckedBody<B> {
     length_left: Option<u64>,
     ended: bool,
     outcome: Outcome,
+    /// Gets a copy of the data.
+    gathering: Option<Gathering>,
 }
 
 impl<B> CheckedBody<B> {
@@ -60,7 +63,16 @@ impl<B> CheckedBody<B> {
             length_left,
             ended,
             outcome: Outcome::default(),
+            gathering: None,
         })
+    }
+
+    /// Gives the data, without its framing, also to `gathering`. Whether it was right is known at the end.
+    #[must_use]
+    pub fn gathered_by(mut self, gathering: Gathering) -> Self {
+        self.checker.keep_data();
+        self.gathering = Some(gathering);
+        self
     }
 
     /// Where the error will be, should there be one.
@@ -107,10 +119,13 @@ where
             let checked = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
                 // Trailers of HTTP itself mean nothing to S3 and stop here.
                 Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => this
-                        .checker
-                        .push(data, &mut this.ready)
-                        .map_err(|error| S3Error::from(error).closing()),
+                    Ok(data) => {
+                        let checked = this.checker.push(data, &mut this.ready);
+                        if let Some(gathering) = &this.gathering {
+                            gathering.add(this.checker.take_data());
+                        }
+                        checked.map_err(|error| S3Error::from(error).closing())
+                    }
                     Err(_) => Ok(()),
                 },
                 Some(Err(_)) => Err(S3Error::from(PayloadError::WrongLength).closing()),

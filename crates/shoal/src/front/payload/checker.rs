@@ -28,6 +28,8 @@ pub(super) struct Checker {
     last: Option<Bytes>,
     /// Last chunk and trailer of an aws-chunked body; they wait for the verdict.
     end: VecDeque<Bytes>,
+    /// The data without its framing, since it was last taken; only where somebody wants it.
+    data: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug)]
@@ -65,7 +67,18 @@ impl Checker {
             shape,
             last: None,
             end: VecDeque::new(),
+            data: None,
         }
+    }
+
+    /// From now on keeps the data of each frame to be taken by [`Checker::take_data`].
+    pub(super) fn keep_data(&mut self) {
+        self.data = Some(Vec::new());
+    }
+
+    /// The data of the frames pushed since this was last called, without framing, verified or not.
+    pub(super) fn take_data(&mut self) -> Vec<Bytes> {
+        self.data.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Sets the key that the lake verifies chunks with.
@@ -91,11 +104,17 @@ impl Checker {
         match &mut self.shape {
             Shape::Plain => {
                 self.digests.update(&frame);
+                if let Some(data) = &mut self.data {
+                    data.push(frame.clone());
+                }
                 out.push_back(frame);
             }
             Shape::Chunked(chunked) => {
                 let mut input = frame;
                 while let Some(event) = chunked.decoder.next(&mut input)? {
+                    if let (Some(kept), Event::Data(data)) = (&mut self.data, &event) {
+                        kept.push(data.clone());
+                    }
                     chunked.take(event, &mut self.digests, &mut self.end, out)?;
                 }
             }

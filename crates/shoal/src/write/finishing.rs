@@ -1,0 +1,73 @@
+//! Objects the lake has committed whose blocks are not found yet; who reads one of them waits for a moment.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_policy::ObjectId;
+use tokio::sync::watch;
+
+/// A read waits no longer than this; then it asks the lake like any other.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The writes that are being finished, by object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Finishing(Arc<Mutex<HashMap<ObjectId, Writes>>>);
+
+/// Those of one object.
+#[derive(Debug)]
+struct Writes {
+    count: usize,
+    ended: watch::Sender<()>,
+}
+
+/// One write that is being finished, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    finishing: Finishing,
+    object: ObjectId,
+}
+
+impl Finishing {
+    pub(super) fn begin(&self, object: ObjectId) -> Unfinished {
+        let fresh = || Writes {
+            count: 0,
+            ended: watch::Sender::new(()),
+        };
+        self.0.lock().entry(object).or_insert_with(fresh).count += 1;
+        Unfinished {
+            finishing: self.clone(),
+            object,
+        }
+    }
+
+    /// Ends when no write of the object is being finished, or after a moment. `None`: there is nothing to wait for.
+    pub(super) fn ended(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
+        let writes = self.0.lock();
+        let mut ended = writes.get(&object)?.ended.subscribe();
+        Some(async move {
+            // The sender goes with the last write. After a moment a read is better served by the lake.
+            let _ = tokio::time::timeout(PATIENCE, ended.changed()).await;
+        })
+    }
+}
+
+impl Unfinished {
+    /// What is being written.
+    pub(super) fn object(&self) -> ObjectId {
+        self.object
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let mut writes = self.finishing.0.lock();
+        if let Some(of_object) = writes.get_mut(&self.object) {
+            of_object.count -= 1;
+            if of_object.count == 0 {
+                writes.remove(&self.object);
+            }
+        }
+    }
+}

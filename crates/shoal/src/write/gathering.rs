@@ -1,0 +1,196 @@
+//! The bytes of a write while they pass: cut into blocks, of which all but the last go to disk at once.
+//!
+//! What passes is not known to be right, and not known to stay: nothing of it can be found by anybody until the lake has committed it
+//! and the blocks get their names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use parking_lot::Mutex;
+use shoal_policy::admission::Refusal;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+
+use super::Uncached;
+use crate::fetch::Fetcher;
+use crate::store::{Draft, Store};
+
+/// Smaller pieces are joined: each could hold a whole buffer of the connection it came from.
+const SMALL_BYTES: usize = 4096;
+
+/// A copy of one write's bytes; clones are of the same.
+#[derive(Clone)]
+pub struct Gathering(Arc<Mutex<State>>);
+
+struct State {
+    store: Arc<Store>,
+    fetcher: Arc<Fetcher>,
+    size_bytes: u64,
+    block_bytes: u64,
+    received_bytes: u64,
+    drafts: Drafts,
+    growing: Option<Growing>,
+    /// Why nothing is gathered any more.
+    lost: Option<Uncached>,
+}
+
+/// A block that is on its way to the disk, in memory until then.
+pub(super) type Drafting = JoinHandle<Result<Draft, Refusal>>;
+
+/// The first blocks of a write.
+#[derive(Default)]
+pub(super) struct Drafts(pub(super) Vec<Drafting>);
+
+impl Drop for Drafts {
+    fn drop(&mut self) {
+        let drafts = std::mem::take(&mut self.0);
+        // Each one takes a file off the disk.
+        if let (false, Ok(runtime)) = (drafts.is_empty(), tokio::runtime::Handle::try_current()) {
+            runtime.spawn_blocking(move || drop(drafts));
+        }
+    }
+}
+
+/// A block that is not complete yet, or the last one.
+pub(super) struct Growing {
+    pieces: Vec<Bytes>,
+    small: BytesMut,
+    missing_bytes: u64,
+    room: OwnedSemaphorePermit,
+}
+
+/// Everything that was written, in order.
+pub(super) struct Gathered {
+    pub(super) size_bytes: u64,
+    pub(super) drafts: Drafts,
+    /// `None` if the object is empty.
+    pub(super) last: Option<Growing>,
+}
+
+impl Gathering {
+    /// Gathers an object of `size_bytes` in blocks of `block_bytes`.
+    pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, size_bytes: u64, block_bytes: u64) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            store,
+            fetcher,
+            size_bytes,
+            block_bytes,
+            received_bytes: 0,
+            drafts: Drafts::default(),
+            growing: None,
+            lost: None,
+        })))
+    }
+
+    /// Takes the next bytes. Never waits: without room for them, everything is given up.
+    pub fn add(&self, data: Vec<Bytes>) {
+        let mut state = self.0.lock();
+        for piece in data {
+            if state.lost.is_some() {
+                return;
+            }
+            if let Err(why) = state.add(piece) {
+                state.lose(why);
+            }
+        }
+    }
+
+    /// What was gathered, if it is all of the object.
+    pub(super) fn finish(&self) -> Result<Gathered, Uncached> {
+        let mut state = self.0.lock();
+        if let Some(why) = state.lost {
+            return Err(why);
+        }
+        if state.received_bytes != state.size_bytes {
+            return Err(Uncached::Incomplete);
+        }
+        Ok(Gathered {
+            size_bytes: state.size_bytes,
+            drafts: std::mem::take(&mut state.drafts),
+            last: state.growing.take(),
+        })
+    }
+}
+
+impl fmt::Debug for Gathering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gathering").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn add(&mut self, mut piece: Bytes) -> Result<(), Uncached> {
+        while !piece.is_empty() {
+            let mut growing = match self.growing.take() {
+                Some(growing) if growing.missing_bytes > 0 => growing,
+                complete => {
+                    if let Some(complete) = complete {
+                        self.set_aside(complete);
+                    }
+                    self.begin_block()?
+                }
+            };
+            let taken = growing.missing_bytes.min(piece.len() as u64);
+            growing.push(piece.split_to(taken as usize));
+            self.received_bytes += taken;
+            self.growing = Some(growing);
+        }
+        Ok(())
+    }
+
+    fn begin_block(&self) -> Result<Growing, Uncached> {
+        let missing_bytes = self.block_bytes.min(self.size_bytes - self.received_bytes);
+        if missing_bytes == 0 {
+            return Err(Uncached::Incomplete);
+        }
+        let room = self.fetcher.spare_room(missing_bytes).ok_or(Uncached::NoMemory)?;
+        Ok(Growing {
+            pieces: Vec::new(),
+            small: BytesMut::new(),
+            missing_bytes,
+            room,
+        })
+    }
+
+    /// Lets a complete block go to disk, and its memory when it is there.
+    fn set_aside(&mut self, complete: Growing) {
+        let store = Arc::clone(&self.store);
+        let (pieces, room) = complete.into_pieces();
+        self.drafts.0.push(tokio::spawn(async move {
+            let draft = store.draft(pieces).await;
+            drop(room);
+            draft
+        }));
+    }
+
+    fn lose(&mut self, why: Uncached) {
+        self.lost = Some(why);
+        self.growing = None;
+        self.drafts = Drafts::default();
+    }
+}
+
+impl Growing {
+    fn push(&mut self, piece: Bytes) {
+        self.missing_bytes -= piece.len() as u64;
+        if piece.len() < SMALL_BYTES {
+            self.small.extend_from_slice(&piece);
+        } else {
+            self.flush();
+            self.pieces.push(piece);
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.small.is_empty() {
+            self.pieces.push(self.small.split().freeze());
+        }
+    }
+
+    /// The bytes, and the memory that they take.
+    pub(super) fn into_pieces(mut self) -> (Vec<Bytes>, OwnedSemaphorePermit) {
+        self.flush();
+        (self.pieces, self.room)
+    }
+}

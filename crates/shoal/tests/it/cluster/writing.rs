@@ -1,0 +1,68 @@
+//! What is written through one node is there for the others.
+
+use http::StatusCode;
+
+use super::{Cluster, Wire};
+use crate::lake::Content;
+use crate::node::BLOCK;
+
+async fn write_through(cluster: &Cluster, node: usize, key: &str, seed: u64) -> bytes::Bytes {
+    let bytes = Content::synthetic(8 * BLOCK + 1_000, seed).all();
+    let put = cluster.nodes[node]
+        .client()
+        .put(&format!("/b/{key}"), bytes.clone())
+        .header("x-shoal-write", "through");
+    assert_eq!(put.send().await.status, StatusCode::OK);
+    cluster.settle().await;
+    bytes
+}
+
+#[tokio::test]
+async fn what_one_node_writes_all_nodes_read_without_the_lakes_bytes() {
+    let cluster = Cluster::start(3).await;
+    let bytes = write_through(&cluster, 0, "k", 1).await;
+    for node in 0..3 {
+        cluster.read(node, "k", &bytes).await;
+    }
+    assert_eq!(cluster.lake.body_bytes_sent(), 0);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_written_lies_at_its_homes_also_when_the_writer_is_gone() {
+    let mut cluster = Cluster::start(3).await;
+    let bytes = write_through(&cluster, 0, "k", 2).await;
+    let held: Vec<u64> = cluster
+        .nodes
+        .iter()
+        .map(|node| node.store().counters().blocks)
+        .collect();
+    assert_eq!(held[0], 9, "the writer has what its reader would have");
+    assert!(
+        held[1] > 0 && held[2] > 0 && held[1] + held[2] < 18,
+        "homes have their share: {held:?}"
+    );
+    cluster.nodes.remove(0).stop().await;
+    cluster.sees(2).await;
+    let before = cluster.lake.body_bytes_sent();
+    cluster.read(0, "k", &bytes).await;
+    cluster.read(1, "k", &bytes).await;
+    let missed = 9 - held[1] - held[2];
+    assert!(
+        cluster.lake.body_bytes_sent() - before <= missed * BLOCK,
+        "only what was at home at the writer alone is read again"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_home_that_cannot_be_reached_costs_nobody_a_write() {
+    let cluster = Cluster::start(2).await;
+    cluster.ways[1].becomes(Wire::Cut);
+    let bytes = write_through(&cluster, 0, "k", 3).await;
+    cluster.read(0, "k", &bytes).await;
+    assert_eq!(cluster.lake.body_bytes_sent(), 0);
+    cluster.ways[1].becomes(Wire::Whole);
+    cluster.read(1, "k", &bytes).await;
+    cluster.stop().await;
+}
