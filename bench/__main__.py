@@ -20,6 +20,7 @@ from .cold import Cold
 from .counting import CountingRelay
 from .process_facts import MemoryWatch, Peak
 from .report import Page
+from .write import Write
 
 RESULTS = Path(__file__).with_name("results")
 # One server thread on each side; the client has the other core.
@@ -55,7 +56,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (7)")
     parser.add_argument("--seconds", type=float, default=3, help="length of one hot run (3)")
-    parser.add_argument("--only", choices=("hot", "cold"), help="one half")
+    parser.add_argument("--only", choices=("hot", "cold", "write"), help="one part")
     parser.add_argument("--quick", action="store_true", help="two short rounds, nothing written: does it work?")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the dated pages")
     arguments = parser.parse_args()
@@ -65,7 +66,7 @@ def parse() -> argparse.Namespace:
 
 
 def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
-    """Both halves against one lake."""
+    """Every part against one lake."""
     binary = arguments.shoal.resolve()
     bed = Bed(lake, folder / "www", folder / "requests")
     bed.create_bucket()
@@ -88,11 +89,11 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
             environment=ONE_THREAD,
         )
 
-    if arguments.only != "cold":
+    if arguments.only in (None, "hot"):
         with node("hot-node", lake.url) as hot_node:
             peak = run_hot(arguments, bed, page, hot_node, folder)
         page.note(f"Memory over all hot cases: {peak}.")
-    if arguments.only != "hot":
+    if arguments.only in (None, "cold"):
         with (
             CountingRelay(lake.url) as relay,
             node("cold-node", lake.url) as plain,
@@ -101,6 +102,13 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
             large = 64 * MIB if arguments.quick else GIB
             peak = Cold(bed, page, plain, counted, relay, arguments.rounds).run(large)
         page.note(f"Memory over all cold cases: {peak}.")
+    if arguments.only in (None, "write"):
+        with (
+            CountingRelay(lake.url) as relay,
+            node("writing-node", lake.url) as plain,
+            node("counted-writing-node", relay.url) as counted,
+        ):
+            Write(bed, page, plain, counted, relay, arguments.rounds).run()
     return page
 
 

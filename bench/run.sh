@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hot reads against nginx, cold reads against the lake; see --help. Results go to bench/results/<date>.md.
+# Hot reads against nginx, cold reads against the lake, writes through the cache against those around it; see --help. Results go to bench/results/<date>.md.
 # SHOAL=path/to/shoal measures a binary that exists; without it a release build is made.
 set -euo pipefail
 
