@@ -10,6 +10,9 @@ source "$root/tests/real/environment.sh"
 # shellcheck source=tests/net/isolated.sh
 source "$here/isolated.sh"
 
+if ! PATH="$PATH:/usr/sbin:/sbin" command -v nft > /dev/null && [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+  apt-get install -q -y --no-install-recommends nftables > /dev/null 2>&1 || true
+fi
 if reason=$(cannot_isolate); then
   echo "skipped: $reason"
   exit 0
