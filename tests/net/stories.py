@@ -16,8 +16,8 @@ _OBJECTS = 12
 _OBJECT_BYTES = 2 << 20
 _READ_BYTES = 640 << 10
 _BEFORE_S, _WHILE_S, _AFTER_S = 1.0, 4.0, 1.0
-# Shorter than a fault, so that clients try again while it lasts.
-_CLIENT_TIMEOUT_S = 3.0
+# Shorter than a fault, so that clients try again while it lasts; longer than a node takes to pass by two others that are silent.
+_CLIENT_TIMEOUT_S = 5.0
 VICTIM = 2
 
 
