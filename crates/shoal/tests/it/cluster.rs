@@ -126,7 +126,10 @@ impl Cluster {
 
     /// Waits until nothing is on its way to any node.
     pub(crate) async fn settle(&self) {
-        join_all(self.nodes.iter().map(Node::settle)).await;
+        // What one node finishes may have put something on its way to another.
+        for _ in 0..2 {
+            join_all(self.nodes.iter().map(Node::settle)).await;
+        }
     }
 
     /// Bytes that a node sent to clients, from `source`.
