@@ -1,6 +1,7 @@
 //! Asks nodes on their admin ports, as operators' commands do.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -41,6 +42,12 @@ impl FromStr for AdminUrl {
             && uri.path() == "/"
             && uri.query().is_none();
         is_plain.then_some(Self(url)).ok_or(NotAdminUrl)
+    }
+}
+
+impl From<SocketAddr> for AdminUrl {
+    fn from(address: SocketAddr) -> Self {
+        Self(format!("http://{address}"))
     }
 }
 
@@ -164,6 +171,14 @@ fn json<T: DeserializeOwned>(url: &AdminUrl, page: &[u8]) -> Result<T, AskError>
 #[cfg(test)]
 mod tests {
     use super::AdminUrl;
+
+    #[test]
+    fn the_address_of_a_member_is_one() {
+        let of = |address: &str| AdminUrl::from(address.parse::<std::net::SocketAddr>().unwrap());
+        for address in ["10.0.0.1:9100", "[::1]:9100"] {
+            assert_eq!(of(address), address.parse().unwrap());
+        }
+    }
 
     #[test]
     fn an_admin_port_is_named_by_host_and_port() {

@@ -43,6 +43,16 @@ pub enum MemberState {
     Draining,
 }
 
+impl MemberState {
+    /// The word on the page.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Serving => "serving",
+            Self::Draining => "draining",
+        }
+    }
+}
+
 impl From<String> for MemberState {
     /// A state that a later release may know is at least not `serving`.
     fn from(word: String) -> Self {

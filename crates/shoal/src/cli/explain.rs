@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use futures_util::future::join_all;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 
 use super::block_on;
@@ -14,6 +14,7 @@ use super::output::{Tone, bytes, print, tell};
 use super::status::table;
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
 use crate::admin::explain::{BLOCKS_MAX, BlockPlace, Explanation, KnownVersion, Presence, Question};
+use crate::admin::members::{Member, Members};
 use crate::s3_uri::S3Uri;
 
 const AFTER_HELP: &str = "\
@@ -45,19 +46,6 @@ pub(super) struct Explain {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Deserialize)]
-struct MembersPage {
-    #[serde(rename = "self")]
-    speaker: String,
-    members: Vec<MemberPage>,
-}
-
-#[derive(Debug, Deserialize)]
-struct MemberPage {
-    name: String,
-    admin: String,
 }
 
 /// What all nodes together know.
@@ -103,7 +91,7 @@ impl Explain {
 
     async fn ask(&self, client: &AdminClient) -> Result<Whereabouts, Failure> {
         let failed = |error: AskError| failure(&format!("{} cannot be explained", self.object), &error);
-        let members: MembersPage = client.get(&self.node, "/members").await.map_err(failed)?;
+        let members: Members = client.get(&self.node, "/members").await.map_err(failed)?;
         let mut question = Question {
             object: self.object.clone(),
             version: None,
@@ -138,7 +126,7 @@ impl Explain {
     async fn ask_everyone(
         &self,
         client: &AdminClient,
-        members: &MembersPage,
+        members: &Members,
         question: &Question,
     ) -> Result<(Vec<Explanation>, Vec<Silent>), AskError> {
         let path = format!("/explain?{}", question.to_query());
@@ -159,15 +147,12 @@ impl Explain {
     }
 }
 
-async fn ask_member(client: &AdminClient, member: &MemberPage, path: &str) -> Result<Explanation, Silent> {
+async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result<Explanation, Silent> {
     let silent = |why| Silent {
         node: member.name.clone(),
         why,
     };
-    let url = member
-        .admin
-        .parse::<AdminUrl>()
-        .map_err(|error| silent(error.to_string()))?;
+    let url = AdminUrl::from(member.admin);
     let said = client.get::<Explanation>(&url, path).await;
     let said = said.map_err(|error| silent(error.to_string()))?;
     // On another machine, loopback is where this one listens.

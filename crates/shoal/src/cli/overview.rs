@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use shoal_policy::Source;
 
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::admin::members::Members;
 use crate::handoff::Progress;
 
 /// Everything that is known of a cluster at one moment.
@@ -69,21 +70,6 @@ pub(super) struct Traffic {
     pub(super) peers_served: u64,
 }
 
-#[derive(Debug, Deserialize)]
-struct MembersPage {
-    #[serde(rename = "self")]
-    speaker: String,
-    members: Vec<MemberPage>,
-}
-
-#[derive(Debug, Deserialize)]
-struct MemberPage {
-    name: String,
-    topology: String,
-    admin: String,
-    state: String,
-}
-
 /// What of `/status` is shown.
 #[derive(Debug, Deserialize)]
 struct StatusPage {
@@ -139,21 +125,16 @@ struct PeerPage {
 impl Overview {
     /// Asks the node at `url` who is there, and each of those how it is.
     pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AskError> {
-        let page: MembersPage = client.get(url, "/members").await?;
+        let page: Members = client.get(url, "/members").await?;
         let own: StatusPage = client.get(url, "/status").await?;
         let layers = own.cooperation.map_or(1, |cooperation| cooperation.layers.len());
         let place = page.members.iter().find(|member| member.name == page.speaker);
         let place = place.map_or_else(String::new, |member| member.topology.clone());
         let mut nodes = join_all(page.members.into_iter().map(async |member| {
             let is_speaker = member.name == page.speaker;
-            let answer = match if is_speaker {
-                Ok(url.clone())
-            } else {
-                member.admin.parse()
-            } {
-                Ok(url) => numbers(client, &url, &member.name).await,
-                Err(error) => Err(error.to_string()),
-            };
+            // Who named the members is reached where it was asked.
+            let own = if is_speaker { url.clone() } else { member.admin.into() };
+            let answer = numbers(client, &own, &member.name).await;
             NodeView {
                 layer: if is_speaker {
                     Some(1)
@@ -162,8 +143,8 @@ impl Overview {
                 },
                 name: member.name,
                 topology: member.topology,
-                state: member.state,
-                admin: member.admin,
+                state: member.state.as_str().into(),
+                admin: member.admin.to_string(),
                 answer: match answer {
                     Ok(numbers) => Answer::Numbers(Box::new(numbers)),
                     Err(why) => Answer::Unreachable(why),
