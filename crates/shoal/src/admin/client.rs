@@ -1,7 +1,7 @@
-//! Asks nodes on their admin ports, as operators' commands do.
+//! Asks nodes on their admin ports, as operators' commands and the name server do.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
@@ -57,115 +57,150 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// Why a node has not said what it was asked.
+/// A node has not said what it was asked.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+#[error("{url} {why}")]
+pub struct AskError {
+    /// Who was asked.
+    pub url: AdminUrl,
+    /// Why it has not.
+    pub why: Trouble,
+}
+
+/// Why not: what follows the name of the node in a sentence.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
     /// Too slow, or nobody there.
-    #[error("{0} did not answer within a second")]
-    Deadline(AdminUrl),
+    #[error("did not answer within {} ms", .0.as_millis())]
+    Deadline(Duration),
     /// Nobody listens there, or the connection broke.
-    #[error("{url} cannot be reached")]
-    Unreachable {
-        /// Who was asked.
-        url: AdminUrl,
-        /// What the connection says.
-        source: hyper_util::client::legacy::Error,
-    },
+    #[error("cannot be reached: {}", innermost(.0))]
+    Unreachable(hyper_util::client::legacy::Error),
     /// The node does not do what it was asked; it says why.
-    #[error("{url} answered {status}: {said}")]
+    #[error("answered {status}: {said}")]
     Refused {
-        /// Who was asked.
-        url: AdminUrl,
         /// Its status.
         status: StatusCode,
         /// The beginning of its page.
         said: String,
     },
-    /// A page that broke off or does not end.
-    #[error("{url} sent a page that cannot be read")]
-    Page {
-        /// Who was asked.
-        url: AdminUrl,
-        /// What went wrong.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    /// A page that broke off, does not end, or is of something else than a node.
+    #[error("sent a page that cannot be read: {0}")]
+    Page(Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// What a node has said.
+#[derive(Debug)]
+pub struct Said<T> {
+    /// Its page.
+    pub page: T,
+    /// The address at which it was reached.
+    pub reached: IpAddr,
 }
 
 /// Asks nodes, each on one connection for as long as that holds.
 #[derive(Clone, Debug)]
-pub struct AdminClient(Client<HttpConnector, Empty<Bytes>>);
+pub struct AdminClient {
+    http: Client<HttpConnector, Empty<Bytes>>,
+    deadline: Duration,
+}
 
 impl Default for AdminClient {
     fn default() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_connect_timeout(Some(DEADLINE));
-        Self(Client::builder(TokioExecutor::new()).build(connector))
+        Self::within(DEADLINE)
     }
 }
 
 impl AdminClient {
+    /// A client to which a node that takes longer has not answered.
+    pub fn within(deadline: Duration) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(deadline));
+        Self {
+            http: Client::builder(TokioExecutor::new()).build(connector),
+            deadline,
+        }
+    }
+
     /// A page in JSON.
     pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AskError> {
-        self.call(Method::GET, url, path)
-            .await
-            .and_then(|page| json(url, &page))
+        let said = self.ask(url, path).await;
+        said.map(|said| said.page).map_err(|why| of(url, why))
+    }
+
+    /// A page in JSON, and where it came from.
+    pub async fn ask<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<Said<T>, Trouble> {
+        let Said { page, reached } = self.call(Method::GET, url, path).await?;
+        Ok(Said {
+            page: json(&page)?,
+            reached,
+        })
     }
 
     /// A page in any form.
     pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AskError> {
-        let page = self.call(Method::GET, url, path).await?;
-        Ok(String::from_utf8_lossy(&page).into_owned())
+        let said = self.call(Method::GET, url, path).await;
+        let said = said.map_err(|why| of(url, why))?;
+        Ok(String::from_utf8_lossy(&said.page).into_owned())
     }
 
     /// An order, and what the node says to it in JSON.
     pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AskError> {
-        self.call(Method::POST, url, path)
-            .await
-            .and_then(|page| json(url, &page))
+        let said = self.call(Method::POST, url, path).await;
+        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
     }
 
-    async fn call(&self, method: Method, url: &AdminUrl, path: &str) -> Result<Bytes, AskError> {
-        match tokio::time::timeout(DEADLINE, self.exchange(method, url, path)).await {
+    async fn call(&self, method: Method, url: &AdminUrl, path: &str) -> Result<Said<Bytes>, Trouble> {
+        match tokio::time::timeout(self.deadline, self.exchange(method, url, path)).await {
             Ok(answered) => answered,
-            Err(_) => Err(AskError::Deadline(url.clone())),
+            Err(_) => Err(Trouble::Deadline(self.deadline)),
         }
     }
 
-    async fn exchange(&self, method: Method, url: &AdminUrl, path: &str) -> Result<Bytes, AskError> {
+    async fn exchange(&self, method: Method, url: &AdminUrl, path: &str) -> Result<Said<Bytes>, Trouble> {
         let mut request = Request::new(Empty::new());
         *request.method_mut() = method;
         *request.uri_mut() = format!("{url}{path}")
             .parse()
             .expect("a checked URL with a path of ours is a URL");
-        let unreachable = |source| AskError::Unreachable {
-            url: url.clone(),
-            source,
-        };
-        let response = self.0.request(request).await.map_err(unreachable)?;
+        let response = self.http.request(request).await.map_err(Trouble::Unreachable)?;
         let status = response.status();
+        let reached = response
+            .extensions()
+            .get::<HttpInfo>()
+            .map(|connection| connection.remote_addr().ip())
+            .expect("the connector notes where it connected to");
         let page = Limited::new(response.into_body(), PAGE_BYTES_MAX).collect();
-        let page = page.await.map_err(|source| AskError::Page {
-            url: url.clone(),
-            source,
-        })?;
-        let page = page.to_bytes();
+        let page = page.await.map_err(Trouble::Page)?.to_bytes();
         if !status.is_success() {
             let said = String::from_utf8_lossy(&page[..page.len().min(200)]);
-            return Err(AskError::Refused {
-                url: url.clone(),
+            return Err(Trouble::Refused {
                 status,
                 said: said.trim_end().into(),
             });
         }
-        Ok(page)
+        Ok(Said { page, reached })
     }
 }
 
-fn json<T: DeserializeOwned>(url: &AdminUrl, page: &[u8]) -> Result<T, AskError> {
-    serde_json::from_slice(page).map_err(|error| AskError::Page {
+fn of(url: &AdminUrl, why: Trouble) -> AskError {
+    AskError {
         url: url.clone(),
-        source: error.into(),
-    })
+        why,
+    }
+}
+
+/// What the system said, under the words of the HTTP library.
+fn innermost(error: &hyper_util::client::legacy::Error) -> &dyn std::error::Error {
+    let mut innermost: &dyn std::error::Error = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost
+}
+
+fn json<T: DeserializeOwned>(page: &[u8]) -> Result<T, Trouble> {
+    serde_json::from_slice(page).map_err(|error| Trouble::Page(error.into()))
 }
 
 #[cfg(test)]

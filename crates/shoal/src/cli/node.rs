@@ -10,7 +10,7 @@ use serde_json::json;
 use super::block_on;
 use super::failure::Failure;
 use super::output::{Tone, bytes, print, talk, tell};
-use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::admin::client::{AdminClient, AdminUrl, AskError, Trouble};
 use crate::handoff::{Phase, Progress};
 
 /// How often a node that drains is asked how far it is.
@@ -146,14 +146,14 @@ fn end_progress() {
 
 /// A failure to ask a node, and what to do about it.
 pub(super) fn failure(what: &str, error: &AskError) -> Failure {
-    let hint = match error {
-        AskError::Deadline(_) | AskError::Unreachable { .. } => {
+    let hint = match &error.why {
+        Trouble::Deadline(_) | Trouble::Unreachable(_) => {
             "is it the admin port of a running node, and may this machine reach it? it listens on loopback unless [admin] listen says otherwise"
         }
-        AskError::Refused { status, .. } if status.as_u16() == 409 => {
+        Trouble::Refused { status, .. } if status.as_u16() == 409 => {
             "blocks are given to other nodes under [cooperation] mode = \"hierarchy\" only"
         }
-        AskError::Refused { .. } | AskError::Page { .. } => {
+        Trouble::Refused { .. } | Trouble::Page(_) => {
             "is it the admin port of a node, and of this release? `shoal --version` says which this is"
         }
     };

@@ -133,7 +133,11 @@ impl Overview {
         let mut nodes = join_all(page.members.into_iter().map(async |member| {
             let is_speaker = member.name == page.speaker;
             // Who named the members is reached where it was asked.
-            let own = if is_speaker { url.clone() } else { member.admin.into() };
+            let own = if is_speaker {
+                url.clone()
+            } else {
+                member.admin.into()
+            };
             let answer = numbers(client, &own, &member.name).await;
             NodeView {
                 layer: if is_speaker {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::asker::Asker;
 use super::choice::{Choice, Standing};
 use super::places::Location;
-use super::poll::PollError;
+use crate::admin::client::{AdminUrl, Trouble};
 use crate::admin::members::MemberState;
 use crate::config::Lookup;
 
@@ -64,14 +64,11 @@ pub struct Silent {
 }
 
 impl Silent {
-    pub(super) fn new(url: &str, error: &PollError) -> Self {
-        let mut why = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(error) = source {
-            write!(why, ": {error}").expect("writing to a string does not fail");
-            source = error.source();
+    pub(super) fn new(url: &AdminUrl, why: &Trouble) -> Self {
+        Self {
+            url: url.to_string(),
+            why: why.to_string(),
         }
-        Self { url: url.into(), why }
     }
 }
 

@@ -27,6 +27,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::admin::client::{AdminUrl, NotAdminUrl, Said, Trouble};
+use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
 use crate::shutdown::{self, Shutdown, Trigger};
@@ -34,7 +36,7 @@ use crate::shutdown::{self, Shutdown, Trigger};
 use answer::{Answerer, Transport};
 use explain::{Explanation, Silent};
 use listener::{Answers, Sockets};
-use poll::{PollError, Poller, Said};
+use poll::Poller;
 use roster::Roster;
 
 /// How often each node is asked.
@@ -51,6 +53,15 @@ pub enum LookupError {
         /// Why not.
         #[source]
         source: ProtoError,
+    },
+    /// A node to ask.
+    #[error("{url:?} names no node")]
+    Node {
+        /// As configured.
+        url: String,
+        /// What to write.
+        #[source]
+        source: NotAdminUrl,
     },
     /// A port.
     #[error("cannot listen on {address}")]
@@ -84,8 +95,8 @@ impl Lookup {
         let addresses = sockets.iter().map(address).collect();
         let (stop, stopping) = shutdown::channel();
         let mut tasks = JoinSet::new();
-        for url in &config.nodes {
-            tasks.spawn(keep_asking(Poller::new(url), Arc::clone(&desk), stopping.clone()));
+        for poller in pollers(config)? {
+            tasks.spawn(keep_asking(poller, Arc::clone(&desk), stopping.clone()));
         }
         for sockets in sockets {
             tasks.spawn(sockets.serve(Arc::clone(&desk), stopping.clone()));
@@ -122,7 +133,7 @@ impl Lookup {
 /// Asks each configured node once, and says whom an asker would get and why.
 pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Explanation, LookupError> {
     let desk = Desk::new(config)?;
-    let pollers: Vec<_> = config.nodes.iter().map(|url| Poller::new(url)).collect();
+    let pollers = pollers(config)?;
     let asked = join_all(pollers.iter().map(Poller::ask)).await;
     let mut silent = Vec::new();
     for (poller, said) in pollers.iter().zip(asked) {
@@ -135,6 +146,16 @@ pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Ex
     let location = desk.answerer.places().locate(client.network);
     let choices = desk.answerer.explain(&client, &live);
     Ok(Explanation::new(config, client, location, &choices, silent))
+}
+
+fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
+    let poller = |url: &String| {
+        Poller::new(url).map_err(|source| LookupError::Node {
+            url: url.clone(),
+            source,
+        })
+    };
+    config.nodes.iter().map(poller).collect()
 }
 
 /// What listeners and pollers share.
@@ -157,10 +178,8 @@ impl Desk {
         })
     }
 
-    fn hear(&self, said: Said) {
-        self.roster
-            .lock()
-            .hear(said.members, said.reached, clock::instant());
+    fn hear(&self, said: Said<Members>) {
+        self.roster.lock().hear(said.page, said.reached, clock::instant());
     }
 }
 
@@ -190,16 +209,16 @@ async fn keep_asking(poller: Poller, desk: Arc<Desk>, stopping: Shutdown) {
     }
 }
 
-fn log_change(node: &str, was_silent: bool, error: Option<&PollError>) {
+fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&Trouble>) {
     match error {
         Some(error) if !was_silent => {
             tracing::warn!(
-                node,
-                error = error as &dyn std::error::Error,
+                %node,
+                %error,
                 "a node does not say who is alive"
             );
         }
-        None if was_silent => tracing::info!(node, "a node says again who is alive"),
+        None if was_silent => tracing::info!(%node, "a node says again who is alive"),
         _ => {}
     }
 }
