@@ -148,16 +148,7 @@ impl Peer {
 
     /// Asks for a part of a block; gives the body that brings exactly that part, unless it breaks off.
     pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
-        let request = EndpointRequest {
-            operation: "get_block",
-            method: Method::GET,
-            target: request.target().ok_or(PeerError::TooLong)?,
-            headers: HeaderMap::new(),
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.account.clone(),
-        };
+        let request = self.request("get_block", request.target().ok_or(PeerError::TooLong)?);
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.health.lock().asking(clock::instant());
         let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
@@ -201,18 +192,23 @@ impl Peer {
 
     /// Whether it answers at all.
     pub async fn lives(&self) -> bool {
-        let request = EndpointRequest {
-            operation: "alive",
+        let request = self.request("alive", PathAndQuery::from_static(ALIVE));
+        let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        matches!(answer, Ok(Ok(_)))
+    }
+
+    /// Everything is said by the target, which the signature covers.
+    fn request(&self, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
+        EndpointRequest {
+            operation,
             method: Method::GET,
-            target: PathAndQuery::from_static(ALIVE),
+            target,
             headers: HeaderMap::new(),
             body: RequestBody::Empty,
             expects_continue: false,
             payload: PayloadHash::empty(),
             account: self.account.clone(),
-        };
-        let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
-        matches!(answer, Ok(Ok(_)))
+        }
     }
 
     /// It promised a block and did not send all of it.

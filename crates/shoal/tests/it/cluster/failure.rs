@@ -54,13 +54,12 @@ async fn nodes_that_cannot_reach_each_other_still_serve() {
     cluster.ways.iter().for_each(|way| way.becomes(Wire::Whole));
     cluster.sees(4).await;
     let other = cluster.put("other", 16);
-    cluster.lake.forget_requests();
     join_all((0..4).map(|node| cluster.read(node, "other", &other))).await;
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn a_thousand_readers_do_not_notice_that_a_node_dies() {
+async fn hundreds_of_readers_do_not_notice_that_a_node_dies() {
     let cluster = Cluster::start(4).await;
     let bytes = cluster.put("k", 32);
     let readers = (0..300).map(|reader| cluster.read(reader % 3, "k", &bytes));
@@ -70,6 +69,6 @@ async fn a_thousand_readers_do_not_notice_that_a_node_dies() {
     };
     tokio::join!(join_all(readers), dies);
     let paid = cluster.lake.body_bytes_sent() as f64 / bytes.len() as f64;
-    assert!(paid <= 1.3, "{paid}");
+    assert!(paid <= 1.1, "{paid}");
     cluster.stop().await;
 }
