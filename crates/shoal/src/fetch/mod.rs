@@ -23,7 +23,7 @@ use crate::front::range::ByteRange;
 use crate::object::Version;
 use crate::origin::Origin;
 use crate::split::Split;
-use crate::store::Store;
+use crate::store::{Store, Urgency};
 
 /// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
 const WINDOW_PATIENCE: Duration = Duration::from_secs(20);
@@ -53,6 +53,16 @@ pub enum Way {
     Route(Layer),
     /// From this node, which gives it away, or not at all.
     Handover(NodeId),
+}
+
+impl Way {
+    /// Whoever gives a block away waits until it has arrived.
+    const fn urgency(self) -> Urgency {
+        match self {
+            Self::Route(_) => Urgency::Late,
+            Self::Handover(_) => Urgency::Now,
+        }
+    }
 }
 
 /// Keeps a stream going while its reader is there, even when the reader is slow.
@@ -183,7 +193,7 @@ impl Fetcher {
             pilot.push(piece);
         }
         let (this, version) = (Arc::clone(self), Arc::clone(version));
-        Some(async move { this.land(&version, pilot).await })
+        Some(async move { this.land(&version, pilot, Urgency::Now).await })
     }
 
     /// The flight of a block that is neither here nor on its way, without a reader yet.
@@ -235,7 +245,7 @@ impl Fetcher {
                     let latency = clock::instant().saturating_duration_since(began);
                     self.split.missed(layer, latency);
                 }
-                self.land(&errand.version, pilot).await;
+                self.land(&errand.version, pilot, errand.way.urgency()).await;
             }
             Err(error) => pilot.fail(error),
         }
@@ -247,12 +257,9 @@ impl Fetcher {
     }
 
     /// Writes a complete block beside its readers' streams.
-    async fn land(&self, version: &Arc<Version>, pilot: Pilot) {
-        match self
-            .store
-            .put(pilot.shipment().id, Arc::clone(version), pilot.pieces())
-            .await
-        {
+    async fn land(&self, version: &Arc<Version>, pilot: Pilot, urgency: Urgency) {
+        let (block, pieces) = (pilot.shipment().id, pilot.pieces());
+        match self.store.put(block, Arc::clone(version), pieces, urgency).await {
             Ok(mapped) => pilot.land(mapped),
             // Not storing costs speed, never a read; the store has counted the reason.
             Err(_refused) => pilot.keep(),

@@ -12,6 +12,7 @@ use crate::flights::{FlightError, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
 use crate::object::Version;
 use crate::origin::Origin;
+use crate::store::Urgency;
 
 /// Blocks filled one after another from one response.
 pub(super) struct Stream {
@@ -130,7 +131,7 @@ impl Stream {
 
     fn land(&self, pilot: Pilot) {
         let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
-        tokio::spawn(async move { fetcher.land(&version, pilot).await });
+        tokio::spawn(async move { fetcher.land(&version, pilot, Urgency::Late).await });
     }
 
     /// Asks for the head of the first block, in a task of its own: the rest of it has been paid for.
@@ -149,7 +150,7 @@ impl Stream {
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.land(&version, pilot).await,
+                Ok(()) => fetcher.land(&version, pilot, Urgency::Late).await,
                 Err(error) => pilot.fail(error),
             }
         });

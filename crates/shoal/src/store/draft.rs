@@ -12,6 +12,7 @@ use super::disk::Aside;
 use super::footer::{Checksum, Footer};
 use super::mapping::Mapping;
 use super::on_pool;
+use super::writers::Urgency;
 use crate::object::Version;
 
 /// Room taken for a footer that is not known yet; most are far shorter. A longer one asks for more.
@@ -36,7 +37,9 @@ impl Store {
         } else {
             let store = Arc::clone(self);
             self.writers
-                .run(data_bytes, move || store.draft_now(&pieces, data_bytes))
+                .run(Urgency::Now, data_bytes, move || {
+                    store.draft_now(&pieces, data_bytes)
+                })
                 .await
                 .unwrap_or(Err(Refusal::Exhausted))
         };

@@ -16,6 +16,7 @@ use super::disk::Aside;
 use super::footer::{Checksum, Footer};
 use super::is_exhaustion;
 use super::mapping::Mapping;
+use super::writers::Urgency;
 use crate::clock;
 use crate::object::Version;
 
@@ -23,19 +24,20 @@ impl Store {
     /// Stores a block and returns it mapped.
     ///
     /// `pieces` together are the block, whole. Storing a block that is here already does nothing and returns what is here. A refusal is no error:
-    /// the block is not cached, and its name says why.
+    /// the block is not cached, and its name says why. It ends when the block is on disk: by `urgency` soon, or when readers leave time for it.
     pub async fn put(
         self: &Arc<Self>,
         block: BlockId,
         version: Arc<Version>,
         pieces: Vec<Bytes>,
+        urgency: Urgency,
     ) -> Result<Bytes, Refusal> {
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let stored = match self.check(block, &version, data_bytes) {
             Ok(()) => {
                 let store = Arc::clone(self);
                 self.writers
-                    .run(version.block_len(block.index), move || {
+                    .run(urgency, version.block_len(block.index), move || {
                         store.put_now(block, &version, &pieces)
                     })
                     .await

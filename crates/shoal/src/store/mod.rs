@@ -61,6 +61,7 @@ pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
 pub use self::folder::StoreError;
 pub use self::recovery::Recovery;
+pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
 use self::absence::Absences;

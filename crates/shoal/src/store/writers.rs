@@ -2,10 +2,10 @@
 //!
 //! A block is written beside the answers it is already part of. Copying it into the page cache costs more processor time than
 //! sending it, so on a busy node writing waits for readers and not the other way round: a burst is answered first and written when it is
-//! over. It cannot wait for ever. What is not on disk holds its share of the read path's memory window, and fetches wait
+//! over, but for what somebody waits for on disk. It cannot wait for ever. What is not on disk holds its share of the read path's memory window, and fetches wait
 //! when that is full; so a block waits a moment at most, and not at all behind many others.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,6 +30,15 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 /// Nothing waits while more than this does: a quarter of the default memory window.
 const WAITING_BYTES: u64 = 64 << 20;
 
+/// Whether a block may wait for a burst to be over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Readers have it in memory: it may wait.
+    Late,
+    /// Somebody waits until it is on disk.
+    Now,
+}
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Hands work to the threads.
@@ -48,15 +57,15 @@ struct Desk {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// In the order they came, which is the order in which they are due.
-    waiting: VecDeque<Waiting>,
+    /// By the moment they are due, and those of one moment in the order they came.
+    waiting: BTreeMap<(Instant, u64), Waiting>,
     waiting_bytes: u64,
+    came: u64,
     threads: usize,
     stopped: bool,
 }
 
 struct Waiting {
-    due: Instant,
     bytes: u64,
     job: Job,
 }
@@ -99,6 +108,7 @@ impl Writers {
     /// Does `work`, which writes so many bytes, on one of the threads. `None` when they have stopped, or the work panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
+        urgency: Urgency,
         bytes: u64,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
@@ -107,8 +117,12 @@ impl Writers {
             // Nobody may be waiting any more; the work was done for the store.
             let _ = done.send(work());
         });
-        let due = clock::instant() + self.patience;
-        self.desk.queue.lock().push(Waiting { due, bytes, job })?;
+        let patience = match urgency {
+            Urgency::Late => self.patience,
+            Urgency::Now => Duration::ZERO,
+        };
+        let due = clock::instant() + patience;
+        self.desk.queue.lock().push(due, Waiting { bytes, job })?;
         self.desk.changed.notify_one();
         outcome.await.ok()
     }
@@ -116,23 +130,25 @@ impl Writers {
 
 impl Queue {
     /// `None` when nobody works any more.
-    fn push(&mut self, waiting: Waiting) -> Option<()> {
+    fn push(&mut self, due: Instant, waiting: Waiting) -> Option<()> {
         if self.stopped || self.threads == 0 {
             return None;
         }
         self.waiting_bytes += waiting.bytes;
-        self.waiting.push_back(waiting);
+        self.waiting.insert((due, self.came), waiting);
+        self.came += 1;
         Some(())
     }
 
     fn next(&mut self, now: Instant) -> Next {
-        let Some(first) = self.waiting.front() else {
+        let Some(first) = self.waiting.first_entry() else {
             return if self.stopped { Next::End } else { Next::Wait(None) };
         };
-        if !self.stopped && self.waiting_bytes <= WAITING_BYTES && now < first.due {
-            return Next::Wait(Some(first.due));
+        let (due, _) = *first.key();
+        if !self.stopped && self.waiting_bytes <= WAITING_BYTES && now < due {
+            return Next::Wait(Some(due));
         }
-        let Waiting { bytes, job, .. } = self.waiting.pop_front().expect("there is a first");
+        let Waiting { bytes, job } = first.remove();
         self.waiting_bytes -= bytes;
         Next::Work(job)
     }
@@ -170,24 +186,45 @@ impl std::fmt::Debug for Waiting {
 mod tests {
     use std::time::Duration;
 
-    use super::{Next, PATIENCE, Queue, WAITING_BYTES, Waiting, Writers};
+    use super::{Next, PATIENCE, Queue, Urgency, WAITING_BYTES, Waiting, Writers};
     use crate::clock;
 
     #[tokio::test]
     async fn work_is_done_also_after_some_that_panicked_and_not_after_the_end() {
         let writers = Writers::new(Duration::ZERO);
         assert_eq!(
-            writers.run(1, || 7).await,
+            writers.run(Urgency::Now, 1, || 7).await,
             None,
             "not before the beginning either"
         );
         let threads = writers.start().unwrap();
         for _ in 0..4 {
-            assert_eq!(writers.run(1, || -> u32 { panic!("on purpose") }).await, None);
+            assert_eq!(
+                writers
+                    .run(Urgency::Now, 1, || -> u32 { panic!("on purpose") })
+                    .await,
+                None
+            );
         }
-        assert_eq!(writers.run(1, || 7).await, Some(7));
+        assert_eq!(writers.run(Urgency::Now, 1, || 7).await, Some(7));
         writers.stop();
-        assert_eq!(writers.run(1, || 7).await, None);
+        assert_eq!(writers.run(Urgency::Now, 1, || 7).await, None);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_somebody_waits_for_does_not_wait_for_what_may_wait() {
+        let writers = Writers::new(Duration::from_secs(1_000_000));
+        let threads = writers.start().unwrap();
+        let late = writers.run(Urgency::Late, 1, || ());
+        tokio::select! {
+            biased;
+            _ = late => panic!("nothing hurried it"),
+            done = writers.run(Urgency::Now, 1, || 7) => assert_eq!(done, Some(7)),
+        }
+        writers.stop();
         for thread in threads {
             thread.join().unwrap();
         }
@@ -200,7 +237,7 @@ mod tests {
         queue.threads = 1;
         let push = |queue: &mut Queue, bytes| {
             let job = Box::new(|| ());
-            queue.push(Waiting { due, bytes, job }).unwrap();
+            queue.push(due, Waiting { bytes, job }).unwrap();
         };
         assert!(matches!(queue.next(now), Next::Wait(None)));
         push(&mut queue, WAITING_BYTES);

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use shoal::config::SplitRule;
 use shoal::object::Version;
-use shoal::store::Store;
+use shoal::store::{Store, Urgency};
 use shoal_policy::ObjectId;
 
 use crate::lake::Request;
@@ -172,7 +172,7 @@ fn hand_in(store: &Arc<Store>, number: u8) -> mpsc::Sender<()> {
         last_modified: None,
         headers: HeaderMap::new(),
     };
-    let put = store.put(version.block(0), Arc::new(version), vec![piece]);
+    let put = store.put(version.block(0), Arc::new(version), vec![piece], Urgency::Late);
     assert!(put.now_or_never().is_none(), "it is in the queue");
     held
 }

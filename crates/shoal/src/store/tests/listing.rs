@@ -1,6 +1,6 @@
 //! What is here in the order of use, and why the rest is not.
 
-use super::{Absence, BLOCK, Departure, Lab, ROOMY, data, object, put, put_all, version};
+use super::{Absence, BLOCK, Departure, Lab, ROOMY, Urgency, data, object, put, put_all, version};
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 
@@ -44,7 +44,9 @@ async fn why_a_block_is_not_here_is_remembered() {
     let left = Some(Absence::Left(Departure::Invalidated));
     assert_eq!(store.absence(here.block(0)), left);
     let other = Bytes::from(data(&here, 1)).slice(1..);
-    let refused = store.put(here.block(1), here.clone(), vec![other]).await;
+    let refused = store
+        .put(here.block(1), here.clone(), vec![other], Urgency::Late)
+        .await;
     assert_eq!(refused, Err(Refusal::Mismatched));
     let refused = Some(Absence::Refused(Refusal::Mismatched));
     assert_eq!(store.absence(here.block(1)), refused);

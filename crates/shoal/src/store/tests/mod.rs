@@ -23,7 +23,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
 
 use super::disk::DiskFault;
-use super::{Absence, Departure, Recovery, Store, disk, keeper};
+use super::{Absence, Departure, Recovery, Store, Urgency, disk, keeper};
 use crate::config;
 use crate::object::Version;
 
@@ -164,7 +164,9 @@ async fn put(store: &Arc<Store>, version: &Arc<Version>, index: u32) -> Result<B
         .chunks(3000)
         .map(Bytes::copy_from_slice)
         .collect();
-    store.put(version.block(index), Arc::clone(version), pieces).await
+    store
+        .put(version.block(index), Arc::clone(version), pieces, Urgency::Late)
+        .await
 }
 
 async fn put_all(store: &Arc<Store>, version: &Arc<Version>) {

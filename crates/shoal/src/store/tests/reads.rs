@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 
-use super::{BLOCK, Departure, Lab, ROOMY, data, evictions, object, put, put_all, refusals, version};
+use super::{
+    BLOCK, Departure, Lab, ROOMY, Urgency, data, evictions, object, put, put_all, refusals, version,
+};
 use crate::object::Version;
 
 #[tokio::test]
@@ -90,7 +92,8 @@ async fn what_is_not_the_block_it_claims_to_be_is_refused() {
         (empty.block(0), &empty, whole(0)),
         (empty.block(0), &empty, Vec::new()),
     ] {
-        let refusal = store.put(block, Arc::clone(version), pieces).await.unwrap_err();
+        let put = store.put(block, Arc::clone(version), pieces, Urgency::Late);
+        let refusal = put.await.unwrap_err();
         assert_eq!(refusal, Refusal::Mismatched);
     }
     assert_eq!(refusals(&store, Refusal::Mismatched), 11);
