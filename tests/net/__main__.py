@@ -10,11 +10,13 @@ from real.lakes import LakeUnavailable
 
 from .cluster import LAKES, Cluster, Shape
 from .fabric import Rates
-from .stories import STORIES, Broken, Fault, tell
+from .stories import STORIES, VICTIM, Broken, Fault, tell
 
 # Slow enough that reads are under way whenever something happens, fast enough for a debug build.
 _RATES = Rates(client=100, node=100, rack=100, lake=50)
 _RACKS = 3
+# A little more than the store may fill.
+_DISK_BYTES = 72 << 20
 
 
 def main() -> int:
@@ -47,7 +49,14 @@ def _parse() -> argparse.Namespace:
 
 def _told_badly(arguments: argparse.Namespace, name: str, folder: Path) -> bool:
     fault: Fault = STORIES[name]
-    shape = Shape(_RACKS, _RATES, capacity="64MiB", block_size="256KiB", lake=arguments.lake)
+    shape = Shape(
+        _RACKS,
+        _RATES,
+        capacity="64MiB",
+        block_size="256KiB",
+        lake=arguments.lake,
+        disk=(VICTIM, _DISK_BYTES),
+    )
     with Cluster(arguments.shoal.resolve(), folder, shape) as cluster:
         try:
             outcomes = tell(cluster, fault, arguments.seed)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from real.lakes import Lake, minio, versitygw
 from real.node import Node
+from real.processes import run
 from real.wire import send
 
 from .fabric import LAKE_ADDRESS, Fabric, Rates, admin_address, node_address, within
@@ -50,6 +51,8 @@ class Shape:
     """Racks whose node knows of no other."""
     solo: Sequence[int] = ()
     lake: str = "versitygw"
+    """The rack whose store has a disk of its own, and its size in bytes."""
+    disk: tuple[int, int] | None = None
 
 
 class Cluster:
@@ -61,6 +64,8 @@ class Cluster:
         self._stack.callback(self.fabric.remove)
         self.lake: Lake = self._stack.enter_context(LAKES[shape.lake](folder / "lake", (), LAKE_ADDRESS))
         self.nodes = {rack: self._node(binary, folder, shape, rack) for rack in self.fabric.racks}
+        if shape.disk:
+            self._mount(*shape.disk)
         send(self.lake.url, self.lake.account, "PUT", BUCKET)
 
     def __enter__(self) -> Cluster:
@@ -125,6 +130,16 @@ class Cluster:
         account = self.lake.account
         urls = [self.nodes[rack].url for rack in racks]
         return Plan(urls, account.access_key, account.secret_key, BUCKET, reads, **settings)  # type: ignore[arg-type]
+
+    def _mount(self, rack: int, size: int) -> None:
+        disk = self.nodes[rack].store
+        disk.mkdir(parents=True)
+        run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk])
+        self._stack.callback(run, ["umount", disk])
+
+    def filler(self, rack: int) -> Path:
+        """A file on the disk of a rack's store that is not the node's."""
+        return self.nodes[rack].store / "filler"
 
     def _node(self, binary: Path, folder: Path, shape: Shape, rack: int) -> Node:
         tables = ""

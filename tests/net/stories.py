@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import random
 import signal
 import time
@@ -33,6 +36,8 @@ class Fault:
     end: Callable[[Cluster], None]
     """Whether the others have to notice that the victim is gone, and strike it from their rings."""
     noticed: bool = True
+    """What the victim's store counts in `/status` when the fault has an effect."""
+    counted: str = ""
 
 
 def _kill(cluster: Cluster) -> None:
@@ -56,6 +61,29 @@ def _heal(cluster: Cluster) -> None:
     cluster.fabric.heal()
 
 
+def _fill_the_disk(cluster: Cluster) -> None:
+    with cluster.filler(VICTIM).open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+        while True:
+            filler.write(bytes(4 << 10))
+
+
+def _free_the_disk(cluster: Cluster) -> None:
+    cluster.filler(VICTIM).unlink()
+
+
+def _flip_bits(cluster: Cluster) -> None:
+    """While the node is down: what a running node has mapped cannot change beneath it but through the page cache."""
+    _kill(cluster)
+    cluster.nodes[VICTIM].stop()
+    for number, path in enumerate(sorted(cluster.nodes[VICTIM].store.glob("blocks/*/*"))):
+        with path.open("r+b") as block:
+            # Each somewhere else.
+            block.seek(number * 7919 % path.stat().st_size)
+            (byte,) = block.read(1)
+            block.seek(-1, os.SEEK_CUR)
+            block.write(bytes([byte ^ 1 << number % 8]))
+
+
 STORIES = {
     "a_node_that_is_killed_costs_at_most_a_retry": Fault(_kill, _start_again),
     "a_node_that_stands_still_costs_at_most_a_retry": Fault(_freeze, _thaw),
@@ -64,6 +92,12 @@ STORIES = {
     "a_rack_that_is_cut_off_reads_on": Fault(lambda c: c.fabric.cut_off(f"uplink-{VICTIM}"), _heal),
     "a_link_that_loses_one_packet_in_a_hundred_costs_no_node": Fault(
         lambda c: c.fabric.lose(f"node-{VICTIM}", 1), _heal, noticed=False
+    ),
+    "a_disk_that_is_full_costs_room_and_no_read": Fault(
+        _fill_the_disk, _free_the_disk, noticed=False, counted="io_errors"
+    ),
+    "a_node_whose_blocks_were_damaged_gives_none_of_them": Fault(
+        _flip_bits, _start_again, counted="corrupt_blocks"
     ),
 }
 
@@ -88,6 +122,8 @@ def tell(cluster: Cluster, fault: Fault, seed: int) -> list[Outcome]:
     outcomes = [client.stop() for client in clients]
     for rack, outcome in zip(cluster.nodes, outcomes, strict=True):
         _judge(f"rack {rack}", outcome)
+    if fault.counted and not json.loads(cluster.nodes[VICTIM].ask("/status"))["store"][fault.counted]:
+        raise Broken(f"the victim counted nothing in {fault.counted}, so nothing was proved")
     _serves_again(cluster, reads)
     return outcomes
 

@@ -106,7 +106,7 @@ class Node:
     def restart_cold(self) -> None:
         """The same node with an empty store."""
         self.stop()
-        shutil.rmtree(self._store, ignore_errors=True)
+        shutil.rmtree(self.store, ignore_errors=True)
         self.start()
 
     def metrics(self) -> str:
@@ -135,7 +135,8 @@ class Node:
         return f"http://{self.admin_address}:{self.admin_port}"
 
     @property
-    def _store(self) -> Path:
+    def store(self) -> Path:
+        """The folder of its blocks."""
         return self.folder / "store"
 
     def _configuration(self) -> str:
@@ -148,7 +149,7 @@ class Node:
             admin_port=self.admin_port,
             lake_url=self.lake_url,
             region=REGION,
-            store=self._store,
+            store=self.store,
             capacity=self.capacity,
             block_size=self.block_size,
             freshness=self.freshness,
