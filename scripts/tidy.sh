@@ -3,6 +3,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
+# shellcheck source=tests/real/environment.sh
+source tests/real/environment.sh
+
 LINES_MAX=600
 problems=0
 
@@ -47,21 +50,14 @@ while IFS= read -r file; do
   done < <(grep -oE '\]\([^)#:][^):]*\)' "$file" | sed -E 's/^\]\((.*)\)$/\1/')
 done < <(files '*.md')
 
-scripts=$(files '*.sh' .ci/run)
-if command -v shellcheck > /dev/null; then
-  # shellcheck disable=SC2086 # names of ours have no spaces
-  shellcheck --severity=warning $scripts || complain 'shellcheck found problems'
+# Their versions matter: another one may find other problems.
+if python=$(virtual_environment lint scripts/requirements.txt); then
+  checkers=$(dirname "$python")
+  # shellcheck disable=SC2046 # names of ours have no spaces
+  "$checkers/shellcheck" --external-sources --severity=warning $(files '*.sh' .ci/run) || complain 'shellcheck found problems'
+  "$checkers/ruff" check --quiet && "$checkers/ruff" format --quiet --check || complain 'ruff found problems'
 else
-  for script in $scripts; do
-    bash -n "$script" || complain "$script: does not parse"
-  done
-  printf 'NOT CHECKED: shell scripts beyond their syntax, as shellcheck is not installed\n'
-fi
-
-if command -v ruff > /dev/null; then
-  ruff check --quiet && ruff format --quiet --check || complain 'ruff found problems'
-else
-  printf 'NOT CHECKED: Python, as ruff is not installed (pip install ruff)\n'
+  printf 'NOT CHECKED: shell scripts and Python, as shellcheck and ruff cannot be installed\n'
 fi
 
 [ "$problems" -eq 0 ]

@@ -19,7 +19,7 @@ _OBJECTS = 12
 _OBJECT_BYTES = 2 << 20
 _READ_BYTES = 640 << 10
 _BEFORE_S, _WHILE_S, _AFTER_S = 1.0, 4.0, 1.0
-# Shorter than a fault, so that clients try again while it lasts; longer than a node takes to pass by two others that are silent.
+# Shorter than a fault, so that clients try again while it lasts; longer than a node takes to pass by two silent others.
 _CLIENT_TIMEOUT_S = 5.0
 VICTIM = 2
 
@@ -96,9 +96,7 @@ STORIES = {
     "a_disk_that_is_full_costs_room_and_no_read": Fault(
         _fill_the_disk, _free_the_disk, noticed=False, counted="io_errors"
     ),
-    "a_node_whose_blocks_were_damaged_gives_none_of_them": Fault(
-        _flip_bits, _start_again, counted="corrupt_blocks"
-    ),
+    "a_node_whose_blocks_were_damaged_gives_none_of_them": Fault(_flip_bits, _start_again, counted="corrupt_blocks"),
 }
 
 

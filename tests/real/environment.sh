@@ -8,8 +8,8 @@ virtual_environment() {
   # The list of packages is copied in last: an environment that has it is complete and current.
   if ! cmp -s "$requirements" "$folder/installed.txt"; then
     echo "installing the packages of $requirements into $folder" >&2
-    python3 -m venv --clear "$folder"
-    "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2
+    python3 -m venv --clear "$folder" >&2 || return
+    "$folder/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements" >&2 || return
     cp "$requirements" "$folder/installed.txt"
   fi
   echo "$folder/bin/python"
