@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::HeaderMap;
 use shoal::object::Version;
-use shoal::store::Store;
+use shoal::store::{Store, Urgency};
 use shoal::{clock, config};
 use shoal_policy::eviction::PolicyName;
 use shoal_policy::{BlockId, ObjectId};
@@ -91,8 +91,9 @@ async fn put_many(
         .collect();
     let start = clock::instant();
     for version in &versions {
+        let pieces = vec![data.clone()];
         let stored = store
-            .put(version.block(0), Arc::clone(version), vec![data.clone()])
+            .put(version.block(0), Arc::clone(version), pieces, Urgency::Now)
             .await;
         stored.expect("there is room");
     }
