@@ -34,6 +34,8 @@ listen = "{address}:9200"
 seeds = [{seeds}]
 layers = ["rack", "cluster"]
 weight = {weight}
+period = "{period}"
+split = {split}
 secret_key = "what the nodes of this cluster share"
 """
 
@@ -48,6 +50,9 @@ class Shape:
     block_size: str = "1MiB"
     freshness: str = "revalidate"
     weights: Sequence[int] = ()
+    """Percents of a node's room, from L1 outwards; adaptive without them, found anew once a period."""
+    split: Sequence[int] = ()
+    period: str = "90s"
     """Racks whose node knows of no other."""
     solo: Sequence[int] = ()
     lake: str = "versitygw"
@@ -94,6 +99,11 @@ class Cluster:
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(Node.restart_cold, self.nodes.values()))
         self.await_members()
+
+    def layers(self, rack: int) -> list[dict[str, int]]:
+        """What each layer of a rack's node may count on and holds, from L1 outwards, as in `/status`."""
+        layers: list[dict[str, int]] = json.loads(self.nodes[rack].ask("/status"))["layers"]
+        return layers
 
     def members(self, rack: int) -> set[str]:
         """Whom a rack's node believes alive."""
@@ -145,8 +155,13 @@ class Cluster:
         tables = ""
         if rack not in shape.solo:
             seeds = ", ".join(f'"{node_address(other)}:9200"' for other in self.fabric.racks if other != rack)
-            weight = shape.weights[rack - 1] if shape.weights else 100
-            tables = COOPERATION.format(address=node_address(rack), seeds=seeds, weight=weight)
+            tables = COOPERATION.format(
+                address=node_address(rack),
+                seeds=seeds,
+                weight=shape.weights[rack - 1] if shape.weights else 100,
+                period=shape.period,
+                split=json.dumps(list(shape.split) or "adaptive"),
+            )
         return Node(
             binary,
             folder / f"node-{rack}",
@@ -186,8 +201,12 @@ class Client:
 
     def stop(self) -> Outcome:
         """Ends a plan without an end."""
-        self._tell("stop")
+        self.end()
         return self.outcome()
+
+    def end(self) -> None:
+        """No read begins any more; the outcome comes when those under way are done."""
+        self._tell("end")
 
     def outcome(self) -> Outcome:
         """Waits for the end."""
