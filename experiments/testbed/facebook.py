@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import csv
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from net.cluster import Cluster, Shape
 from net.fabric import Rates
 from net.objects import Read, ranges
 from net.reader import Outcome, Plan
 
+from .jobs import SCALE, Job, jobs, sizes
 from .row import CLIENT_MBIT, MIB, NODE_MBIT, RACK_MBIT, Bed, Line, sound
 
-_TRACE = Path(__file__).resolve().parents[1] / "traces" / "fb2010-reread.tsv"
-# 40 TB become a gigabyte. Requests cannot shrink as far, or there would be nothing but requests: 512 MB become 1 MiB.
-_SCALE = 40_000
+# Requests cannot shrink as far as the trace, or there would be nothing but requests: 512 MB become 1 MiB.
 _REQUEST_BYTES = MIB
 # 5 TB in two nodes.
-_CAPACITY_BYTES = 5_000_000_000_000 // 2 // _SCALE
+_CAPACITY_BYTES = 5_000_000_000_000 // 2 // SCALE
+# "The production (non-adaptive) version of D3N, with a static cache of 50% to each cache layer" (dissertation 6.5.1).
+_SPLIT = (50, 50)
 _RACKS = (1, 2)
 # Published: 80 and 12 Gbit/s over both nodes.
 _LINKS = {"80": 200, "12": 30}
@@ -42,24 +41,18 @@ class _Replay:
         return self.warmup_s + self.measured_s
 
 
-@dataclass(frozen=True)
-class _Job:
-    path: str
-    input_bytes: int
-
-
 def facebook(bed: Bed) -> list[Line]:
     """The trace with the nodes and without them, over both links."""
-    jobs = _jobs(bed.haste)
+    trace = jobs(bed.haste)
+    lengths = sizes(trace)
     found: dict[str, list[tuple[_Replay, _Replay]]] = {}
     for name, lake_mbit in _LINKS.items():
         rates = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT, lake=lake_mbit)
-        shape = Shape(2, rates, capacity=f"{_CAPACITY_BYTES // bed.haste}B", block_size="256KiB")
+        shape = Shape(2, rates, capacity=f"{_CAPACITY_BYTES // bed.haste}B", block_size="256KiB", split=_SPLIT)
         with bed.cluster(f"facebook-{name}", shape) as cluster:
-            sizes = _sizes(jobs)
-            for path, size in sizes.items():
+            for path, size in lengths.items():
                 cluster.put(path, size)
-            found[name] = [_round(cluster, jobs, sizes, seed) for seed in range(1, bed.rounds + 1)]
+            found[name] = [_round(cluster, trace, lengths, seed) for seed in range(1, bed.rounds + 1)]
     return _lines(found)
 
 
@@ -109,36 +102,23 @@ def _seconds(which: str, replays: Sequence[_Replay]) -> Line:
     return Line(f"Facebook, {which}: run time, s", "–", "–", [replay.whole_s for replay in replays], "{:.1f}")
 
 
-def _jobs(haste: int) -> list[_Job]:
-    with _TRACE.open(newline="") as lines:
-        rows = list(csv.reader(lines, delimiter="\t"))
-    return [_Job(row[6], max(1, int(row[3]) // _SCALE // haste)) for row in rows]
-
-
-def _sizes(jobs: Sequence[_Job]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for job in jobs:
-        sizes[job.path] = max(sizes.get(job.path, 0), job.input_bytes)
-    return sizes
-
-
-def _round(cluster: Cluster, jobs: Sequence[_Job], sizes: dict[str, int], seed: int) -> tuple[_Replay, _Replay]:
+def _round(cluster: Cluster, trace: Sequence[Job], lengths: dict[str, int], seed: int) -> tuple[_Replay, _Replay]:
     """Vanilla, then the nodes with empty stores, on the same draw of racks."""
-    third = len(jobs) // 3
-    phases = [_spread(cluster, part, sizes, seed) for part in (jobs[:third], jobs[third:])]
+    third = len(trace) // 3
+    phases = [_spread(cluster, part, lengths, seed) for part in (trace[:third], trace[third:])]
     past = [{rack: replace(plan, endpoints=[cluster.lake.url]) for rack, plan in phase.items()} for phase in phases]
     vanilla = _replay(cluster, past)
     cluster.restart_cold()
     return vanilla, _replay(cluster, phases)
 
 
-def _spread(cluster: Cluster, jobs: Sequence[_Job], sizes: dict[str, int], seed: int) -> dict[int, Plan]:
+def _spread(cluster: Cluster, part: Sequence[Job], lengths: dict[str, int], seed: int) -> dict[int, Plan]:
     """Each request at a rack of chance, in the order of the jobs."""
-    chance = random.Random(f"{seed} {jobs[0]} {len(jobs)}")
+    chance = random.Random(f"{seed} {part[0].path} {len(part)}")
     reads: dict[int, list[Read]] = {rack: [] for rack in _RACKS}
-    for job in jobs:
+    for job in part:
         for read in ranges(job.path, job.input_bytes, _REQUEST_BYTES):
-            reads[chance.choice(_RACKS)].append(replace(read, size=sizes[job.path]))
+            reads[chance.choice(_RACKS)].append(replace(read, size=lengths[job.path]))
     return {rack: cluster.plan([rack], mine, connections=_CONNECTIONS, timeout_s=60) for rack, mine in reads.items()}
 
 
