@@ -15,6 +15,7 @@ from net.cluster import LAKES
 from real.lakes import LakeUnavailable
 from real.processes import run
 
+from .adaptation import adaptation
 from .facebook import facebook
 from .layers import cold, local, remote, solo, striping
 from .row import Bed, Line, Row
@@ -26,6 +27,7 @@ ROWS: dict[str, Row] = {
     "cold": cold,
     "striping": striping,
     "facebook": facebook,
+    "adaptation": adaptation,
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"

@@ -41,19 +41,19 @@ class Line:
     values: Sequence[float]
     """How a value is written, such as `{:.2f}`."""
     form: str = "{:.2f}"
-    """The least, or the greatest, median that reaches it; neither where there is nothing to reach."""
+    """The least and the greatest median that reaches it; neither where there is nothing to reach."""
     least: float | None = None
     most: float | None = None
 
     @property
     def reached(self) -> str:
         """By the median."""
+        if self.least is None and self.most is None:
+            return "–"
         middle = statistics.median(self.values)
-        if self.least is not None:
-            return "yes" if middle >= self.least else "**no**"
-        if self.most is not None:
-            return "yes" if middle <= self.most else "**no**"
-        return "–"
+        enough = self.least is None or middle >= self.least
+        not_too_much = self.most is None or middle <= self.most
+        return "yes" if enough and not_too_much else "**no**"
 
     @property
     def ours(self) -> str:
