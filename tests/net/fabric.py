@@ -37,7 +37,8 @@ _MTU = 9000
 # Rates are a fraction of a real network's, windows of TCP are not: two frames of this size begin a connection as ten
 # ordinary ones would, and queues take those of many connections.
 _FIRST_WINDOW = ("initcwnd", "2")
-_QUEUE = "burst 64kb limit 2mb"
+_QUEUE_BYTES_MAX = 2 << 20
+_QUEUE_S_MAX = 1
 # What every kernel lets a namespace choose, so that a result does not depend on the machine's default.
 _RENO = ("sysctl", "-q", "-w", "net.ipv4.tcp_congestion_control=reno")
 _AS_ON_THE_WIRE = ("mtu", str(_MTU), "gso_max_segs", "1")
@@ -104,7 +105,7 @@ class Fabric:
             tc = ["tc", *(("-n", end.namespace) if end.namespace else ()), "qdisc"]
             if mbit is None:
                 continue
-            run([*tc, "replace", "dev", end.device, *f"root tbf rate {mbit}mbit {_QUEUE}".split()])
+            run([*tc, "replace", "dev", end.device, "root", "tbf", *_bucket(mbit)])
 
     def cut_off(self, link: str) -> None:
         """From now on nothing passes this link, and nobody is told."""
@@ -185,6 +186,12 @@ def _namespace(name: str) -> None:
 def _veth(one: _End, other: _End) -> None:
     ends = ["type", "veth", "peer", "name", other.device, *_AS_ON_THE_WIRE]
     _ip(one.namespace, "link", "add", one.device, *_AS_ON_THE_WIRE, *ends, "netns", other.namespace)
+
+
+def _bucket(mbit: int) -> list[str]:
+    """A queue that is no longer than that of other links, and that takes no longer than connecting may."""
+    limit = min(_QUEUE_BYTES_MAX, mbit * 1_000_000 // 8 * _QUEUE_S_MAX)
+    return f"rate {mbit}mbit burst 64kb limit {limit}".split()
 
 
 def _received(namespace: str, device: str) -> int:
