@@ -26,7 +26,7 @@ tidy() {
 
 for name in "$@"; do
   name=${name%/}
-  # Not simulated: needs namespaces and half an hour, and has a command of its own.
+  # Not simulated: needs namespaces and an hour, and has a command of its own.
   if [ "$name" = testbed ]; then
     continue
   fi
