@@ -1,5 +1,6 @@
 //! What is counted, and under which name. Logic returns outcomes; the edge records them here.
 
+mod peers;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,8 @@ use prometheus_client::metrics::gauge::Gauge as SignedGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 use shoal_policy::{Layer, Source};
+
+pub use self::peers::{PeerMetrics, PeerTraffic};
 
 use super::histogram::Durations;
 
@@ -82,6 +85,7 @@ pub struct Metrics {
     layer_bytes: Family<LayerLabel, Gauge>,
     layer_target_bytes: Family<LayerLabel, Gauge>,
     layer_requests: Family<LayerRequestLabels, Counter>,
+    peers: PeerMetrics,
     connections: ConnectionMetrics,
 }
 
@@ -147,6 +151,7 @@ impl Metrics {
                 "layer_requests",
                 "Blocks asked of a layer, by whether it held them.",
             ),
+            peers: PeerMetrics::new(&mut names),
             connections: ConnectionMetrics {
                 open: names.metric("connections", "Open client connections."),
                 refusals: names.metric("refusals", "Connections and requests turned away."),
@@ -271,6 +276,11 @@ impl Metrics {
         self.layer_requests
             .get_or_create(&LayerRequestLabels { layer, result })
             .inc_by(count);
+    }
+
+    /// What is counted of a node among others.
+    pub fn peers(&self) -> &PeerMetrics {
+        &self.peers
     }
 
     /// What the S3 listener counts.

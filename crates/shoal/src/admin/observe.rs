@@ -1,5 +1,7 @@
 //! What the parts of a node count by themselves, brought into the metrics when somebody looks.
 
+mod peers;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -53,6 +55,7 @@ pub struct Told {
     store: Option<Counters>,
     coalesced: u64,
     layers: Vec<Requests>,
+    peers: peers::Told,
 }
 
 impl Observer {
@@ -91,11 +94,16 @@ impl Observer {
         metrics.set_fill_bytes(self.fetcher.window_used_bytes());
         let layers = self.split.requests();
         self.measure_layers(metrics, &told.layers, &layers);
+        let mut peers = std::mem::take(&mut told.peers);
+        if self.config.cooperation.mode != CooperationMode::Solo {
+            self.measure_peers(metrics.peers(), &mut peers);
+        }
         *told = Told {
             lake,
             store: Some(store),
             coalesced,
             layers,
+            peers,
         };
     }
 

@@ -11,13 +11,14 @@ use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 
 use super::cursor::{Cursor, lake_error, range_header, skip_to};
+use super::hops::HopEnd;
 use super::{Fetcher, Way};
 use crate::endpoint::EndpointRequest;
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
 use crate::object::Version;
 use crate::origin::Origin;
-use crate::peer::{Asked, BlockRequest, Peer};
+use crate::peer::{Asked, BlockRequest, Peer, PeerError};
 
 /// A peer that sends nothing for so long is asked whether it lives.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -43,13 +44,28 @@ enum HopLost {
     #[error("it is not there any more")]
     Gone,
     #[error(transparent)]
-    Peer(#[from] crate::peer::PeerError),
+    Peer(#[from] PeerError),
     #[error("{0}")]
     BrokeOff(FlightError),
     #[error("it does not live any more")]
     Dead,
     #[error("it sends nothing")]
     Stuck,
+}
+
+impl HopEnd {
+    fn of(hop: &Result<(), HopLost>) -> Self {
+        match hop {
+            Ok(()) => Self::Brought,
+            Err(HopLost::Gone) => Self::Gone,
+            Err(HopLost::Peer(PeerError::Refused { .. } | PeerError::TooLong)) => Self::Refused,
+            Err(HopLost::Peer(PeerError::Endpoint(_))) => Self::Unreachable,
+            Err(HopLost::Peer(PeerError::Silent(_))) => Self::Silent,
+            Err(HopLost::BrokeOff(_)) => Self::BrokeOff,
+            Err(HopLost::Dead) => Self::Dead,
+            Err(HopLost::Stuck) => Self::Stuck,
+        }
+    }
 }
 
 impl Fetcher {
@@ -111,6 +127,12 @@ impl Fetcher {
         errand: &Errand,
         pilot: &Pilot,
     ) -> Result<(), HopLost> {
+        let hop = self.hop(node, asked, errand, pilot).await;
+        self.hops.count(HopEnd::of(&hop));
+        hop
+    }
+
+    async fn hop(&self, node: NodeId, asked: Asked, errand: &Errand, pilot: &Pilot) -> Result<(), HopLost> {
         let peer = self.cooperation.peer(node).ok_or(HopLost::Gone)?;
         let part = ByteRange {
             start: pilot.received(),

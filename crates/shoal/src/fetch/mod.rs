@@ -2,6 +2,7 @@
 
 mod carry;
 mod cursor;
+mod hops;
 mod stream;
 
 use std::sync::Arc;
@@ -12,8 +13,10 @@ use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 pub use self::cursor::{content_range, range_header};
+pub use self::hops::HopEnd;
 
 use self::carry::Errand;
+use self::hops::Hops;
 use self::stream::Stream;
 use crate::clock;
 use crate::cooperation::Cooperation;
@@ -37,6 +40,7 @@ pub struct Fetcher {
     cooperation: Arc<Cooperation>,
     split: Arc<Split>,
     hedges: Budget,
+    hops: Hops,
     store: Arc<Store>,
     flights: Arc<Flights>,
     /// Bytes on their way and not yet on disk; one permit a KiB.
@@ -95,6 +99,7 @@ impl Fetcher {
             cooperation,
             split,
             hedges: Budget::new(HEDGES_PERCENT),
+            hops: Hops::default(),
             store,
             flights,
             window: Arc::new(Semaphore::new(window_kib)),
@@ -119,6 +124,11 @@ impl Fetcher {
     /// Bytes of the memory window in use.
     pub fn window_used_bytes(&self) -> u64 {
         (self.window_kib.saturating_sub(self.window.available_permits()) as u64) << 10
+    }
+
+    /// How many requests for blocks to other nodes ended how, since the node started.
+    pub fn hops(&self) -> [(HopEnd, u64); HopEnd::ALL.len()] {
+        self.hops.counts()
     }
 
     /// Whether this node has every byte of the block, though perhaps not on disk yet.

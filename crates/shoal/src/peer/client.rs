@@ -146,6 +146,11 @@ impl Peer {
         (load(&self.asked), load(&self.failed))
     }
 
+    /// Bytes of bodies that came from it.
+    pub fn bytes_received(&self) -> u64 {
+        self.endpoint.counters().bytes_received
+    }
+
     /// Asks for a part of a block; gives the body that brings exactly that part, unless it breaks off.
     pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
         let request = self.request("get_block", request.target().ok_or(PeerError::TooLong)?);

@@ -134,13 +134,20 @@ impl Cluster {
 
     /// Bytes that a node sent to clients, from `source`.
     pub(crate) async fn sent(&self, node: usize, source: &str) -> u64 {
+        self.metric(node, &format!("shoal_read_bytes_total{{source=\"{source}\"}}"))
+            .await
+    }
+
+    /// A metric of a node, by its name with labels.
+    pub(crate) async fn metric(&self, node: usize, name: &str) -> u64 {
         let metrics = self.nodes[node].admin("/metrics").await;
-        let name = format!("shoal_read_bytes_total{{source=\"{source}\"}} ");
-        let line = metrics
+        let value = |line| str::strip_prefix(line, name);
+        let value = metrics
             .text()
             .lines()
-            .find_map(|line| line.strip_prefix(&name).map(str::to_owned));
-        line.expect("the metric is there").parse().unwrap()
+            .find_map(value)
+            .expect("the metric is there");
+        value.trim().parse().unwrap()
     }
 
     /// How many blocks each layer of a node holds.

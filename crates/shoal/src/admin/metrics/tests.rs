@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use shoal_policy::{Layer, Source};
 
-use super::Metrics;
+use super::{Metrics, PeerTraffic};
 
 fn recorded() -> Metrics {
     let metrics = Metrics::new(&["GetObject", "PutObject"]);
@@ -27,6 +27,15 @@ fn recorded() -> Metrics {
     metrics.set_store_paused(true);
     metrics.set_layer_bytes(Layer::L2, 11, 12);
     metrics.layer_requests(Layer::L1, "hit", 13);
+    metrics.peers().hops("brought", 14);
+    metrics.peers().answered("served", 15);
+    let traffic = PeerTraffic {
+        requests: 16,
+        failures: 1,
+        bytes: 17,
+    };
+    metrics.peers().asked("a2", traffic);
+    metrics.peers().set_reachable([("a2", true), ("a3", false)]);
     metrics
 }
 
@@ -64,12 +73,28 @@ fn every_promised_name_is_there_with_its_labels() {
         "shoal_layer_bytes{layer=\"L2\"} 11",
         "shoal_layer_target_bytes{layer=\"L2\"} 12",
         "shoal_layer_requests_total{layer=\"L1\",result=\"hit\"} 13",
+        "shoal_hops_total{result=\"brought\"} 14",
+        "shoal_peer_answers_total{result=\"served\"} 15",
+        "shoal_peer_requests_total{peer=\"a2\"} 16",
+        "shoal_peer_failures_total{peer=\"a2\"} 1",
+        "shoal_peer_bytes_total{peer=\"a2\"} 17",
+        "shoal_peer_reachable{peer=\"a2\"} 1",
+        "shoal_peer_reachable{peer=\"a3\"} 0",
         "shoal_connections 1",
         "shoal_requests_in_flight 1",
         concat!("shoal_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"} 1"),
     ] {
         assert!(text.lines().any(|shown| shown == line), "no {line} in\n{text}");
     }
+}
+
+#[test]
+fn a_peer_that_has_left_is_neither_asked_nor_left_alone() {
+    let metrics = recorded();
+    metrics.peers().set_reachable([("a3", true)]);
+    let text = metrics.render();
+    assert!(text.contains("shoal_peer_reachable{peer=\"a3\"} 1"), "{text}");
+    assert!(!text.contains("shoal_peer_reachable{peer=\"a2\"}"), "{text}");
 }
 
 #[test]

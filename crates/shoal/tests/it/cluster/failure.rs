@@ -72,3 +72,28 @@ async fn hundreds_of_readers_do_not_notice_that_a_node_dies() {
     assert!(paid <= 1.1, "{paid}");
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn metrics_tell_what_nodes_ask_of_each_other_and_what_a_dead_one_costs() {
+    let cluster = Cluster::start(2).await;
+    let bytes = cluster.put("k", 16);
+    cluster.read(0, "k", &bytes).await;
+    let brought = cluster.metric(0, r#"shoal_hops_total{result="brought"}"#).await;
+    let served = cluster
+        .metric(1, r#"shoal_peer_answers_total{result="served"}"#)
+        .await;
+    let received = cluster.metric(0, r#"shoal_peer_bytes_total{peer="n1"}"#).await;
+    assert!(brought > 0 && served >= brought);
+    assert!(received >= brought * BLOCK);
+    let failures = r#"shoal_peer_failures_total{peer="n1"}"#;
+    let before = cluster.metric(0, failures).await;
+    cluster.ways[1].becomes(Wire::Cut);
+    let other = cluster.put("other", 16);
+    cluster.read(0, "other", &other).await;
+    let lost = cluster
+        .metric(0, r#"shoal_hops_total{result="unreachable"}"#)
+        .await;
+    assert!(lost > 0);
+    assert!(cluster.metric(0, failures).await >= before + lost);
+    cluster.stop().await;
+}

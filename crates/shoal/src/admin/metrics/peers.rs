@@ -1,0 +1,86 @@
+//! What nodes ask of each other, and what comes of it.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::{Gauge, Names};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PeerLabel {
+    peer: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+/// What is counted of a node among others.
+#[derive(Debug)]
+pub struct PeerMetrics {
+    hops: Family<ResultLabel, Counter>,
+    answers: Family<ResultLabel, Counter>,
+    requests: Family<PeerLabel, Counter>,
+    failures: Family<PeerLabel, Counter>,
+    bytes: Family<PeerLabel, Counter>,
+    reachable: Family<PeerLabel, Gauge>,
+}
+
+/// What was asked of one peer, and what it gave.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerTraffic {
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Those of them that it did not answer, or not to the end.
+    pub failures: u64,
+    /// Bytes received from it.
+    pub bytes: u64,
+}
+
+impl PeerMetrics {
+    pub(super) fn new(names: &mut Names) -> Self {
+        Self {
+            hops: names.metric("hops", "Requests for blocks to other nodes, by how they ended."),
+            answers: names.metric("peer_answers", "Requests of other nodes, by what became of them."),
+            requests: names.metric("peer_requests", "Requests to another node."),
+            failures: names.metric(
+                "peer_failures",
+                "Requests to another node that it did not answer, or not to the end.",
+            ),
+            bytes: names.metric("peer_bytes", "Bytes of blocks received from another node."),
+            reachable: names.metric(
+                "peer_reachable",
+                "1 while another node is asked, 0 while it is left alone after failures.",
+            ),
+        }
+    }
+
+    /// Requests to other nodes ended.
+    pub fn hops(&self, result: &'static str, count: u64) {
+        self.hops.get_or_create(&ResultLabel { result }).inc_by(count);
+    }
+
+    /// Requests of other nodes were answered.
+    pub fn answered(&self, result: &'static str, count: u64) {
+        self.answers.get_or_create(&ResultLabel { result }).inc_by(count);
+    }
+
+    /// So much more was asked of a peer.
+    pub fn asked(&self, peer: &str, more: PeerTraffic) {
+        let label = PeerLabel { peer: peer.into() };
+        self.requests.get_or_create(&label).inc_by(more.requests);
+        self.failures.get_or_create(&label).inc_by(more.failures);
+        self.bytes.get_or_create(&label).inc_by(more.bytes);
+    }
+
+    /// These are the peers now, and whether each is asked.
+    pub fn set_reachable<'a>(&self, peers: impl IntoIterator<Item = (&'a str, bool)>) {
+        // One that has left is neither.
+        self.reachable.clear();
+        for (peer, is_reachable) in peers {
+            let label = PeerLabel { peer: peer.into() };
+            self.reachable.get_or_create(&label).set(u64::from(is_reachable));
+        }
+    }
+}
