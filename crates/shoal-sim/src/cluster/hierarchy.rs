@@ -161,14 +161,16 @@ impl Cooperation for Hierarchy {
         }
     }
 
+    fn filled(&mut self, home: NodeIndex, arrival: &Arrival) {
+        self.nodes[home].landed(Layer::L2, arrival);
+    }
+
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
-        let home = self.home(arrival.wanted.block);
-        if matches!(arrival.route, Route::Lake { .. }) {
-            self.nodes[home].landed(Layer::L2, arrival);
-        }
-        if home != arrival.wanted.node {
-            self.nodes[arrival.wanted.node].landed(Layer::L1, arrival);
-        }
+        let layer = match arrival.route {
+            Route::Lake { through: None } => Layer::L2,
+            _ => Layer::L1,
+        };
+        self.nodes[arrival.wanted.node].landed(layer, arrival);
         Vec::new()
     }
 
@@ -262,7 +264,12 @@ mod tests {
             Route::Lake { through: None } => lake_ms,
             Route::Lake { through: Some(_) } => peer_ms + lake_ms,
         };
-        let now = Time::ZERO + Duration::from_millis(took_ms);
+        let after = |millis| Time::ZERO + Duration::from_millis(millis);
+        if let Route::Lake { through: Some(home) } = route {
+            let now = after(lake_ms);
+            nodes.filled(home, &Arrival { wanted, route, now });
+        }
+        let now = after(took_ms);
         nodes.landed(&Arrival { wanted, route, now });
     }
 

@@ -110,6 +110,9 @@ pub trait Cooperation {
     /// The block has come; returns what is to be pushed because of it.
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push>;
 
+    /// The lake has sent the block to `home`, through which it comes; it may be on its way from there still.
+    fn filled(&mut self, _home: NodeIndex, _arrival: &Arrival) {}
+
     /// A pushed block has come; returns what is to be pushed because of that.
     fn pushed(&mut self, _push: &Push, _now: Time) -> Vec<Push> {
         Vec::new()

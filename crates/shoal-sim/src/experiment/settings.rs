@@ -2,7 +2,6 @@
 
 use serde::Deserialize;
 
-use crate::clock::Time;
 use crate::cluster::ClusterSettings;
 use crate::network::TOLERANCE;
 use crate::simulation::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup};
@@ -46,7 +45,7 @@ pub struct ChangeSettings {
     pub links: Vec<LinkKind>,
     /// Whose, counted from 0; everybody's when it is left out.
     pub node: Option<usize>,
-    /// When.
+    /// When, counted from the first request that is no warm-up.
     pub at: Span,
     /// The rate from then on.
     pub rate: Rate,
@@ -60,7 +59,7 @@ pub struct MoveSettings {
     pub from: usize,
     /// The node that is asked from then on.
     pub to: usize,
-    /// When.
+    /// When, counted from the first request that is no warm-up.
     pub at: Span,
 }
 
@@ -133,14 +132,14 @@ impl Settings {
             change.links.iter().map(|&kind| LinkChange {
                 kind,
                 node: change.node,
-                at: Time::ZERO + change.at.0,
+                after: change.at.0,
                 bytes_per_second: change.rate.0,
             })
         });
         let moves = self.moves.iter().map(|demand| DemandMove {
             from: demand.from,
             to: demand.to,
-            at: Time::ZERO + demand.at.0,
+            after: demand.at.0,
         });
         Setup {
             nodes: self.cluster.nodes as usize,

@@ -37,6 +37,10 @@ pub(super) struct Request {
     pub(super) wanted: Wanted,
     /// It waited for a block that was on its way for another.
     pub(super) joined: bool,
+    /// The lake still sends it to the home through which it comes.
+    pub(super) fills: bool,
+    /// The reader's node has got from its home what that had.
+    pub(super) fetched: bool,
 }
 
 /// A read that is over.

@@ -28,8 +28,8 @@ pub struct LinkChange {
     pub kind: LinkKind,
     /// Whose; everybody's when it is none.
     pub node: Option<NodeIndex>,
-    /// When the change happens.
-    pub at: Time,
+    /// When the change happens, counted from the first request that is no warm-up.
+    pub after: Duration,
     /// The rate from then on.
     pub bytes_per_second: f64,
 }
@@ -41,8 +41,8 @@ pub struct DemandMove {
     pub from: NodeIndex,
     /// The node that is asked from then on.
     pub to: NodeIndex,
-    /// When.
-    pub at: Time,
+    /// When, counted from the first request that is no warm-up.
+    pub after: Duration,
 }
 
 /// Everything about a run but its workload and its nodes.
@@ -88,6 +88,11 @@ enum Transfer {
     Fetch {
         request: RequestId,
         route: Route,
+    },
+    /// From the lake to the home through which it is fetched.
+    Fill {
+        request: RequestId,
+        home: NodeIndex,
     },
     /// To the client that wants it.
     Deliver {
@@ -155,12 +160,6 @@ impl Simulation<'_> {
     fn plan(&mut self) {
         for (job, number) in self.workload.jobs.iter().zip(0..) {
             self.events.plan(job.at, Event::Submitted(number));
-        }
-        for (change, number) in self.setup.changes.iter().zip(0..) {
-            self.events.plan(change.at, Event::Changed(number));
-        }
-        for (demand, number) in self.setup.moves.iter().zip(0..) {
-            self.events.plan(demand.at, Event::Moved(number));
         }
         if let Some(period) = self.cooperation.period() {
             self.events.plan(Time::ZERO + period, Event::Adapt);
@@ -237,6 +236,18 @@ impl Simulation<'_> {
         }
     }
 
+    /// The first request that counts is asked.
+    fn count(&mut self) {
+        self.uncounted_bytes = self.link_bytes();
+        let since = self.now;
+        for (change, number) in self.setup.changes.iter().zip(0..) {
+            self.events.plan(since + change.after, Event::Changed(number));
+        }
+        for (demand, number) in self.setup.moves.iter().zip(0..) {
+            self.events.plan(since + demand.after, Event::Moved(number));
+        }
+    }
+
     /// Lets clients ask for what they may ask for now.
     fn work(&mut self) {
         while let Some(asked) = self.clients.next_block(&self.workload.jobs, self.now) {
@@ -266,9 +277,11 @@ impl Simulation<'_> {
             read: asked.read,
             wanted,
             joined: false,
+            fills: false,
+            fetched: false,
         });
         if self.recorder.asked(self.now) {
-            self.uncounted_bytes = self.link_bytes();
+            self.count();
         }
         match self.flights.get_mut(&(node, wanted.block)) {
             Some(waiting) => waiting.push(request),
@@ -288,6 +301,8 @@ impl Simulation<'_> {
                 return;
             }
             self.flights.insert((home, wanted.block), Vec::new());
+            self.clients.request_mut(request).fills = true;
+            self.send(Transfer::Fill { request, home });
         }
         self.send(Self::next_of(request, route));
     }
@@ -305,6 +320,11 @@ impl Simulation<'_> {
             Transfer::Fetch { request, route } => {
                 let Wanted { node, bytes, .. } = self.clients.request(request).wanted;
                 (Way::Fetch { node, route }, bytes)
+            }
+            Transfer::Fill { request, home } => {
+                let route = Route::Lake { through: None };
+                let way = Way::Fetch { node: home, route };
+                (way, self.clients.request(request).wanted.bytes)
             }
             Transfer::Deliver { request, route } => {
                 let &Request { wanted, joined, .. } = self.clients.request(request);
@@ -340,7 +360,8 @@ impl Simulation<'_> {
 
     fn arrived(&mut self, transfer: Transfer) {
         match transfer {
-            Transfer::Fetch { request, route } => self.landed(request, route),
+            Transfer::Fetch { request, route } => self.fetched(request, route),
+            Transfer::Fill { request, home } => self.filled(request, home),
             Transfer::Deliver { request, route } => self.served(request, route),
             Transfer::Push(push) => {
                 let pushes = self.cooperation.pushed(&push, self.now);
@@ -354,6 +375,34 @@ impl Simulation<'_> {
         self.work();
     }
 
+    /// All that `request` is to get over the links between nodes has come. It is here when its home has all of it, too.
+    fn fetched(&mut self, request: RequestId, route: Route) {
+        let state = self.clients.request_mut(request);
+        if std::mem::replace(&mut state.fills, false) {
+            state.fetched = true;
+        } else {
+            self.landed(request, route);
+        }
+    }
+
+    /// The lake has sent all of what `request` gets through `home`.
+    fn filled(&mut self, request: RequestId, home: NodeIndex) {
+        let &Request { wanted, fetched, .. } = self.clients.request(request);
+        let route = Route::Lake { through: Some(home) };
+        let arrival = Arrival {
+            wanted,
+            route,
+            now: self.now,
+        };
+        self.cooperation.filled(home, &arrival);
+        self.serve_waiting(home, wanted.block);
+        if fetched {
+            self.landed(request, route);
+        } else {
+            self.clients.request_mut(request).fills = false;
+        }
+    }
+
     fn landed(&mut self, request: RequestId, route: Route) {
         let wanted = self.clients.request(request).wanted;
         let arrival = Arrival {
@@ -364,9 +413,6 @@ impl Simulation<'_> {
         let pushes = self.cooperation.landed(&arrival);
         self.push(pushes);
         self.send(Transfer::Deliver { request, route });
-        if let Route::Lake { through: Some(home) } = route {
-            self.serve_waiting(home, wanted.block);
-        }
         self.serve_waiting(wanted.node, wanted.block);
     }
 
@@ -395,6 +441,7 @@ impl Simulation<'_> {
             read,
             wanted,
             joined,
+            ..
         } = self.clients.forget(request);
         let by = if joined {
             Served::Joined

@@ -131,6 +131,39 @@ fn a_block_read_through_its_home_is_held_there_and_by_the_reader() {
 }
 
 #[test]
+fn a_home_has_a_block_when_the_lake_has_sent_it_however_slow_its_reader_is() {
+    let object = homed_on_1();
+    let mut reads = one_by_one(&[(0, object), (1, object)]);
+    reads.jobs[1].after.clear();
+    reads.jobs[1].at = Time::from_secs_f64(0.5);
+    let mut setup = setup();
+    setup.links.peer = Some(Rate(10.0));
+    setup.sample = Some(Duration::from_secs(2));
+    let report = report(&setup, &cluster(CooperationName::Hierarchy, 1000), &reads);
+    // The lake takes 1 s, the way to the reader 10 s from the start, the way to its client 0.25 s.
+    assert!((report.run_s - 10.25).abs() < 1e-6, "{}", report.run_s);
+    let after_2_s = |node| {
+        let mut samples = report.samples.iter();
+        let sample = samples.find(|sample| (sample.at_s, sample.node) == (2.0, node));
+        sample.unwrap().sources.total().requests
+    };
+    assert_eq!(
+        (after_2_s(0), after_2_s(1)),
+        (0, 1),
+        "the home's client is served"
+    );
+}
+
+#[test]
+fn a_block_is_read_when_its_home_has_all_of_it_however_fast_the_way_from_there_is() {
+    let mut setup = setup();
+    setup.links.lake = Some(Rate(10.0));
+    let reads = one_by_one(&[(0, homed_on_1())]);
+    let report = report(&setup, &cluster(CooperationName::Hierarchy, 1000), &reads);
+    assert!((report.run_s - 10.25).abs() < 1e-6, "{}", report.run_s);
+}
+
+#[test]
 fn without_a_first_layer_every_read_goes_to_the_home() {
     let object = homed_on_1();
     let reads = one_by_one(&[(0, object), (0, object), (0, object)]);
@@ -239,7 +272,7 @@ fn latency_is_before_the_first_byte_and_congestion_while_it_lasts() {
     let change = |at_s, bytes_per_second| LinkChange {
         kind: LinkKind::LakeIn,
         node: Some(0),
-        at: Time::from_secs_f64(at_s),
+        after: Duration::from_secs_f64(at_s),
         bytes_per_second,
     };
     setup.changes = vec![change(2.5, 10.0), change(4.5, 100.0)];
@@ -250,6 +283,22 @@ fn latency_is_before_the_first_byte_and_congestion_while_it_lasts() {
     );
     // 2 s latency, 50 bytes at 100 B/s, 20 at 10 B/s, 30 at 100 B/s; 0.25 s to the client.
     assert!((report.run_s - 5.05).abs() < 1e-6, "{}", report.run_s);
+}
+
+#[test]
+fn what_happens_to_links_is_timed_from_the_end_of_the_warm_up() {
+    let mut setup = setup();
+    setup.warmup = 0.5;
+    setup.changes = vec![LinkChange {
+        kind: LinkKind::LakeIn,
+        node: None,
+        after: Duration::from_millis(500),
+        bytes_per_second: 10.0,
+    }];
+    let reads = one_by_one(&[(0, 0), (0, 1)]);
+    let report = report(&setup, &cluster(CooperationName::Solo, 1000), &reads);
+    // The second read: 50 bytes at 100 B/s, 50 at 10 B/s, and 0.25 s to the client.
+    assert!((report.run_s - 5.75).abs() < 1e-6, "{}", report.run_s);
 }
 
 #[test]
@@ -264,7 +313,7 @@ fn demand_moves_with_what_has_not_been_asked_for() {
     setup.moves = vec![DemandMove {
         from: 0,
         to: 1,
-        at: Time::from_secs_f64(0.5),
+        after: Duration::from_millis(500),
     }];
     let report = report(&setup, &cluster(CooperationName::Solo, 1000), &reads);
     // The first is on its way to node 0. Node 1 asks for the second half a second later, and has not seen the third.

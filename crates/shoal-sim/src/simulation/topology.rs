@@ -203,11 +203,11 @@ impl Topology {
                 node,
                 route: Route::Lake { through: None },
             } => from_lake(node),
-            // What comes through a home goes on from its memory.
+            // What comes through a home goes on from its memory as it comes; the lake sends it there at its own pace.
             Way::Fetch {
                 node,
                 route: Route::Lake { through: Some(home) },
-            } => [from_lake(home), vec![(PeerOut, Some(home)), (PeerIn, Some(node))]].concat(),
+            } => vec![(PeerOut, Some(home)), (PeerIn, Some(node))],
             Way::Push(Push {
                 from: Some(from), to, ..
             }) => from_peer(from, to),
