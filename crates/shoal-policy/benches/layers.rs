@@ -170,7 +170,10 @@ fn feeding() {
     let fed = nanoseconds_each(measured, record);
     let adapting = nanoseconds_each(&[(); 50], |()| {
         let limit_bytes = adaptation_limit(reach.capacity_bytes);
-        partition.lock().expect("nobody panics").adapt(limit_bytes);
+        partition
+            .lock()
+            .expect("nobody panics")
+            .adapt(limit_bytes, &[Duration::ZERO; 3]);
     });
     println!(
         "feeding a partition of 3 layers: {fed:.1} ns a request, its lock included; adapting it: {:.3} ms a period",

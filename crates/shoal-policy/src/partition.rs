@@ -4,52 +4,20 @@
 //! have waited, and takes the best: Σ mₗ(s'ₗ) × Lₗ over the layers, with mₗ the misses of layer l at size s'ₗ ([`MissCurve`]) and Lₗ
 //! what one of them costs (D3N IV-C, dissertation 4.4.3).
 //!
-//! # Where the listing is not followed
+//! Why it is done like this, and what it is worth, is in `docs/design/partition.md`. In short:
 //!
-//! - It predicts with the present sizes s on each turn of its loop, so that all candidates cost the same. The candidate's, s',
-//!   are meant. And among equals it takes the first, the smallest L1: an idle node would lose its L1. Here equals change nothing.
-//! - It tries 2q sizes of two layers. Here any number of layers is solved exactly, by dynamic programming over a thousandth
-//!   of the room: no hill climbing, so no hill to be stuck on where curves are not convex.
+//! - **The listing's s is s'.** It predicts with the present sizes on each turn of its loop, so that all candidates cost the same. The
+//!   candidate's are meant. And among equals it takes the first, the smallest L1: an idle node would lose its L1. Here what is nearest to
+//!   the present sizes wins.
+//! - **It looks as far as the curves reach, and goes no further than the paper at once.** The paper tries what is within q = 5%. Files
+//!   that are read whole, one after the other, are loops: a little more room saves nothing, and enough of it everything.
 //! - mₗ are counts in one period, not ratios: the two layers have streams of different rates, and a seldom used layer must
 //!   not weigh as much as a busy one.
-//!
-//! # What a layer's requests are, and how its misses are timed
-//!
-//! **Layers do not overlap.** A block belongs, on a node, to the widest layer in which the node is its home, and to L1 if it is
-//! at home elsewhere ([`crate::route::Hierarchy::layer_here`]). A request of a local client for a block at home here is a request
-//! to L2, and never one to L1. So a block is stored once ("unified", dissertation 4.4.1) without being counted twice, sizes add up
-//! to the node's capacity, and an L1 hit saves the way to another node and nothing else. In D3N such a block is a member of both
-//! layers and leaves when it has left both; the room of what both hold is then used by neither. Measured as below, requests
-//! wait up to 7% less this way where nodes share data, and up to 9% more where each reads Zipf-like data of its own: the 1/N
-//! of it that is at home here competes with what other nodes keep twice.
-//!
-//! **Layers are taken to be independent**, as in D3N: the size of one is assumed not to change the requests of another. L2
-//! sees what the L1s of *other* nodes let through, and 1/N of its own clients' requests, which no L1 filters. A node's choice does
-//! not change what it sees itself, so each curve is right about its own layer. What is lost is the effect on others: of what a
-//! larger L1 here takes off the L2s elsewhere, a node sees only that its own misses are gone.
-//!
-//! **So the time of an L1 miss must be that of the misses that room would save, and all of it.** Count from asking to the
-//! answer, the way to the lake included if the home had to go there: a saved miss saves that. The hop alone, which adds up exactly
-//! over the whole system, is wrong for each of its nodes. But average only over misses of blocks that the shadow list knows:
-//! first uses miss at any size, and are those that go to the lake most. The paper takes the mean response time of all misses.
-//! Mean wait in relation to the best of eleven fixed splits, all nodes alike; 8 nodes, the worst of three lakes that are 2, 5 and 20 hops away
-//! (`cargo bench -p shoal-policy --bench adaptation`):
-//!
-//! | what clients read; a node has room for 1,000 blocks | halves, fixed | by the hop | by every miss | by known misses |
-//! |---|---|---|---|---|
-//! | all the same 7,000, evenly | +975% | −0.5% | −0.5% | −0.5% |
-//! | all the same 8,192, Zipf | +140% | +0.5% | +1.3% | +0.5% |
-//! | all the same 32,768, Zipf | +37% | +0.1% | +8.6% | +0.1% |
-//! | each node its own 1,100, evenly | +411% | +262% | −24% | −24% |
-//! | each node its own 8,192, Zipf | +22% | +14% | +0.1% | +0.1% |
-//! | half 4,000 of all, half its own 4,096, Zipf | +108% | +0.1% | +4.7% | +0.1% |
-//! | a fifth 16,384 of all, Zipf, the rest its own 400 | +47% | +23% | −0.6% | +5.1% |
-//! | a third read once, the rest 8,192 of all, Zipf | +8% | 0.0% | +5.7% | 0.0% |
-//!
-//! **What no node can see by itself.** Over all fixed splits the wait may have two valleys: private data kept in each L1, or all
-//! of it in L2 where every node finds it. Nodes walk down into the nearer one, as with the paper's rule. Begun without any L1 the
-//! fourth row ends at +320% and the seventh at +27%, therefore nodes begin with equal parts. To see the other valley an L2 would
-//! have to know of the hits that L1s keep from it.
+//! - **A miss costs what room would save**: at the home the way to the lake and no more, at the reader all of the wait. Only misses of
+//!   blocks are timed that the shadow list knows: first uses miss at any size.
+//! - **Misses that are still unanswered count**, as long as they have waited. Those over a link that has just broken down would else be heard of
+//!   when it is over.
+//! - Layers do not overlap, and each is taken to be independent of the others.
 
 use std::time::Duration;
 
@@ -104,13 +72,15 @@ impl Partition {
         self.layers[place(layer)].miss_latency.record(latency);
     }
 
-    /// Ends a period: gives each layer the size that would have served the last periods best, see [`adapt`]. Who holds the blocks
-    /// shrinks a layer before another grows.
-    pub fn adapt(&mut self, limit_bytes: u64) {
+    /// Ends a period: brings each layer nearer to the size that would have served the last periods best, see [`adapt`]. Who holds the
+    /// blocks shrinks a layer before another grows. `unanswered` tells, from L1 outwards, how long the misses that are worth timing and
+    /// have not been answered yet have waited by now, all together.
+    pub fn adapt(&mut self, limit_bytes: u64, unanswered: &[Duration]) {
         let curves: Vec<MissCurve> = self.layers.iter().map(|layer| layer.distances.curve()).collect();
-        let demands = self.layers.iter().zip(&curves).map(|(layer, curve)| Demand {
+        let layers = self.layers.iter().zip(&curves).zip(unanswered);
+        let demands = layers.map(|((layer, curve), &unanswered)| Demand {
             curve,
-            miss_latency: layer.miss_latency.mean(),
+            miss_latency: layer.miss_latency.mean(unanswered),
             size_bytes: layer.size_bytes,
         });
         let demands: Vec<Demand> = demands.collect();
@@ -161,12 +131,14 @@ impl MissLatency {
         }
     }
 
-    /// The mean; nothing before the first miss.
-    pub fn mean(&self) -> Duration {
-        if self.misses == 0.0 {
-            return Duration::ZERO;
-        }
-        Duration::from_secs_f64(self.waited_seconds / self.misses)
+    /// The mean; nothing before the first miss. Misses that are still unanswered have waited `unanswered` by now, all together.
+    ///
+    /// All the waiting over the misses that ended: were waits memoryless, this would be their likeliest mean. Without those that go on, a link that lets
+    /// nothing pass looks as fast as it was before.
+    pub fn mean(&self, unanswered: Duration) -> Duration {
+        let waited_seconds = self.waited_seconds + unanswered.as_secs_f64();
+        let ended = if self.misses == 0.0 { 1.0 } else { self.misses };
+        Duration::from_secs_f64(waited_seconds / ended)
     }
 }
 
@@ -176,27 +148,19 @@ pub const fn adaptation_limit(capacity_bytes: u64) -> u64 {
     capacity_bytes / 20
 }
 
-/// The sizes, in the order of the layers and with the same sum, at which requests would have waited least in all, among those
-/// where no layer differs by more than `limit_bytes` from what it has. Call it once a period.
+/// One step towards the sizes at which requests would have waited least in all: in the order of the layers, with the same sum, and
+/// none differs by more than `limit_bytes` from what it has. Call it once a period.
 ///
-/// Sizes change in steps of a thousandth of the sum, the resolution of the curves. Where nothing is better by more than
+/// Sizes are searched in steps of a thousandth of the sum, the resolution of the curves. Where nothing is better by more than
 /// rounding (an idle node, a flat stretch of a curve) sizes stay as they are.
 pub fn adapt(layers: &[Demand], limit_bytes: u64) -> Vec<u64> {
     let now: Vec<u64> = layers.iter().map(|layer| layer.size_bytes).collect();
-    let capacity_bytes: u64 = now.iter().sum();
-    let step_bytes = (capacity_bytes / STEPS as u64).max(1);
-    let steps = limit_bytes.min(capacity_bytes) / step_bytes;
-    let sizes = now
-        .iter()
-        .map(|&size_bytes| Sizes::around(size_bytes, steps, step_bytes));
-    let sizes: Vec<Sizes> = sizes.collect();
-    let best: Vec<u64> = cheapest(layers, &sizes)
-        .iter()
-        .zip(&sizes)
-        .map(|(&place, sizes)| sizes.at(place).expect("an impossible size is not the cheapest"))
-        .collect();
-    let better = waiting(layers, &best) < waiting(layers, &now) * (1.0 - ROUNDING);
-    if better { best } else { now }
+    let best = best(layers);
+    if waiting(layers, &best) < waiting(layers, &now) * (1.0 - ROUNDING) {
+        towards(&best, &now, limit_bytes)
+    } else {
+        now
+    }
 }
 
 /// How long all requests of the period would wait for misses, were the layers of these sizes: in seconds.
@@ -214,79 +178,116 @@ impl Demand<'_> {
     }
 }
 
-/// The sizes one layer may choose from, smallest first; the one it has is in the middle.
-struct Sizes {
-    size_bytes: u64,
-    steps: u64,
-    step_bytes: u64,
+/// Goes from `now` to `best` in a straight line as far as the layer with the longest way may.
+fn towards(best: &[u64], now: &[u64], limit_bytes: u64) -> Vec<u64> {
+    let ways = best.iter().zip(now).map(|(best, now)| best.abs_diff(*now));
+    let longest_bytes = ways.max().unwrap_or(0);
+    if longest_bytes <= limit_bytes {
+        return best.to_vec();
+    }
+    // Rounded up: a layer that has a way to go goes, however short its part of it is.
+    let part = |way: u64| {
+        let scaled = (u128::from(way) * u128::from(limit_bytes)).div_ceil(u128::from(longest_bytes));
+        scaled as u64
+    };
+    let growth = |best: u64, now: u64| part(best.saturating_sub(now));
+    let layers = || best.iter().copied().zip(now.iter().copied());
+    let wanted_bytes: u64 = layers().map(|(best, now)| growth(best, now)).sum();
+    let spare_bytes: u64 = layers().map(|(best, now)| growth(now, best)).sum();
+    let mut gained = wanted_bytes.min(spare_bytes);
+    let mut given = gained;
+    let next = layers().map(|(best, now)| {
+        let (gain, gift) = (growth(best, now).min(gained), growth(now, best).min(given));
+        gained -= gain;
+        given -= gift;
+        now + gain - gift
+    });
+    next.collect()
 }
 
-impl Sizes {
-    const fn around(size_bytes: u64, steps: u64, step_bytes: u64) -> Self {
-        Self {
-            size_bytes,
-            steps,
-            step_bytes,
-        }
-    }
-
-    const fn places(&self) -> usize {
-        2 * self.steps as usize + 1
-    }
-
-    /// `None` below nothing.
-    const fn at(&self, place: usize) -> Option<u64> {
-        let grown_bytes = self.size_bytes + place as u64 * self.step_bytes;
-        grown_bytes.checked_sub(self.steps * self.step_bytes)
-    }
-}
-
-/// The places in `sizes` with the least waiting whose sizes have the sum that the middle ones have.
+/// The sizes with the least waiting, and of those the nearest to the present ones.
 ///
-/// Layers do not influence each other, see the module, so this is a knapsack: the cheapest way in which the first n layers
-/// take up a given number of steps extends the cheapest ways of the first n - 1. Exact, whatever the curves look like, in
-/// time (2 × steps + 1)² × layers².
-fn cheapest(layers: &[Demand], sizes: &[Sizes]) -> Vec<usize> {
-    let mut least = vec![0.0];
+/// Layers do not influence each other, so this is a knapsack: the cheapest way in which the first n layers take up a given number of steps
+/// extends the cheapest ways of the first n - 1. Exact, whatever the curves look like, in time steps² × layers: no hill climbing, so no
+/// hill to be stuck on where curves are not convex.
+fn best(layers: &[Demand]) -> Vec<u64> {
+    let capacity_bytes: u64 = layers.iter().map(|layer| layer.size_bytes).sum();
+    let step_bytes = (capacity_bytes / STEPS as u64).max(1);
+    let all_steps = layers.iter().map(|layer| layer.steps(step_bytes)).sum();
+    let mut least = vec![Cost::default()];
     let mut chosen: Vec<Vec<usize>> = Vec::new();
-    for (layer, sizes) in layers.iter().zip(sizes) {
-        let waiting: Vec<f64> = (0..sizes.places())
-            .map(|place| {
-                sizes
-                    .at(place)
-                    .map_or(f64::INFINITY, |size_bytes| layer.waiting(size_bytes))
-            })
+    for (layer, number) in layers.iter().zip(1..) {
+        let costs: Vec<Cost> = (0..=all_steps)
+            .map(|steps| layer.cost(steps, step_bytes))
             .collect();
-        let (sums, places) = extend(&least, &waiting);
+        // What the last layer leaves unused is of no interest.
+        let first = if number == layers.len() { all_steps } else { 0 };
+        let (sums, places) = (0..=all_steps)
+            .map(|sum| {
+                if sum < first {
+                    (Cost::default(), 0)
+                } else {
+                    cheapest(&least, &costs, sum)
+                }
+            })
+            .unzip();
         least = sums;
         chosen.push(places);
     }
-    let mut sum: usize = sizes.iter().map(|sizes| sizes.steps as usize).sum();
-    let mut places: Vec<usize> = chosen
+    let mut left = all_steps;
+    let mut sizes: Vec<u64> = layers
         .iter()
+        .zip(chosen)
         .rev()
-        .map(|chosen| {
-            let place = chosen[sum];
-            sum -= place;
-            place
+        .map(|(layer, chosen)| {
+            let steps = chosen[left];
+            left -= steps;
+            layer.size_at(steps, step_bytes)
         })
         .collect();
-    places.reverse();
-    places
+    sizes.reverse();
+    sizes
 }
 
-/// For each sum of a place of one more layer and of those before it: the least waiting, and that layer's place in it.
-fn extend(least: &[f64], waiting: &[f64]) -> (Vec<f64>, Vec<usize>) {
-    let sums = 0..least.len() + waiting.len() - 1;
-    sums.map(|sum| {
-        let first = (sum + 1).saturating_sub(least.len());
-        let last = sum.min(waiting.len() - 1);
-        (first..=last)
-            .map(|place| (least[sum - place] + waiting[place], place))
-            .min_by(|(left, _), (right, _)| left.total_cmp(right))
-            .expect("a sum up to the largest is the sum of two places")
-    })
-    .unzip()
+/// What a choice of sizes costs: the seconds waited, and among equals how far it is from the present sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+struct Cost {
+    waiting: f64,
+    way: usize,
+}
+
+/// The least cost when the layers of `least` and one more, of `costs`, have `sum` steps, and how many of them are the latter's.
+fn cheapest(least: &[Cost], costs: &[Cost], sum: usize) -> (Cost, usize) {
+    let fewest = (sum + 1).saturating_sub(least.len());
+    (fewest..=sum)
+        .map(|steps| {
+            let (others, own) = (least[sum - steps], costs[steps]);
+            let cost = Cost {
+                waiting: others.waiting + own.waiting,
+                way: others.way + own.way,
+            };
+            (cost, steps)
+        })
+        .min_by(|(left, _), (right, _)| left.partial_cmp(right).expect("waiting is a number"))
+        .expect("all steps may be one layer's")
+}
+
+impl Demand<'_> {
+    const fn steps(&self, step_bytes: u64) -> usize {
+        (self.size_bytes / step_bytes) as usize
+    }
+
+    /// What does not divide by steps stays where it is.
+    const fn size_at(&self, steps: usize, step_bytes: u64) -> u64 {
+        self.size_bytes % step_bytes + steps as u64 * step_bytes
+    }
+
+    fn cost(&self, steps: usize, step_bytes: u64) -> Cost {
+        Cost {
+            waiting: self.waiting(self.size_at(steps, step_bytes)),
+            way: steps.abs_diff(self.steps(step_bytes)),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -336,7 +337,7 @@ mod tests {
             (partition.size_bytes(Layer::L1), partition.size_bytes(Layer::L2)),
             (501, 500)
         );
-        for time in 0..6000 {
+        for time in 0..9000 {
             // L1 is asked for 800 blocks in turn, L2 for as many that are never asked for again.
             let known = partition.requested(Layer::L1, Fingerprint::of_number(time % 800), 1);
             assert_eq!(known, time >= 800);
@@ -345,25 +346,25 @@ mod tests {
             }
             assert!(!partition.requested(Layer::L2, Fingerprint::of_number(1000 + time), 1));
             if time % 1000 == 999 {
-                partition.adapt(adaptation_limit(1001));
-            }
-        }
-        assert_eq!(
-            partition.size_bytes(Layer::L1),
-            501,
-            "600 blocks of a loop of 800 are of no use"
-        );
-        for time in 0..6000 {
-            if partition.requested(Layer::L1, Fingerprint::of_number(mix(time) % 800), 1) {
-                partition.missed(Layer::L1, Duration::from_millis(1));
-            }
-            if time % 1000 == 999 {
-                partition.adapt(adaptation_limit(1001));
+                partition.adapt(adaptation_limit(1001), &[Duration::ZERO; 2]);
             }
         }
         assert_eq!(
             (partition.size_bytes(Layer::L1), partition.size_bytes(Layer::L2)),
-            (801, 200)
+            (800, 201),
+            "600 blocks of a loop of 800 are of no use, but 800 are"
+        );
+        for time in 0..30_000 {
+            if partition.requested(Layer::L2, Fingerprint::of_number(mix(time) % 900), 1) {
+                partition.missed(Layer::L2, Duration::from_millis(1));
+            }
+            if time % 1000 == 999 {
+                partition.adapt(adaptation_limit(1001), &[Duration::ZERO; 2]);
+            }
+        }
+        assert_eq!(
+            (partition.size_bytes(Layer::L1), partition.size_bytes(Layer::L2)),
+            (101, 900)
         );
     }
 
@@ -388,13 +389,47 @@ mod tests {
     #[test]
     fn latencies_are_a_moving_average_that_outlasts_a_period_without_misses() {
         let mut latency = MissLatency::default();
-        assert_eq!(latency.mean(), Duration::ZERO);
+        let mean = |latency: &MissLatency| latency.mean(Duration::ZERO);
+        assert_eq!(mean(&latency), Duration::ZERO);
         (0..6).for_each(|_| latency.record(Duration::from_millis(10)));
         latency.decay();
         (0..3).for_each(|_| latency.record(Duration::from_millis(30)));
-        assert_eq!(latency.mean(), Duration::from_millis(20));
+        assert_eq!(mean(&latency), Duration::from_millis(20));
         (0..5000).for_each(|_| latency.decay());
-        assert_eq!(latency.mean(), Duration::from_millis(20));
+        assert_eq!(mean(&latency), Duration::from_millis(20));
+    }
+
+    #[test]
+    fn misses_that_nobody_has_answered_yet_have_waited_too() {
+        let mut latency = MissLatency::default();
+        assert_eq!(latency.mean(Duration::from_secs(30)), Duration::from_secs(30));
+        (0..6).for_each(|_| latency.record(Duration::from_secs(1)));
+        assert_eq!(latency.mean(Duration::from_secs(30)), Duration::from_secs(6));
+        assert_eq!(
+            latency.mean(Duration::ZERO),
+            Duration::from_secs(1),
+            "they are over"
+        );
+    }
+
+    #[test]
+    fn a_link_that_lets_nothing_pass_draws_room_to_the_layer_before_it() {
+        let reach = Reach::of_full_blocks(1000, 1);
+        let grown = |unanswered| {
+            let distances = (0..2).map(|_| ReuseDistances::exact(reach));
+            let mut partition = Partition::even(1000, distances.collect());
+            for time in 0..6000 {
+                for (layer, blocks) in [(Layer::L1, 2000), (Layer::L2, 900)] {
+                    if partition.requested(layer, Fingerprint::of_number(mix(time) % blocks), 1) {
+                        partition.missed(layer, Duration::from_millis(1));
+                    }
+                }
+            }
+            partition.adapt(adaptation_limit(1000), &[unanswered, Duration::ZERO]);
+            partition.size_bytes(Layer::L1) > 500
+        };
+        assert!(!grown(Duration::ZERO), "L2 is asked for less, again and again");
+        assert!(grown(Duration::from_secs(30)));
     }
 
     #[test]
@@ -418,15 +453,53 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_gets_all_the_room_it_needs_or_none() {
+    fn a_loop_gets_all_the_room_it_needs_or_none_however_far_that_is() {
         let (local, shared) = (looping(1000.0, 600_000), uniform(100.0, CAPACITY_BYTES));
+        let adapted = |l1_bytes| {
+            let layers = [
+                demand(&local, 1, l1_bytes),
+                demand(&shared, 1, CAPACITY_BYTES - l1_bytes),
+            ];
+            adapt(&layers, 50_000)
+        };
+        assert_eq!(adapted(500_000), [550_000, 450_000]);
+        assert_eq!(adapted(550_000), [600_000, 400_000]);
+        assert_eq!(adapted(600_000), [600_000, 400_000]);
+        let (local, shared) = (looping(90.0, 600_000), uniform(100.0, CAPACITY_BYTES));
         let layers = [demand(&local, 1, 500_000), demand(&shared, 1, 500_000)];
+        assert_eq!(adapt(&layers, 50_000)[0], 550_000, "90 saved cost 60");
+        let local = looping(50.0, 600_000);
+        let layers = [demand(&local, 1, 500_000), demand(&shared, 1, 500_000)];
+        assert_eq!(adapt(&layers, 50_000)[0], 450_000, "50 saved would cost 60");
+    }
+
+    #[test]
+    fn of_equally_good_sizes_the_nearest_are_taken() {
+        let (local, idle) = (looping(1000.0, 600_000), uniform(0.0, CAPACITY_BYTES));
+        let layers = [demand(&local, 1, 100_000), demand(&idle, 1, 900_000)];
+        assert_eq!(adapt(&layers, CAPACITY_BYTES), [600_000, 400_000]);
+    }
+
+    #[test]
+    fn every_layer_goes_its_part_of_the_way() {
+        let curves = [
+            uniform(1.0, CAPACITY_BYTES),
+            looping(9.0, 470_001),
+            looping(9.0, 430_001),
+        ];
+        let sizes = [800_001, 170_001, 29_998];
+        let layers = || {
+            curves
+                .iter()
+                .zip(sizes)
+                .map(|(curve, bytes)| demand(curve, 1, bytes))
+        };
         assert_eq!(
-            adapt(&layers, 50_000),
-            [450_000, 550_000],
-            "out of reach, it is no use trying"
+            adapt(&layers().collect::<Vec<_>>(), CAPACITY_BYTES),
+            [97_001, 471_001, 431_998]
         );
-        assert_eq!(adapt(&layers, 100_000), [600_000, 400_000]);
+        let next = adapt(&layers().collect::<Vec<_>>(), 50_000);
+        assert_eq!(next, [750_001, 191_410, 58_589]);
     }
 
     #[test]
@@ -446,7 +519,7 @@ mod tests {
     }
 
     /// Falls by random amounts at random places: convex where the falls are sorted.
-    fn random_curve(seed: u64, convex: bool) -> MissCurve {
+    fn random_curve(seed: u64, convex: bool, capacity_bytes: u64) -> MissCurve {
         let mut falls: Vec<u64> = (0..1000).map(|place| mix(seed ^ mix(place)) % 1000).collect();
         // Long flat stretches and cliffs, where a search that looks around itself stays.
         falls
@@ -457,77 +530,55 @@ mod tests {
             falls.sort_unstable_by(|left, right| right.cmp(left));
         }
         let total: u64 = falls.iter().sum();
-        MissCurve::of(CAPACITY_BYTES, total as f64, |size_bytes| {
-            let places = (size_bytes / 1000) as usize;
+        MissCurve::of(capacity_bytes, total as f64, |size_bytes| {
+            let places = (size_bytes * 1000 / capacity_bytes) as usize;
             1.0 - falls[..places].iter().sum::<u64>() as f64 / total as f64
         })
     }
 
-    /// The least waiting over every combination within reach, by trying each.
-    fn exhaustive(layers: &[Demand], limit_bytes: u64) -> f64 {
-        fn try_all(layers: &[Demand], sizes: &mut Vec<u64>, left_bytes: u64, limit_bytes: u64) -> f64 {
-            let Some(layer) = layers.get(sizes.len()) else {
-                return if left_bytes == 0 {
-                    waiting(layers, sizes)
-                } else {
-                    f64::INFINITY
-                };
-            };
-            let last = sizes.len() + 1 == layers.len();
-            let mut least = f64::INFINITY;
-            let from = if last {
-                left_bytes
-            } else {
-                layer.size_bytes.saturating_sub(limit_bytes)
-            };
-            let to = if last {
-                left_bytes
-            } else {
-                left_bytes.min(layer.size_bytes + limit_bytes)
-            };
-            if last && left_bytes.abs_diff(layer.size_bytes) > limit_bytes {
-                return least;
-            }
-            for size_bytes in (from..=to).step_by(1000) {
-                sizes.push(size_bytes);
-                least = least.min(try_all(layers, sizes, left_bytes - size_bytes, limit_bytes));
-                sizes.pop();
-            }
-            least
+    /// The least waiting over all combinations of the sizes left, by trying each.
+    fn exhaustive(layers: &[Demand], sizes: &mut Vec<u64>, left_bytes: u64) -> f64 {
+        if sizes.len() + 1 == layers.len() {
+            sizes.push(left_bytes);
+            let waited = waiting(layers, sizes);
+            sizes.pop();
+            return waited;
         }
-        let capacity_bytes = layers.iter().map(|layer| layer.size_bytes).sum();
-        try_all(layers, &mut Vec::new(), capacity_bytes, limit_bytes)
+        let all = (0..=left_bytes).map(|size_bytes| {
+            sizes.push(size_bytes);
+            let least = exhaustive(layers, sizes, left_bytes - size_bytes);
+            sizes.pop();
+            least
+        });
+        all.fold(f64::INFINITY, f64::min)
     }
 
     proptest! {
         #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 64, ..Default::default() })]
 
         #[test]
-        fn no_combination_is_better(
-            seeds in collection::vec((any::<u64>(), any::<bool>(), 1..100_u64), 2..=4),
-            limit_steps in 0..12_u64,
-            shares in collection::vec(0..250_u64, 4),
+        fn no_combination_is_better_than_where_the_steps_lead(
+            seeds in collection::vec((any::<u64>(), any::<bool>(), 1..100_u64, 0..10_u64), 2..=4),
+            limit_bytes in 1..12_u64,
         ) {
-            let curves: Vec<MissCurve> = seeds.iter().map(|&(seed, convex, _)| random_curve(seed, convex)).collect();
-            let layers: Vec<Demand> = curves
-                .iter()
-                .zip(&seeds)
-                .zip(&shares)
-                .map(|((curve, &(_, _, miss_millis)), &share)| demand(curve, miss_millis, share * 1000))
-                .collect();
-            // The step is a thousandth of the sum: the last layer takes what is left of a million.
-            let mut layers = layers;
-            let others: u64 = layers[1..].iter().map(|layer| layer.size_bytes).sum();
-            layers[0].size_bytes = CAPACITY_BYTES - others;
-            let limit_bytes = limit_steps * 1000;
-
-            let sizes = adapt(&layers, limit_bytes);
-
-            prop_assert_eq!(sizes.iter().sum::<u64>(), CAPACITY_BYTES);
-            for (layer, &size_bytes) in layers.iter().zip(&sizes) {
-                prop_assert!(size_bytes.abs_diff(layer.size_bytes) <= limit_bytes);
+            let capacity_bytes: u64 = seeds.iter().map(|&(_, _, _, size_bytes)| size_bytes).sum();
+            let curve = |&(seed, convex, _, _): &_| random_curve(seed, convex, capacity_bytes.max(1));
+            let curves: Vec<MissCurve> = seeds.iter().map(curve).collect();
+            let mut sizes: Vec<u64> = seeds.iter().map(|&(_, _, _, size_bytes)| size_bytes).collect();
+            let layers = |sizes: &[u64]| -> Vec<Demand<'_>> {
+                let layers = curves.iter().zip(&seeds).zip(sizes);
+                layers.map(|((curve, seed), &size_bytes)| demand(curve, seed.2, size_bytes)).collect()
+            };
+            for _ in 0..=capacity_bytes {
+                let next = adapt(&layers(&sizes), limit_bytes);
+                prop_assert_eq!(next.iter().sum::<u64>(), capacity_bytes);
+                for (before, after) in sizes.iter().zip(&next) {
+                    prop_assert!(before.abs_diff(*after) <= limit_bytes);
+                }
+                sizes = next;
             }
-            let (found, best) = (waiting(&layers, &sizes), exhaustive(&layers, limit_bytes));
+            let now = layers(&sizes);
+            let (found, best) = (waiting(&now, &sizes), exhaustive(&now, &mut Vec::new(), capacity_bytes));
             prop_assert!(found <= best * (1.0 + 2e-9), "{found} instead of {best}");
         }
     }

@@ -1,7 +1,7 @@
 //! How the layers of this node share its room, live (D3N IV-C; dissertation 4.4.3).
 //!
-//! Whoever answers a request for a block says which layer it was asked of and whether it was held, and how long those misses
-//! took that more room would have saved. Once a period the split is found under which these requests would have waited least
+//! Whoever answers a request for a block says which layer it was asked of and whether it was held, and times those misses that more
+//! room would have saved ([`Timing`]). Once a period the split is found under which these requests would have waited least
 //! ([`shoal_policy::partition`]), and the store's layers get their new targets; no block leaves before its room is needed. With a fixed
 //! split requests are counted and nothing else.
 //!
@@ -12,7 +12,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shoal_policy::eviction::layered::divide;
@@ -21,6 +21,7 @@ use shoal_policy::mrc::{Reach, ReuseDistances};
 use shoal_policy::partition::{Partition, adaptation_limit};
 use shoal_policy::{BlockId, Layer};
 
+use crate::clock;
 use crate::config::{Cooperation, SplitRule};
 use crate::shutdown::Shutdown;
 use crate::store::Store;
@@ -34,10 +35,62 @@ pub struct Split {
     store: Arc<Store>,
     period: Duration,
     room_bytes: u64,
+    began: Instant,
     /// `None` when the split is fixed.
-    partition: Option<Mutex<Partition>>,
+    partition: Option<Mutex<Adaptive>>,
     /// From L1 outwards.
     counts: Box<[Count]>,
+}
+
+/// What an adaptive split is found from.
+struct Adaptive {
+    partition: Partition,
+    /// From L1 outwards.
+    unanswered: Box<[Unanswered]>,
+}
+
+/// Misses of a layer that are worth timing and not answered yet.
+#[derive(Clone, Debug, Default)]
+struct Unanswered {
+    misses: u32,
+    /// When each began, summed up: since the split began.
+    began: Duration,
+}
+
+impl Unanswered {
+    /// How long they have waited at `now`, all together.
+    fn waited(&self, now: Duration) -> Duration {
+        (now * self.misses).saturating_sub(self.began)
+    }
+}
+
+/// A miss that is worth timing, from asking to the answer. One that is dropped without an answer was given up, and tells nothing.
+#[derive(Debug)]
+#[must_use = "dropping it gives the miss up"]
+pub struct Timing {
+    split: Arc<Split>,
+    layer: Layer,
+    began: Duration,
+}
+
+impl Timing {
+    /// The block has come, the way to the lake included.
+    pub fn answered(self) {
+        let latency = self.split.now().saturating_sub(self.began);
+        if let Some(adaptive) = &self.split.partition {
+            adaptive.lock().partition.missed(self.layer, latency);
+        }
+    }
+}
+
+impl Drop for Timing {
+    fn drop(&mut self) {
+        if let Some(adaptive) = &self.split.partition {
+            let unanswered = &mut adaptive.lock().unanswered[place(self.layer)];
+            unanswered.misses -= 1;
+            unanswered.began -= self.began;
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -74,44 +127,70 @@ impl Split {
             store,
             period: settings.period,
             room_bytes,
-            partition: partition.map(Mutex::new),
+            began: clock::instant(),
+            partition: partition.map(|partition| {
+                Mutex::new(Adaptive {
+                    partition,
+                    unanswered: vec![Unanswered::default(); layers].into(),
+                })
+            }),
             counts: (0..layers).map(|_| Count::default()).collect(),
         }
     }
 
     /// A block of `bytes` was asked of a layer, which held it or not.
     ///
-    /// Returns whether the miss is worth timing, because a larger layer would have held the block: [`Split::missed`] is to be told
-    /// when the answer is there. Who joins a fetch that is under way asks nothing: the block would have been missed at any size.
-    pub fn requested(&self, layer: Layer, block: BlockId, bytes: u64, held: bool) -> bool {
-        let count = &self.counts[usize::from(layer.0 - Layer::L1.0)];
+    /// Returns what times the miss, if it is worth it because a larger layer would have held the block. Who joins a fetch that is under
+    /// way asks nothing: the block would have been missed at any size.
+    pub fn requested(
+        self: &Arc<Self>,
+        layer: Layer,
+        block: BlockId,
+        bytes: u64,
+        held: bool,
+    ) -> Option<Timing> {
+        let count = &self.counts[place(layer)];
         let counter = if held { &count.hits } else { &count.misses };
         counter.fetch_add(1, Ordering::Relaxed);
-        let Some(partition) = &self.partition else {
-            return false;
-        };
-        let known = partition.lock().requested(layer, Fingerprint::from(block), bytes);
-        known && !held
-    }
-
-    /// A miss that was worth timing was answered `latency` after the block was asked for, the way to the lake included.
-    pub fn missed(&self, layer: Layer, latency: Duration) {
-        if let Some(partition) = &self.partition {
-            partition.lock().missed(layer, latency);
+        let mut adaptive = self.partition.as_ref()?.lock();
+        let known = adaptive
+            .partition
+            .requested(layer, Fingerprint::from(block), bytes);
+        if held || !known {
+            return None;
         }
+        let began = self.now();
+        let unanswered = &mut adaptive.unanswered[place(layer)];
+        unanswered.misses += 1;
+        unanswered.began += began;
+        Some(Timing {
+            split: Arc::clone(self),
+            layer,
+            began,
+        })
     }
 
-    /// Ends a period: finds the split and gives it to the store, in less than a millisecond.
+    /// Ends a period: finds the split and gives it to the store, in about a millisecond.
     pub fn adapt(&self) {
-        let Some(partition) = &self.partition else {
+        let Some(adaptive) = &self.partition else {
             return;
         };
         let targets = {
-            let mut partition = partition.lock();
-            partition.adapt(adaptation_limit(self.room_bytes));
-            sizes(&partition, self.counts.len())
+            let now = self.now();
+            let Adaptive {
+                partition,
+                unanswered,
+            } = &mut *adaptive.lock();
+            let unanswered = unanswered.iter().map(|layer| layer.waited(now));
+            let unanswered: Vec<Duration> = unanswered.collect();
+            partition.adapt(adaptation_limit(self.room_bytes), &unanswered);
+            sizes(partition, self.counts.len())
         };
         self.store.resize_layers(&targets);
+    }
+
+    fn now(&self) -> Duration {
+        clock::instant().saturating_duration_since(self.began)
     }
 
     /// Adapts once a period until the node stops.
@@ -157,6 +236,10 @@ fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     };
     let distances = (0..layers).map(|_| ReuseDistances::sampled(reach));
     Partition::even(room_bytes, distances.collect())
+}
+
+fn place(layer: Layer) -> usize {
+    usize::from(layer.0 - Layer::L1.0)
 }
 
 fn sizes(partition: &Partition, layers: usize) -> Vec<u64> {

@@ -132,7 +132,7 @@ impl Node {
             let curves = [self.l1.distances.curve(), self.l2.distances.curve()];
             let demand = |layer: &CacheLayer, curve| Demand {
                 curve,
-                miss_latency: layer.miss_latency.mean(),
+                miss_latency: layer.miss_latency.mean(Duration::ZERO),
                 size_bytes: layer.capacity,
             };
             let demands = [demand(&self.l1, &curves[0]), demand(&self.l2, &curves[1])];

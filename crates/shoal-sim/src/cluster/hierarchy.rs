@@ -15,7 +15,7 @@ use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::clock::Time;
-use crate::hash::NumberSet;
+use crate::hash::NumberMap;
 use crate::policy::{AnyPolicy, PolicyName};
 
 /// How the room of a node is divided.
@@ -46,8 +46,8 @@ struct Layers {
     l2: Cache<AnyPolicy>,
     /// Where the split is adaptive.
     partition: Option<Partition>,
-    /// Misses on their way that are worth timing.
-    known: NumberSet<(u8, Block)>,
+    /// Misses that are worth timing and not answered yet, and since when.
+    known: NumberMap<(u8, Block), Time>,
 }
 
 impl Hierarchy {
@@ -75,7 +75,7 @@ impl Hierarchy {
                 l1: Cache::new(l1_bytes, policy.build()),
                 l2: Cache::new(capacity_bytes.saturating_sub(l1_bytes), policy.build()),
                 partition,
-                known: NumberSet::default(),
+                known: NumberMap::default(),
             }
         };
         let ids = (0..nodes as u64).map(|node| (NodeId(node), ORDINARY_WEIGHT));
@@ -109,7 +109,7 @@ impl Layers {
         if let Some(partition) = &mut self.partition {
             let known = partition.requested(layer, wanted.block.fingerprint(), wanted.bytes);
             if known && !hit {
-                self.known.insert((layer.0, wanted.block));
+                self.known.entry((layer.0, wanted.block)).or_insert(wanted.now);
             }
         }
         hit
@@ -117,24 +117,31 @@ impl Layers {
 
     /// A miss of a layer has come.
     fn landed(&mut self, layer: Layer, arrival: &Arrival) {
-        let is_timed = self.known.remove(&(layer.0, arrival.wanted.block));
-        if let Some(partition) = self.partition.as_mut().filter(|_| is_timed) {
-            partition.missed(layer, arrival.now - arrival.wanted.now);
+        let since = self.known.remove(&(layer.0, arrival.wanted.block));
+        if let (Some(partition), Some(since)) = (&mut self.partition, since) {
+            partition.missed(layer, arrival.now - since);
         }
         self.cache(layer).keep(arrival, |_| ());
     }
 
-    fn adapt(&mut self, limit_share: Option<f64>) {
+    /// How long the misses of `layer` that are worth timing and not answered yet have waited by `now`, all together.
+    fn unanswered(&self, layer: Layer, now: Time) -> Duration {
+        let known = self.known.iter().filter(|((missed, _), _)| *missed == layer.0);
+        known.map(|(_, &since)| now - since).sum()
+    }
+
+    fn adapt(&mut self, limit_share: Option<f64>, now: Time) {
         let capacity_bytes = self.l1.capacity_bytes() + self.l2.capacity_bytes();
         #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
         let limit_bytes = match limit_share {
             Some(share) => (capacity_bytes as f64 * share) as u64,
             None => adaptation_limit(capacity_bytes),
         };
+        let unanswered = [Layer::L1, Layer::L2].map(|layer| self.unanswered(layer, now));
         let Some(partition) = &mut self.partition else {
             return;
         };
-        partition.adapt(limit_bytes);
+        partition.adapt(limit_bytes, &unanswered);
         let sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
         for (layer, bytes) in sizes {
             self.cache(layer).resize(bytes);
@@ -194,10 +201,10 @@ impl Cooperation for Hierarchy {
         }
     }
 
-    fn adapt(&mut self, _now: Time) -> Vec<Push> {
+    fn adapt(&mut self, now: Time) -> Vec<Push> {
         if let Split::Adaptive { limit_share, .. } = self.split {
             for layers in &mut self.nodes {
-                layers.adapt(limit_share);
+                layers.adapt(limit_share, now);
             }
         }
         Vec::new()

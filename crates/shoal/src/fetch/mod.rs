@@ -18,14 +18,13 @@ pub use self::hops::HopEnd;
 use self::carry::Errand;
 use self::hops::Hops;
 use self::stream::Stream;
-use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
 use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
 use crate::object::Version;
 use crate::origin::Origin;
-use crate::split::Split;
+use crate::split::{Split, Timing};
 use crate::store::{Store, Urgency};
 
 /// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
@@ -176,16 +175,15 @@ impl Fetcher {
         self.requested(version, index, true);
     }
 
-    /// A block was asked for that has to be brought; the layer it is missed in, if that is worth timing.
-    fn missed(&self, version: &Version, index: u32) -> Option<Layer> {
+    /// A block was asked for that has to be brought; what times that, if it is worth it.
+    fn missed(&self, version: &Version, index: u32) -> Option<Timing> {
         self.requested(version, index, false)
     }
 
-    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<Layer> {
+    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<Timing> {
         let block = version.block(index);
         let layer = self.store.layer_of(block);
-        let timed = self.split.requested(layer, block, version.block_len(index), held);
-        timed.then_some(layer)
+        self.split.requested(layer, block, version.block_len(index), held)
     }
 
     /// A complete block that was written here: readers find it from now on, and the store has it when what is returned has ended. `None`: it
@@ -239,11 +237,10 @@ impl Fetcher {
     async fn bring(
         self: Arc<Self>,
         errand: Errand,
-        missed: Option<Layer>,
+        missed: Option<Timing>,
         pilot: Pilot,
         traffic: Arc<Notify>,
     ) {
-        let began = clock::instant();
         let carried = tokio::select! {
             carried = self.carry(&errand, &pilot) => carried,
             // Dropping the response closes its connection: a reader that stops, stops the fetching.
@@ -251,9 +248,8 @@ impl Fetcher {
         };
         match carried {
             Ok(()) => {
-                if let Some(layer) = missed {
-                    let latency = clock::instant().saturating_duration_since(began);
-                    self.split.missed(layer, latency);
+                if let Some(missed) = missed {
+                    missed.answered();
                 }
                 self.land(&errand.version, pilot, errand.way.urgency()).await;
             }

@@ -8,7 +8,7 @@ use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::{BlockId, Layer, VersionId};
 use tempfile::TempDir;
 
-use super::{Requests, Split};
+use super::{Requests, Split, Timing};
 use crate::config::{self, Cooperation, SplitRule};
 use crate::shutdown;
 use crate::store::Store;
@@ -56,11 +56,10 @@ impl Node {
             let fresh = self
                 .split
                 .requested(Layer::L1, block(1, number), BLOCK_BYTES, false);
-            assert!(!fresh, "no size of L1 would have had it");
+            assert!(fresh.is_none(), "no size of L1 would have had it");
             let any = (Fingerprint::of_number(number.into()).0 % 900) as u32;
-            if self.split.requested(Layer::L2, block(2, any), BLOCK_BYTES, false) {
-                self.split.missed(Layer::L2, Duration::from_millis(20));
-            }
+            let missed = self.split.requested(Layer::L2, block(2, any), BLOCK_BYTES, false);
+            missed.into_iter().for_each(Timing::answered);
         }
     }
 }
@@ -103,8 +102,8 @@ async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
     let node = Node::new(2, SplitRule::Fixed(vec![0, 100]));
     let expected = [0, node.store.room_bytes()];
     assert_eq!(node.targets(), expected);
-    let worth_timing = || node.split.requested(Layer::L2, block(1, 1), BLOCK_BYTES, false);
-    assert!(!worth_timing() && !worth_timing());
+    let timed = || node.split.requested(Layer::L2, block(1, 1), BLOCK_BYTES, false);
+    assert!(timed().is_none() && timed().is_none());
     node.split.adapt();
     assert_eq!(node.targets(), expected);
 }
@@ -120,7 +119,10 @@ async fn a_node_alone_has_one_layer_with_all_the_room() {
 #[tokio::test]
 async fn only_misses_of_blocks_that_were_asked_for_before_are_worth_timing() {
     let node = Node::new(2, SplitRule::Adaptive);
-    let asked = |layer, held| node.split.requested(layer, block(1, 1), BLOCK_BYTES, held);
+    let asked = |layer, held| {
+        let timed = node.split.requested(layer, block(1, 1), BLOCK_BYTES, held);
+        timed.is_some()
+    };
     assert!(!asked(Layer::L2, false), "a first use");
     assert!(asked(Layer::L2, false));
     assert!(!asked(Layer::L2, true), "a hit");
@@ -135,8 +137,10 @@ async fn the_reuse_of_small_blocks_is_seen_as_far_as_the_room_reaches() {
     let node = Node::new(2, SplitRule::Adaptive);
     let small_blocks = 3600;
     let asked = |number| {
-        node.split
-            .requested(Layer::L2, block(1, number), BLOCK_BYTES / 4, false)
+        let timed = node
+            .split
+            .requested(Layer::L2, block(1, number), BLOCK_BYTES / 4, false);
+        timed.is_some()
     };
     (0..small_blocks).for_each(|number| _ = asked(number));
     assert!((0..small_blocks).all(asked), "all of them fit into the room");
