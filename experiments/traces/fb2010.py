@@ -16,10 +16,11 @@ READ, FOOTPRINT, REPEATED, ONCE = 40e12, 10.1e12, 8e12, 2.1e12
 
 
 class Job(NamedTuple):
-    """A job with its input halved, as published."""
+    """A job with its input and output halved, as published."""
 
     submit_s: int
     input_bytes: int
+    output_bytes: int
     path: str
 
 
@@ -37,7 +38,7 @@ def halved_jobs(path: Path) -> list[Job]:
     jobs = []
     for line in path.read_text().splitlines():
         fields = line.split("\t")
-        jobs.append(Job(int(fields[1]), int(fields[3]) // 2, fields[6]))
+        jobs.append(Job(int(fields[1]), int(fields[3]) // 2, int(fields[5]) // 2, fields[6]))
     return jobs
 
 
@@ -70,7 +71,8 @@ def write(name: str, jobs: list[Job]) -> None:
     start_s = jobs[0].submit_s
     lines, before_s = [], start_s
     for number, job in enumerate(jobs):
-        fields = [f"job{number}", job.submit_s - start_s, job.submit_s - before_s, job.input_bytes, 0, 0, job.path]
+        times = [job.submit_s - start_s, job.submit_s - before_s]
+        fields = [f"job{number}", *times, job.input_bytes, 0, job.output_bytes, job.path]
         lines.append("\t".join(map(str, fields)))
         before_s = job.submit_s
     Path(__file__).with_name(name).write_text("\n".join(lines) + "\n")
