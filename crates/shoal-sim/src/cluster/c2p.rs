@@ -8,7 +8,7 @@ use std::time::Duration;
 use shoal_policy::eviction::C2p;
 use shoal_policy::eviction::c2p::{AGGREGATION, Event, EventKind, Outbox, Settings};
 
-use super::storage::placed;
+use super::storage::Placement;
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
@@ -22,6 +22,7 @@ const EVENTS_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct StorageC2p {
     nodes: Vec<Node>,
+    placement: Placement,
     prefetch: bool,
     /// Of every object that was read: how many blocks it has, and how long they are.
     objects: NumberMap<u32, Object>,
@@ -39,14 +40,22 @@ struct Object {
 }
 
 impl StorageC2p {
-    /// `nodes` with `capacity_bytes` each. With `prefetch` a miss of one node makes the others fetch their blocks of the object.
-    pub fn new(nodes: usize, capacity_bytes: u64, settings: Settings, prefetch: bool) -> Self {
+    /// `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch` a miss of one node makes the others fetch their
+    /// blocks of the object.
+    pub fn new(
+        nodes: usize,
+        placement: Placement,
+        capacity_bytes: u64,
+        settings: Settings,
+        prefetch: bool,
+    ) -> Self {
         let node = |_| Node {
             cache: Cache::new(capacity_bytes, C2p::new(settings)),
             outbox: Outbox::new(EVENTS_MAX),
         };
         Self {
             nodes: (0..nodes).map(node).collect(),
+            placement,
             prefetch,
             objects: NumberMap::default(),
         }
@@ -60,7 +69,7 @@ impl StorageC2p {
             .map_or(0, |object| object.block_bytes.len() as u32);
         let at = now.since_start();
         let event = Event { at, key: block, kind };
-        let peers = peers(node, block.object, blocks, self.nodes.len());
+        let peers = peers(self.placement, node, block.object, blocks);
         self.nodes[node].outbox.push(event, peers, at);
     }
 
@@ -83,12 +92,12 @@ impl StorageC2p {
         if !self.prefetch {
             return Vec::new();
         }
-        let nodes = self.nodes.len();
+        let placement = self.placement;
         let blocks = (0..object.block_bytes.len() as u32).map(|index| Block {
             object: event.key.object,
             index,
         });
-        let here = blocks.filter(|block| placed(*block, nodes) == to);
+        let here = blocks.filter(|block| placement.of(*block) == to);
         let push = |block: Block| Push {
             block,
             bytes: object.block_bytes[block.index as usize],
@@ -101,8 +110,8 @@ impl StorageC2p {
 }
 
 /// The other nodes that store blocks of `object`.
-fn peers(node: NodeIndex, object: u32, blocks: u32, nodes: usize) -> Vec<NodeIndex> {
-    let stored = (0..blocks).map(|index| placed(Block { object, index }, nodes));
+fn peers(placement: Placement, node: NodeIndex, object: u32, blocks: u32) -> Vec<NodeIndex> {
+    let stored = (0..blocks).map(|index| placement.of(Block { object, index }));
     let mut peers: Vec<_> = stored.filter(|&peer| peer != node).collect();
     peers.sort_unstable();
     peers.dedup();
@@ -111,7 +120,7 @@ fn peers(node: NodeIndex, object: u32, blocks: u32, nodes: usize) -> Vec<NodeInd
 
 impl Cooperation for StorageC2p {
     fn answering(&self, _node: NodeIndex, block: Block) -> NodeIndex {
-        placed(block, self.nodes.len())
+        self.placement.of(block)
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
@@ -160,7 +169,7 @@ impl Cooperation for StorageC2p {
     }
 
     fn remove(&mut self, block: Block) {
-        let node = placed(block, self.nodes.len());
+        let node = self.placement.of(block);
         self.nodes[node].cache.remove(block);
     }
 
@@ -192,25 +201,26 @@ impl Cooperation for StorageC2p {
 mod tests {
     use shoal_policy::eviction::c2p::{Reads, Settings};
 
-    use super::super::storage::placed;
+    use super::super::storage::Placement;
     use super::super::{Arrival, Cooperation, Route, Wanted};
     use super::StorageC2p;
     use crate::block::Block;
     use crate::clock::Time;
 
     const NODES: usize = 2;
+    const PLACEMENT: Placement = Placement::new(NODES, 1);
 
     fn nodes(prefetch: bool) -> StorageC2p {
         let settings = Settings {
             reads: Reads::Whole,
             ..Settings::default()
         };
-        StorageC2p::new(NODES, 40, settings, prefetch)
+        StorageC2p::new(NODES, PLACEMENT, 40, settings, prefetch)
     }
 
     fn wanted(block: Block, now: Time) -> Wanted {
         Wanted {
-            node: placed(block, NODES),
+            node: PLACEMENT.of(block),
             block,
             bytes: 10,
             object_blocks: 4,
@@ -230,7 +240,7 @@ mod tests {
         let on = |object, node| {
             (0..4)
                 .map(move |index| Block { object, index })
-                .find(|&b| placed(b, NODES) == node)
+                .find(|&b| PLACEMENT.of(b) == node)
         };
         let found = (0..100).find_map(|object| Some([on(object, 0)?, on(object, 1)?]));
         found.expect("some object is on both nodes")
@@ -264,6 +274,7 @@ mod tests {
     fn a_block_whose_object_others_let_go_of_leaves_first() {
         let mut nodes = StorageC2p::new(
             NODES,
+            PLACEMENT,
             20,
             Settings {
                 reads: Reads::Whole,
@@ -274,7 +285,7 @@ mod tests {
         let [first, second] = shared();
         let stored_on = |node| {
             let blocks = (first.object + 1..100).map(|object| Block { object, index: 0 });
-            blocks.filter(move |&block| placed(block, NODES) == node)
+            blocks.filter(move |&block| PLACEMENT.of(block) == node)
         };
         let [other, newcomer] = [0, 1].map(|nth| stored_on(1).nth(nth).unwrap());
         read(&mut nodes, other, Time::ZERO);

@@ -21,7 +21,7 @@ pub use self::gwf::DirectoryGwf;
 pub use self::hierarchy::{Hierarchy, Split};
 pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 pub use self::solo::Solo;
-pub use self::storage::Storage;
+pub use self::storage::{Placement, Storage};
 use crate::block::Block;
 use crate::clock::Time;
 

@@ -4,7 +4,9 @@ use serde::Deserialize;
 use shoal_policy::eviction::{c2p, gwf};
 
 use super::directory::NODES_MAX;
-use super::{Cooperation, Directory, DirectoryGwf, Hierarchy, Replication, Solo, Split, Storage, StorageC2p};
+use super::{
+    Cooperation, Directory, DirectoryGwf, Hierarchy, Placement, Replication, Solo, Split, Storage, StorageC2p,
+};
 use crate::block::Granularity;
 use crate::cache::Cache;
 use crate::chance::Chance;
@@ -195,7 +197,7 @@ impl ClusterSettings {
                 let chance = Chance::stream(seed, CHANCE_OF_NODES);
                 Box::new(DirectoryGwf::new(nodes, self.capacity.0, ageing, reading, chance))
             }
-            CooperationName::Storage => Box::new(Storage::new(caches())),
+            CooperationName::Storage => Box::new(Storage::new(caches(), seed)),
             CooperationName::C2p => {
                 let settings = c2p::Settings {
                     reads: if self.c2p.whole_reads {
@@ -212,6 +214,7 @@ impl ClusterSettings {
                 };
                 Box::new(StorageC2p::new(
                     nodes,
+                    Placement::new(nodes, seed),
                     self.capacity.0,
                     settings,
                     self.c2p.prefetch,

@@ -1,6 +1,8 @@
 //! Storage nodes with a cache in front of their disks (C2P, section 4): each block is stored on one node, and only that one answers for it.
 //!
-//! The disk is the lake of its node. Blocks are placed by their fingerprint: evenly in the mean and unevenly in each case, as a ring does.
+//! The disk is the lake of its node. Blocks are placed by chance: evenly in the mean and unevenly in each case, as a ring does.
+
+use shoal_policy::fingerprint::Fingerprint;
 
 use super::solo::Solo;
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
@@ -12,27 +14,45 @@ use crate::policy::AnyPolicy;
 #[derive(Debug)]
 pub struct Storage {
     nodes: Solo,
-    count: usize,
+    placement: Placement,
+}
+
+/// Which node stores which block.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement {
+    nodes: u64,
+    seed: u64,
 }
 
 impl Storage {
-    /// One node for each of `caches`.
-    pub const fn new(caches: Vec<Cache<AnyPolicy>>) -> Self {
+    /// One node for each of `caches`; `seed` decides which of them stores what.
+    pub const fn new(caches: Vec<Cache<AnyPolicy>>, seed: u64) -> Self {
         Self {
-            count: caches.len(),
+            placement: Placement::new(caches.len(), seed),
             nodes: Solo::new(caches),
         }
     }
 }
 
-/// The node of `nodes` that stores `block`.
-pub(super) const fn placed(block: Block, nodes: usize) -> NodeIndex {
-    (block.fingerprint().0 % nodes as u64) as NodeIndex
+impl Placement {
+    /// On `nodes`; another one for each seed.
+    pub const fn new(nodes: usize, seed: u64) -> Self {
+        Self {
+            nodes: nodes as u64,
+            seed,
+        }
+    }
+
+    /// The node that stores `block`.
+    pub const fn of(self, block: Block) -> NodeIndex {
+        let Fingerprint(number) = Fingerprint::of_number(block.fingerprint().0.wrapping_add(self.seed));
+        (number % self.nodes) as NodeIndex
+    }
 }
 
 impl Cooperation for Storage {
     fn answering(&self, _node: NodeIndex, block: Block) -> NodeIndex {
-        placed(block, self.count)
+        self.placement.of(block)
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
@@ -53,5 +73,29 @@ impl Cooperation for Storage {
 
     fn room(&self, node: NodeIndex) -> Room {
         self.nodes.room(node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Placement;
+    use crate::block::Block;
+
+    #[test]
+    fn every_seed_places_blocks_anew_and_evenly_in_the_mean() {
+        let blocks = (0..8000).map(|object| Block { object, index: 0 });
+        let placed = |seed| blocks.clone().map(move |block| Placement::new(8, seed).of(block));
+        let agreed = placed(1)
+            .zip(placed(2))
+            .filter(|(one, other)| one == other)
+            .count();
+        assert!(
+            (900..1100).contains(&agreed),
+            "{agreed} of 8,000 lie on the same node"
+        );
+        for node in 0..8 {
+            let stored = placed(1).filter(|&on| on == node).count();
+            assert!((900..1100).contains(&stored), "node {node} stores {stored}");
+        }
     }
 }
