@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use shoal_policy::Source;
+use shoal_policy::{NodeId, Source};
 
 use crate::fetch::{Boarded, Fetcher, StreamTicket, Way};
 use crate::flights::{FlightError, Passenger};
@@ -19,6 +19,10 @@ use crate::store::Store;
 
 /// A block whose fetch failed under another reader, or was abandoned by it, is tried again this often.
 const TRIES: u8 = 3;
+
+/// Blocks of one reader on their way from one node at a time: one that is read and one that comes meanwhile. More would share that node's
+/// link and come late and together: the reader waits for all of them, and then its own link is busy while that one rests.
+const FROM_ONE_PEER: usize = 2;
 
 /// Streams a range of one version; every byte comes from that version or the stream ends in an error.
 pub struct BlockStream {
@@ -83,6 +87,8 @@ struct Slot {
     wanted: ByteRange,
     tries: u8,
     state: SlotState,
+    /// The node that was to be asked for it first.
+    peer: Option<NodeId>,
 }
 
 enum SlotState {
@@ -177,8 +183,10 @@ impl BlockStream {
 
     /// Opens slots up to the window, and lets those that are not in front yet start their fetch.
     fn fill_window(&mut self, cx: &mut Context<'_>) {
-        while self.slots.len() < self.window.now && !self.planned.is_empty() {
-            let slot = self.plan_slot();
+        while self.slots.len() < self.window.now
+            && !self.planned.is_empty()
+            && let Some(slot) = self.plan_slot()
+        {
             self.slots.push_back(slot);
         }
         for slot in &mut self.slots {
@@ -186,7 +194,8 @@ impl BlockStream {
         }
     }
 
-    fn plan_slot(&mut self) -> Slot {
+    /// The next block's share, unless enough is on its way from the node that has it.
+    fn plan_slot(&mut self) -> Option<Slot> {
         let version = &self.shelf.version;
         let index = (self.planned.start / version.block_bytes) as u32;
         let block_start = u64::from(index) * version.block_bytes;
@@ -195,20 +204,29 @@ impl BlockStream {
             start: self.planned.start - block_start,
             end: end - block_start,
         };
-        self.planned.start = end;
-        let state = match self.shelf.store.get_resident(version.block(index)) {
+        let (state, peer) = match self.shelf.store.get_resident(version.block(index)) {
             Some(block) => {
                 self.shelf.fetcher.hit(version, index);
-                SlotState::Resident(block)
+                (SlotState::Resident(block), None)
             }
-            None => SlotState::Boarding(Box::pin(Arc::clone(&self.shelf).find(index))),
+            None => {
+                let way = self.shelf.way;
+                let peer = way.and_then(|way| self.shelf.fetcher.first_peer(version.block(index), way));
+                if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
+                    return None;
+                }
+                let search = Arc::clone(&self.shelf).find(index);
+                (SlotState::Boarding(Box::pin(search)), peer)
+            }
         };
-        Slot {
+        self.planned.start = end;
+        Some(Slot {
             index,
             wanted,
             tries: TRIES,
             state,
-        }
+            peer,
+        })
     }
 }
 
@@ -263,6 +281,11 @@ impl Slot {
     }
 }
 
+/// Whether a node is bringing as much of one response as it should at a time; `asked` are those that bring the rest.
+fn is_busy(peer: Option<NodeId>, asked: impl Iterator<Item = Option<NodeId>>) -> bool {
+    peer.is_some() && asked.filter(|asked| *asked == peer).count() >= FROM_ONE_PEER
+}
+
 fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Result<Bytes, FlightError>> {
     passenger
         .poll_piece(cx)
@@ -276,5 +299,22 @@ fn is_anothers(error: &FlightError, own: bool) -> bool {
         FlightError::Changed | FlightError::Busy => false,
         // A block that was to be taken over, and was gone there: a reader may fetch it from elsewhere.
         FlightError::NotHeld | FlightError::Status(_) | FlightError::Lake(_) => !own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::NodeId;
+
+    use super::is_busy;
+
+    #[test]
+    fn a_node_brings_two_blocks_of_a_response_at_a_time_and_the_lake_any_number() {
+        let (this, other) = (Some(NodeId(1)), Some(NodeId(2)));
+        let asked = [this, None, other, None, None];
+        assert!(!is_busy(this, asked.into_iter()));
+        assert!(!is_busy(None, asked.into_iter()));
+        assert!(is_busy(this, asked.into_iter().chain([this])));
+        assert!(!is_busy(other, asked.into_iter().chain([this])));
     }
 }

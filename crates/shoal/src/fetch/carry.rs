@@ -120,6 +120,14 @@ impl Fetcher {
         })
     }
 
+    /// The node that is asked first for a block that is not here.
+    pub fn first_peer(&self, block: BlockId, way: Way) -> Option<NodeId> {
+        match way {
+            Way::Route(layer) => self.next_peer(block, layer, &[]).map(|(node, _)| node),
+            Way::Handover(giver) => Some(giver),
+        }
+    }
+
     async fn carry_from_peer(
         &self,
         node: NodeId,
