@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
+use crate::dirty::{self, Dirty, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
@@ -114,7 +115,7 @@ impl Gateway {
         let lake = Arc::new(Endpoint::new(&config.lake, &config.limits, credentials)?);
         let (store, recovery) = open_store(&config).await?;
 
-        let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address));
+        let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address)).await;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
         let mut handoff = None;
@@ -132,6 +133,7 @@ impl Gateway {
                     addresses,
                     Arc::clone(&parts.cooperation),
                     Arc::clone(&parts.host),
+                    Arc::clone(parts.dirty.home()),
                     Arc::clone(&store),
                     stopping.clone(),
                 );
@@ -146,6 +148,7 @@ impl Gateway {
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
+            tokio::spawn(Arc::clone(&parts.dirty).run(cluster.is_some(), stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
         ];
         readiness.reached(STORE);
@@ -255,10 +258,12 @@ struct Parts {
     cooperation: Arc<Cooperation>,
     host: Arc<Host>,
     split: Arc<Split>,
+    dirty: Arc<Dirty>,
+    flushes: Arc<FlushOrders>,
 }
 
 impl Parts {
-    fn new(
+    async fn new(
         config: &Arc<Config>,
         lake: Arc<Endpoint>,
         store: Arc<Store>,
@@ -309,6 +314,21 @@ impl Parts {
             Arc::clone(&cooperation),
             (config.store.block_bytes, config.store.capacity_bytes),
         ));
+        let writing = WriteRules::new(&config.write);
+        let dirty = Dirty::open(dirty::Parts {
+            rules: writing.clone(),
+            lake: Arc::clone(&lake),
+            store: Arc::clone(&store),
+            fetcher: Arc::clone(&fetcher),
+            cooperation: Arc::clone(&cooperation),
+            catalog: Arc::clone(&catalog),
+            identities: Arc::clone(&identities),
+            block_bytes: config.store.block_bytes,
+            capacity_bytes: config.store.capacity_bytes,
+            flush_interval: config.write.flush_interval,
+        });
+        let dirty = Arc::new(dirty.await);
+        let flushes = Arc::new(FlushOrders::of(&dirty));
         let observer = Observer {
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
@@ -317,6 +337,8 @@ impl Parts {
             flights,
             fetcher: Arc::clone(&fetcher),
             through: Arc::clone(&through),
+            dirty: Arc::clone(&dirty),
+            flushes: Arc::clone(&flushes),
             cooperation: Arc::clone(&cooperation),
             host: Arc::clone(&host),
             addresses,
@@ -345,7 +367,8 @@ impl Parts {
             catalog,
             reader,
             freshness: FreshnessRules::new(&config.freshness),
-            writing: WriteRules::new(&config.write),
+            writing,
+            dirty: Arc::clone(&dirty),
             through,
             in_flight,
             metrics: Arc::clone(&metrics),
@@ -361,13 +384,22 @@ impl Parts {
             cooperation,
             host,
             split,
+            dirty,
+            flushes,
         }
     }
 
     fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
         let cooperation = Arc::clone(&self.cooperation);
         let herald = cluster.membership().herald();
-        Arc::new(Handoff::new(Arc::clone(store), cooperation, herald, stopping))
+        let dirty = Arc::clone(&self.dirty);
+        Arc::new(Handoff::new(
+            Arc::clone(store),
+            cooperation,
+            dirty,
+            herald,
+            stopping,
+        ))
     }
 
     fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
@@ -386,6 +418,7 @@ impl Parts {
                 async move { explainer.explain(&question).await }.boxed()
             }),
             handoff,
+            flushes: Arc::clone(&self.flushes),
             measure: Arc::new(move |metrics| measured.measure(metrics)),
         }
     }

@@ -13,7 +13,12 @@ pub struct ByPrefix<T> {
 impl<T: Copy> ByPrefix<T> {
     /// What the `rules` say of `s3://bucket/prefix`, and `default` elsewhere.
     pub fn new<'a>(default: T, rules: impl Iterator<Item = (&'a str, T)>) -> Self {
-        let path = |prefix: &str| prefix.trim_start_matches("s3://").as_bytes().to_vec();
+        let path = |prefix: &str| {
+            let path = prefix.trim_start_matches("s3://");
+            // A bucket alone is that bucket, and no other whose name begins like it.
+            let end = if path.contains('/') { "" } else { "/" };
+            [path.as_bytes(), end.as_bytes()].concat()
+        };
         let mut rules: Vec<_> = rules.map(|(prefix, value)| (path(prefix), value)).collect();
         rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Self { rules, default }
@@ -26,8 +31,53 @@ impl<T: Copy> ByPrefix<T> {
     }
 }
 
+impl<T: Copy> ByPrefix<T> {
+    /// Whether what `is_wanted` says may hold for some object.
+    pub fn any(&self, is_wanted: impl Fn(T) -> bool) -> bool {
+        is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))
+    }
+
+    /// Bucket and beginning of the keys of every rule whose value is wanted.
+    pub fn prefixes(&self, is_wanted: impl Fn(T) -> bool) -> Vec<(String, Vec<u8>)> {
+        let wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
+        let split = |rule: &[u8]| {
+            let slash = rule.iter().position(|byte| *byte == b'/')?;
+            let bucket = String::from_utf8_lossy(&rule[..slash]).into_owned();
+            Some((bucket, rule[slash + 1..].to_vec()))
+        };
+        wanted.filter_map(|(rule, _)| split(rule)).collect()
+    }
+
+    /// Whether what `is_wanted` says may hold for some object of `bucket` whose key begins with `prefix`.
+    pub fn any_below(&self, bucket: &str, prefix: &[u8], is_wanted: impl Fn(T) -> bool) -> bool {
+        let path = [bucket.as_bytes(), b"/", prefix].concat();
+        let meets = |rule: &[u8]| rule.starts_with(&path) || path.starts_with(rule);
+        let mut wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
+        is_wanted(self.default) || wanted.any(|(rule, _)| meets(rule))
+    }
+}
+
 /// Whether `bucket/key` starts with `prefix`, without joining the two.
 fn starts_with(name: &ObjectName, prefix: &[u8]) -> bool {
     let mut path = name.bucket.bytes().chain([b'/']).chain(name.key.iter().copied());
     prefix.iter().all(|byte| path.next() == Some(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ByPrefix;
+    use crate::object::ObjectName;
+
+    #[test]
+    fn a_bucket_is_not_a_prefix_of_others() {
+        let rules = ByPrefix::new(0, [("s3://b", 1), ("s3://b/x", 2)].into_iter());
+        let of = |bucket: &str, key: &str| {
+            rules.of(&ObjectName {
+                bucket: bucket.into(),
+                key: key.as_bytes().into(),
+                version: None,
+            })
+        };
+        assert_eq!((of("b", "k"), of("b", "xy"), of("bb", "k")), (1, 2, 0));
+    }
 }

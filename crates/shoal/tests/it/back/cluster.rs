@@ -1,0 +1,83 @@
+//! Several nodes: every one sees what is dirty, wherever it lies.
+
+use http::StatusCode;
+
+use super::{back, bytes, flush, reads, write_back};
+use crate::cluster::Cluster;
+
+async fn cluster(nodes: usize) -> Cluster {
+    let cluster = Cluster::start_with(nodes, |_, config| back(config)).await;
+    settled(&cluster).await;
+    cluster
+}
+
+/// Waits until every node knows what it is home to.
+async fn settled(cluster: &Cluster) {
+    for node in &cluster.nodes {
+        for _ in 0..1_000 {
+            if node.status().await["write_back"]["settled"] == true {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_node_sees_what_one_has_acknowledged() {
+    let cluster = cluster(3).await;
+    for writer in 0..3 {
+        let (key, bytes) = (format!("tmp/{writer}"), bytes(writer as u64));
+        write_back(&cluster.nodes[writer].client(), &key, &bytes).await;
+        for reader in &cluster.nodes {
+            reads(&reader.client(), &key, &bytes).await;
+            let head = reader.client().head(&format!("/b/{key}")).send().await;
+            assert_eq!(head.status, StatusCode::OK);
+        }
+        assert!(cluster.lake.object("b", &key).is_none());
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_removed_through_one_node_is_gone_for_all() {
+    let cluster = cluster(3).await;
+    for (number, writer) in [0, 1, 2].into_iter().enumerate() {
+        let key = format!("tmp/{number}");
+        write_back(&cluster.nodes[writer].client(), &key, &bytes(1)).await;
+        let remover = cluster.nodes[(writer + 1) % 3].client();
+        let delete = remover.delete(&format!("/b/{key}")).send().await;
+        assert_eq!(delete.status, StatusCode::NO_CONTENT);
+        for node in &cluster.nodes {
+            let read = node.client().get(&format!("/b/{key}")).send().await;
+            assert_eq!(read.status, StatusCode::NOT_FOUND, "{key}");
+        }
+    }
+    flush(&cluster.nodes[0], "").await;
+    for number in 0..3 {
+        assert!(cluster.lake.object("b", format!("tmp/{number}")).is_none());
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn one_order_flushes_what_all_nodes_hold() {
+    let cluster = cluster(3).await;
+    for number in 0..12 {
+        let writer = cluster.nodes[number % 3].client();
+        write_back(&writer, &format!("tmp/{number}"), &bytes(number as u64)).await;
+    }
+    let report = flush(&cluster.nodes[1], "").await;
+    assert_eq!(
+        (&report["flush"]["failed"], &report["flush"]["flushed"]),
+        (&0.into(), &12.into())
+    );
+    for number in 0..12 {
+        let object = cluster.lake.object("b", format!("tmp/{number}")).unwrap();
+        assert!(object.content.all() == bytes(number as u64), "{number}");
+    }
+    for node in &cluster.nodes {
+        assert_eq!(node.status().await["write_back"]["objects"], 0);
+    }
+    cluster.stop().await;
+}
