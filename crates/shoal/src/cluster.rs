@@ -45,14 +45,13 @@ pub struct Addresses {
 }
 
 impl Cluster {
-    /// Begins to give blocks to others over `listener`, and joins the cluster. Errors: the UDP port of the same number is taken.
+    /// Begins to give others blocks and word of dirty objects over `listener`, and joins the cluster. Errors: the UDP port of the same number is taken.
     pub async fn join(
         config: &Config,
         listener: TcpListener,
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        host: Arc<Host>,
-        dirty: Arc<Home>,
+        services: (Arc<Host>, Arc<Home>),
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -65,7 +64,7 @@ impl Cluster {
         let place = move |hierarchy| store.place(hierarchy);
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
-            tokio::spawn(serve(listener, limits, (host, dirty), stopping)),
+            tokio::spawn(serve(listener, limits, services, stopping)),
             tokio::spawn(follow),
         ];
         Ok(Self {

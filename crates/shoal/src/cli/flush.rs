@@ -28,7 +28,8 @@ const SILENCES_MAX: u32 = 50;
 /// not the flush.
 #[derive(Debug, Args)]
 pub(super) struct Flush {
-    /// Only what is below this: s3://bucket or s3://bucket/prefix
+    /// Only what is below this bucket or prefix
+    #[arg(value_name = "s3://BUCKET/PREFIX")]
     below: Option<S3Uri>,
     /// The admin port of any node
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]

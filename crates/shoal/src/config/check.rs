@@ -261,6 +261,15 @@ impl Check<'_> {
                 self.problems
                     .push(Problem::new(&rule.mode_origin, what).hint(hint));
             }
+            let path = rule.prefix.trim_start_matches("s3://");
+            if rule.mode == WriteMode::Back && !path.contains('/') {
+                let what = format!(
+                    "[[write.rule]] prefix {:?} does not end the bucket's name",
+                    rule.prefix
+                );
+                let hint = "write s3://bucket/ for one bucket: without the slash it would be every bucket whose name begins so";
+                self.problems.push(Problem::new(&rule.origin, what).hint(hint));
+            }
         }
     }
 

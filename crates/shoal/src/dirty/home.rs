@@ -262,10 +262,10 @@ impl Home {
             match answer {
                 Ok(Answer::Done(_)) => {}
                 Ok(answer) => {
-                    tracing::debug!(?answer, object = ?manifest.name, "a node does not keep a dirty object")
+                    tracing::debug!(?answer, object = ?manifest.name, "a node does not keep a dirty object");
                 }
                 Err(error) => {
-                    tracing::debug!(%error, object = ?manifest.name, "a node does not keep a dirty object")
+                    tracing::debug!(%error, object = ?manifest.name, "a node does not keep a dirty object");
                 }
             }
         }
@@ -323,13 +323,11 @@ impl Home {
         }
         self.break_off(object).await;
         let _turn = self.turn(object).await;
-        match self.records.get(name) {
-            Some(manifest) => Answer::Done(Bytes::copy_from_slice(&manifest.sequence.to_le_bytes())),
-            None => {
-                self.fates.lock().forget(object);
-                Answer::Nothing
-            }
-        }
+        let Some(manifest) = self.records.get(name) else {
+            self.fates.lock().forget(object);
+            return Answer::Nothing;
+        };
+        Answer::Done(Bytes::copy_from_slice(&manifest.sequence.to_le_bytes()))
     }
 
     /// The write that was held exists no more. Nothing, when it has been flushed or overwritten since.

@@ -19,8 +19,8 @@ const KEEP_PATIENCE: Duration = Duration::from_secs(8);
 const COMMIT_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A flush under way may have sent its last byte: then the lake's answer is waited for.
-const HOLD_PATIENCE: Duration = Duration::from_secs(60);
-const FLUSH_PATIENCE: Duration = Duration::from_secs(120);
+const HOLD_PATIENCE: Duration = Duration::from_mins(1);
+const FLUSH_PATIENCE: Duration = Duration::from_mins(2);
 
 /// What a node answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -34,7 +34,6 @@ mod view;
 mod writing;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 pub use self::directory::{Directory, Found, Unknown, Unsettled};
 pub use self::fates::Standing;
@@ -53,6 +52,7 @@ pub use self::writing::{Order, WriteError, Written};
 use self::records::Records;
 use self::upload::Uploader;
 use crate::catalog::Catalog;
+use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
@@ -93,17 +93,11 @@ pub struct Parts {
     pub catalog: Arc<Catalog>,
     /// Who may have written what is flushed here.
     pub identities: Arc<Identities>,
-    /// Of the store.
-    pub block_bytes: u64,
-    /// Of the store.
-    pub capacity_bytes: u64,
-    /// `[write] flush_interval`
-    pub flush_interval: Duration,
 }
 
 impl Dirty {
     /// Finds on the disk what was dirty when the node stopped.
-    pub async fn open(parts: Parts) -> Self {
+    pub async fn open(parts: Parts, config: &Config) -> Self {
         let Parts {
             rules,
             lake,
@@ -112,10 +106,8 @@ impl Dirty {
             cooperation,
             catalog,
             identities,
-            block_bytes,
-            capacity_bytes,
-            flush_interval,
         } = parts;
+        let capacity_bytes = config.store.capacity_bytes;
         let limit_bytes = capacity_bytes / DIRTY_PART_OF_CAPACITY;
         let records = Records::load(Arc::clone(&store), cooperation.me(), limit_bytes).await;
         let uploader = Uploader::new(
@@ -130,7 +122,7 @@ impl Dirty {
             uploader,
             catalog,
             lake.url().into(),
-            flush_interval,
+            config.write.flush_interval,
         );
         let home = Arc::new(home);
         Self {
@@ -140,7 +132,7 @@ impl Dirty {
             lake,
             store,
             fetcher,
-            block_bytes,
+            block_bytes: config.store.block_bytes,
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Collected, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
@@ -49,7 +49,7 @@ pub(super) async fn ask(
         return Permission::Unknown;
     }
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
-    let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = body.map(Collected::to_bytes).unwrap_or_default();
     let Some(upload) = upload_id(&body) else {
         return Permission::Unknown;
     };

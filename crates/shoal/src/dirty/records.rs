@@ -76,14 +76,13 @@ impl Records {
             let manifest = Manifest::of_bytes(&record)
                 .ok()
                 .filter(|manifest| manifest.version.id == version && records.vouches_for(manifest));
-            match manifest {
-                Some(manifest) => records.shelf.lock().insert(Arc::new(manifest), me),
-                None => {
-                    tracing::error!(%version, "a dirty object has lost blocks on this node: it is lost");
-                    if let Err(error) = records.store.drop_record(version).await {
-                        tracing::warn!(%version, %error, "a record cannot be removed");
-                    }
-                }
+            if let Some(manifest) = manifest {
+                records.shelf.lock().insert(Arc::new(manifest), me);
+                continue;
+            }
+            tracing::error!(%version, "a dirty object has lost blocks on this node: it is lost");
+            if let Err(error) = records.store.drop_record(version).await {
+                tracing::warn!(%version, %error, "a record cannot be removed");
             }
         }
         records

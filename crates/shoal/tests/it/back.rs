@@ -2,6 +2,8 @@
 
 mod alone;
 mod cluster;
+mod failure;
+mod listing;
 
 use std::time::Duration;
 
@@ -59,4 +61,15 @@ pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("the flush does not end");
+}
+
+/// Waits until `is_so`.
+pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    for _ in 0..1_500 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it does not come to pass that {what}");
 }

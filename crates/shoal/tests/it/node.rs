@@ -26,6 +26,25 @@ pub(crate) struct Node {
     folder: Arc<TempDir>,
 }
 
+/// The disk of a node that may be started again.
+pub(crate) struct Stopped {
+    lake: Lake,
+    config: Config,
+    folder: Arc<TempDir>,
+}
+
+impl Stopped {
+    pub(crate) async fn start(self) -> Node {
+        let gateway = Gateway::start(self.config.clone()).await.unwrap();
+        Node {
+            gateway,
+            lake: self.lake,
+            config: self.config,
+            folder: self.folder,
+        }
+    }
+}
+
 impl Node {
     /// A node in front of an empty lake that revalidates on every read.
     pub(crate) async fn start() -> Self {
@@ -68,20 +87,18 @@ impl Node {
 
     /// Stops the node and starts it again on the same disk; `between` may do things to the disk.
     pub(crate) async fn restart_after(self, between: impl FnOnce(&std::path::Path)) -> Self {
-        let Self {
-            gateway,
-            lake,
-            config,
-            folder,
-        } = self;
-        gateway.shutdown().await;
-        between(&config.store.path);
-        let gateway = Gateway::start(config.clone()).await.unwrap();
-        Self {
-            gateway,
-            lake,
-            config,
-            folder,
+        let stopped = self.halt().await;
+        between(&stopped.config.store.path);
+        stopped.start().await
+    }
+
+    /// Stops the node; its disk stays.
+    pub(crate) async fn halt(self) -> Stopped {
+        self.gateway.shutdown().await;
+        Stopped {
+            lake: self.lake,
+            config: self.config,
+            folder: self.folder,
         }
     }
 

@@ -11,9 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-pub use self::page::{escape, unescape};
+pub use self::page::unescape;
 
-use self::page::{Entry, ListPage};
+use self::page::{Entry, ListPage, escape};
 use super::Manifest;
 use crate::front::access_log::rfc3339;
 use crate::front::operation::Query;
@@ -91,7 +91,10 @@ impl Listing {
             let ends_in_prefix = self.token.is_some() && self.is_group(&self.after);
             let behind = if ends_in_prefix { BEHIND_PREFIX } else { "" };
             let after = [&self.after, behind.as_bytes()].concat();
-            kept.push(format!("start-after={}", percent_encode(&after, NON_ALPHANUMERIC)));
+            kept.push(format!(
+                "start-after={}",
+                percent_encode(&after, NON_ALPHANUMERIC)
+            ));
         }
         kept.join("&")
     }
@@ -103,7 +106,8 @@ impl Listing {
         let end = end.map(|last| last.name.clone());
         let is_here = |manifest: &&Arc<Manifest>| {
             let key = &manifest.name.key;
-            end.as_deref().is_none_or(|end| **key <= *end || self.group(key) == Some(end))
+            end.as_deref()
+                .is_none_or(|end| **key <= *end || self.group(key) == Some(end))
         };
         for manifest in dirty.iter().filter(is_here) {
             self.add(&mut page, manifest);
@@ -195,7 +199,7 @@ fn contents(key: &str, manifest: &Manifest) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Listing, Manifest};
+    use super::{ListPage, Listing, Manifest};
     use crate::dirty::manifest::tests::manifest;
     use crate::front::operation::Query;
 
@@ -220,16 +224,24 @@ mod tests {
 
     /// The names of a page in their order, and where the next one begins.
     fn shown(listing: &Listing, xml: &str) -> (Vec<String>, Option<Listing>) {
-        let page = super::ListPage::parse(xml).unwrap();
-        let names = page.entries.iter().map(|entry| String::from_utf8(entry.name.clone()).unwrap());
+        let page = ListPage::parse(xml).unwrap();
+        let names = page
+            .entries
+            .iter()
+            .map(|entry| String::from_utf8(entry.name.clone()).unwrap());
         let between = |name: &str| {
             let (_, rest) = xml.split_once(&format!("<{name}>"))?;
             rest.split_once("</").map(|(text, _)| text.to_owned())
         };
-        assert_eq!(page.is_truncated, between("IsTruncated").as_deref() == Some("true"));
+        assert_eq!(
+            page.is_truncated,
+            between("IsTruncated").as_deref() == Some("true")
+        );
         let next = between("NextContinuationToken").map(|token| {
             let delimiter = String::from_utf8(listing.delimiter.clone()).unwrap();
-            super::tests::listing(&format!("list-type=2&delimiter={delimiter}&continuation-token={token}"))
+            self::listing(&format!(
+                "list-type=2&delimiter={delimiter}&continuation-token={token}"
+            ))
         });
         (names.collect(), next)
     }
@@ -237,9 +249,14 @@ mod tests {
     #[test]
     fn what_is_dirty_stands_where_the_lake_would_show_it() {
         let listing = listing("list-type=2&prefix=");
-        let merged = listing.merge(&page(9, false, &["b", "d"]), &dirty(&["a", "c", "d", "e"])).unwrap();
+        let merged = listing
+            .merge(&page(9, false, &["b", "d"]), &dirty(&["a", "c", "d", "e"]))
+            .unwrap();
         assert_eq!(shown(&listing, &merged).0, ["a", "b", "c", "d", "e"]);
-        assert!(merged.contains("<Key>d</Key><LastModified>"), "what is dirty is newer: {merged}");
+        assert!(
+            merged.contains("<Key>d</Key><LastModified>"),
+            "what is dirty is newer: {merged}"
+        );
         assert!(merged.contains("<KeyCount>5</KeyCount>"));
     }
 
@@ -251,7 +268,10 @@ mod tests {
         let (names, next) = shown(&first, &merged);
         assert_eq!(names, ["a", "b"]);
         let second = next.unwrap();
-        assert_eq!(second.query("list-type=2&max-keys=2&continuation-token=x"), "list-type=2&max-keys=2&start-after=b");
+        assert_eq!(
+            second.query("list-type=2&max-keys=2&continuation-token=x"),
+            "list-type=2&max-keys=2&start-after=b"
+        );
         let merged = second.merge(&page(2, false, &["d", "f"]), &all).unwrap();
         let (names, next) = shown(&second, &merged);
         assert_eq!(names, ["c", "d"]);
@@ -283,7 +303,9 @@ mod tests {
     #[test]
     fn version_1_goes_on_by_markers() {
         let listing = listing("marker=b&max-keys=1");
-        let merged = listing.merge(&page(1, false, &["d"]), &dirty(&["a", "b", "c"])).unwrap();
+        let merged = listing
+            .merge(&page(1, false, &["d"]), &dirty(&["a", "b", "c"]))
+            .unwrap();
         assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
         assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
         assert_eq!(listing.query("marker=b&max-keys=1"), "marker=b&max-keys=1");

@@ -14,33 +14,33 @@ const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
 
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Its key, or the prefix that it stands for.
-    pub name: Vec<u8>,
+    pub(super) name: Vec<u8>,
     /// Whether it stands for all keys that begin with its name.
-    pub is_prefix: bool,
+    pub(super) is_prefix: bool,
     /// The element, as it stands in the page.
-    pub xml: String,
+    pub(super) xml: String,
 }
 
 /// A page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListPage {
+pub(super) struct ListPage {
     /// Up to the first element.
     opening: String,
     /// Elements that are not entries, by name; those that say where the page ends are not among them.
     rest: Vec<(String, String)>,
     /// In the order of their names.
-    pub entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     /// Whether the lake has more behind the last entry.
-    pub is_truncated: bool,
+    pub(super) is_truncated: bool,
     /// Whether names are percent-encoded.
-    pub is_encoded: bool,
+    pub(super) is_encoded: bool,
 }
 
 impl ListPage {
     /// Takes a page apart; `None` when it is not one.
-    pub fn parse(xml: &str) -> Option<Self> {
+    pub(super) fn parse(xml: &str) -> Option<Self> {
         let root = xml.find("<ListBucketResult")?;
         let opening_end = root + xml[root..].find('>')? + 1;
         let mut page = Self {
@@ -68,7 +68,9 @@ impl ListPage {
                 self.is_truncated = content(element)?.trim() == "true";
                 Some(())
             }
-            "NextMarker" | "NextContinuationToken" | "ContinuationToken" | "KeyCount" | "StartAfter" => Some(()),
+            "NextMarker" | "NextContinuationToken" | "ContinuationToken" | "KeyCount" | "StartAfter" => {
+                Some(())
+            }
             _ => {
                 self.rest.push((name.into(), element.into()));
                 Some(())
@@ -88,13 +90,13 @@ impl ListPage {
     }
 
     /// The most entries that the lake was asked for, as it understood it.
-    pub fn max_keys(&self) -> Option<usize> {
+    pub(super) fn max_keys(&self) -> Option<usize> {
         let (_, element) = self.rest.iter().find(|(name, _)| name == "MaxKeys")?;
         content(element)?.trim().parse().ok()
     }
 
     /// A name as it stands in a page like this.
-    pub fn encode(&self, name: &[u8]) -> String {
+    pub(super) fn encode(&self, name: &[u8]) -> String {
         if self.is_encoded {
             percent_encode(name, URL_SAFE).to_string()
         } else {
@@ -113,7 +115,7 @@ impl ListPage {
     }
 
     /// The page with these elements behind those that were kept.
-    pub fn write(&self, endings: &[(&str, String)]) -> String {
+    pub(super) fn write(&self, endings: &[(&str, String)]) -> String {
         let mut xml = self.opening.clone();
         for (_, element) in &self.rest {
             xml.push_str(element);
@@ -153,7 +155,7 @@ fn content(element: &str) -> Option<&str> {
 }
 
 /// A text as it stands between tags.
-pub fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -177,16 +179,15 @@ pub fn unescape(text: &str) -> String {
     while let Some(start) = rest.find('&') {
         plain.push_str(&rest[..start]);
         rest = &rest[start..];
-        let known = rest.find(';').and_then(|end| Some((character(&rest[1..end])?, end)));
-        match known {
-            Some((character, end)) => {
-                plain.push(character);
-                rest = &rest[end + 1..];
-            }
-            None => {
-                plain.push('&');
-                rest = &rest[1..];
-            }
+        let known = rest
+            .find(';')
+            .and_then(|end| Some((character(&rest[1..end])?, end)));
+        if let Some((character, end)) = known {
+            plain.push(character);
+            rest = &rest[end + 1..];
+        } else {
+            plain.push('&');
+            rest = &rest[1..];
         }
     }
     plain.push_str(rest);
@@ -225,12 +226,19 @@ mod tests {
     #[test]
     fn a_page_is_taken_apart_and_put_together_again() {
         let page = ListPage::parse(PAGE).unwrap();
-        let names: Vec<_> = page.entries.iter().map(|entry| (&entry.name[..], entry.is_prefix)).collect();
+        let names: Vec<_> = page
+            .entries
+            .iter()
+            .map(|entry| (&entry.name[..], entry.is_prefix))
+            .collect();
         assert_eq!(names, [(&b"a/"[..], true), (&b"b&c"[..], false)]);
         assert!(page.is_truncated && page.max_keys() == Some(2));
         let again = page.write(&[("IsTruncated", "true".into())]);
         assert_eq!(ListPage::parse(&again), Some(page));
-        assert!(!again.contains("NextContinuationToken"), "the end of the page is said anew");
+        assert!(
+            !again.contains("NextContinuationToken"),
+            "the end of the page is said anew"
+        );
     }
 
     #[test]

@@ -9,8 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{is_writer, unknown};
 use crate::dirty::{Listing, Unknown, unescape};
 use crate::endpoint::{
-    EndpointRequest, LakeBody, RequestBody, end_to_end, end_to_end_of_response,
-    without_presigned_credentials,
+    EndpointRequest, LakeBody, RequestBody, end_to_end, end_to_end_of_response, without_presigned_credentials,
 };
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
@@ -188,7 +187,11 @@ fn keys_in(xml: &[u8], element: &str) -> Vec<String> {
 /// The headers for a body that comes without the framing it was sent in.
 fn of_decoded(sent: &HeaderMap) -> HeaderMap {
     let mut headers = end_to_end(sent);
-    for name in ["content-encoding", "x-amz-decoded-content-length", "x-amz-trailer"] {
+    for name in [
+        "content-encoding",
+        "x-amz-decoded-content-length",
+        "x-amz-trailer",
+    ] {
         headers.remove(name);
     }
     headers

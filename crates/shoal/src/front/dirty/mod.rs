@@ -7,19 +7,19 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::percent_decode;
 
+use crate::config::WriteMode;
+use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
 use crate::front::body::ResponseBody;
+use crate::front::conditions::Verdict;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::lake_errors;
 use crate::front::operation::Operation;
 use crate::front::payload::CheckedBody;
+use crate::front::range::RangeRequest;
 use crate::front::read_head::ReadHead;
 use crate::front::record::Record;
 use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
 use crate::front::serve::{Admitted, COPY_SOURCE, Front, not_cached, precondition_failed, uncacheable};
-use crate::config::WriteMode;
-use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
-use crate::front::conditions::Verdict;
-use crate::front::range::RangeRequest;
 use crate::identity::Caller;
 use crate::object::ObjectName;
 use crate::read::Answer;
@@ -67,9 +67,7 @@ impl Front {
                 respond::object(reading, ask.range, &wishes)
             }
             Answer::NotModified(version) => respond::not_modified(&version),
-            Answer::PreconditionFailed => {
-                respond::error(&precondition_failed(), path, record.request_id)
-            }
+            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
             Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
             Answer::NotCached => respond::error(&not_cached(), path, record.request_id),
             Answer::Relay(_) | Answer::Bypass(_) => {

@@ -5,14 +5,14 @@ use http::StatusCode;
 use super::{back, bytes, flush, reads, write_back};
 use crate::cluster::Cluster;
 
-async fn cluster(nodes: usize) -> Cluster {
+pub(super) async fn cluster(nodes: usize) -> Cluster {
     let cluster = Cluster::start_with(nodes, |_, config| back(config)).await;
     settled(&cluster).await;
     cluster
 }
 
 /// Waits until every node knows what it is home to.
-async fn settled(cluster: &Cluster) {
+pub(super) async fn settled(cluster: &Cluster) {
     for node in &cluster.nodes {
         for _ in 0..1_000 {
             if node.status().await["write_back"]["settled"] == true {
@@ -64,8 +64,8 @@ async fn what_is_removed_through_one_node_is_gone_for_all() {
 async fn one_order_flushes_what_all_nodes_hold() {
     let cluster = cluster(3).await;
     for number in 0..12 {
-        let writer = cluster.nodes[number % 3].client();
-        write_back(&writer, &format!("tmp/{number}"), &bytes(number as u64)).await;
+        let writer = cluster.nodes[number as usize % 3].client();
+        write_back(&writer, &format!("tmp/{number}"), &bytes(number)).await;
     }
     let report = flush(&cluster.nodes[1], "").await;
     assert_eq!(
@@ -74,10 +74,61 @@ async fn one_order_flushes_what_all_nodes_hold() {
     );
     for number in 0..12 {
         let object = cluster.lake.object("b", format!("tmp/{number}")).unwrap();
-        assert!(object.content.all() == bytes(number as u64), "{number}");
+        assert!(object.content.all() == bytes(number), "{number}");
     }
     for node in &cluster.nodes {
         assert_eq!(node.status().await["write_back"]["objects"], 0);
     }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_read_while_it_is_dirty_is_what_is_read_once_the_lake_has_it() {
+    // These nodes never ask twice whether an object is current.
+    let cluster = cluster(3).await;
+    for round in 0..2 {
+        let bytes = bytes(round);
+        write_back(&cluster.nodes[0].client(), "tmp/k", &bytes).await;
+        for _ in 0..2 {
+            for node in &cluster.nodes {
+                reads(&node.client(), "tmp/k", &bytes).await;
+            }
+            flush(&cluster.nodes[1], "").await;
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_where_nothing_can_be_dirty_asks_no_other_node() {
+    let cluster = cluster(3).await;
+    let asked = async || {
+        let mut asked = 0;
+        for node in &cluster.nodes {
+            let peers = node.status().await["cooperation"]["peers"].clone();
+            asked += peers
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|peer| peer["asked"].as_u64().unwrap())
+                .sum::<u64>();
+        }
+        asked
+    };
+    cluster.lake.put("b", "k", "");
+    let before = asked().await;
+    for node in &cluster.nodes {
+        reads(&node.client(), "k", &bytes::Bytes::new()).await;
+        assert_eq!(
+            node.client().get("/b?list-type=2&prefix=k").send().await.status,
+            StatusCode::OK
+        );
+    }
+    assert_eq!(asked().await, before);
+    for node in &cluster.nodes {
+        let missing = node.client().get("/b/tmp/k").send().await;
+        assert_eq!(missing.status, StatusCode::NOT_FOUND);
+    }
+    assert!(asked().await > before, "where it can be, they ask");
     cluster.stop().await;
 }
