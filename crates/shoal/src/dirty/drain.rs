@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 
+use super::home::takes_part;
+use super::view::View;
 use super::{Dirty, Found, Manifest};
 
 /// Objects asked to be flushed at a time.
@@ -22,8 +24,14 @@ impl Dirty {
     /// Whether this node keeps the object yet, for somebody who could have it.
     async fn part_with(&self, manifest: Arc<Manifest>) -> bool {
         match self.directory.find(&manifest.name).await {
-            // What is not known to its home any more is forgotten here by and by.
-            Ok(Found::Lost(_) | Found::Nothing) => false,
+            Ok(Found::Lost(_)) => false,
+            Ok(Found::Nothing) => {
+                // It was flushed by a home that does not count on this node any more.
+                if !takes_part(&View::of(&self.home.cooperation), &manifest) {
+                    self.home.let_go(&manifest).await;
+                }
+                false
+            }
             Ok(Found::Dirty(_)) => self.directory.flush(&manifest.name).await.is_err(),
             Err(_) => true,
         }

@@ -416,6 +416,13 @@ impl Home {
         settled == Some(View::of(&self.cooperation).digest)
     }
 
+    /// Keeps a manifest no more that is for others to keep, now that those know what they are home to.
+    pub(super) async fn let_go(&self, manifest: &Manifest) {
+        if let Err(error) = self.records.let_go(manifest).await {
+            tracing::warn!(object = ?manifest.name, %error, "a record that is for others to keep cannot be removed");
+        }
+    }
+
     /// Asks a node about a name it is said to hold a part of.
     pub(super) async fn ask_held(&self, node: NodeId, name: &ObjectName) -> Result<Page, Unheard> {
         let answer = self
@@ -424,6 +431,11 @@ impl Home {
             .await?;
         Ok(Page::read(&answer.into_body()).unwrap_or_default())
     }
+}
+
+/// Whether a node is to keep a manifest: as a home of its name, or for its blocks.
+pub(super) fn takes_part(view: &View, manifest: &Manifest) -> bool {
+    view.homes(manifest.version.object).contains(&view.me) || manifest.placement.nodes().contains(&view.me)
 }
 
 /// Everybody but this node who keeps a manifest: the homes of its name, and whoever holds a block.

@@ -130,6 +130,19 @@ impl Records {
         Ok(())
     }
 
+    /// Keeps a manifest no more that others keep, or that nobody needs: nothing is said about whether the object exists.
+    pub(super) async fn let_go(&self, manifest: &Manifest) -> std::io::Result<()> {
+        let _turn = self.files.lock().await;
+        let is_kept = self
+            .get(&manifest.name)
+            .is_some_and(|known| known.sequence == manifest.sequence);
+        if is_kept {
+            self.store.drop_record(manifest.version.id).await?;
+            self.shelf.lock().remove(&manifest.name, self.me);
+        }
+        Ok(())
+    }
+
     /// The latest write of a name that is kept here.
     pub(super) fn get(&self, name: &ObjectName) -> Option<Arc<Manifest>> {
         self.shelf.lock().manifests.get(&key(name)).cloned()
@@ -242,15 +255,17 @@ impl Shelf {
         }
     }
 
+    fn remove(&mut self, name: &ObjectName, me: NodeId) {
+        if let Some(manifest) = self.manifests.remove(&key(name)) {
+            self.bytes -= manifest.bytes_at(me);
+        }
+    }
+
     fn forget(&mut self, name: &ObjectName, sequence: u64, me: NodeId) {
         let key = key(name);
-        if let Some(manifest) = self
-            .manifests
-            .get(&key)
-            .filter(|known| known.sequence <= sequence)
-        {
-            self.bytes -= manifest.bytes_at(me);
-            self.manifests.remove(&key);
+        let known = self.manifests.get(&key);
+        if known.is_some_and(|known| known.sequence <= sequence) {
+            self.remove(name, me);
         }
         match self.gone.insert(key.clone(), sequence) {
             Some(before) if before > sequence => {

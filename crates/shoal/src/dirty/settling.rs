@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use shoal_policy::{NodeId, ObjectId};
 
-use super::home::Home;
+use super::home::{Home, takes_part};
 use super::manifest::Manifest;
 use super::messenger::Answer;
 use super::page::Page;
@@ -45,7 +45,7 @@ impl Home {
     /// Keeps this node sure of what it is home to until it stops. `cooperates`: others may be there although none is seen.
     pub async fn keep_settled(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
         let began = clock::instant();
-        let (mut looked, mut audited) = (began, began);
+        let (mut looked, mut audit_at) = (began, began);
         loop {
             let now = clock::instant();
             if now.saturating_duration_since(looked) > PAUSE_MAX {
@@ -57,10 +57,12 @@ impl Home {
             let may_be_lonely =
                 cooperates && view.members().len() == 1 && now.saturating_duration_since(began) < LONELINESS;
             if !is_settled && !may_be_lonely {
-                self.settle(&view).await;
-            } else if now.saturating_duration_since(audited) > AUDIT_EVERY {
-                audited = now;
-                self.audit(&view, clock::utc_now()).await;
+                if self.settle(&view).await {
+                    audit_at = now;
+                }
+            } else if is_settled && audit_at <= now {
+                let is_done = self.audit(&view, clock::utc_now()).await;
+                audit_at = now + if is_done { AUDIT_EVERY } else { LOOK_EVERY };
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -70,12 +72,12 @@ impl Home {
     }
 
     /// Hears everybody; settled at the end, unless somebody was silent, or saw other members.
-    async fn settle(&self, view: &View) {
+    async fn settle(&self, view: &View) -> bool {
         *self.settled.lock() = None;
         let mut vouchers = Vouchers::new();
         for node in view.others() {
             if !self.hear(view, node, &mut vouchers).await {
-                return;
+                return false;
             }
         }
         for manifest in self.records.all(None) {
@@ -83,13 +85,15 @@ impl Home {
                 self.review(view, &manifest, &vouchers);
             }
         }
-        if View::of(&self.cooperation).digest == view.digest {
-            *self.settled.lock() = Some(view.digest);
-            tracing::debug!(
-                members = view.members().len(),
-                "this node knows which dirty objects are at home here"
-            );
+        if View::of(&self.cooperation).digest != view.digest {
+            return false;
         }
+        *self.settled.lock() = Some(view.digest);
+        tracing::debug!(
+            members = view.members().len(),
+            "this node knows which dirty objects are at home here"
+        );
+        true
     }
 
     /// Takes over what a node has that this one is home to now.
@@ -149,20 +153,22 @@ impl Home {
         self.set_lost(manifest, !is_whole);
     }
 
-    /// Drops what is dirty no more and was not told so, and what was lost long ago.
-    async fn audit(&self, view: &View, now: SystemTime) {
+    /// Drops what is dirty no more and was not told so, what others keep now, and what was lost long ago. `false`: not every home could say.
+    async fn audit(&self, view: &View, now: SystemTime) -> bool {
+        let mut all_said = true;
         for manifest in self.records.all(None) {
             let homes = view.homes(manifest.version.object);
             let written = SystemTime::UNIX_EPOCH + Duration::from_micros(manifest.sequence);
             let age = now.duration_since(written).unwrap_or_default();
             match homes.first() {
                 Some(home) if *home == view.me && age > LOST_SHOWN => self.drop_lost(&manifest).await,
-                Some(home) if *home != view.me && age > COMMIT_MAX => {
-                    self.compare(view, *home, &manifest).await;
+                Some(home) if *home != view.me && (age > COMMIT_MAX || !takes_part(view, &manifest)) => {
+                    all_said &= self.compare(view, *home, &manifest).await;
                 }
                 _ => {}
             }
         }
+        all_said
     }
 
     async fn drop_lost(&self, manifest: &Manifest) {
@@ -172,20 +178,27 @@ impl Home {
         }
     }
 
-    async fn compare(&self, view: &View, home: NodeId, manifest: &Manifest) {
+    /// Holds a manifest against what its home knows; whether the home could say.
+    async fn compare(&self, view: &View, home: NodeId, manifest: &Manifest) -> bool {
         let request = Request::Find {
             view: view.digest,
             name: manifest.name.clone(),
         };
-        let is_overtaken = match self.messenger.say(home, &request).await {
-            Ok(Answer::Nothing) => true,
+        let (has_said, is_overtaken) = match self.messenger.say(home, &request).await {
+            Ok(Answer::Nothing) => (true, true),
             Ok(Answer::Done(body) | Answer::Lost(body)) => {
-                Manifest::of_bytes(&body).is_ok_and(|known| known.sequence > manifest.sequence)
+                let known = Manifest::of_bytes(&body).map(|known| known.sequence);
+                let is_overtaken = known.is_ok_and(|known| known > manifest.sequence);
+                (known.is_ok(), is_overtaken)
             }
-            _ => false,
+            _ => (false, false),
         };
-        if is_overtaken {
+        if has_said && !takes_part(view, manifest) {
+            // A write under way is none of this view: its home would not be settled in it.
+            self.let_go(manifest).await;
+        } else if is_overtaken {
             self.drop_here(&manifest.name, manifest.sequence).await;
         }
+        has_said
     }
 }
