@@ -4,6 +4,7 @@ use http::StatusCode;
 
 use super::{back, bytes, flush, reads, write_back};
 use crate::cluster::Cluster;
+use crate::lake::{Fault, Request};
 
 pub(super) async fn cluster(nodes: usize) -> Cluster {
     let cluster = Cluster::start_with(nodes, |_, config| back(config)).await;
@@ -130,5 +131,59 @@ async fn a_read_where_nothing_can_be_dirty_asks_no_other_node() {
         assert_eq!(missing.status, StatusCode::NOT_FOUND);
     }
     assert!(asked().await > before, "where it can be, they ask");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_flushes_and_says_what_it_could_not() {
+    let cluster = cluster(2).await;
+    for key in ["tmp/a/1", "tmp/a/2", "tmp/b"] {
+        write_back(&cluster.nodes[0].client(), key, &bytes(1)).await;
+    }
+    let url = format!("http://{}", cluster.nodes[1].admin_address());
+    let run = async |arguments: &[&str]| {
+        let mut command = crate::commands::shoal(arguments);
+        command.args(["--node", &url]);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        output.await.unwrap()
+    };
+    let part = run(&["flush", "s3://b/tmp/a/"]).await;
+    assert_eq!(
+        String::from_utf8_lossy(&part.stdout),
+        "2 objects are at the lake now\n"
+    );
+    assert!(cluster.lake.object("b", "tmp/a/2").is_some() && cluster.lake.object("b", "tmp/b").is_none());
+    cluster.lake.misbehave(Fault::status(503).when(Request::is_put));
+    let refused = run(&["flush", "--json"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let progress: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!(
+        (&progress["failed"], &progress["flushed"]),
+        (&1.into(), &0.into())
+    );
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("1 objects could not be flushed") && said.contains("hint: "),
+        "{said}"
+    );
+    let nothing = run(&["flush", "b/tmp"]).await;
+    assert_eq!(nothing.status.code(), Some(2), "that is no name");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn no_web_page_orders_a_flush() {
+    let cluster = cluster(1).await;
+    let admin = crate::client::Client::anonymous(cluster.nodes[0].admin_address());
+    let order = admin
+        .post("/flush", Vec::new())
+        .header("origin", "http://evil.example");
+    assert_eq!(order.send().await.status, StatusCode::FORBIDDEN);
+    assert_eq!(
+        admin.get("/flush").send().await.status,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+    let unnamed = admin.post("/flush?below=b", Vec::new()).send().await;
+    assert_eq!(unnamed.status, StatusCode::BAD_REQUEST);
     cluster.stop().await;
 }
