@@ -222,8 +222,7 @@ impl Home {
             return Answer::Unsettled;
         }
         // A flush of what is overwritten must not come to the lake after that of what overwrites it.
-        self.break_off(object).await;
-        let _turn = self.turn(object).await;
+        let _turn = self.turn_without_flush(object).await;
         let before = self.records.get(&manifest.name);
         let known = before.as_ref().map(|before| before.sequence);
         let known = known.max(self.records.gone(&manifest.name)).unwrap_or_default();
@@ -321,8 +320,7 @@ impl Home {
         if self.records.get(name).is_none() {
             return Answer::Nothing;
         }
-        self.break_off(object).await;
-        let _turn = self.turn(object).await;
+        let _turn = self.turn_without_flush(object).await;
         let Some(manifest) = self.records.get(name) else {
             self.fates.lock().forget(object);
             return Answer::Nothing;
@@ -368,12 +366,19 @@ impl Home {
         )
     }
 
-    /// Keeps an object from being flushed for a while; a flush under way is over when this ends.
-    async fn break_off(&self, object: ObjectId) {
-        let under_way = self.fates.lock().hold(object, clock::instant());
-        if let Some(mut ended) = under_way {
-            // The sender goes with the flush.
-            let _ = ended.changed().await;
+    /// The turn to change what is known of a name, which is not being flushed and is not for a while.
+    async fn turn_without_flush(&self, object: ObjectId) -> tokio::sync::MutexGuard<'_, ()> {
+        loop {
+            let under_way = self.fates.lock().hold(object, clock::instant());
+            if let Some(mut ended) = under_way {
+                // The sender goes with the flush.
+                let _ = ended.changed().await;
+            }
+            let turn = self.turn(object).await;
+            // Whoever had the turn before may have let it be flushed again.
+            if self.fates.lock().hold(object, clock::instant()).is_none() {
+                return turn;
+            }
         }
     }
 

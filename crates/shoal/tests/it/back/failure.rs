@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::cluster::{cluster, settled};
 use super::{back, bytes, flush, reads, until, write_back};
 use crate::client::Client;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Wire};
 use crate::lake::{Content, Fault, Request};
 use crate::node::{BLOCK, Node};
 
@@ -177,6 +177,46 @@ async fn a_node_that_is_gone_takes_its_dirty_objects_along_whole_and_brings_them
     flush(&cluster.nodes[2], "").await;
     for (seed, key) in (0..).zip(&keys) {
         assert!(cluster.lake.object("b", key).unwrap().content.all() == bytes(seed));
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn while_a_node_is_silent_the_others_give_what_they_hold_whole_or_not_at_all() {
+    let cluster = cluster(3).await;
+    let keys = written(&cluster, 12).await;
+    cluster.ways[2].becomes(Wire::Cut);
+    let (mut whole, mut parted) = (0, 0);
+    for (seed, key) in (0..).zip(&keys) {
+        for node in &cluster.nodes[..2] {
+            let target = format!("/b/{key}");
+            match node.client().get(&target).try_send().await {
+                Ok(reply) if reply.status == StatusCode::OK => {
+                    assert!(reply.body == bytes(seed), "{key}");
+                    whole += 1;
+                }
+                // A part of it is on the silent node, or only that knows of it.
+                Ok(reply) => {
+                    let status = reply.status;
+                    assert!(
+                        status.is_server_error() || status == StatusCode::NOT_FOUND,
+                        "{key}: {status}"
+                    );
+                    parted += 1;
+                }
+                // The part was missed after the first bytes had been sent.
+                Err(_) => parted += 1,
+            }
+        }
+    }
+    assert!(whole > 0 && parted > 0, "{whole} and {parted}");
+    cluster.ways[2].becomes(Wire::Whole);
+    cluster.sees(3).await;
+    settled(&cluster).await;
+    for (seed, key) in (0..).zip(&keys) {
+        for node in &cluster.nodes {
+            reads(&node.client(), key, &bytes(seed)).await;
+        }
     }
     cluster.stop().await;
 }
