@@ -10,6 +10,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use shoal_policy::{NodeId, Source};
 
+use crate::dirty::Placement;
 use crate::fetch::{Boarded, Fetcher, StreamTicket, Way};
 use crate::flights::{FlightError, Passenger};
 use crate::front::range::ByteRange;
@@ -76,8 +77,29 @@ pub struct Shelf {
     pub version: Arc<Version>,
     /// Who asks the lake.
     pub origin: Arc<Origin>,
-    /// How blocks are fetched that are not here. `None`: only those are given that this node holds.
-    pub way: Option<Way>,
+    /// How blocks are fetched that are not here.
+    pub ways: Ways,
+}
+
+/// How blocks are fetched that are not here.
+#[derive(Clone, Debug)]
+pub enum Ways {
+    /// They are not: only those are given that this node holds.
+    None,
+    /// All in one way.
+    All(Way),
+    /// Each from the node that holds it, or not at all: no lake has them yet.
+    Placed(Arc<Placement>),
+}
+
+impl Ways {
+    fn to(&self, index: u32) -> Option<Way> {
+        match self {
+            Self::None => None,
+            Self::All(way) => Some(*way),
+            Self::Placed(placement) => placement.holder(index).map(Way::Handover),
+        }
+    }
 }
 
 /// One block's share of the response.
@@ -116,7 +138,7 @@ impl Shelf {
                 self.fetcher.hit(&self.version, index);
                 return Found::Resident(block);
             }
-            let Some(way) = self.way else {
+            let Some(way) = self.ways.to(index) else {
                 return Found::Nowhere;
             };
             if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin, way) {

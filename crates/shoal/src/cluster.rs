@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::Request;
+use http::header::CONTENT_LENGTH;
+use http::{Request, Response};
 use hyper::service::service_fn;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -15,6 +16,8 @@ use crate::admin::metrics::ConnectionMetrics;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
+use crate::dirty::{self, Home};
+use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::listener::{self, ConnectionLimits};
 use crate::membership::{ClusterKey, Member, Membership, State, generation};
@@ -42,13 +45,13 @@ pub struct Addresses {
 }
 
 impl Cluster {
-    /// Begins to give blocks to others over `listener`, and joins the cluster. Errors: the UDP port of the same number is taken.
+    /// Begins to give others blocks and word of dirty objects over `listener`, and joins the cluster. Errors: the UDP port of the same number is taken.
     pub async fn join(
         config: &Config,
         listener: TcpListener,
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        host: Arc<Host>,
+        services: (Arc<Host>, Arc<Home>),
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -61,7 +64,7 @@ impl Cluster {
         let place = move |hierarchy| store.place(hierarchy);
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
-            tokio::spawn(serve(listener, limits, host, stopping)),
+            tokio::spawn(serve(listener, limits, services, stopping)),
             tokio::spawn(follow),
         ];
         Ok(Self {
@@ -92,16 +95,48 @@ impl Cluster {
     }
 }
 
-async fn serve(listener: TcpListener, limits: ConnectionLimits, host: Arc<Host>, stopping: Shutdown) {
+async fn serve(
+    listener: TcpListener,
+    limits: ConnectionLimits,
+    (host, dirty): (Arc<Host>, Arc<Home>),
+    stopping: Shutdown,
+) {
     let connections = ConnectionMetrics::default();
     listener::serve(listener, None, limits, connections, stopping, move |_| {
-        let host = Arc::clone(&host);
+        let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
         service_fn(move |request: Request<ClientBody>| {
-            let response = host.serve(&request);
-            async move { Ok::<_, Infallible>(response) }
+            let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
+            async move { Ok::<_, Infallible>(answer(&host, &dirty, &request).await) }
         })
     })
     .await;
+}
+
+/// A block, or what there is to say about dirty objects.
+async fn answer(host: &Host, dirty: &Arc<Home>, request: &Request<ClientBody>) -> Response<ResponseBody> {
+    let target = request.uri().path_and_query();
+    let target = target.filter(|target| target.path().starts_with(dirty::PREFIX));
+    let Some(target) = target else {
+        return host.serve(request);
+    };
+    let mut response = Response::new(ResponseBody::empty());
+    if let Err(refusal) = host.admit(request) {
+        *response.status_mut() = refusal.status();
+        return response;
+    }
+    let answer = match dirty::Request::parse(target) {
+        // A task of its own: whoever asked may hang up in the middle of it.
+        Ok(asked) => {
+            let dirty = Arc::clone(dirty);
+            tokio::spawn(async move { dirty.answer(asked).await }).await
+        }
+        Err(_) => Ok(dirty::Answer::Misunderstood),
+    };
+    let answer = answer.unwrap_or(dirty::Answer::Failed);
+    *response.status_mut() = answer.status();
+    let body = answer.into_body();
+    response.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+    response.map(|_| ResponseBody::full(body))
 }
 
 /// What this node tells the others. A listener on every address of the machine is reached at the one that is advertised.

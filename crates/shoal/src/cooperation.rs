@@ -115,6 +115,12 @@ impl Cooperation {
         Arc::clone(&self.view.load().members)
     }
 
+    /// The layers around this node and everyone that is known to live, as they were at one moment.
+    pub fn arrangement(&self) -> (Arc<Hierarchy>, Members) {
+        let view = self.view.load();
+        (Arc::clone(&view.hierarchy), Arc::clone(&view.members))
+    }
+
     /// Every peer.
     pub fn peers(&self) -> Vec<Arc<Peer>> {
         let mut peers: Vec<_> = self.view.load().peers.values().cloned().collect();

@@ -18,6 +18,7 @@ use crate::catalog::Catalog;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
+use crate::dirty::{self, Dirty, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
@@ -114,7 +115,7 @@ impl Gateway {
         let lake = Arc::new(Endpoint::new(&config.lake, &config.limits, credentials)?);
         let (store, recovery) = open_store(&config).await?;
 
-        let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address));
+        let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address)).await;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
         let mut handoff = None;
@@ -131,7 +132,7 @@ impl Gateway {
                     listener,
                     addresses,
                     Arc::clone(&parts.cooperation),
-                    Arc::clone(&parts.host),
+                    (Arc::clone(&parts.host), Arc::clone(parts.dirty.home())),
                     Arc::clone(&store),
                     stopping.clone(),
                 );
@@ -146,6 +147,7 @@ impl Gateway {
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
+            tokio::spawn(Arc::clone(&parts.dirty).run(cluster.is_some(), stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
         ];
         readiness.reached(STORE);
@@ -255,10 +257,12 @@ struct Parts {
     cooperation: Arc<Cooperation>,
     host: Arc<Host>,
     split: Arc<Split>,
+    dirty: Arc<Dirty>,
+    flushes: Arc<FlushOrders>,
 }
 
 impl Parts {
-    fn new(
+    async fn new(
         config: &Arc<Config>,
         lake: Arc<Endpoint>,
         store: Arc<Store>,
@@ -270,28 +274,10 @@ impl Parts {
         let flights = Arc::new(Flights::default());
         let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
         let split = Arc::new(split);
-        let window = limits.fill_bytes;
         let cooperation = Arc::new(cooperation(config));
-        let fetcher = Fetcher::new(
-            Arc::clone(&lake),
-            Arc::clone(&cooperation),
-            Arc::clone(&split),
-            Arc::clone(&store),
-            Arc::clone(&flights),
-            window,
-            ahead,
-        );
-        let fetcher = Arc::new(fetcher);
+        let fetcher = fetcher(config, (&lake, &store), &cooperation, &split, &flights);
         let identities = Arc::new(identities(config));
-        let host = Host::new(
-            config.cooperation.secret_key.as_ref(),
-            Arc::clone(&identities),
-            Arc::clone(&lake),
-            Arc::clone(&store),
-            Arc::clone(&fetcher),
-            config.store.block_bytes,
-            limits.requests,
-        );
+        let host = host(config, &identities, &lake, &store, &fetcher);
         let host = Arc::new(host);
         let explainer = Explainer {
             node: config.node.name.clone(),
@@ -309,6 +295,18 @@ impl Parts {
             Arc::clone(&cooperation),
             (config.store.block_bytes, config.store.capacity_bytes),
         ));
+        let writing = WriteRules::new(&config.write);
+        let dirty = dirty::Parts {
+            rules: writing.clone(),
+            lake: Arc::clone(&lake),
+            store: Arc::clone(&store),
+            fetcher: Arc::clone(&fetcher),
+            cooperation: Arc::clone(&cooperation),
+            catalog: Arc::clone(&catalog),
+            identities: Arc::clone(&identities),
+        };
+        let dirty = Arc::new(Dirty::open(dirty, config).await);
+        let flushes = Arc::new(FlushOrders::of(&dirty));
         let observer = Observer {
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
@@ -317,6 +315,8 @@ impl Parts {
             flights,
             fetcher: Arc::clone(&fetcher),
             through: Arc::clone(&through),
+            dirty: Arc::clone(&dirty),
+            flushes: Arc::clone(&flushes),
             cooperation: Arc::clone(&cooperation),
             host: Arc::clone(&host),
             addresses,
@@ -334,10 +334,7 @@ impl Parts {
             undated: AtomicBool::new(false),
         };
         let identity_count = identities.len();
-        let mut gate = Gate::new(identities, &config.lake.region);
-        if config.s3.signature_v2 {
-            gate = gate.with_signature_v2(config.s3.domain.clone());
-        }
+        let gate = gate(config, identities);
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identity_count);
         let front = Front {
             gate,
@@ -345,7 +342,8 @@ impl Parts {
             catalog,
             reader,
             freshness: FreshnessRules::new(&config.freshness),
-            writing: WriteRules::new(&config.write),
+            writing,
+            dirty: Arc::clone(&dirty),
             through,
             in_flight,
             metrics: Arc::clone(&metrics),
@@ -361,13 +359,22 @@ impl Parts {
             cooperation,
             host,
             split,
+            dirty,
+            flushes,
         }
     }
 
     fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
         let cooperation = Arc::clone(&self.cooperation);
         let herald = cluster.membership().herald();
-        Arc::new(Handoff::new(Arc::clone(store), cooperation, herald, stopping))
+        let dirty = Arc::clone(&self.dirty);
+        Arc::new(Handoff::new(
+            Arc::clone(store),
+            cooperation,
+            dirty,
+            herald,
+            stopping,
+        ))
     }
 
     fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
@@ -386,6 +393,7 @@ impl Parts {
                 async move { explainer.explain(&question).await }.boxed()
             }),
             handoff,
+            flushes: Arc::clone(&self.flushes),
             measure: Arc::new(move |metrics| measured.measure(metrics)),
         }
     }
@@ -396,6 +404,51 @@ fn layers(config: &Config) -> usize {
     match config.cooperation.mode {
         CooperationMode::Solo => 1,
         CooperationMode::Hierarchy => config.cooperation.layers.len(),
+    }
+}
+
+fn fetcher(
+    config: &Config,
+    (lake, store): (&Arc<Endpoint>, &Arc<Store>),
+    cooperation: &Arc<Cooperation>,
+    split: &Arc<Split>,
+    flights: &Arc<Flights>,
+) -> Arc<Fetcher> {
+    Arc::new(Fetcher::new(
+        Arc::clone(lake),
+        Arc::clone(cooperation),
+        Arc::clone(split),
+        Arc::clone(store),
+        Arc::clone(flights),
+        config.limits.fill_bytes,
+        config.limits.read_ahead_blocks,
+    ))
+}
+
+fn host(
+    config: &Config,
+    identities: &Arc<Identities>,
+    lake: &Arc<Endpoint>,
+    store: &Arc<Store>,
+    fetcher: &Arc<Fetcher>,
+) -> Host {
+    Host::new(
+        config.cooperation.secret_key.as_ref(),
+        Arc::clone(identities),
+        Arc::clone(lake),
+        Arc::clone(store),
+        Arc::clone(fetcher),
+        config.store.block_bytes,
+        config.limits.requests,
+    )
+}
+
+fn gate(config: &Config, identities: Arc<Identities>) -> Gate {
+    let gate = Gate::new(identities, &config.lake.region);
+    if config.s3.signature_v2 {
+        gate.with_signature_v2(config.s3.domain.clone())
+    } else {
+        gate
     }
 }
 

@@ -17,6 +17,7 @@ use shoal_policy::BlockId;
 use shoal_policy::route::Hierarchy;
 
 use crate::cooperation::Cooperation;
+use crate::dirty::Dirty;
 use crate::membership::{Herald, State};
 use crate::object::Version;
 use crate::peer::{BlockRequest, PeerError};
@@ -29,6 +30,9 @@ const PARALLEL: usize = 4;
 /// While the first blocks go, others come from nodes that have not heard yet: what is here is looked at so many times.
 const ROUNDS: usize = 2;
 
+/// What could not be flushed is tried again after this.
+const FLUSH_PAUSE: Duration = Duration::from_secs(1);
+
 /// A new home that is too busy, or out of reach, is asked again after a pause that doubles.
 const TRIES: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -38,6 +42,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
+    dirty: Arc<Dirty>,
     herald: Herald,
     stopping: Shutdown,
     /// Held while the others are told, so that they hear orders in the order in which they were given.
@@ -57,6 +62,9 @@ struct Now {
 pub struct Progress {
     /// What the node is up to.
     pub state: Phase,
+    /// Objects that the lake does not have yet and of which this node keeps a part. It drains until there is none.
+    #[serde(default)]
+    pub objects_dirty: u64,
     /// Blocks that have not been looked at.
     pub blocks_left: u64,
     /// Blocks that their new homes have.
@@ -100,10 +108,17 @@ impl fmt::Debug for Handoff {
 
 impl Handoff {
     /// For a node that serves.
-    pub fn new(store: Arc<Store>, cooperation: Arc<Cooperation>, herald: Herald, stopping: Shutdown) -> Self {
+    pub fn new(
+        store: Arc<Store>,
+        cooperation: Arc<Cooperation>,
+        dirty: Arc<Dirty>,
+        herald: Herald,
+        stopping: Shutdown,
+    ) -> Self {
         Self {
             store,
             cooperation,
+            dirty,
             herald,
             stopping,
             orders: tokio::sync::Mutex::default(),
@@ -154,6 +169,18 @@ impl Handoff {
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
+        // What no lake has comes first, and is not left behind.
+        loop {
+            let objects_dirty = self.dirty.part().await;
+            self.note(order, |progress| progress.objects_dirty = objects_dirty);
+            if objects_dirty == 0 || !self.is_current(order) {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(FLUSH_PAUSE) => {}
+                () = self.stopping.begun() => return,
+            }
+        }
         let mut seen = HashSet::new();
         for _ in 0..ROUNDS {
             let mut blocks = self.store.held().await;

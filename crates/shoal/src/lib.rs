@@ -12,6 +12,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod cooperation;
+pub mod dirty;
 pub mod embedded_lake;
 pub mod encoding;
 pub mod endpoint;

@@ -26,6 +26,32 @@ impl<T: Copy> ByPrefix<T> {
     }
 }
 
+impl<T: Copy> ByPrefix<T> {
+    /// Whether what `is_wanted` says may hold for some object.
+    pub fn any(&self, is_wanted: impl Fn(T) -> bool) -> bool {
+        is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))
+    }
+
+    /// Bucket and beginning of the keys of every rule whose value is wanted and whose bucket ends with a slash.
+    pub fn prefixes(&self, is_wanted: impl Fn(T) -> bool) -> Vec<(String, Vec<u8>)> {
+        let wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
+        let split = |rule: &[u8]| {
+            let slash = rule.iter().position(|byte| *byte == b'/')?;
+            let bucket = String::from_utf8_lossy(&rule[..slash]).into_owned();
+            Some((bucket, rule[slash + 1..].to_vec()))
+        };
+        wanted.filter_map(|(rule, _)| split(rule)).collect()
+    }
+
+    /// Whether what `is_wanted` says may hold for some object of `bucket` whose key begins with `prefix`.
+    pub fn any_below(&self, bucket: &str, prefix: &[u8], is_wanted: impl Fn(T) -> bool) -> bool {
+        let path = [bucket.as_bytes(), b"/", prefix].concat();
+        let meets = |rule: &[u8]| rule.starts_with(&path) || path.starts_with(rule);
+        let mut wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
+        is_wanted(self.default) || wanted.any(|(rule, _)| meets(rule))
+    }
+}
+
 /// Whether `bucket/key` starts with `prefix`, without joining the two.
 fn starts_with(name: &ObjectName, prefix: &[u8]) -> bool {
     let mut path = name.bucket.bytes().chain([b'/']).chain(name.key.iter().copied());

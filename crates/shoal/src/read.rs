@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use shoal_policy::{Layer, ObjectId};
 use tokio::sync::watch;
 
-use crate::blocks::{BlockStream, Shelf, Window};
+use crate::blocks::{BlockStream, Shelf, Ways, Window};
 use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
 use crate::clock;
 use crate::cooperation::Cooperation;
@@ -452,7 +452,7 @@ impl Reader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             origin: Arc::clone(&ask.origin),
-            way: Some(Way::Route(Layer::L1)),
+            ways: Ways::All(Way::Route(Layer::L1)),
         };
         let open_ended = matches!(ask.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { self.ahead };

@@ -52,6 +52,11 @@ struct SourceLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LayerLabel {
     layer: String,
 }
@@ -86,6 +91,9 @@ pub struct Metrics {
     layer_target_bytes: Family<LayerLabel, Gauge>,
     layer_requests: Family<LayerRequestLabels, Counter>,
     peers: PeerMetrics,
+    written_back: Family<OutcomeLabel, Counter>,
+    dirty_objects: Gauge,
+    dirty_bytes: Gauge,
     connections: ConnectionMetrics,
 }
 
@@ -140,6 +148,18 @@ impl Metrics {
             corrupt_blocks: names.metric(
                 "corrupt_blocks",
                 "Blocks whose checksum was wrong; each was fetched anew.",
+            ),
+            written_back: names.metric(
+                "written_back",
+                "Objects acknowledged before the lake had them, by what became of them.",
+            ),
+            dirty_objects: names.metric(
+                "dirty_objects",
+                "Objects that this node keeps for the lake, as a home or for their blocks.",
+            ),
+            dirty_bytes: names.metric(
+                "dirty_bytes",
+                "Bytes on this node's disk that the lake does not have.",
             ),
             store_paused: names.metric("store_paused", "1 while the disk takes no new blocks."),
             layer_bytes: names.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
@@ -254,6 +274,19 @@ impl Metrics {
     /// Bytes fetched or being fetched, not yet on disk.
     pub fn set_fill_bytes(&self, bytes: u64) {
         self.fill_bytes.set(bytes);
+    }
+
+    /// So many objects that were written back had this outcome.
+    pub fn written_back(&self, outcome: &'static str, count: u64) {
+        self.written_back
+            .get_or_create(&OutcomeLabel { outcome })
+            .inc_by(count);
+    }
+
+    /// What the lake does not have and this node keeps.
+    pub fn set_dirty(&self, objects: u64, bytes: u64) {
+        self.dirty_objects.set(objects);
+        self.dirty_bytes.set(bytes);
     }
 
     /// Whether the disk takes no new blocks for now.

@@ -12,6 +12,7 @@ use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::metrics::Metrics;
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
+use crate::dirty::{Dirty, FlushOrders, Outcome};
 use crate::endpoint::{Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
@@ -21,6 +22,9 @@ use crate::peer::Host;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Health, LayerRoom, Store};
 use crate::write::Through;
+
+/// Objects shown by name in `/status`.
+const TROUBLES_SHOWN: usize = 100;
 
 /// Looks at the parts of a node.
 pub struct Observer {
@@ -38,6 +42,10 @@ pub struct Observer {
     pub fetcher: Arc<Fetcher>,
     /// What is written through the cache.
     pub through: Arc<Through>,
+    /// What is written back.
+    pub dirty: Arc<Dirty>,
+    /// Orders to bring it to the lake.
+    pub flushes: Arc<FlushOrders>,
     /// Who else is there.
     pub cooperation: Arc<Cooperation>,
     /// What others get from this node.
@@ -56,6 +64,7 @@ pub struct Told {
     coalesced: u64,
     layers: Vec<Requests>,
     peers: peers::Told,
+    written_back: Vec<(Outcome, u64)>,
 }
 
 impl Observer {
@@ -92,6 +101,8 @@ impl Observer {
         metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
         metrics.set_store_paused(self.store.health() != Health::Serving);
         metrics.set_fill_bytes(self.fetcher.window_used_bytes());
+        let written_back = self.dirty.home().outcomes();
+        self.measure_dirty(metrics, &told.written_back, &written_back);
         let layers = self.split.requests();
         self.measure_layers(metrics, &told.layers, &layers);
         let mut peers = std::mem::take(&mut told.peers);
@@ -104,7 +115,17 @@ impl Observer {
             coalesced,
             layers,
             peers,
+            written_back,
         };
+    }
+
+    fn measure_dirty(&self, metrics: &Metrics, before: &[(Outcome, u64)], now: &[(Outcome, u64)]) {
+        for (place, (outcome, total)) in now.iter().enumerate() {
+            let before = before.get(place).map_or(0, |(_, before)| *before);
+            metrics.written_back(outcome.as_str(), total - before);
+        }
+        let (objects, bytes) = self.dirty.home().size();
+        metrics.set_dirty(objects, bytes);
     }
 
     /// Who lives, for `/members`. A node that does not cooperate knows itself, and only of itself a node knows how busy it is.
@@ -176,6 +197,35 @@ impl Observer {
         }
     }
 
+    /// What the lake does not have yet; of the objects at home here those that are in trouble, by name.
+    fn write_back(&self) -> Value {
+        let home = self.dirty.home();
+        let (objects, bytes) = home.size();
+        let troubled = home
+            .objects()
+            .into_iter()
+            .filter(|(_, standing)| standing.is_troubled());
+        let troubled = troubled.take(TROUBLES_SHOWN).map(|(manifest, standing)| {
+            json!({
+                "object": format!("{:?}", manifest.name),
+                "bytes": manifest.version.size_bytes,
+                "lost": standing.lost,
+                "failures": standing.failures,
+                "error": standing.error.as_deref(),
+            })
+        });
+        let outcomes = home.outcomes();
+        let outcomes = outcomes.iter().map(|(outcome, count)| (outcome.as_str(), *count));
+        json!({
+            "settled": home.is_settled(),
+            "objects": objects,
+            "bytes": bytes,
+            "outcomes": outcomes.collect::<std::collections::BTreeMap<_, _>>(),
+            "troubled": troubled.collect::<Vec<_>>(),
+            "flush": self.flushes.progress(),
+        })
+    }
+
     fn layers(&self) -> Value {
         let layer = |room: &LayerRoom| {
             json!({
@@ -232,6 +282,7 @@ impl Observer {
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
             },
             "writes": { "underway": self.through.underway() },
+            "write_back": self.write_back(),
             "cooperation": self.cooperation(),
             "drain": drain,
         })

@@ -1,17 +1,18 @@
-//! The admin listener: is the node alive, is it ready, what has it counted, how is it doing? And two orders: drain, and serve again. Never S3.
+//! The admin listener: is the node alive, is it ready, what has it counted, how is it doing? And orders: drain, serve again, flush. Never S3.
 
 #[cfg(test)]
 mod tests;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::service::Service;
 use parking_lot::Mutex;
@@ -21,9 +22,12 @@ use tokio::net::TcpListener;
 use super::explain::{Explanation, Question};
 use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
+use crate::dirty::FlushOrders;
 use crate::front::connection::{ClientBody, Timeouts};
 use crate::front::listener::{ConnectionLimits, serve};
+use crate::front::operation::Query;
 use crate::handoff::Handoff;
+use crate::s3_uri::S3Uri;
 use crate::shutdown::Shutdown;
 
 /// Operators, scrapers and probes are few and quick; whoever is not must not keep them out.
@@ -89,6 +93,7 @@ const EXPLAIN: &str = "/explain";
 enum Order {
     Drain,
     Undrain,
+    Flush,
 }
 
 impl Order {
@@ -96,6 +101,7 @@ impl Order {
         match path {
             "/drain" => Some(Self::Drain),
             "/undrain" => Some(Self::Undrain),
+            "/flush" => Some(Self::Flush),
             _ => None,
         }
     }
@@ -116,6 +122,8 @@ pub struct Admin {
     pub explain: ExplanationSource,
     /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has nobody to give blocks to.
     pub handoff: Option<Arc<Handoff>>,
+    /// For `/flush`.
+    pub flushes: Arc<FlushOrders>,
     /// Called before metrics are shown, to set the gauges that nobody sets as they change.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
@@ -144,13 +152,17 @@ impl Admin {
     }
 
     /// Carries an order out.
-    async fn obey(&self, order: Order, method: &Method, headers: &HeaderMap) -> Response<Full<Bytes>> {
+    async fn obey(&self, order: Order, request: &Request<ClientBody>) -> Response<Full<Bytes>> {
+        let (method, headers) = (request.method(), request.headers());
         if *method != Method::POST {
             return not_allowed("only POST is understood here\n", "POST");
         }
         // A page in an operator's browser may send a POST to this machine, and says where it is from.
         if headers.contains_key(ORIGIN) {
             return text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n");
+        }
+        if let Order::Flush = order {
+            return self.flush(request.uri().query().unwrap_or_default());
         }
         let Some(handoff) = &self.handoff else {
             return text(
@@ -161,12 +173,30 @@ impl Admin {
         match order {
             Order::Drain => handoff.begin().await,
             Order::Undrain => handoff.end().await,
+            Order::Flush => {}
         }
         page(
             StatusCode::ACCEPTED,
             "application/json",
             json!(handoff.progress()),
         )
+    }
+
+    /// `below=s3://bucket/prefix`; nothing, or an empty one, is everything.
+    fn flush(&self, query: &str) -> Response<Full<Bytes>> {
+        let query = Query::parse(Some(query));
+        let below = query.get("below").filter(|below| !below.is_empty());
+        match below.map(S3Uri::from_str).transpose() {
+            Ok(below) => {
+                let progress = self.flushes.begin(below);
+                page(StatusCode::ACCEPTED, "application/json", json!(progress))
+            }
+            Err(error) => page(
+                StatusCode::BAD_REQUEST,
+                "text/plain; charset=utf-8",
+                format!("below= does not name what to flush: {error}\n"),
+            ),
+        }
     }
 
     async fn explained(&self, query: &str) -> Response<Full<Bytes>> {
@@ -192,7 +222,7 @@ impl Admin {
         if !known {
             return text(
                 StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /drain and /undrain are here\n",
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /drain, /undrain and /flush are here\n",
             );
         }
         if !matches!(*method, Method::GET | Method::HEAD) {
@@ -260,7 +290,7 @@ impl Service<Request<ClientBody>> for Pages {
         async move {
             let (method, path) = (request.method(), request.uri().path());
             Ok(match Order::at(path) {
-                Some(order) => admin.obey(order, method, request.headers()).await,
+                Some(order) => admin.obey(order, &request).await,
                 None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {
                     admin.explained(request.uri().query().unwrap_or_default()).await
                 }

@@ -4,6 +4,7 @@ mod descriptors;
 mod dev;
 mod explain;
 mod failure;
+mod flush;
 mod logging;
 mod lookup;
 mod node;
@@ -38,6 +39,7 @@ enum Verb {
     Dev(dev::Dev),
     Lookup(lookup::LookupServer),
     Explain(explain::Explain),
+    Flush(flush::Flush),
     Node(node::Node),
     Sim(sim::Sim),
     Status(status::Status),
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
         Verb::Dev(dev) => dev.run(),
         Verb::Lookup(lookup) => lookup.run(),
         Verb::Explain(explain) => explain.run(),
+        Verb::Flush(flush) => flush.run(),
         Verb::Node(node) => node.run(),
         Verb::Status(status) => status.run(),
         Verb::Top(top) => top.run(),

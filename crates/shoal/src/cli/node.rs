@@ -34,7 +34,7 @@ enum Verb {
     /// Let the node give away what it holds, so that it can be stopped at no cost
     ///
     /// It is home to nothing from now on and asks the new homes of its blocks to take them over, those used last first. It goes on serving
-    /// clients until it is stopped. This command waits until it is done; Ctrl-C ends the waiting and not the draining.
+    /// clients until it is stopped. What was written back is brought to the lake first. This command waits until it is done; Ctrl-C ends the waiting and not the draining.
     Drain(Order),
     /// Let a node that drains be home to its share of the blocks again
     Undrain(Order),
@@ -132,8 +132,12 @@ fn show(Status { node, drain }: &Status) {
     if stderr().is_terminal() {
         let (name, left) = (&node.name, drain.blocks_left);
         let (given, size) = (drain.blocks_given, bytes(drain.bytes_given));
+        let dirty = match drain.objects_dirty {
+            0 => String::new(),
+            objects => format!(", {objects} objects are not at the lake yet"),
+        };
         talk(&format!(
-            "\r\x1b[K{name} is draining: {given} blocks ({size}) given away, {left} left"
+            "\r\x1b[K{name} is draining: {given} blocks ({size}) given away, {left} left{dirty}"
         ));
     }
 }

@@ -27,6 +27,9 @@ const BLOCK_BYTES_MAX: u64 = 64 << 20;
 const CAPACITY_BLOCKS_MIN: u64 = 16;
 /// A split found in less time would follow chance.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
+/// More often than this the lake would be asked about everything at once.
+const FLUSH_INTERVAL_MIN: Duration = Duration::from_secs(1);
+
 /// A flight that writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
 /// A ring with a node this much heavier than others is no ring.
@@ -240,21 +243,32 @@ impl Check<'_> {
         }
     }
 
-    /// Nothing acknowledges a write before the lake has it, so nobody may rely on it.
+    /// Who writes back must know that a node that dies takes the object along.
     fn write(&mut self) {
-        const WHY: &str = "writes are acknowledged once the lake has them; write \"around\" or \"through\"";
         let write = &self.config.write;
-        if write.allow_volatile {
-            self.refuse("write", "allow_volatile", "is not available yet", WHY);
-        }
         if write.default == WriteMode::Back {
-            self.refuse("write", "default", "cannot be \"back\" yet", WHY);
+            let hint = "write [[write.rule]] with the prefixes of data that can be made again";
+            self.refuse("write", "default", "cannot be \"back\"", hint);
+        }
+        if write.flush_interval < FLUSH_INTERVAL_MIN {
+            let hint = "write at least 1s; what is rewritten or removed before it is flushed never costs the lake anything";
+            self.refuse("write", "flush_interval", "is too short", hint);
         }
         for rule in self.located.write_rules {
-            if rule.mode == WriteMode::Back {
-                let what = "[[write.rule]] mode cannot be \"back\" yet";
+            if rule.mode == WriteMode::Back && !write.allow_volatile {
+                let what = "[[write.rule]] mode cannot be \"back\" unless [write] allow_volatile is true";
+                let hint = "a node that dies loses what it has not flushed: allow it only for data that can be made again";
                 self.problems
-                    .push(Problem::new(&rule.mode_origin, what).hint(WHY));
+                    .push(Problem::new(&rule.mode_origin, what).hint(hint));
+            }
+            let path = rule.prefix.trim_start_matches("s3://");
+            if rule.mode == WriteMode::Back && !path.contains('/') {
+                let what = format!(
+                    "[[write.rule]] prefix {:?} does not end the bucket's name",
+                    rule.prefix
+                );
+                let hint = "write s3://bucket/ for one bucket: without the slash it would be every bucket whose name begins so";
+                self.problems.push(Problem::new(&rule.origin, what).hint(hint));
             }
         }
     }

@@ -150,7 +150,7 @@ pub struct FreshnessRule {
     pub mode: FreshnessMode,
 }
 
-/// Where the bytes of a write go besides the lake.
+/// Where the bytes of a write go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// Nowhere.
@@ -187,6 +187,8 @@ pub struct Write {
     pub default: WriteMode,
     /// Whether writes may be acknowledged before the lake has them.
     pub allow_volatile: bool,
+    /// How long they may wait for it.
+    pub flush_interval: Duration,
     /// `[[write.rule]]`
     pub rules: Vec<WriteRule>,
 }
@@ -379,6 +381,7 @@ impl Default for Write {
         Self {
             default: WriteMode::Around,
             allow_volatile: false,
+            flush_interval: Duration::from_mins(1),
             rules: Vec::new(),
         }
     }

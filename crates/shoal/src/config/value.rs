@@ -272,7 +272,7 @@ impl Value for FreshnessMode {
 }
 
 impl Value for WriteMode {
-    const WRITE: &'static str = "write \"around\" or \"through\"";
+    const WRITE: &'static str = "write \"around\", \"through\" or, for a rule, \"back\"";
 
     fn from_text(text: &str) -> Option<Self> {
         Self::of_word(text)

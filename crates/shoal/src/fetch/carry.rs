@@ -61,7 +61,7 @@ impl HopEnd {
             Err(HopLost::Peer(PeerError::Refused { .. } | PeerError::TooLong)) => Self::Refused,
             Err(HopLost::Peer(PeerError::Endpoint(_))) => Self::Unreachable,
             Err(HopLost::Peer(PeerError::Silent(_))) => Self::Silent,
-            Err(HopLost::BrokeOff(_)) => Self::BrokeOff,
+            Err(HopLost::BrokeOff(_) | HopLost::Peer(PeerError::BrokenOff(_))) => Self::BrokeOff,
             Err(HopLost::Dead) => Self::Dead,
             Err(HopLost::Stuck) => Self::Stuck,
         }

@@ -272,7 +272,8 @@ impl Fetcher {
         }
     }
 
-    async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
+    /// A share of the memory window, waited for. Errors: it stays full.
+    pub async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
         let kib = bytes.div_ceil(1024).min(self.window_kib as u64) as u32;
         let room = Arc::clone(&self.window).acquire_many_owned(kib);
         match tokio::time::timeout(WINDOW_PATIENCE, room).await {

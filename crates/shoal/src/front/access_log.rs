@@ -99,7 +99,8 @@ pub fn without_credentials(query: &str) -> String {
     query.split('&').map(shown).collect::<Vec<_>>().join("&")
 }
 
-fn rfc3339(at: SystemTime) -> String {
+/// `2013-05-24T00:00:00.000Z`
+pub fn rfc3339(at: SystemTime) -> String {
     let format = time::macros::format_description!(
         "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
     );

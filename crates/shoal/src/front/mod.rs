@@ -6,6 +6,7 @@ pub mod body;
 pub mod conditions;
 pub mod connection;
 pub mod deadline;
+mod dirty;
 pub mod error;
 pub mod error_xml;
 pub mod expectation;

@@ -10,6 +10,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, heade
 use crate::admin::metrics::Metrics;
 use crate::catalog::Catalog;
 use crate::config::WriteMode;
+use crate::dirty::Dirty;
 use crate::endpoint::{Endpoint, LakeBody, end_to_end_of_response};
 use crate::freshness::FreshnessRules;
 use crate::front::auth::{Credentials, Gate, Verified};
@@ -33,7 +34,7 @@ use crate::read::{Answer, Ask, HeadAnswer, Reader};
 use crate::write::{Gathering, Through, Uncached, WriteRules, Written};
 use crate::{chance, clock};
 
-static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
+pub(super) static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 
 /// Answers S3 requests.
 pub struct Front {
@@ -49,6 +50,8 @@ pub struct Front {
     pub freshness: FreshnessRules,
     /// How objects are written.
     pub writing: WriteRules,
+    /// What is written back.
+    pub dirty: Arc<Dirty>,
     /// What is written through the cache.
     pub through: Arc<Through>,
     /// Bounds.
@@ -62,11 +65,11 @@ pub struct Front {
 }
 
 /// A request whose head is understood and whose sender is known.
-struct Admitted {
-    parts: Arc<Parts>,
-    body: ClientBody,
-    classified: Classified,
-    verified: Verified,
+pub(super) struct Admitted {
+    pub(super) parts: Arc<Parts>,
+    pub(super) body: ClientBody,
+    pub(super) classified: Classified,
+    pub(super) verified: Verified,
 }
 
 impl Front {
@@ -122,7 +125,11 @@ impl Front {
             (Operation::GetObject, Some(name)) => self.get(admitted, &name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, &name, record)).await,
             (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
-            _ => Box::pin(self.pass_on(admitted)).await,
+            (Operation::DeleteObject, Some(name)) if self.may_be_dirty(&name) => {
+                Box::pin(self.delete_dirty(admitted, &name)).await
+            }
+            (operation, None) => Box::pin(self.many(admitted, operation)).await,
+            (_, Some(name)) => Box::pin(self.pass_on_settled(admitted, name)).await,
         }
     }
 
@@ -172,6 +179,11 @@ impl Front {
         name: &ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        if self.may_be_dirty(name)
+            && let Some(response) = Box::pin(self.get_dirty(&admitted, name, record)).await?
+        {
+            return Ok(response);
+        }
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         if let Some(reason) = uncacheable(&admitted, &head, &wishes) {
@@ -213,6 +225,11 @@ impl Front {
         name: &ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        if self.may_be_dirty(name)
+            && let Some(response) = self.head_dirty(&admitted, name, record).await?
+        {
+            return Ok(response);
+        }
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         if uncacheable(&admitted, &head, &wishes).is_some() || head.range != Some(RangeRequest::Whole) {
@@ -243,13 +260,20 @@ impl Front {
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
         match self.writing.mode(name, &admitted.parts.headers)? {
-            WriteMode::Through => self.write_through(admitted, name).await,
-            WriteMode::Around | WriteMode::Back => self.pass_on(admitted).await,
+            WriteMode::Back => self.write_back(admitted, name).await,
+            WriteMode::Through => {
+                self.settle_before(&admitted, name).await?;
+                self.write_through(admitted, name).await
+            }
+            WriteMode::Around => {
+                self.settle_before(&admitted, name).await?;
+                self.pass_on(admitted).await
+            }
         }
     }
 
     /// What the lake commits is cached beside the answer, or the answer says why not.
-    async fn write_through(
+    pub(super) async fn write_through(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
@@ -297,11 +321,44 @@ impl Front {
         Ok(response)
     }
 
-    async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
+    /// A request about one object that is the lake's to answer, once it has what the request is about.
+    async fn pass_on_settled(
+        &self,
+        admitted: Box<Admitted>,
+        name: ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        self.settle_before(&admitted, &name).await?;
+        self.pass_on(admitted).await
+    }
+
+    /// A request that is not about one object.
+    async fn many(
+        &self,
+        admitted: Box<Admitted>,
+        operation: Operation,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let prefix = classified.query.get("prefix").unwrap_or_default();
+        let bucket = classified.bucket.clone().filter(|bucket| {
+            let rules = self.dirty.rules();
+            rules.allow_back_below(bucket, prefix.as_bytes())
+        });
+        match (operation, bucket) {
+            (Operation::ListObjects, Some(bucket)) => self.list_dirty(admitted, &bucket).await,
+            (Operation::DeleteObjects, Some(bucket)) => self.delete_many_dirty(admitted, &bucket).await,
+            (_, Some(_)) => {
+                self.settle_for_bucket(&admitted).await?;
+                self.pass_on(admitted).await
+            }
+            (_, None) => self.pass_on(admitted).await,
+        }
+    }
+
+    pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
         self.send_on(admitted, None).await.map(relay)
     }
 
-    async fn send_on(
+    pub(super) async fn send_on(
         &self,
         admitted: Box<Admitted>,
         gathering: Option<Gathering>,
@@ -324,7 +381,7 @@ impl Front {
         .await
     }
 
-    fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {
+    pub(super) fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {
         let reusable = !head.cache_control.no_cache && head.plain;
         Ask {
             caller: admitted.verified.caller.id(),
@@ -350,7 +407,7 @@ impl Front {
 }
 
 /// Why this GET or HEAD is the lake's alone.
-fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
+pub(super) fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
     let unsigned = admitted.verified.credentials == Credentials::None;
     if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
         Some(Uncacheable::RequestBody)
@@ -390,12 +447,12 @@ fn no_target() -> S3Error {
     S3Error::new(ErrorCode::InvalidUri, "The request names no path.")
 }
 
-fn precondition_failed() -> S3Error {
+pub(super) fn precondition_failed() -> S3Error {
     let message = "At least one of the pre-conditions you specified did not hold";
     S3Error::new(ErrorCode::PreconditionFailed, message)
 }
 
-fn not_cached() -> S3Error {
+pub(super) fn not_cached() -> S3Error {
     S3Error::new(
         ErrorCode::NotCached,
         "Only a cached answer was asked for, and some of it is not cached.",

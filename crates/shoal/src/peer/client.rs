@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
 
@@ -28,6 +29,9 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A block that is given away has arrived by then.
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// No answer that is not a block is longer.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Makes peers.
 #[derive(Debug)]
@@ -65,6 +69,9 @@ pub enum PeerError {
         /// What it said.
         status: StatusCode,
     },
+    /// Its answer broke off, or does not end.
+    #[error("{0} broke off")]
+    BrokenOff(String),
     /// The version has more headers than a request between nodes can carry.
     #[error("there is too much to say about the block")]
     TooLong,
@@ -193,6 +200,33 @@ impl Peer {
             Err(_) => Err(PeerError::Silent(self.name.clone())),
         };
         arrived.inspect_err(|_| self.broke_off())
+    }
+
+    /// Says something that is answered by a status and some bytes, within `patience`.
+    pub async fn tell(
+        &self,
+        operation: &'static str,
+        target: PathAndQuery,
+        patience: Duration,
+    ) -> Result<(StatusCode, Bytes), PeerError> {
+        let request = self.request(operation, target);
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        self.health.lock().asking(clock::instant());
+        let exchange = async {
+            let (head, body) = self.endpoint.send(request).await?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|_| PeerError::BrokenOff(self.name.clone()))?;
+            Ok((head.status, body.to_bytes()))
+        };
+        let answer = match tokio::time::timeout(patience, exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match &answer {
+            Ok(_) => self.health.lock().answered(),
+            Err(_) => self.broke_off(),
+        }
+        answer
     }
 
     /// Whether it answers at all.

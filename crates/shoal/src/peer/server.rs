@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode, header};
 
 use super::request::{Asked, BlockRequest, CallerName};
 use super::{ALIVE, REGION, cluster_identity};
-use crate::blocks::{BlockStream, Shelf, Window};
+use crate::blocks::{BlockStream, Shelf, Ways, Window};
 use crate::clock;
 use crate::endpoint::Endpoint;
 use crate::fetch::{Fetcher, Way};
@@ -73,7 +73,8 @@ impl Outcome {
         }
     }
 
-    const fn status(self) -> StatusCode {
+    /// The status that says it.
+    pub const fn status(self) -> StatusCode {
         match self {
             Self::Served => StatusCode::OK,
             Self::NotHeld => StatusCode::NOT_FOUND,
@@ -137,14 +138,14 @@ impl Host {
             return Err(Outcome::Misunderstood);
         }
         let id = block.version.block(block.index);
-        let way = match block.asked {
+        let ways = match block.asked {
             Asked::Holder if !self.store.contains(id) => return Err(Outcome::NotHeld),
-            Asked::Holder => None,
+            Asked::Holder => Ways::None,
             Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
-            Asked::Home(layer) => Some(Way::Route(layer)),
+            Asked::Home(layer) => Ways::All(Way::Route(layer)),
             // Nobody waits for it, so readers come first.
             Asked::Heir(_) if self.fetcher.is_busy() => return Err(Outcome::Busy),
-            Asked::Heir(giver) => Some(Way::Handover(giver)),
+            Asked::Heir(giver) => Ways::All(Way::Handover(giver)),
         };
         let origin = self.origin(&block)?;
         let part = block.part;
@@ -158,7 +159,7 @@ impl Host {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::new(block.version),
             origin: Arc::new(origin),
-            way,
+            ways,
         };
         let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
         let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));
@@ -169,7 +170,7 @@ impl Host {
     }
 
     /// Whoever sends this knows the cluster's secret and asks for nothing else than a GET.
-    fn admit(&self, request: &Request<ClientBody>) -> Result<(), Outcome> {
+    pub fn admit(&self, request: &Request<ClientBody>) -> Result<(), Outcome> {
         if request.method() != Method::GET {
             return Err(Outcome::Misunderstood);
         }

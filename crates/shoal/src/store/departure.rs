@@ -81,11 +81,15 @@ impl Store {
         let mut started = false;
         loop {
             let uses = self.mappings.take_uses();
-            let victims = {
+            let (victims, is_crowded) = {
                 let mut ledger = self.ledger.lock();
                 ledger.touch(&uses);
-                ledger.evict_ahead(started, BATCH, &self.mappings)
+                let victims = ledger.evict_ahead(started, BATCH, &self.mappings);
+                (victims, ledger.residency.is_crowded())
             };
+            if victims.is_empty() && is_crowded {
+                self.press();
+            }
             if victims.is_empty() || self.keeper.is_stopped() {
                 return self.evicted(victims);
             }

@@ -4,6 +4,7 @@
 //! shoal-store            what this folder is; locked while a node uses it
 //! blocks/00 … blocks/ff  one file a block, named after it
 //! aside/                 files being written; emptied at start
+//! dirty/                 one record a version that the lake does not have yet, named after it
 //! quarantine/            the last few files that were not what they should be
 //! ```
 //!
@@ -11,7 +12,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, IoSlice, Write as _};
+use std::io::{self, IoSlice, Read as _, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ pub(super) enum ReadError {
 
 impl Disk {
     pub(super) fn new(root: PathBuf, fault: Option<Arc<DiskFault>>) -> io::Result<Self> {
-        for folder in ["aside", "quarantine", "blocks"] {
+        for folder in ["aside", "quarantine", "dirty", "blocks"] {
             create_folder(&root.join(folder))?;
         }
         for number in 0..FOLDERS {
@@ -111,7 +112,7 @@ impl Disk {
 
     /// Room taken by what is always there: folders, the marker, and now and then a probe.
     pub(super) fn fixed_bytes(&self) -> io::Result<u64> {
-        let named = ["", MARKER, "aside", "quarantine", "blocks"].map(String::from);
+        let named = ["", MARKER, "aside", "quarantine", "dirty", "blocks"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
         let room = |path| Ok(allocated_bytes(&fs::metadata(self.root.join(path))?));
         let there: u64 = named
@@ -152,6 +153,23 @@ impl Disk {
     pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.aside_path(aside.number), self.block_path(block))
+    }
+
+    /// Gives a written record its name, in place of whatever had it.
+    pub(super) fn publish_record(&self, aside: &Aside, version: VersionId) -> io::Result<()> {
+        self.check(DiskOp::Publish)?;
+        fs::rename(self.aside_path(aside.number), self.record_path(version))
+    }
+
+    pub(super) fn read_record(&self, version: VersionId) -> io::Result<Vec<u8>> {
+        self.check(DiskOp::Read)?;
+        let mut record = Vec::new();
+        open(&self.record_path(version))?.read_to_end(&mut record)?;
+        Ok(record)
+    }
+
+    pub(super) fn remove_record(&self, version: VersionId) -> io::Result<()> {
+        self.unlink(&self.record_path(version))
     }
 
     pub(super) fn remove_aside(&self, number: u64) -> io::Result<()> {
@@ -236,12 +254,20 @@ impl Disk {
         self.root.join("aside")
     }
 
+    pub(super) fn records(&self) -> PathBuf {
+        self.root.join("dirty")
+    }
+
     pub(super) fn quarantine(&self) -> PathBuf {
         self.root.join("quarantine")
     }
 
     pub(super) fn block_path(&self, block: BlockId) -> PathBuf {
         self.folder(folder_of(block)).join(file_name(block))
+    }
+
+    fn record_path(&self, version: VersionId) -> PathBuf {
+        self.records().join(version.to_string())
     }
 
     fn aside_path(&self, number: u64) -> PathBuf {
@@ -276,16 +302,28 @@ pub(super) fn folder_of(block: BlockId) -> u16 {
 pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
     let name = name.to_str().filter(|name| name.len() == 41)?;
     let (version, index) = name.split_once('-').filter(|(version, _)| version.len() == 32)?;
-    let mut digest = [0; 16];
-    for (byte, position) in digest.iter_mut().zip((0..32).step_by(2)) {
-        *byte = u8::from_str_radix(version.get(position..position + 2)?, 16).ok()?;
-    }
+    let version = parse_digest(version)?;
     let block = BlockId {
-        version: VersionId(digest),
+        version,
         index: u32::from_str_radix(index, 16).ok()?,
     };
     // One spelling only: digits in capitals or with a sign would name the block a second time.
     (file_name(block) == name).then_some(block)
+}
+
+/// The pair of a record's file name, which is its version's.
+pub(super) fn parse_version(name: &OsStr) -> Option<VersionId> {
+    let name = name.to_str().filter(|name| name.len() == 32)?;
+    let version = parse_digest(name)?;
+    (version.to_string() == name).then_some(version)
+}
+
+fn parse_digest(digits: &str) -> Option<VersionId> {
+    let mut digest = [0; 16];
+    for (byte, position) in digest.iter_mut().zip((0..32).step_by(2)) {
+        *byte = u8::from_str_radix(digits.get(position..position + 2)?, 16).ok()?;
+    }
+    Some(VersionId(digest))
 }
 
 /// Opens a regular file to read; never waits for a pipe and never follows a link out of the folder.

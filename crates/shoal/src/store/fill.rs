@@ -109,7 +109,10 @@ impl Store {
             };
             match reserved {
                 Ok(room) => return Ok(room),
-                Err((refusal, victims)) if victims.is_empty() => return Err(refusal),
+                Err((refusal, victims)) if victims.is_empty() => {
+                    self.press();
+                    return Err(refusal);
+                }
                 Err((_, victims)) => self.evicted(victims),
             }
         }

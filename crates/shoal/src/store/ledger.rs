@@ -8,7 +8,7 @@ use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Eviction as _, Layered, Lru, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, ObjectId};
+use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::catalogue::Catalogue;
 use super::mapping::Mapping;
@@ -17,16 +17,34 @@ use super::mappings::Mappings;
 /// Mappings kept at most: half of what Linux grants a process (`vm.max_map_count`).
 const MAPPINGS_MAX: usize = 32 << 10;
 
+type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
+
 /// Everything the store knows about its blocks. Hits do not come here.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    pub(super) residency: Residency<BlockId, Layered<BlockId, Named<BlockId>>>,
+    pub(super) residency: Resident,
     pub(super) catalogue: Catalogue,
     mapped: Lru<BlockId>,
     mapped_bytes: u64,
     mapped_bytes_max: u64,
-    /// Blocks being read from disk, and by how many: they must not leave meanwhile.
+    stays: Stays,
+}
+
+/// What must not leave to make room.
+#[derive(Debug, Default)]
+struct Stays {
+    /// Blocks being read from disk, and by how many.
     pins: HashMap<BlockId, u32>,
+    /// Versions that the lake does not have, and how many see to it that they stay.
+    protected: HashMap<VersionId, u32>,
+}
+
+impl Stays {
+    fn contains(&self, block: &BlockId, mappings: &Mappings) -> bool {
+        self.pins.contains_key(block)
+            || self.protected.contains_key(&block.version)
+            || mappings.is_in_use(*block)
+    }
 }
 
 /// Blocks on their way out, each with its mapping, if it had one.
@@ -52,7 +70,7 @@ impl Ledger {
             mapped: Lru::default(),
             mapped_bytes: 0,
             mapped_bytes_max,
-            pins: HashMap::new(),
+            stays: Stays::default(),
         }
     }
 
@@ -78,8 +96,8 @@ impl Ledger {
     ) -> Result<Reservation, (Refusal, Victims)> {
         self.residency.reserve(bytes).map_err(|refusal| match refusal {
             Refusal::NoRoom => {
-                let Self { residency, pins, .. } = &mut *self;
-                let victim = residency.evict(&mut |block| may_leave(*block, pins, mappings));
+                let Self { residency, stays, .. } = &mut *self;
+                let victim = residency.evict(&mut |block| !stays.contains(block, mappings));
                 (refusal, self.forget_all(victim, mappings))
             }
             _ => (refusal, Victims::new()),
@@ -88,8 +106,8 @@ impl Ledger {
 
     /// Blocks that leave ahead of need, at most `most`.
     pub(super) fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Victims {
-        let Self { residency, pins, .. } = &mut *self;
-        let victims = residency.evict_ahead(started, most, &mut |block| may_leave(*block, pins, mappings));
+        let Self { residency, stays, .. } = &mut *self;
+        let victims = residency.evict_ahead(started, most, &mut |block| !stays.contains(block, mappings));
         self.forget_all(victims, mappings)
     }
 
@@ -122,17 +140,47 @@ impl Ledger {
     pub(super) fn pin(&mut self, block: BlockId) -> bool {
         let here = self.residency.contains(&block);
         if here {
-            *self.pins.entry(block).or_default() += 1;
+            *self.stays.pins.entry(block).or_default() += 1;
         }
         here
     }
 
     pub(super) fn unpin(&mut self, block: BlockId) {
-        let pins = self.pins.get_mut(&block).expect("an unpinned block was pinned");
+        let pins = self
+            .stays
+            .pins
+            .get_mut(&block)
+            .expect("an unpinned block was pinned");
         *pins -= 1;
         if *pins == 0 {
-            self.pins.remove(&block);
+            self.stays.pins.remove(&block);
         }
+    }
+
+    /// Keeps the blocks of a version from leaving to make room.
+    pub(super) fn protect(&mut self, version: VersionId) {
+        *self.stays.protected.entry(version).or_default() += 1;
+    }
+
+    pub(super) fn release(&mut self, version: VersionId) {
+        let holders = self
+            .stays
+            .protected
+            .get_mut(&version)
+            .expect("a released version was protected");
+        *holders -= 1;
+        if *holders == 0 {
+            self.stays.protected.remove(&version);
+        }
+    }
+
+    /// Whether blocks of some version are kept from leaving.
+    pub(super) fn has_protected(&self) -> bool {
+        !self.stays.protected.is_empty()
+    }
+
+    pub(super) fn is_protected(&self, version: VersionId) -> bool {
+        self.stays.protected.contains_key(&version)
     }
 
     /// The blocks that are mapped, the one used last first.
@@ -168,8 +216,4 @@ impl Ledger {
         let mapping = mappings.remove(leaving.key);
         (leaving, mapping)
     }
-}
-
-fn may_leave(block: BlockId, pins: &HashMap<BlockId, u32>, mappings: &Mappings) -> bool {
-    !pins.contains_key(&block) && !mappings.is_in_use(block)
 }

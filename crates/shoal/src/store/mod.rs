@@ -36,6 +36,7 @@ mod listing;
 mod mapping;
 mod mappings;
 mod quarantine;
+mod records;
 mod recovery;
 mod scrub;
 mod writers;
@@ -60,6 +61,7 @@ pub use self::counters::{Counters, Departure};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
 pub use self::folder::StoreError;
+pub use self::records::Protection;
 pub use self::recovery::Recovery;
 pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
@@ -74,6 +76,7 @@ use self::ledger::Ledger;
 use self::mapping::Mapping;
 use self::mappings::Mappings;
 use self::quarantine::Quarantine;
+use self::records::Records;
 use self::writers::Writers;
 use crate::clock;
 use crate::config;
@@ -84,8 +87,8 @@ const NAME_LOCKS: usize = 64;
 
 /// The blocks of this node.
 ///
-/// Locks are taken in this order, and one of each at most: a name, the ledger, a shard of the mappings. The quarantine and the list of
-/// departing files are locked with nothing else.
+/// Locks are taken in this order, and one of each at most: a name, the ledger, a shard of the mappings. The quarantine, the list of
+/// departing files and the rooms of records are locked with nothing else, save that the ledger may be locked after the rooms.
 pub struct Store {
     disk: Disk,
     block_bytes: u64,
@@ -98,6 +101,7 @@ pub struct Store {
     names: [Mutex<()>; NAME_LOCKS],
     departing: Mutex<Vec<Departing>>,
     quarantine: Mutex<Quarantine>,
+    records: Records,
     /// Of the next block written.
     sequence: AtomicU64,
     /// Blocks may lie in layers they do not belong to.
@@ -178,6 +182,7 @@ impl Store {
             names: std::array::from_fn(|_| Mutex::new(())),
             departing: Mutex::default(),
             quarantine: Mutex::new(Quarantine::new(room_bytes)),
+            records: Records::default(),
             sequence: AtomicU64::new(0),
             unsettled: AtomicBool::new(false),
             paused: AtomicBool::new(false),

@@ -73,6 +73,7 @@ impl Store {
             recovery.other_block_size += 1;
             recovery.unreadable += u64::from(self.disk.remove_block(block).is_err());
         }
+        self.recover_records()?;
         self.recover_quarantine(&mut recovery, &found.strange)?;
         self.recover_blocks(&mut recovery, found.blocks);
         Ok(recovery)
@@ -121,11 +122,13 @@ impl Store {
         Ok(())
     }
 
-    /// Takes in the blocks stored last, as many as there is room for, in the order they were stored.
+    /// Takes in dirty blocks and those stored last, as many as there is room for, in the order they were stored.
     fn recover_blocks(&mut self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
-        blocks.sort_unstable_by_key(|block| block.sequence);
-        *self.sequence.get_mut() = blocks.last().map_or(0, |newest| newest.sequence + 1);
+        let newest = blocks.iter().map(|block| block.sequence).max();
+        *self.sequence.get_mut() = newest.map_or(0, |newest| newest + 1);
         let ledger = self.ledger.get_mut();
+        // What the lake does not have is the last to go.
+        blocks.sort_unstable_by_key(|block| (ledger.is_protected(block.block.version), block.sequence));
         let mut free_bytes = ledger.residency.capacity_bytes() - ledger.residency.taken_bytes();
         let fitting = blocks.iter().rev().take_while(|block| {
             let rest = free_bytes.checked_sub(block.charge_bytes);

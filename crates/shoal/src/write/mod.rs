@@ -1,4 +1,4 @@
-//! How an object is written: around the cache, through it, or back from it.
+//! How an object is written: around the cache, through it, or back from it ([`crate::dirty`]).
 //!
 //! A write *through* goes to the lake as any other does. Beside it, its bytes are gathered in blocks ([`Gathering`]), and when the lake has
 //! committed them the blocks get their names and go where a read would have put them ([`Through`]). Nothing of this can fail a write or
@@ -11,9 +11,10 @@ mod through;
 
 pub use self::gathering::Gathering;
 pub use self::mode::{MODE_HEADER, ModeError, WriteRules};
-pub use self::through::{Through, Written};
+pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, Written, size_to_gather};
 
-/// Why a write through left nothing in the cache: the word in `X-Cache-Reason`.
+/// Why a write was carried out in another mode than it was asked for: one through the cache left nothing there, one back went to the lake
+/// first. The word in `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncached {
     /// A part of an object: which version it will be of is known when all parts are there.
@@ -34,6 +35,20 @@ pub enum Uncached {
     Incomplete,
     /// The lake does not say which version it is.
     NoEtag,
+    /// Written back, it could be read by its writer alone, and everybody is nobody.
+    Anonymous,
+    /// Only the lake can tell whether a condition holds.
+    Condition,
+    /// The lake would give it an ETag that cannot be told beforehand.
+    OtherEtag,
+    /// The lake was asked whether it would take it, and did not say yes.
+    NotPermitted,
+    /// Too much is dirty already.
+    TooDirty,
+    /// The nodes that were to keep it did not.
+    NotKept,
+    /// The members of the cluster change: nobody is sure to be home to it.
+    Unsettled,
 }
 
 impl Uncached {
@@ -49,6 +64,13 @@ impl Uncached {
             Self::NoMemory => "no-memory",
             Self::Incomplete => "incomplete",
             Self::NoEtag => "no-etag",
+            Self::Anonymous => "anonymous",
+            Self::Condition => "condition",
+            Self::OtherEtag => "other-etag",
+            Self::NotPermitted => "not-permitted",
+            Self::TooDirty => "too-dirty",
+            Self::NotKept => "not-kept",
+            Self::Unsettled => "unsettled",
         }
     }
 }

@@ -16,20 +16,16 @@ pub enum ModeError {
     /// 400
     #[error("The header x-shoal-write must be one of: around, through, back.")]
     Unknown,
-    /// 501
+    /// 400
     #[error(
-        "The write mode back is not available yet: writes are acknowledged once the lake has them. Use around or through."
+        "The write mode back is only for objects that a [[write.rule]] with mode = \"back\" covers. Use around or through, or another prefix."
     )]
-    Unavailable,
+    NotVolatile,
 }
 
 impl From<ModeError> for S3Error {
     fn from(error: ModeError) -> Self {
-        let code = match error {
-            ModeError::Unknown => ErrorCode::InvalidArgument,
-            ModeError::Unavailable => ErrorCode::NotImplemented,
-        };
-        Self::new(code, error.to_string())
+        Self::new(ErrorCode::InvalidArgument, error.to_string())
     }
 }
 
@@ -57,9 +53,30 @@ impl WriteRules {
             (Some(_), Some(_)) => return Err(ModeError::Unknown),
         };
         match mode {
-            WriteMode::Back => Err(ModeError::Unavailable),
+            // Reads look for dirty objects where the rules say, and nowhere else.
+            WriteMode::Back if !self.allow_back(name) => Err(ModeError::NotVolatile),
             mode => Ok(mode),
         }
+    }
+
+    /// Whether an object of this name may be dirty.
+    pub fn allow_back(&self, name: &ObjectName) -> bool {
+        self.0.of(name) == WriteMode::Back
+    }
+
+    /// Buckets, and beginnings of keys in them, below which objects may be dirty.
+    pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
+        self.0.prefixes(|mode| mode == WriteMode::Back)
+    }
+
+    /// Whether any object may be dirty.
+    pub fn allow_back_anywhere(&self) -> bool {
+        self.0.any(|mode| mode == WriteMode::Back)
+    }
+
+    /// Whether any object of a bucket whose key begins with `prefix` may be dirty.
+    pub fn allow_back_below(&self, bucket: &str, prefix: &[u8]) -> bool {
+        self.0.any_below(bucket, prefix, |mode| mode == WriteMode::Back)
     }
 }
 
@@ -71,14 +88,26 @@ mod tests {
     use crate::config::{Write, WriteMode, WriteRule};
     use crate::object::ObjectName;
 
-    fn mode(key: &str, words: &[&'static str]) -> Result<WriteMode, ModeError> {
-        let rules = WriteRules::new(&Write {
-            rules: vec![WriteRule {
-                prefix: "s3://b/x/".into(),
-                mode: WriteMode::Through,
-            }],
+    fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
+        WriteRule {
+            prefix: prefix.into(),
+            mode,
+        }
+    }
+
+    fn rules() -> WriteRules {
+        WriteRules::new(&Write {
+            allow_volatile: true,
+            rules: vec![
+                rule("s3://b/x/", WriteMode::Through),
+                rule("s3://b/tmp/", WriteMode::Back),
+            ],
             ..Write::default()
-        });
+        })
+    }
+
+    fn mode(key: &str, words: &[&'static str]) -> Result<WriteMode, ModeError> {
+        let rules = rules();
         let mut headers = HeaderMap::new();
         for word in words {
             headers.append(MODE_HEADER, word.parse().unwrap());
@@ -104,6 +133,24 @@ mod tests {
         for words in [&["beside"][..], &[""], &["Through"], &["around", "around"]] {
             assert_eq!(mode("y", words), Err(ModeError::Unknown), "{words:?}");
         }
-        assert_eq!(mode("y", &["back"]), Err(ModeError::Unavailable));
+    }
+
+    #[test]
+    fn only_what_a_rule_covers_is_written_back() {
+        assert_eq!(mode("tmp/y", &[]), Ok(WriteMode::Back));
+        assert_eq!(mode("tmp/y", &["back"]), Ok(WriteMode::Back));
+        assert_eq!(mode("tmp/y", &["around"]), Ok(WriteMode::Around));
+        for key in ["y", "x/y", "tm"] {
+            assert_eq!(mode(key, &["back"]), Err(ModeError::NotVolatile), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_listing_may_show_dirty_objects_where_it_meets_a_rule() {
+        let meets = |bucket, prefix: &str| rules().allow_back_below(bucket, prefix.as_bytes());
+        for prefix in ["", "t", "tmp/", "tmp/a/"] {
+            assert!(meets("b", prefix), "{prefix}");
+        }
+        assert!(!meets("b", "x/") && !meets("b", "tmpa") && !meets("c", ""));
     }
 }

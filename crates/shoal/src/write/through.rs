@@ -25,7 +25,7 @@ use crate::peer::BlockRequest;
 use crate::store::Store;
 
 /// An object may take this part of the disk, for its blocks cannot make room for each other before they have names.
-const OBJECT_PART_OF_CAPACITY: u64 = 4;
+pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
 
 /// Blocks of one object offered to their homes at a time.
 const OFFERS: usize = 4;
@@ -214,7 +214,7 @@ impl Through {
 }
 
 /// How long the object will be, if its bytes can be gathered.
-fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
+pub fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
     let headers = &parts.headers;
     if classified.operation != Operation::PutObject {
         return Err(Uncached::Multipart);

@@ -22,7 +22,9 @@ use crate::client::Reply;
 use crate::lake::{Content, Lake, Object};
 use crate::node::{BLOCK, Node, lake};
 
-use self::wire::{Way, Wire};
+pub(crate) use self::wire::Wire;
+
+use self::wire::Way;
 
 /// What the nodes of a story know and nobody else.
 pub(crate) const SECRET: &str = "a secret of this cluster";

@@ -4,6 +4,7 @@
     reason = "a test stops where it cannot go on, helpers included"
 )]
 
+mod back;
 mod certificate;
 mod chunks;
 mod client;

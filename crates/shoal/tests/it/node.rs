@@ -1,6 +1,6 @@
 //! A node in the process of the test, in front of a lake that counts.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
 use shoal::config::{Config, FreshnessMode, IdentityConfig};
@@ -8,6 +8,7 @@ use shoal::gateway::Gateway;
 use shoal::secret::Secret;
 use shoal::store::Store;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 
 use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Lake, SECRET_KEY};
@@ -24,6 +25,28 @@ pub(crate) struct Node {
     pub(crate) lake: Lake,
     config: Config,
     folder: Arc<TempDir>,
+}
+
+/// The disk of a node that may be started again.
+pub(crate) struct Stopped {
+    lake: Lake,
+    config: Config,
+    folder: Arc<TempDir>,
+    /// Bound, so that nobody else gets the port where others will look for it; nobody listens.
+    port: (TcpSocket, Option<UdpSocket>),
+}
+
+impl Stopped {
+    pub(crate) async fn start(self) -> Node {
+        drop(self.port);
+        let gateway = Gateway::start(self.config.clone()).await.unwrap();
+        Node {
+            gateway,
+            lake: self.lake,
+            config: self.config,
+            folder: self.folder,
+        }
+    }
 }
 
 impl Node {
@@ -68,20 +91,24 @@ impl Node {
 
     /// Stops the node and starts it again on the same disk; `between` may do things to the disk.
     pub(crate) async fn restart_after(self, between: impl FnOnce(&std::path::Path)) -> Self {
-        let Self {
-            gateway,
-            lake,
-            config,
-            folder,
-        } = self;
-        gateway.shutdown().await;
-        between(&config.store.path);
-        let gateway = Gateway::start(config.clone()).await.unwrap();
-        Self {
-            gateway,
-            lake,
-            config,
-            folder,
+        let stopped = self.halt().await;
+        between(&stopped.config.store.path);
+        stopped.start().await
+    }
+
+    /// Stops the node; its disk stays.
+    pub(crate) async fn halt(self) -> Stopped {
+        self.gateway.shutdown().await;
+        let address = self.config.cooperation.listen;
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_reuseaddr(true).unwrap();
+        // A node that caches alone never listened there, and others may.
+        let _ = socket.bind(address);
+        Stopped {
+            port: (socket, UdpSocket::bind(address).ok()),
+            lake: self.lake,
+            config: self.config,
+            folder: self.folder,
         }
     }
 

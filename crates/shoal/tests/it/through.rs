@@ -51,7 +51,7 @@ async fn a_mode_that_nobody_knows_is_refused_and_nothing_is_written() {
     let node = Node::start().await;
     for (word, status, code) in [
         ("beside", StatusCode::BAD_REQUEST, "InvalidArgument"),
-        ("back", StatusCode::NOT_IMPLEMENTED, "NotImplemented"),
+        ("back", StatusCode::BAD_REQUEST, "InvalidArgument"),
     ] {
         let put = node.client().put("/b/k", "bytes").header("x-shoal-write", word);
         let reply = put.send().await;

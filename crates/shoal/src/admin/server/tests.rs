@@ -44,6 +44,7 @@ fn start() -> Running {
             Box::pin(std::future::ready(explanation))
         }),
         handoff: None,
+        flushes: Arc::default(),
         measure: Arc::new(|metrics| metrics.set_store_bytes(7, 10)),
     };
     tokio::spawn(admin.serve(listener, shutdown));

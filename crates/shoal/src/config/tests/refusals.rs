@@ -399,25 +399,26 @@ fn rules_say_how_objects_are_written() {
     );
     let misspelled = problems_of("[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"thru\"");
     assert!(
-        misspelled[0].ends_with("| write \"around\" or \"through\""),
+        misspelled[0].ends_with("| write \"around\", \"through\" or, for a rule, \"back\""),
         "{misspelled:?}"
     );
 }
 
 #[test]
-fn nothing_is_acknowledged_before_the_lake_has_it() {
+fn who_writes_back_says_where_and_that_it_may_be_lost() {
+    let rule = "[[write.rule]]\nprefix = \"s3://b/tmp/\"\nmode = \"back\"";
     for (file, what) in [
         (
             "[write]\ndefault = \"back\"",
-            "2: [write] default cannot be \"back\" yet",
+            "2: [write] default cannot be \"back\"",
         ),
         (
-            "[write]\nallow_volatile = true",
-            "2: [write] allow_volatile is not available yet",
+            "[write]\nflush_interval = \"900ms\"",
+            "2: [write] flush_interval is too short",
         ),
         (
-            "[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"",
-            "3: [[write.rule]] mode cannot be \"back\" yet",
+            rule,
+            "3: [[write.rule]] mode cannot be \"back\" unless [write] allow_volatile is true",
         ),
     ] {
         let problems = problems_of(file);
@@ -426,6 +427,10 @@ fn nothing_is_acknowledged_before_the_lake_has_it() {
             "{problems:?}"
         );
     }
+    let allowed = format!("[write]\nallow_volatile = true\n{rule}");
+    assert!(Desk::new().file(&allowed).load().is_ok());
+    let whole = problems_of(&allowed.replace("/tmp/", ""));
+    assert!(whole[0].contains("does not end the bucket's name"), "{whole:?}");
 }
 
 #[test]

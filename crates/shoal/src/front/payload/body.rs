@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::request::Parts;
+use http::{HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 
 use super::Payload;
@@ -42,6 +43,8 @@ pub struct CheckedBody<B> {
     outcome: Outcome,
     /// Gets a copy of the data.
     gathering: Option<Gathering>,
+    /// Gives the data without its framing in place of the wire form.
+    decodes: bool,
 }
 
 impl<B> CheckedBody<B> {
@@ -64,6 +67,7 @@ impl<B> CheckedBody<B> {
             ended,
             outcome: Outcome::default(),
             gathering: None,
+            decodes: false,
         })
     }
 
@@ -73,6 +77,19 @@ impl<B> CheckedBody<B> {
         self.checker.keep_data();
         self.gathering = Some(gathering);
         self
+    }
+
+    /// Gives the data without its framing, as it comes: whoever takes it must forget it when this ends in an error.
+    #[must_use]
+    pub fn decoded(mut self) -> Self {
+        self.checker.keep_data();
+        self.decodes = true;
+        self
+    }
+
+    /// The checksum that came behind the data, once this has ended well.
+    pub fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
+        self.checker.trailer()
     }
 
     /// Where the error will be, should there be one.
@@ -134,6 +151,9 @@ where
                     this.checker.finish(&mut this.ready).map_err(S3Error::from)
                 }
             };
+            if this.decodes {
+                this.ready = this.checker.take_data().into();
+            }
             if let Err(error) = checked {
                 return Poll::Ready(Some(Err(this.fail(error))));
             }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
+use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -79,6 +80,16 @@ impl Checker {
     /// The data of the frames pushed since this was last called, without framing, verified or not.
     pub(super) fn take_data(&mut self) -> Vec<Bytes> {
         self.data.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The checksum that came behind the data, once that has ended well.
+    pub(super) fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
+        let Shape::Chunked(chunked) = &self.shape else {
+            return None;
+        };
+        let line = chunked.trailer_seen.as_ref()?;
+        let name = HeaderName::from_bytes(line.name()).ok()?;
+        Some((name, HeaderValue::from_bytes(line.value()).ok()?))
     }
 
     /// Sets the key that the lake verifies chunks with.

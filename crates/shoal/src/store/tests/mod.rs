@@ -8,6 +8,7 @@ mod layers;
 mod listing;
 mod model;
 mod reads;
+mod records;
 mod restart;
 
 use std::fs;

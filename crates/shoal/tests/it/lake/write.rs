@@ -314,32 +314,52 @@ fn is_list(request: &Request) -> bool {
             .any(|name| request.parameter(name).is_some())
 }
 
+/// Pages end after `max-keys`; a token is the last key in another spelling, and no key.
 fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
     state.check(request, Access::Read)?;
     let bucket = state.buckets.get(&request.bucket).ok_or("NoSuchBucket")?;
     let prefix = request.parameter("prefix").unwrap_or_default();
+    let most: usize = request
+        .parameter("max-keys")
+        .map_or(Ok(1000), |most| most.parse())
+        .map_err(|_| "InvalidArgument")?;
+    let token = request.parameter("continuation-token");
+    let token = token.map(|token| token.chars().rev().collect());
+    let after: String = token
+        .or_else(|| request.parameter("start-after"))
+        .or_else(|| request.parameter("marker"))
+        .unwrap_or_default();
+    let listed = bucket.objects.range(prefix.clone().into_bytes()..);
+    let listed = listed
+        .take_while(|(key, _)| key.starts_with(prefix.as_bytes()))
+        .filter(|(key, _)| key.as_slice() > after.as_bytes());
+    let mut listed = listed.filter_map(|(key, versions)| Some((key, versions.last()?.1.as_ref()?)));
     let mut xml = format!(
-        "<ListBucketResult><Name>{}</Name><Prefix>{}</Prefix>",
+        "<ListBucketResult><Name>{}</Name><Prefix>{}</Prefix><MaxKeys>{most}</MaxKeys>",
         request.bucket,
         escape(&prefix)
     );
-    for (key, versions) in bucket.objects.range(prefix.clone().into_bytes()..) {
-        if !key.starts_with(prefix.as_bytes()) {
-            break;
-        }
-        if let Some((_, Some(object))) = versions.last() {
-            let (key, etag) = (escape(&String::from_utf8_lossy(key)), escape(&object.etag));
-            let size = object.content.size().to_string();
-            xml.extend([
-                "<Contents><Key>",
-                &key,
-                "</Key><ETag>",
-                &etag,
-                "</ETag><Size>",
-                &size,
-                "</Size></Contents>",
-            ]);
-        }
+    let mut last = String::new();
+    for (key, object) in listed.by_ref().take(most) {
+        last = String::from_utf8_lossy(key).into_owned();
+        let (key, etag) = (escape(&last), escape(&object.etag));
+        let size = object.content.size().to_string();
+        xml.extend([
+            "<Contents><Key>",
+            &key,
+            "</Key><ETag>",
+            &etag,
+            "</ETag><Size>",
+            &size,
+            "</Size></Contents>",
+        ]);
+    }
+    let is_truncated = listed.next().is_some();
+    xml.extend(["<IsTruncated>", &is_truncated.to_string(), "</IsTruncated>"]);
+    if is_truncated {
+        let token: String = last.chars().rev().collect();
+        let token = escape(&token);
+        xml.extend(["<NextContinuationToken>", &token, "</NextContinuationToken>"]);
     }
     Ok(Answer::xml(StatusCode::OK, &(xml + "</ListBucketResult>")))
 }

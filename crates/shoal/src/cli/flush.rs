@@ -1,0 +1,101 @@
+//! `shoal flush`: what was written back goes to the lake now.
+
+use std::time::Duration;
+
+use clap::Args;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::block_on;
+use super::failure::Failure;
+use super::node::failure;
+use super::output::print;
+use crate::admin::client::{AdminClient, AdminUrl};
+use crate::dirty::FlushProgress;
+use crate::s3_uri::S3Uri;
+
+/// How often a node is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A node that does not answer so many times in a row is given up.
+const SILENCES_MAX: u32 = 50;
+
+/// Bring objects that were written back to the lake now
+///
+/// One node is asked, and sees to it that every node does. What cannot be brought there stays dirty, is tried again by itself, and is
+/// named in `/status` of the node that is home to it. This command waits until everything was tried once; Ctrl-C ends the waiting and
+/// not the flush.
+#[derive(Debug, Args)]
+pub(super) struct Flush {
+    /// Only what is below this bucket or prefix
+    #[arg(value_name = "s3://BUCKET/PREFIX")]
+    below: Option<S3Uri>,
+    /// The admin port of any node
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
+    node: AdminUrl,
+    /// Print how it ended as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What of `/status` is looked at.
+#[derive(Debug, Deserialize)]
+struct Status {
+    write_back: WriteBack,
+}
+
+#[derive(Debug, Deserialize)]
+struct WriteBack {
+    flush: FlushProgress,
+}
+
+impl Flush {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        block_on(self.flush())
+    }
+
+    async fn flush(self) -> Result<(), Failure> {
+        let client = AdminClient::default();
+        let below = self.below.as_ref().map(ToString::to_string).unwrap_or_default();
+        let below = utf8_percent_encode(&below, NON_ALPHANUMERIC);
+        let order = format!("/flush?below={below}");
+        let begun = client.post::<FlushProgress>(&self.node, &order).await;
+        let begun = begun.map_err(|error| failure("the flush was not begun", &error))?;
+        let mut silences = 0;
+        loop {
+            match client.get::<Status>(&self.node, "/status").await {
+                Ok(Status { write_back }) if write_back.flush.order != begun.order => {
+                    let what = "somebody else has ordered another flush meanwhile".into();
+                    return Err(Failure::Failed { what, hint: None });
+                }
+                Ok(Status { write_back }) if !write_back.flush.running => {
+                    return self.conclude(&write_back.flush);
+                }
+                Ok(_) => silences = 0,
+                Err(_) if silences < SILENCES_MAX => silences += 1,
+                Err(error) => return Err(failure("the node was lost sight of while it flushed", &error)),
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn conclude(&self, progress: &FlushProgress) -> Result<(), Failure> {
+        let FlushProgress { flushed, failed, .. } = progress;
+        if self.json {
+            print(&format!("{:#}\n", json!(progress)));
+        } else if progress.error.is_none() {
+            print(&format!("{flushed} objects are at the lake now\n"));
+        }
+        let what = match (&progress.error, failed) {
+            (None, 0) => return Ok(()),
+            (Some(error), _) => format!("nothing was flushed: {error}"),
+            (None, failed) => format!("{failed} objects could not be flushed"),
+        };
+        let hint = "they stay dirty and are tried again; `write_back` in /status of the nodes names them and says why";
+        Err(Failure::Failed {
+            what,
+            hint: Some(hint.into()),
+        })
+    }
+}

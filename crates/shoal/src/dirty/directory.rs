@@ -1,0 +1,295 @@
+//! Asking about dirty objects, wherever they are at home.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use shoal_policy::NodeId;
+
+use super::home::Home;
+use super::manifest::Manifest;
+use super::messenger::{Answer, Unheard};
+use super::page::Page;
+use super::request::Request;
+use super::view::View;
+use crate::object::ObjectName;
+
+/// While the members of the cluster change, a home decides nothing; most often that is over in less.
+const UNSETTLED_LOOKS: u32 = 30;
+const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
+
+/// What there is under a name.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// Nothing that the lake does not have.
+    Nothing,
+    /// A dirty object.
+    Dirty(Arc<Manifest>),
+    /// One that was acknowledged and is lost.
+    Lost(Arc<Manifest>),
+}
+
+/// Nobody who should know could be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the nodes that would know of the object cannot be asked now")]
+pub struct Unknown;
+
+/// Finds the home of a name, and asks it.
+#[derive(Clone)]
+pub struct Directory(pub(super) Arc<Home>);
+
+impl Directory {
+    /// What there is under a name. The home says it; when it is out of reach, the next one; while the members change, everybody together.
+    pub async fn find(&self, name: &ObjectName) -> Result<Found, Unknown> {
+        let home = &self.0;
+        let view = View::of(&home.cooperation);
+        let request = Request::Find {
+            view: view.digest,
+            name: name.clone(),
+        };
+        for node in view.homes(name.id(&home.lake)) {
+            match self.ask(node, request.clone()).await {
+                Ok(Answer::Done(body)) => return manifest(&body).map(Found::Dirty),
+                Ok(Answer::Lost(body)) => return manifest(&body).map(Found::Lost),
+                Ok(Answer::Nothing) => return Ok(Found::Nothing),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        self.find_anywhere(&view, name).await
+    }
+
+    /// Asks everybody. One who is silent may be the only one who knows, unless somebody else has told.
+    async fn find_anywhere(&self, view: &View, name: &ObjectName) -> Result<Found, Unknown> {
+        let request = Request::Held { name: name.clone() };
+        let answers = view.members().iter().map(|node| self.ask(*node, request.clone()));
+        let (mut latest, mut gone, mut silent) = (None::<Arc<Manifest>>, 0, false);
+        for answer in join_all(answers).await {
+            let page = answer
+                .ok()
+                .and_then(|answer| Page::read(&answer.into_body()).ok());
+            let Some(page) = page else {
+                silent = true;
+                continue;
+            };
+            gone = page
+                .gone
+                .iter()
+                .map(|(_, sequence)| *sequence)
+                .fold(gone, u64::max);
+            for manifest in page.manifests {
+                if latest
+                    .as_ref()
+                    .is_none_or(|latest| latest.sequence < manifest.sequence)
+                {
+                    latest = Some(manifest);
+                }
+            }
+        }
+        match latest.filter(|latest| latest.sequence > gone) {
+            Some(manifest) => Ok(Found::Dirty(manifest)),
+            // A node that has just begun, and sees nobody yet, knows nothing.
+            None if silent || (view.members().len() == 1 && !self.is_settled()) => Err(Unknown),
+            None => Ok(Found::Nothing),
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.0.settled.lock().is_some()
+    }
+
+    /// Asks the home of a name to do something, also while the members change, as long as that does not take long.
+    pub(super) async fn decide(
+        &self,
+        name: &ObjectName,
+        request: impl Fn(u64) -> Request,
+    ) -> Result<Answer, Unknown> {
+        let home = &self.0;
+        for _ in 0..UNSETTLED_LOOKS {
+            let view = View::of(&home.cooperation);
+            let first = view.homes(name.id(&home.lake)).first().copied();
+            let Some(node) = first else { return Err(Unknown) };
+            match self.ask(node, request(view.digest)).await {
+                Ok(Answer::Unsettled) => tokio::time::sleep(UNSETTLED_PAUSE).await,
+                Ok(answer) => return Ok(answer),
+                Err(error) => {
+                    tracing::debug!(%error, object = ?name, "the home of a name cannot be asked");
+                    return Err(Unknown);
+                }
+            }
+        }
+        Err(Unknown)
+    }
+
+    /// Brings an object to the lake if it is dirty, and what was lost out of the way. Errors: it is dirty yet.
+    pub async fn settle(&self, name: &ObjectName) -> Result<(), Unsettled> {
+        match self.find(name).await? {
+            Found::Nothing => return Ok(()),
+            Found::Lost(_) => return self.clear_lost(name).await,
+            Found::Dirty(_) => {}
+        }
+        let flush = |view| Request::Flush {
+            view,
+            name: name.clone(),
+        };
+        match self.decide(name, flush).await? {
+            Answer::Done(_) => Ok(()),
+            Answer::Nothing => self.clear_lost(name).await,
+            _ => Err(Unsettled::Unflushed),
+        }
+    }
+
+    /// Brings an object to the lake if it is dirty. Errors: it is dirty yet, or lost.
+    pub async fn flush(&self, name: &ObjectName) -> Result<(), Unsettled> {
+        let flush = |view| Request::Flush {
+            view,
+            name: name.clone(),
+        };
+        match self.decide(name, flush).await? {
+            Answer::Done(_) => Ok(()),
+            _ => Err(Unsettled::Unflushed),
+        }
+    }
+
+    async fn clear_lost(&self, name: &ObjectName) -> Result<(), Unsettled> {
+        match self.hold(name).await? {
+            Some(sequence) => self.remove(name, sequence).await.map(drop).map_err(Into::into),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps a dirty object from being flushed, to be removed or freed next. The write that is held; `None`: nothing is dirty.
+    pub async fn hold(&self, name: &ObjectName) -> Result<Option<u64>, Unknown> {
+        let hold = |view| Request::Hold {
+            view,
+            name: name.clone(),
+        };
+        match self.decide(name, hold).await? {
+            Answer::Done(body) => {
+                let sequence = body.first_chunk().ok_or(Unknown)?;
+                Ok(Some(u64::from_le_bytes(*sequence)))
+            }
+            Answer::Nothing => Ok(None),
+            _ => Err(Unknown),
+        }
+    }
+
+    /// What was held is kept: it may be flushed again.
+    pub async fn free(&self, name: &ObjectName) {
+        // Who does not hear it frees it after a while.
+        let _ = self.decide(name, |_| Request::Free { name: name.clone() }).await;
+    }
+
+    /// What was held does not exist any more. `false`: it was not held any more, and is at the lake or overwritten.
+    pub async fn remove(&self, name: &ObjectName, sequence: u64) -> Result<bool, Unknown> {
+        let remove = |view| Request::Remove {
+            view,
+            name: name.clone(),
+            sequence,
+        };
+        match self.decide(name, remove).await? {
+            Answer::Done(_) => Ok(true),
+            Answer::Nothing => Ok(false),
+            _ => Err(Unknown),
+        }
+    }
+
+    /// Every dirty object of a bucket below a prefix, behind a key, in order.
+    pub async fn list(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        after: &[u8],
+    ) -> Result<Vec<Arc<Manifest>>, Unknown> {
+        for _ in 0..UNSETTLED_LOOKS {
+            let view = View::of(&self.0.cooperation);
+            let members = view.members().iter();
+            let parts = members.map(|home| self.list_of(&view, *home, (bucket, prefix, after)));
+            let parts: Option<Vec<_>> = join_all(parts).await.into_iter().collect();
+            if let Some(parts) = parts {
+                let mut manifests: Vec<_> = parts.into_iter().flatten().collect();
+                manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+                return Ok(manifests);
+            }
+            tokio::time::sleep(UNSETTLED_PAUSE).await;
+        }
+        Err(Unknown)
+    }
+
+    /// Those that are at home at one node. When it is out of reach, whoever is next home to them tells of them. `None`: not everybody who
+    /// should know could be asked.
+    async fn list_of(
+        &self,
+        view: &View,
+        home: NodeId,
+        of: (&str, &[u8], &[u8]),
+    ) -> Option<Vec<Arc<Manifest>>> {
+        match self.list_at(view, home, home, of).await {
+            Ok(listed) => return listed,
+            Err(error) => tracing::debug!(%error, "the next homes are asked for the names of a node"),
+        }
+        let others = view.members().iter().filter(|node| **node != home);
+        let parts = others.map(|node| self.list_at(view, *node, home, of));
+        let mut manifests = Vec::new();
+        for part in join_all(parts).await {
+            manifests.extend(part.ok()??);
+        }
+        Some(manifests)
+    }
+
+    /// What `node` tells of the names of `home`; `None` when it is not settled.
+    async fn list_at(
+        &self,
+        view: &View,
+        node: NodeId,
+        home: NodeId,
+        (bucket, prefix, after): (&str, &[u8], &[u8]),
+    ) -> Result<Option<Vec<Arc<Manifest>>>, Unheard> {
+        let (mut manifests, mut after) = (Vec::new(), after.to_vec());
+        loop {
+            let request = Request::List {
+                view: view.digest,
+                home,
+                bucket: bucket.into(),
+                prefix: prefix.into(),
+                after,
+            };
+            let Answer::Done(body) = self.ask(node, request).await? else {
+                return Ok(None);
+            };
+            let Ok(page) = Page::read(&body) else {
+                return Ok(None);
+            };
+            after = page
+                .manifests
+                .last()
+                .map_or_else(Vec::new, |last| last.name.key.to_vec());
+            manifests.extend(page.manifests);
+            if !page.more {
+                return Ok(Some(manifests));
+            }
+        }
+    }
+
+    async fn ask(&self, node: NodeId, request: Request) -> Result<Answer, Unheard> {
+        if node == self.0.cooperation.me() {
+            // What a node does for itself it does for others in the same way; a box, as it may ask others in turn.
+            return Ok(Box::pin(self.0.answer(request)).await);
+        }
+        self.0.messenger.say(node, &request).await
+    }
+}
+
+/// An object is dirty yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsettled {
+    /// Perhaps.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+    /// It could not be flushed.
+    #[error("the object is not at the lake yet, and could not be brought there now")]
+    Unflushed,
+}
+
+fn manifest(bytes: &[u8]) -> Result<Arc<Manifest>, Unknown> {
+    Manifest::of_bytes(bytes).map(Arc::new).map_err(|_| Unknown)
+}

@@ -1,0 +1,99 @@
+//! Many manifests in one answer, and what is known not to exist any more.
+
+use std::sync::Arc;
+
+use super::manifest::{Manifest, read_name, write_name};
+use crate::encoding::{Malformed, Reader};
+use crate::object::ObjectName;
+
+/// A page ends with the manifest that passes this.
+const BYTES_MAX: usize = 1 << 20;
+
+/// A part of what a node has.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Page {
+    /// In the order of names.
+    pub manifests: Vec<Arc<Manifest>>,
+    /// Names that were removed or flushed, and up to which write.
+    pub gone: Vec<(ObjectName, u64)>,
+    /// Whether there is more behind the last manifest.
+    pub more: bool,
+}
+
+impl Page {
+    /// The first of these that fit, and what is gone when they are all.
+    pub(super) fn write(manifests: &[Arc<Manifest>], gone: &[(ObjectName, u64)]) -> Vec<u8> {
+        let (mut body, mut count) = (Vec::new(), 0_u32);
+        for manifest in manifests {
+            if body.len() > BYTES_MAX {
+                break;
+            }
+            manifest.write(&mut body);
+            count += 1;
+        }
+        let more = (count as usize) < manifests.len();
+        let gone = if more { &[] } else { gone };
+        let mut out = Vec::with_capacity(body.len() + 64);
+        out.push(u8::from(more));
+        out.extend_from_slice(&count.to_le_bytes());
+        out.append(&mut body);
+        out.extend_from_slice(&(gone.len() as u32).to_le_bytes());
+        for (name, sequence) in gone {
+            write_name(&mut out, name);
+            out.extend_from_slice(&sequence.to_le_bytes());
+        }
+        out
+    }
+
+    /// The pair of [`Page::write`].
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let [more] = reader.array()?;
+        let mut page = Self {
+            more: more != 0,
+            ..Self::default()
+        };
+        for _ in 0..reader.u32()? {
+            page.manifests.push(Arc::new(Manifest::read(&mut reader)?));
+        }
+        for _ in 0..reader.u32()? {
+            page.gone.push((read_name(&mut reader)?, reader.u64()?));
+        }
+        // A page with more to come and nothing in it would be asked for again for ever.
+        let is_whole = reader.rest().is_empty() && !(page.more && page.manifests.is_empty());
+        is_whole.then_some(page).ok_or(Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{BYTES_MAX, Page};
+    use crate::dirty::manifest::tests::manifest;
+
+    #[test]
+    fn a_page_holds_what_fits_and_the_last_one_what_is_gone() {
+        let mut big = manifest("k", 1);
+        big.headers
+            .insert("x-amz-meta-long", "x".repeat(BYTES_MAX / 2).parse().unwrap());
+        let big = Arc::new(big);
+        let manifests: Vec<_> = (0..4).map(|_| Arc::clone(&big)).collect();
+        let gone = [(manifest("gone", 1).name, 9)];
+        let page = Page::read(&Page::write(&manifests, &gone)).unwrap();
+        assert!(page.more && page.manifests.len() == 2 && page.gone.is_empty());
+        let page = Page::read(&Page::write(&manifests[2..], &gone)).unwrap();
+        assert!(!page.more && page.manifests.len() == 2);
+        assert_eq!(page.gone, gone);
+    }
+
+    #[test]
+    fn a_page_that_is_cut_or_never_ends_is_refused() {
+        let whole = Page::write(&[Arc::new(manifest("k", 1))], &[]);
+        for end in 0..whole.len() {
+            assert!(Page::read(&whole[..end]).is_err(), "cut at {end}");
+        }
+        let endless = [&[1][..], &[0; 8]].concat();
+        assert!(Page::read(&endless).is_err());
+    }
+}

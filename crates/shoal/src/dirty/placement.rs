@@ -1,0 +1,122 @@
+//! On which node each block of a dirty object lies.
+
+use shoal_policy::NodeId;
+
+use crate::encoding::{Malformed, Reader};
+
+/// Where the blocks of one object are, for as long as the lake does not have them. Rings may turn meanwhile; this does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Each node once.
+    nodes: Vec<NodeId>,
+    /// For each block the position of its node.
+    places: Vec<u16>,
+}
+
+impl Placement {
+    /// Blocks on these nodes, in order. `None`: more nodes than can be told.
+    pub fn new(blocks: impl IntoIterator<Item = NodeId>) -> Option<Self> {
+        let (mut nodes, mut places) = (Vec::new(), Vec::new());
+        for node in blocks {
+            let known = nodes.iter().position(|known| *known == node);
+            let place = known.unwrap_or_else(|| {
+                nodes.push(node);
+                nodes.len() - 1
+            });
+            places.push(u16::try_from(place).ok()?);
+        }
+        Some(Self { nodes, places })
+    }
+
+    /// The nodes that hold something.
+    pub fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// Who holds the block at `index`.
+    pub fn holder(&self, index: u32) -> Option<NodeId> {
+        let place = *self.places.get(index as usize)?;
+        Some(self.nodes[usize::from(place)])
+    }
+
+    /// The blocks that `node` holds.
+    pub fn held_by(&self, node: NodeId) -> impl Iterator<Item = u32> {
+        let place = self.nodes.iter().position(|known| *known == node);
+        let places = (0..).zip(&self.places);
+        places.filter_map(move |(index, at)| (Some(usize::from(*at)) == place).then_some(index))
+    }
+
+    /// Writes it down, for a record or another node.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.nodes.len() as u32).to_le_bytes());
+        for node in &self.nodes {
+            out.extend_from_slice(&node.0.to_le_bytes());
+        }
+        out.extend_from_slice(&(self.places.len() as u32).to_le_bytes());
+        for place in &self.places {
+            out.extend_from_slice(&place.to_le_bytes());
+        }
+    }
+
+    /// The pair of [`Placement::write`]: every place must be that of a node.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (mut nodes, mut places) = (Vec::new(), Vec::new());
+        for _ in 0..reader.u32()? {
+            nodes.push(NodeId(reader.u64()?));
+        }
+        for _ in 0..reader.u32()? {
+            let place = u16::from_le_bytes(reader.array()?);
+            if usize::from(place) >= nodes.len() {
+                return Err(Malformed);
+            }
+            places.push(place);
+        }
+        Ok(Self { nodes, places })
+    }
+
+    /// How many blocks are placed.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there is no block.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::NodeId;
+
+    use super::Placement;
+    use crate::encoding::Reader;
+
+    fn placement() -> Placement {
+        Placement::new([7, 8, 7, 9].map(NodeId)).unwrap()
+    }
+
+    #[test]
+    fn each_block_has_one_holder_and_each_node_its_blocks() {
+        let placement = placement();
+        assert_eq!(placement.nodes(), [7, 8, 9].map(NodeId));
+        assert_eq!(placement.holder(2), Some(NodeId(7)));
+        assert_eq!(placement.holder(4), None);
+        assert_eq!(placement.held_by(NodeId(7)).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(
+            placement.held_by(NodeId(1)).count(),
+            0,
+            "a node that holds nothing"
+        );
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_back_and_a_place_without_a_node_is_refused() {
+        let mut bytes = Vec::new();
+        placement().write(&mut bytes);
+        assert_eq!(Placement::read(&mut Reader::new(&bytes)), Ok(placement()));
+        let last_place = bytes.len() - 2;
+        bytes[last_place] = 3;
+        assert!(Placement::read(&mut Reader::new(&bytes)).is_err());
+    }
+}

@@ -1,0 +1,231 @@
+//! One dirty object on its way to the lake: the write that was acknowledged, carried out in its writer's name.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::stream;
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use super::manifest::Manifest;
+use crate::blocks::{BlockStream, Shelf, Ways, Window};
+use crate::endpoint::{
+    BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
+};
+use crate::fetch::Fetcher;
+use crate::flights::FlightError;
+use crate::front::range::ByteRange;
+use crate::identity::{Caller, Identities};
+use crate::origin::Origin;
+use crate::sigv4::PayloadHash;
+use crate::store::Store;
+
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+
+/// Blocks read ahead of what the lake takes.
+const AHEAD: usize = 2;
+
+/// Brings dirty objects to the lake.
+pub(super) struct Uploader {
+    lake: Arc<Endpoint>,
+    store: Arc<Store>,
+    fetcher: Arc<Fetcher>,
+    identities: Arc<Identities>,
+}
+
+/// Tells an upload to break off. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Breaks off, unless the lake has all bytes already.
+    pub(super) fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// How an upload ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Uploaded {
+    /// The lake has what was acknowledged.
+    Same,
+    /// The lake has the bytes, but calls them otherwise: `SSE-KMS`, for one.
+    OtherEtag(Option<HeaderValue>),
+}
+
+/// Why the lake does not have the object now.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadError {
+    /// Somebody writes or removes the name.
+    #[error("it was cancelled")]
+    Cancelled,
+    /// A node does not have the block that it had.
+    #[error("a block is not where it was")]
+    BlockMissing,
+    /// The node that flushes does not know who wrote the object.
+    #[error("no identity here signs with {0}")]
+    UnknownWriter(Arc<str>),
+    /// The lake said no.
+    #[error("the lake answered {0}")]
+    Refused(StatusCode),
+    /// The lake said nothing.
+    #[error(transparent)]
+    Lake(#[from] EndpointError),
+}
+
+/// What became of the bytes on their way.
+#[derive(Clone, Debug, Default)]
+struct Trouble {
+    cancelled: Arc<AtomicBool>,
+    missing: Arc<AtomicBool>,
+}
+
+impl Uploader {
+    /// Writes in the name of `identities`.
+    pub(super) fn new(
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+        fetcher: Arc<Fetcher>,
+        identities: Arc<Identities>,
+    ) -> Self {
+        Self {
+            lake,
+            store,
+            fetcher,
+            identities,
+        }
+    }
+
+    /// Writes the object to the lake as its writer would have. An object that is cancelled meanwhile is not at the lake afterwards, unless
+    /// this says otherwise.
+    pub(super) async fn upload(&self, manifest: &Manifest, cancel: &Cancel) -> Result<Uploaded, UploadError> {
+        let caller = self.writer(manifest)?;
+        let account = self.lake.account_for(&caller);
+        let trouble = Trouble::default();
+        let body = match manifest.version.size_bytes {
+            0 => RequestBody::Empty,
+            size_bytes => RequestBody::Stream {
+                length: Some(size_bytes),
+                body: self.body(manifest, caller, account.clone(), cancel.clone(), trouble.clone()),
+            },
+        };
+        let mut headers = manifest.headers.clone();
+        if let Some(md5) = content_md5(&manifest.version.etag) {
+            headers.insert(CONTENT_MD5, md5);
+        }
+        let request = EndpointRequest {
+            operation: "put_object",
+            method: Method::PUT,
+            target: manifest.target.clone(),
+            headers,
+            body,
+            expects_continue: false,
+            payload: PayloadHash::Unsigned,
+            account,
+        };
+        let answered = self.lake.send(request).await;
+        if trouble.cancelled.load(Ordering::Acquire) {
+            return Err(UploadError::Cancelled);
+        }
+        if trouble.missing.load(Ordering::Acquire) {
+            return Err(UploadError::BlockMissing);
+        }
+        let (head, body) = answered?.into_parts();
+        // Read to its end, the connection serves the next one.
+        let _ = body.collect().await;
+        if head.status != StatusCode::OK {
+            return Err(UploadError::Refused(head.status));
+        }
+        let etag = head.headers.get(header::ETAG).cloned();
+        Ok(match etag {
+            Some(etag) if etag == *manifest.version.etag => Uploaded::Same,
+            other => Uploaded::OtherEtag(other),
+        })
+    }
+
+    fn writer(&self, manifest: &Manifest) -> Result<Caller, UploadError> {
+        let identity = self.identities.get(&manifest.writer);
+        let identity = identity.ok_or_else(|| UploadError::UnknownWriter(Arc::clone(&manifest.writer)))?;
+        Ok(Caller::Identity(Arc::clone(identity)))
+    }
+
+    /// The bytes of the object. They break off when it is cancelled: the lake stores nothing then.
+    fn body(
+        &self,
+        manifest: &Manifest,
+        caller: Caller,
+        account: LakeAccount,
+        cancel: Cancel,
+        trouble: Trouble,
+    ) -> RequestStream {
+        let origin = Origin::of_peer(account, caller, manifest.target.clone(), http::HeaderMap::new());
+        let shelf = Shelf {
+            store: Arc::clone(&self.store),
+            fetcher: Arc::clone(&self.fetcher),
+            version: Arc::clone(&manifest.version),
+            origin: Arc::new(origin),
+            ways: Ways::Placed(Arc::clone(&manifest.placement)),
+        };
+        let range = ByteRange {
+            start: 0,
+            end: manifest.version.size_bytes,
+        };
+        let blocks = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None);
+        let pieces = stream::unfold(Some(blocks), move |blocks| {
+            let (cancel, trouble) = (cancel.clone(), trouble.clone());
+            async move {
+                let mut blocks = blocks?;
+                let piece = poll_fn(|cx| blocks.poll_next(cx)).await?;
+                if cancel.is_cancelled() {
+                    trouble.cancelled.store(true, Ordering::Release);
+                    return Some((Err(BoxError::from(UploadError::Cancelled)), None));
+                }
+                match piece {
+                    Ok(piece) => Some((Ok(Frame::data(piece)), Some(blocks))),
+                    Err(error) => {
+                        let missing = matches!(error, FlightError::NotHeld);
+                        trouble.missing.fetch_or(missing, Ordering::AcqRel);
+                        Some((Err(BoxError::from(error)), None))
+                    }
+                }
+            }
+        });
+        StreamBody::new(pieces).boxed_unsync()
+    }
+}
+
+/// The digest that an ETag is, as the lake checks it.
+fn content_md5(etag: &str) -> Option<HeaderValue> {
+    let digits = etag.trim_matches('"').as_bytes();
+    let digest: Vec<u8> = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect::<Option<_>>()?;
+    let is_md5 = digest.len() == 16;
+    let value = is_md5.then(|| STANDARD.encode(digest))?;
+    Some(HeaderValue::try_from(value).expect("base 64 is a header value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::content_md5;
+
+    #[test]
+    fn an_etag_that_is_a_digest_is_one_that_the_lake_can_check() {
+        let md5 = |etag: &str| content_md5(etag).map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(
+            md5("\"d41d8cd98f00b204e9800998ecf8427e\"").as_deref(),
+            Some("1B2M2Y8AsgTpgAmY7PhCfg==")
+        );
+        assert_eq!(md5("\"d41d8cd98f00b204e9800998ecf8427e-2\""), None);
+        assert_eq!(md5("\"short\""), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Requests for objects that the lake may not have yet: answered here where that is sure, else the object is brought to the lake first.
+
+mod bulk;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use percent_encoding::percent_decode;
+
+use crate::config::WriteMode;
+use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
+use crate::front::body::ResponseBody;
+use crate::front::conditions::Verdict;
+use crate::front::error::{ErrorCode, S3Error};
+use crate::front::lake_errors;
+use crate::front::operation::Operation;
+use crate::front::payload::CheckedBody;
+use crate::front::range::RangeRequest;
+use crate::front::read_head::ReadHead;
+use crate::front::record::Record;
+use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
+use crate::front::serve::{Admitted, COPY_SOURCE, Front, not_cached, precondition_failed, uncacheable};
+use crate::identity::Caller;
+use crate::object::ObjectName;
+use crate::read::Answer;
+use crate::write::{MODE_HEADER, Uncached};
+
+/// What a request for an object has to do with dirty ones.
+enum Sight {
+    /// Nothing: the lake answers.
+    Lake,
+    /// The caller has written it, and the lake does not have it.
+    Own(Arc<Manifest>),
+}
+
+impl Front {
+    /// Whether an object of this name may be dirty: then it is looked for before the lake is asked.
+    pub(super) fn may_be_dirty(&self, name: &ObjectName) -> bool {
+        name.version.is_none() && self.dirty.rules().allow_back(name)
+    }
+
+    /// Answers a GET of a dirty object; `None`: it is the lake's to answer.
+    pub(super) async fn get_dirty(
+        &self,
+        admitted: &Admitted,
+        name: &ObjectName,
+        record: &mut Record,
+    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+        let Sight::Own(manifest) = self.look(admitted, name).await? else {
+            return Ok(None);
+        };
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        if uncacheable(admitted, &head, &wishes).is_some() {
+            self.settle(name).await?;
+            return Ok(None);
+        }
+        let ask = self.ask(admitted, name, head);
+        let answer = self.dirty.read(&ask, &manifest).await;
+        let answer = answer.map_err(|error| lake_errors::unread(&error))?;
+        let path = admitted.parts.uri.path();
+        record.cache = Some(CacheStatus::Hit);
+        Ok(Some(match answer {
+            Answer::Object(reading) => {
+                record.cache = Some(CacheStatus::of(&reading));
+                record.tally = Some(reading.blocks.tally());
+                respond::object(reading, ask.range, &wishes)
+            }
+            Answer::NotModified(version) => respond::not_modified(&version),
+            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
+            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
+            Answer::NotCached => respond::error(&not_cached(), path, record.request_id),
+            Answer::Relay(_) | Answer::Bypass(_) => {
+                self.settle(name).await?;
+                return Ok(None);
+            }
+        }))
+    }
+
+    /// Answers a HEAD of a dirty object; `None`: it is the lake's to answer.
+    pub(super) async fn head_dirty(
+        &self,
+        admitted: &Admitted,
+        name: &ObjectName,
+        record: &mut Record,
+    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+        let Sight::Own(manifest) = self.look(admitted, name).await? else {
+            return Ok(None);
+        };
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        if uncacheable(admitted, &head, &wishes).is_some() || head.range != Some(RangeRequest::Whole) {
+            self.settle(name).await?;
+            return Ok(None);
+        }
+        let version = &manifest.version;
+        record.cache = Some(CacheStatus::Hit);
+        Ok(Some(
+            match head.conditions.judge(&version.etag, version.last_modified) {
+                Verdict::Proceed => respond::head(version, &wishes),
+                Verdict::NotModified => respond::not_modified(version),
+                Verdict::Failed => respond::empty(StatusCode::PRECONDITION_FAILED),
+            },
+        ))
+    }
+
+    /// What there is under a name, as the caller may see it. Its writer alone sees a dirty object: the lake knows about the others.
+    async fn look(&self, admitted: &Admitted, name: &ObjectName) -> Result<Sight, S3Error> {
+        let found = self.dirty.directory.find(name).await.map_err(unknown)?;
+        let (Found::Dirty(manifest) | Found::Lost(manifest)) = &found else {
+            return Ok(Sight::Lake);
+        };
+        // What the lake said of the name before is overtaken, also once it has the object.
+        self.catalog.forget_object(name);
+        if !is_writer(&admitted.verified.caller, manifest) {
+            return Ok(Sight::Lake);
+        }
+        match found {
+            Found::Dirty(manifest) => Ok(Sight::Own(manifest)),
+            _ => Err(S3Error::new(
+                ErrorCode::NoSuchKey,
+                "The object was written back and lost before the lake had it.",
+            )),
+        }
+    }
+
+    /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
+    pub(super) async fn write_back(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted {
+            parts,
+            classified,
+            verified,
+            ..
+        } = &*admitted;
+        let accepted = self.dirty.accept(name, classified, parts, &verified.caller).await;
+        let order = match accepted {
+            Ok(order) => order,
+            Err(why) => return self.write_through_instead(admitted, name, why).await,
+        };
+        let Admitted {
+            parts,
+            body,
+            verified,
+            ..
+        } = *admitted;
+        let seed = verified.payload.seed.clone();
+        let mut body = CheckedBody::new(body, &parts, verified.payload)?;
+        if let Some(seed) = seed {
+            // Nobody verifies it: the lake gets these bytes without chunks.
+            body.resign(seed);
+        }
+        let written = self.dirty.write(order, body).await.map_err(unwritten)?;
+        let mut response = respond::empty(StatusCode::OK);
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, written.version.etag_header());
+        let checksums = written.version.headers.iter();
+        headers.extend(
+            checksums
+                .filter(|(name, _)| name.as_str().starts_with("x-amz-checksum-"))
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
+        tell_mode(headers, written.through);
+        Ok(response)
+    }
+
+    /// As if `through` had been asked for. What is dirty under the name goes first, if this changes it.
+    async fn write_through_instead(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        why: Uncached,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        self.settle_before(&admitted, name).await?;
+        let mut response = self.write_through(admitted, name).await?;
+        if response.status() == StatusCode::OK {
+            let reason = HeaderValue::from_static(why.as_str());
+            response.headers_mut().entry(X_CACHE_REASON).or_insert(reason);
+        }
+        Ok(response)
+    }
+
+    /// Brings to the lake what a request needs there: the object that it is about, and the one that it copies.
+    pub(super) async fn settle_before(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
+        let is_of_an_upload = matches!(
+            admitted.classified.operation,
+            Operation::CreateMultipartUpload | Operation::UploadPart | Operation::AbortMultipartUpload
+        );
+        if self.may_be_dirty(name) && !is_of_an_upload {
+            self.settle(name).await?;
+        }
+        match copied(&admitted.parts.headers) {
+            Some(source) if self.may_be_dirty(&source) => self.settle(&source).await,
+            _ => Ok(()),
+        }
+    }
+
+    async fn settle(&self, name: &ObjectName) -> Result<(), S3Error> {
+        self.dirty.directory.settle(name).await.map_err(unsettled)?;
+        self.catalog.forget_object(name);
+        Ok(())
+    }
+
+    /// Removes an object from wherever it is. The lake decides whether the caller may.
+    pub(super) async fn delete_dirty(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let directory = &self.dirty.directory;
+        let Some(sequence) = directory.hold(name).await.map_err(unknown)? else {
+            return self.pass_on(admitted).await;
+        };
+        let response = match self.pass_on(admitted).await {
+            Ok(response) if response.status().is_success() => response,
+            refused => {
+                directory.free(name).await;
+                return refused;
+            }
+        };
+        // It was flushed, or written again, while the lake was slow: whether it is there now is not known.
+        match directory.remove(name, sequence).await {
+            Ok(true) => Ok(response),
+            Ok(false) | Err(Unknown) => Err(unknown(Unknown)),
+        }
+    }
+
+    /// Brings a whole bucket to the lake, or what is below a prefix of it, for a request that is about all of it.
+    pub(super) async fn settle_below(&self, bucket: &str, prefix: &[u8]) -> Result<(), S3Error> {
+        if !self.dirty.rules().allow_back_below(bucket, prefix) {
+            return Ok(());
+        }
+        let listed = self.dirty.directory.list(bucket, prefix, b"").await;
+        for manifest in listed.map_err(unknown)? {
+            self.settle(&manifest.name).await?;
+        }
+        Ok(())
+    }
+
+    /// What a request that is not about one object needs at the lake first.
+    pub(super) async fn settle_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
+        let classified = &admitted.classified;
+        let Some(bucket) = classified.bucket.as_deref() else {
+            return Ok(());
+        };
+        let removes = admitted.parts.method == Method::DELETE && classified.query.iter().next().is_none();
+        let shows_all = classified.query.has("versions");
+        match classified.operation {
+            Operation::OtherRead | Operation::OtherWrite if removes || shows_all => {
+                self.settle_below(bucket, b"").await
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Says in which mode an object was written.
+fn tell_mode(headers: &mut HeaderMap, through: Option<Uncached>) {
+    let mode = match through {
+        None => WriteMode::Back,
+        Some(why) => {
+            headers.insert(X_CACHE_REASON, HeaderValue::from_static(why.as_str()));
+            WriteMode::Through
+        }
+    };
+    headers.insert(MODE_HEADER, HeaderValue::from_static(mode.as_str()));
+}
+
+fn is_writer(caller: &Caller, manifest: &Manifest) -> bool {
+    matches!(caller, Caller::Identity(identity) if identity.access_key == *manifest.writer)
+}
+
+/// The object that a request copies, unless it names a version: then the lake has it.
+fn copied(headers: &HeaderMap) -> Option<ObjectName> {
+    let source = headers.get(&COPY_SOURCE)?.to_str().ok()?;
+    if source.contains("?versionId=") {
+        return None;
+    }
+    let decoded: Vec<u8> = percent_decode(source.trim_start_matches('/').as_bytes()).collect();
+    let slash = decoded.iter().position(|byte| *byte == b'/')?;
+    Some(ObjectName {
+        bucket: std::str::from_utf8(&decoded[..slash]).ok()?.into(),
+        key: decoded[slash + 1..].into(),
+        version: None,
+    })
+}
+
+fn unknown(error: Unknown) -> S3Error {
+    S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
+}
+
+fn unsettled(error: Unsettled) -> S3Error {
+    S3Error::new(
+        ErrorCode::ServiceUnavailable,
+        format!("{error}; please try again."),
+    )
+}
+
+fn unwritten(error: WriteError) -> S3Error {
+    match error {
+        WriteError::Intake(IntakeError::Body(error)) => error,
+        WriteError::Upload(UploadError::Refused(StatusCode::FORBIDDEN)) => {
+            S3Error::new(ErrorCode::AccessDenied, "Access Denied")
+        }
+        error => {
+            tracing::warn!(%error, "a write back failed");
+            S3Error::new(
+                ErrorCode::SlowDown,
+                "The object could not be written; please try again.",
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::copied;
+
+    #[test]
+    fn the_source_of_a_copy_is_found_in_any_spelling() {
+        let source = |text| {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-amz-copy-source", HeaderValue::from_static(text));
+            copied(&headers).map(|name| format!("{name:?}"))
+        };
+        for text in ["b/k%20/x", "/b/k%20/x", "b%2Fk%20%2Fx"] {
+            assert_eq!(source(text).as_deref(), Some("s3://b/k /x"), "{text}");
+        }
+        assert_eq!(source("b/k?versionId=3"), None, "a version is the lake's");
+        assert_eq!(source("b"), None);
+    }
+}

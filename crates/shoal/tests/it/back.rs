@@ -1,0 +1,75 @@
+//! Stories of objects that are acknowledged before the lake has them.
+
+mod alone;
+mod cluster;
+mod failure;
+mod listing;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use shoal::config::{Config, WriteMode, WriteRule};
+
+use crate::client::{Client, Reply};
+use crate::lake::Content;
+use crate::node::{BLOCK, Node};
+
+/// An object of some blocks, the last one short.
+pub(crate) fn bytes(seed: u64) -> Bytes {
+    Content::synthetic(3 * BLOCK + 1_000, seed).all()
+}
+
+/// Everything below `tmp/` may be dirty, and stays it until somebody says otherwise.
+pub(crate) fn back(config: &mut Config) {
+    config.write.allow_volatile = true;
+    config.write.flush_interval = Duration::from_hours(1);
+    config.write.rules = vec![WriteRule {
+        prefix: "s3://b/tmp/".into(),
+        mode: WriteMode::Back,
+    }];
+}
+
+pub(crate) async fn write_back(client: &Client, key: &str, bytes: &Bytes) -> Reply {
+    let reply = client.put(&format!("/b/{key}"), bytes.clone()).send().await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+    assert_eq!(
+        reply.header("x-shoal-write"),
+        Some("back"),
+        "{:?}",
+        reply.header("x-cache-reason")
+    );
+    reply
+}
+
+pub(crate) async fn reads(client: &Client, key: &str, expected: &Bytes) -> Reply {
+    let reply = client.get(&format!("/b/{key}")).send().await;
+    assert_eq!(reply.status, StatusCode::OK, "{key}: {}", reply.code());
+    assert!(reply.body == expected, "{key} has other bytes");
+    reply
+}
+
+/// Orders a flush, and waits until it is over.
+pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
+    let order = node.order(&format!("/flush?below={below}")).await;
+    assert_eq!(order.status, StatusCode::ACCEPTED, "{}", order.text());
+    for _ in 0..1_000 {
+        let status = node.status().await;
+        if status["write_back"]["flush"]["running"] == false {
+            return status["write_back"].clone();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the flush does not end");
+}
+
+/// Waits until `is_so`.
+pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    for _ in 0..1_500 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it does not come to pass that {what}");
+}

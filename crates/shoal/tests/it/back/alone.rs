@@ -1,0 +1,292 @@
+//! A node that caches alone is home to everything itself.
+
+use http::StatusCode;
+
+use super::{back, bytes, flush, reads, write_back};
+use crate::lake::{Access, Request};
+use crate::node::{Node, OTHER_KEY};
+use crate::write::modes;
+
+async fn node() -> Node {
+    Node::start_with(back).await
+}
+
+fn is_object(request: &Request) -> bool {
+    request.key.starts_with(b"tmp/") && request.query.is_empty()
+}
+
+#[tokio::test]
+async fn what_is_written_back_is_read_before_the_lake_has_it() {
+    let node = node().await;
+    for (number, mode) in modes().into_iter().enumerate() {
+        let (key, bytes) = (format!("tmp/{number}"), bytes(number as u64));
+        let put = node
+            .client()
+            .put(&format!("/b/{key}"), bytes.clone())
+            .payload(mode);
+        let put = put
+            .header("x-amz-meta-colour", "blue")
+            .header("content-type", "text/x-story");
+        let reply = put.send().await;
+        assert_eq!(reply.status, StatusCode::OK, "{mode:?}: {}", reply.text());
+        assert_eq!(reply.header("x-shoal-write"), Some("back"), "{mode:?}");
+        let etag = reply.header("etag").unwrap().to_owned();
+        let read = reads(&node.client(), &key, &bytes).await;
+        let head = node.client().head(&format!("/b/{key}")).send().await;
+        for reply in [read, head] {
+            assert_eq!(reply.header("etag"), Some(etag.as_str()), "{mode:?}");
+            assert_eq!(reply.header("x-amz-meta-colour"), Some("blue"));
+            assert_eq!(reply.header("content-type"), Some("text/x-story"));
+            assert_eq!(
+                reply.header("content-length"),
+                Some(bytes.len().to_string().as_str())
+            );
+        }
+        assert!(node.lake.object("b", &key).is_none(), "{mode:?}");
+    }
+    assert_eq!(node.lake.count(is_object), 0, "the lake hears of no object");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_flush_changes_nothing_that_is_seen() {
+    let node = node().await;
+    for (number, mode) in modes().into_iter().enumerate() {
+        let key = format!("tmp/{number}");
+        let put = node
+            .client()
+            .put(&format!("/b/{key}"), bytes(number as u64))
+            .payload(mode);
+        put.header("x-amz-meta-colour", "blue").send().await;
+    }
+    let seen = async |number: usize| {
+        let get = node.client().get(&format!("/b/tmp/{number}"));
+        let reply = get.header("x-amz-checksum-mode", "ENABLED").send().await;
+        let mut headers = reply.headers.clone();
+        for name in [
+            "x-amz-request-id",
+            "x-cache",
+            "server-timing",
+            "date",
+            "last-modified",
+        ] {
+            headers.remove(name);
+        }
+        (reply.status, headers, reply.body)
+    };
+    for number in 0..modes().len() {
+        let before = seen(number).await;
+        let report = flush(&node, &format!("s3://b/tmp/{number}")).await;
+        assert_eq!(report["flush"]["failed"], 0, "{report}");
+        assert!(node.lake.object("b", format!("tmp/{number}")).is_some());
+        assert_eq!(seen(number).await, before);
+    }
+    assert_eq!(node.status().await["write_back"]["objects"], 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn ranges_and_conditions_of_a_dirty_object_are_those_of_any_other() {
+    let node = node().await;
+    let bytes = bytes(1);
+    let etag = write_back(&node.client(), "tmp/k", &bytes).await;
+    let etag = etag.header("etag").unwrap();
+    let get = || node.client().get("/b/tmp/k");
+    let part = get().range("bytes=65530-65545").send().await;
+    assert_eq!(part.status, StatusCode::PARTIAL_CONTENT);
+    assert_eq!(part.body, bytes.slice(65530..65546));
+    let beyond = get().range("bytes=999999999-").send().await;
+    assert_eq!(beyond.status, StatusCode::RANGE_NOT_SATISFIABLE);
+    for (name, value, status) in [
+        ("if-none-match", etag, StatusCode::NOT_MODIFIED),
+        ("if-match", etag, StatusCode::OK),
+        ("if-match", "\"other\"", StatusCode::PRECONDITION_FAILED),
+    ] {
+        assert_eq!(
+            get().header(name, value).send().await.status,
+            status,
+            "{name}: {value}"
+        );
+    }
+    assert!(node.lake.object("b", "tmp/k").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_object_can_be_dirty_too() {
+    let node = node().await;
+    let nothing = bytes::Bytes::new();
+    write_back(&node.client(), "tmp/k", &nothing).await;
+    reads(&node.client(), "tmp/k", &nothing).await;
+    flush(&node, "s3://b/").await;
+    assert_eq!(node.lake.object("b", "tmp/k").unwrap().content.size(), 0);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn only_its_writer_reads_a_dirty_object_and_others_hear_what_the_lake_says() {
+    let node = node().await;
+    node.lake.put("b", "tmp/old", "what the lake has");
+    for key in ["tmp/new", "tmp/old"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    for client in [node.other(), node.stranger()] {
+        let new = client.get("/b/tmp/new").send().await;
+        assert_ne!(new.status, StatusCode::OK);
+        assert_ne!(client.head("/b/tmp/new").send().await.status, StatusCode::OK);
+    }
+    assert_eq!(
+        node.other().get("/b/tmp/old").send().await.body,
+        "what the lake has"
+    );
+    reads(&node.client(), "tmp/old", &bytes(1)).await;
+    flush(&node, "").await;
+    assert!(node.other().get("/b/tmp/new").send().await.body == bytes(1));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn who_may_not_write_to_the_lake_may_not_write_back() {
+    let node = node().await;
+    node.lake.deny(OTHER_KEY, Access::Write, "b/tmp");
+    let put = node.other().put("/b/tmp/k", bytes(1)).send().await;
+    assert_eq!((put.status, put.code()), (StatusCode::FORBIDDEN, "AccessDenied"));
+    assert_eq!(
+        node.client().get("/b/tmp/k").send().await.status,
+        StatusCode::NOT_FOUND
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn where_no_rule_covers_it_a_write_back_is_refused_and_a_read_costs_nothing() {
+    let node = node().await;
+    let put = node
+        .client()
+        .put("/b/k", "bytes")
+        .header("x-shoal-write", "back")
+        .send()
+        .await;
+    assert_eq!(
+        (put.status, put.code()),
+        (StatusCode::BAD_REQUEST, "InvalidArgument")
+    );
+    assert!(put.text().contains("[[write.rule]]"), "{}", put.text());
+    assert!(node.lake.object("b", "k").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_dirty_object_that_is_removed_never_comes_to_the_lake() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    let delete = node.client().delete("/b/tmp/k").send().await;
+    assert_eq!(delete.status, StatusCode::NO_CONTENT);
+    assert_eq!(
+        node.client().get("/b/tmp/k").send().await.status,
+        StatusCode::NOT_FOUND
+    );
+    flush(&node, "").await;
+    assert!(node.lake.object("b", "tmp/k").is_none());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn who_may_not_remove_it_leaves_it_where_it_is() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    node.lake.deny(OTHER_KEY, Access::Write, "b/tmp");
+    let delete = node.other().delete("/b/tmp/k").send().await;
+    assert_eq!(delete.status, StatusCode::FORBIDDEN);
+    reads(&node.client(), "tmp/k", &bytes(1)).await;
+    assert_eq!(flush(&node, "").await["flush"]["failed"], 0, "it is held no more");
+    assert!(node.lake.object("b", "tmp/k").is_some());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn the_last_write_of_a_name_is_the_one_that_is_read_and_flushed() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    write_back(&node.client(), "tmp/k", &bytes(2)).await;
+    reads(&node.client(), "tmp/k", &bytes(2)).await;
+    flush(&node, "").await;
+    let puts = node
+        .lake
+        .count(|request| is_object(request) && request.method == "PUT");
+    assert_eq!(puts, 1, "what is overwritten costs the lake nothing");
+    assert!(node.lake.object("b", "tmp/k").unwrap().content.all() == bytes(2));
+    let around = node
+        .client()
+        .put("/b/tmp/k", bytes(3))
+        .header("x-shoal-write", "around");
+    assert_eq!(around.send().await.status, StatusCode::OK);
+    reads(&node.client(), "tmp/k", &bytes(3)).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_only_the_lake_can_do_with_an_object_is_done_once_it_has_it() {
+    let node = node().await;
+    for key in ["tmp/copied", "tmp/ruled", "tmp/parted"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    let copy = node
+        .client()
+        .put("/b/copy", "")
+        .header("x-amz-copy-source", "/b/tmp/copied");
+    assert_eq!(copy.send().await.status, StatusCode::OK);
+    reads(&node.client(), "copy", &bytes(1)).await;
+    let acl = node
+        .client()
+        .put("/b/tmp/ruled?acl", "")
+        .header("x-amz-acl", "public-read");
+    assert_eq!(acl.send().await.status, StatusCode::OK);
+    let parts = node
+        .client()
+        .get("/b/tmp/parted")
+        .range("bytes=0-1,5-6")
+        .send()
+        .await;
+    assert!(parts.status.is_success(), "{}", parts.status);
+    for key in ["tmp/copied", "tmp/ruled", "tmp/parted"] {
+        assert!(node.lake.object("b", key).is_some(), "{key}");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_listing_shows_what_is_dirty() {
+    let node = node().await;
+    node.lake.put("b", "tmp/b", "at the lake");
+    for key in ["tmp/a", "tmp/c"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    let list = node.client().get("/b?list-type=2&prefix=tmp/").send().await;
+    let keys: Vec<&str> = list
+        .text()
+        .split("<Key>")
+        .skip(1)
+        .filter_map(|rest| rest.split("</Key>").next())
+        .collect();
+    assert_eq!(keys, ["tmp/a", "tmp/b", "tmp/c"]);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_brings_dirty_objects_back() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    let node = node.restart_after(|_| ()).await;
+    assert!(node.lake.object("b", "tmp/k").is_none());
+    reads(&node.client(), "tmp/k", &bytes(1)).await;
+    flush(&node, "").await;
+    assert!(node.lake.object("b", "tmp/k").unwrap().content.all() == bytes(1));
+    let node = node.restart_after(|_| ()).await;
+    assert_eq!(
+        node.status().await["write_back"]["objects"],
+        0,
+        "it is dirty no more"
+    );
+    node.stop().await;
+}

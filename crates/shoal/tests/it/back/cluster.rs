@@ -1,0 +1,189 @@
+//! Several nodes: every one sees what is dirty, wherever it lies.
+
+use http::StatusCode;
+
+use super::{back, bytes, flush, reads, write_back};
+use crate::cluster::Cluster;
+use crate::lake::{Fault, Request};
+
+pub(super) async fn cluster(nodes: usize) -> Cluster {
+    let cluster = Cluster::start_with(nodes, |_, config| back(config)).await;
+    settled(&cluster).await;
+    cluster
+}
+
+/// Waits until every node knows what it is home to.
+pub(super) async fn settled(cluster: &Cluster) {
+    for node in &cluster.nodes {
+        for _ in 0..1_000 {
+            if node.status().await["write_back"]["settled"] == true {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_node_sees_what_one_has_acknowledged() {
+    let cluster = cluster(3).await;
+    for writer in 0..3 {
+        let (key, bytes) = (format!("tmp/{writer}"), bytes(writer as u64));
+        write_back(&cluster.nodes[writer].client(), &key, &bytes).await;
+        for reader in &cluster.nodes {
+            reads(&reader.client(), &key, &bytes).await;
+            let head = reader.client().head(&format!("/b/{key}")).send().await;
+            assert_eq!(head.status, StatusCode::OK);
+        }
+        assert!(cluster.lake.object("b", &key).is_none());
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_removed_through_one_node_is_gone_for_all() {
+    let cluster = cluster(3).await;
+    for (number, writer) in [0, 1, 2].into_iter().enumerate() {
+        let key = format!("tmp/{number}");
+        write_back(&cluster.nodes[writer].client(), &key, &bytes(1)).await;
+        let remover = cluster.nodes[(writer + 1) % 3].client();
+        let delete = remover.delete(&format!("/b/{key}")).send().await;
+        assert_eq!(delete.status, StatusCode::NO_CONTENT);
+        for node in &cluster.nodes {
+            let read = node.client().get(&format!("/b/{key}")).send().await;
+            assert_eq!(read.status, StatusCode::NOT_FOUND, "{key}");
+        }
+    }
+    flush(&cluster.nodes[0], "").await;
+    for number in 0..3 {
+        assert!(cluster.lake.object("b", format!("tmp/{number}")).is_none());
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn one_order_flushes_what_all_nodes_hold() {
+    let cluster = cluster(3).await;
+    for number in 0..12 {
+        let writer = cluster.nodes[number as usize % 3].client();
+        write_back(&writer, &format!("tmp/{number}"), &bytes(number)).await;
+    }
+    let report = flush(&cluster.nodes[1], "").await;
+    assert_eq!(
+        (&report["flush"]["failed"], &report["flush"]["flushed"]),
+        (&0.into(), &12.into())
+    );
+    for number in 0..12 {
+        let object = cluster.lake.object("b", format!("tmp/{number}")).unwrap();
+        assert!(object.content.all() == bytes(number), "{number}");
+    }
+    for node in &cluster.nodes {
+        assert_eq!(node.status().await["write_back"]["objects"], 0);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_read_while_it_is_dirty_is_what_is_read_once_the_lake_has_it() {
+    // These nodes never ask twice whether an object is current.
+    let cluster = cluster(3).await;
+    for round in 0..2 {
+        let bytes = bytes(round);
+        write_back(&cluster.nodes[0].client(), "tmp/k", &bytes).await;
+        for _ in 0..2 {
+            for node in &cluster.nodes {
+                reads(&node.client(), "tmp/k", &bytes).await;
+            }
+            flush(&cluster.nodes[1], "").await;
+        }
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_read_where_nothing_can_be_dirty_asks_no_other_node() {
+    let cluster = cluster(3).await;
+    let asked = async || {
+        let mut asked = 0;
+        for node in &cluster.nodes {
+            let peers = node.status().await["cooperation"]["peers"].clone();
+            asked += peers
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|peer| peer["asked"].as_u64().unwrap())
+                .sum::<u64>();
+        }
+        asked
+    };
+    cluster.lake.put("b", "k", "");
+    let before = asked().await;
+    for node in &cluster.nodes {
+        reads(&node.client(), "k", &bytes::Bytes::new()).await;
+        assert_eq!(
+            node.client().get("/b?list-type=2&prefix=k").send().await.status,
+            StatusCode::OK
+        );
+    }
+    assert_eq!(asked().await, before);
+    for node in &cluster.nodes {
+        let missing = node.client().get("/b/tmp/k").send().await;
+        assert_eq!(missing.status, StatusCode::NOT_FOUND);
+    }
+    assert!(asked().await > before, "where it can be, they ask");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_flushes_and_says_what_it_could_not() {
+    let cluster = cluster(2).await;
+    for key in ["tmp/a/1", "tmp/a/2", "tmp/b"] {
+        write_back(&cluster.nodes[0].client(), key, &bytes(1)).await;
+    }
+    let url = format!("http://{}", cluster.nodes[1].admin_address());
+    let run = async |arguments: &[&str]| {
+        let mut command = crate::commands::shoal(arguments);
+        command.args(["--node", &url]);
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+        output.await.unwrap()
+    };
+    let part = run(&["flush", "s3://b/tmp/a/"]).await;
+    assert_eq!(
+        String::from_utf8_lossy(&part.stdout),
+        "2 objects are at the lake now\n"
+    );
+    assert!(cluster.lake.object("b", "tmp/a/2").is_some() && cluster.lake.object("b", "tmp/b").is_none());
+    cluster.lake.misbehave(Fault::status(503).when(Request::is_put));
+    let refused = run(&["flush", "--json"]).await;
+    assert_eq!(refused.status.code(), Some(1));
+    let progress: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!(
+        (&progress["failed"], &progress["flushed"]),
+        (&1.into(), &0.into())
+    );
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("1 objects could not be flushed") && said.contains("hint: "),
+        "{said}"
+    );
+    let nothing = run(&["flush", "b/tmp"]).await;
+    assert_eq!(nothing.status.code(), Some(2), "that is no name");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn no_web_page_orders_a_flush() {
+    let cluster = cluster(1).await;
+    let admin = crate::client::Client::anonymous(cluster.nodes[0].admin_address());
+    let order = admin
+        .post("/flush", Vec::new())
+        .header("origin", "http://evil.example");
+    assert_eq!(order.send().await.status, StatusCode::FORBIDDEN);
+    assert_eq!(
+        admin.get("/flush").send().await.status,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+    let unnamed = admin.post("/flush?below=b", Vec::new()).send().await;
+    assert_eq!(unnamed.status, StatusCode::BAD_REQUEST);
+    cluster.stop().await;
+}

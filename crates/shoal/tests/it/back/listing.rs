@@ -1,0 +1,129 @@
+//! Listings and removals of many objects, some of which the lake does not have.
+
+use http::StatusCode;
+
+use super::{back, bytes, flush, write_back};
+use crate::client::{Client, Reply};
+use crate::lake::{Access, Request};
+use crate::node::{Node, OTHER_KEY};
+
+fn texts(reply: &Reply, element: &str) -> Vec<String> {
+    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
+    let elements = reply.text().split(&*open).skip(1);
+    elements
+        .filter_map(|rest| rest.split_once(&*close).map(|(text, _)| text.to_owned()))
+        .collect()
+}
+
+/// Every key below `tmp/`, page by page.
+async fn pages(client: &Client, version: &str, most: usize) -> Vec<Vec<String>> {
+    let (mut pages, mut from) = (Vec::new(), String::new());
+    loop {
+        let list = client
+            .get(&format!("/b?{version}prefix=tmp/&max-keys={most}{from}"))
+            .send()
+            .await;
+        assert_eq!(list.status, StatusCode::OK, "{}", list.text());
+        pages.push(texts(&list, "Key"));
+        if texts(&list, "IsTruncated") == ["false"] {
+            return pages;
+        }
+        from = match version {
+            "" => format!("&marker={}", texts(&list, "NextMarker")[0]),
+            _ => format!("&continuation-token={}", texts(&list, "NextContinuationToken")[0]),
+        };
+        assert!(pages.len() < 20, "the pages do not end: {pages:?}");
+    }
+}
+
+#[tokio::test]
+async fn dirty_objects_stand_between_those_of_the_lake_on_every_page() {
+    let node = Node::start_with(back).await;
+    for key in ["tmp/b", "tmp/d", "tmp/e", "tmp/h"] {
+        node.lake.put("b", key, "at the lake");
+    }
+    for key in ["tmp/a", "tmp/c", "tmp/d", "tmp/i"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    let expected = ["tmp/a", "tmp/b", "tmp/c", "tmp/d", "tmp/e", "tmp/h", "tmp/i"];
+    for version in ["list-type=2&", ""] {
+        for most in [1, 2, 3, 6, 7, 1000] {
+            let pages = pages(&node.client(), version, most).await;
+            assert_eq!(pages.concat(), expected, "{version}{most}");
+            assert!(
+                pages.iter().all(|page| page.len() <= most),
+                "{version}{most}: {pages:?}"
+            );
+        }
+    }
+    assert!(
+        node.lake.object("b", "tmp/a").is_none(),
+        "a listing flushes nothing"
+    );
+    let page = node.client().get("/b?list-type=2&prefix=tmp/d").send().await;
+    assert_eq!(
+        texts(&page, "Size"),
+        [bytes(1).len().to_string()],
+        "what is dirty is newer"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn others_see_in_a_listing_what_the_lake_has_and_who_may_not_list_sees_nothing() {
+    let node = Node::start_with(back).await;
+    node.lake.put("b", "tmp/b", "at the lake");
+    write_back(&node.client(), "tmp/a", &bytes(1)).await;
+    let list = node.other().get("/b?list-type=2").send().await;
+    assert_eq!(texts(&list, "Key"), ["tmp/b"]);
+    node.lake.deny(OTHER_KEY, Access::Read, "b");
+    write_back(&node.other(), "tmp/c", &bytes(1)).await;
+    let list = node.other().get("/b?list-type=2").send().await;
+    assert_eq!(
+        (list.status, list.code()),
+        (StatusCode::FORBIDDEN, "AccessDenied")
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn many_objects_are_removed_wherever_they_are() {
+    let node = Node::start_with(back).await;
+    node.lake.put("b", "tmp/at the lake", "bytes");
+    for key in ["tmp/a", "tmp/b&c", "tmp/kept"] {
+        write_back(&node.client(), key.replace('&', "%26").as_str(), &bytes(1)).await;
+    }
+    let body = "<Delete><Object><Key>tmp/a</Key></Object><Object><Key>tmp/b&amp;c</Key></Object>\
+        <Object><Key>tmp/at the lake</Key></Object></Delete>";
+    let deleted = node.client().post("/b?delete", body).send().await;
+    assert_eq!(deleted.status, StatusCode::OK, "{}", deleted.text());
+    assert_eq!(texts(&deleted, "Deleted").len(), 3);
+    let list = node.client().get("/b?list-type=2").send().await;
+    assert_eq!(texts(&list, "Key"), ["tmp/kept"]);
+    flush(&node, "").await;
+    let list = node.client().get("/b?list-type=2").send().await;
+    assert_eq!(texts(&list, "Key"), ["tmp/kept"]);
+    assert_eq!(node.lake.count(|request: &Request| request.is_put()), 1);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_may_not_be_removed_with_many_others_stays_dirty() {
+    let node = Node::start_with(back).await;
+    for key in ["tmp/a", "tmp/mine/b"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    node.lake.deny(OTHER_KEY, Access::Write, "b/tmp/mine");
+    let body = "<Delete><Object><Key>tmp/a</Key></Object><Object><Key>tmp/mine/b</Key></Object></Delete>";
+    let deleted = node.other().post("/b?delete", body).send().await;
+    assert_eq!(deleted.status, StatusCode::OK);
+    assert_eq!(texts(&deleted, "Error").len(), 1);
+    let report = flush(&node, "").await;
+    assert_eq!(
+        (&report["flush"]["flushed"], &report["flush"]["failed"]),
+        (&1.into(), &0.into())
+    );
+    assert!(node.lake.object("b", "tmp/mine/b").is_some());
+    assert!(node.lake.object("b", "tmp/a").is_none());
+    node.stop().await;
+}
