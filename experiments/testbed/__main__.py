@@ -18,6 +18,7 @@ from real.processes import run
 from .facebook import facebook
 from .layers import cold, local, remote, solo, striping
 from .row import Bed, Line, Row
+from .writing import writing
 
 ROWS: dict[str, Row] = {
     "local": local,
@@ -26,6 +27,7 @@ ROWS: dict[str, Row] = {
     "cold": cold,
     "striping": striping,
     "facebook": facebook,
+    "writing": writing,
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"
