@@ -19,6 +19,7 @@ from .adaptation import adaptation
 from .facebook import facebook
 from .layers import cold, local, remote, solo, striping
 from .row import Bed, Line, Row
+from .writing import writing
 
 ROWS: dict[str, Row] = {
     "local": local,
@@ -28,6 +29,7 @@ ROWS: dict[str, Row] = {
     "striping": striping,
     "facebook": facebook,
     "adaptation": adaptation,
+    "writing": writing,
 }
 _HERE = Path(__file__).parent
 _RESULTS, _README = _HERE / "results", _HERE / "README.md"

@@ -22,6 +22,7 @@ from real.wire import send
 from .fabric import LAKE_ADDRESS, Fabric, Rates, admin_address, node_address, within
 from .objects import Read, contents
 from .reader import Outcome, Plan
+from .writer import Writes
 
 BUCKET = "shoal"
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
@@ -56,6 +57,8 @@ class Shape:
     """Racks whose node knows of no other."""
     solo: Sequence[int] = ()
     lake: str = "versitygw"
+    """More of the nodes' configuration."""
+    tables: str = ""
     """The rack whose store has a disk of its own, and its size in bytes."""
     disk: tuple[int, int] | None = None
 
@@ -64,6 +67,7 @@ class Cluster:
     """A fabric with processes in it; numbers of nodes and of clients are those of their racks."""
 
     def __init__(self, binary: Path, folder: Path, shape: Shape) -> None:
+        self._binary = binary
         self._stack = ExitStack()
         self.fabric = Fabric(shape.racks, shape.rates)
         self._stack.callback(self.fabric.remove)
@@ -135,6 +139,21 @@ class Cluster:
             client.go()
         return {rack: client.outcome() for rack, client in clients.items()}
 
+    def write(self, rack: int, keys: Sequence[str], size: int, mode: str | None) -> float:
+        """Seconds in which a client of a rack writes these objects through its node, or to the lake without a mode."""
+        url, headers = (self.nodes[rack].url, {"x-shoal-write": mode}) if mode else (self.lake.url, {})
+        account = self.lake.account
+        writes = Writes(url, account.access_key, account.secret_key, BUCKET, keys, size, headers)
+        command = [*within(f"client-{rack}"), sys.executable, "-m", "net.writer"]
+        done = subprocess.run(command, input=writes.to_json(), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return float(done.stdout)
+
+    def flush(self) -> None:
+        """Brings everything that was written back to the lake."""
+        run([self._binary, "flush", "--node", self.nodes[1].admin])
+
     def plan(self, racks: Sequence[int], reads: Sequence[Read], **settings: object) -> Plan:
         """A plan of reads from the nodes of these racks, the first one first."""
         account = self.lake.account
@@ -162,6 +181,7 @@ class Cluster:
                 period=shape.period,
                 split=json.dumps(list(shape.split) or "adaptive"),
             )
+        tables += shape.tables
         return Node(
             binary,
             folder / f"node-{rack}",

@@ -115,7 +115,7 @@ class Node:
 
     def ask(self, path: str) -> str:
         """The text of a page of its admin port."""
-        with urllib.request.urlopen(f"{self._admin}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{self.admin}{path}", timeout=10) as answer:
             text: bytes = answer.read()
         return text.decode()
 
@@ -131,7 +131,8 @@ class Node:
         self.stop()
 
     @property
-    def _admin(self) -> str:
+    def admin(self) -> str:
+        """Where its operators ask it."""
         return f"http://{self.admin_address}:{self.admin_port}"
 
     @property
@@ -161,7 +162,7 @@ class Node:
 
     def _ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self._admin}/readyz", timeout=2) as answer:
+            with urllib.request.urlopen(f"{self.admin}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
