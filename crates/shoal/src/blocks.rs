@@ -226,20 +226,17 @@ impl BlockStream {
             start: self.planned.start - block_start,
             end: end - block_start,
         };
-        let (state, peer) = match self.shelf.store.get_resident(version.block(index)) {
-            Some(block) => {
-                self.shelf.fetcher.hit(version, index);
-                (SlotState::Resident(block), None)
+        let (state, peer) = if let Some(block) = self.shelf.store.get_resident(version.block(index)) {
+            self.shelf.fetcher.hit(version, index);
+            (SlotState::Resident(block), None)
+        } else {
+            let way = self.shelf.ways.to(index);
+            let peer = way.and_then(|way| self.shelf.fetcher.first_peer(version.block(index), way));
+            if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
+                return None;
             }
-            None => {
-                let way = self.shelf.way;
-                let peer = way.and_then(|way| self.shelf.fetcher.first_peer(version.block(index), way));
-                if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
-                    return None;
-                }
-                let search = Arc::clone(&self.shelf).find(index);
-                (SlotState::Boarding(Box::pin(search)), peer)
-            }
+            let search = Arc::clone(&self.shelf).find(index);
+            (SlotState::Boarding(Box::pin(search)), peer)
         };
         self.planned.start = end;
         Some(Slot {
