@@ -4,19 +4,37 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from real.lakes import LakeUnavailable
 
+from . import volatile
 from .cluster import LAKES, Cluster, Shape
 from .fabric import Rates
-from .stories import STORIES, VICTIM, Broken, Fault, tell
+from .reader import Outcome
+from .stories import FAULTS, VICTIM, Broken, tell
 
 # Slow enough that reads are under way whenever something happens, fast enough for a debug build.
 _RATES = Rates(client=100, node=100, rack=100, lake=50)
 _RACKS = 3
 # A little more than the store may fill.
 _DISK_BYTES = 72 << 20
+
+
+@dataclass(frozen=True)
+class Story:
+    """What happens in a cluster, and what its nodes are configured with for it."""
+
+    tell: Callable[[Cluster, int], list[Outcome]]
+    tables: str = ""
+
+
+STORIES = {name: Story(partial(tell, fault)) for name, fault in FAULTS.items()} | {
+    "what_the_lake_has_not_is_lost_whole_with_a_node_and_found_with_it": Story(volatile.tell, volatile.TABLES),
+}
 
 
 def main() -> int:
@@ -48,7 +66,7 @@ def _parse() -> argparse.Namespace:
 
 
 def _told_badly(arguments: argparse.Namespace, name: str, folder: Path) -> bool:
-    fault: Fault = STORIES[name]
+    story = STORIES[name]
     shape = Shape(
         _RACKS,
         _RATES,
@@ -56,10 +74,11 @@ def _told_badly(arguments: argparse.Namespace, name: str, folder: Path) -> bool:
         block_size="256KiB",
         lake=arguments.lake,
         disk=(VICTIM, _DISK_BYTES),
+        tables=story.tables,
     )
     with Cluster(arguments.shoal.resolve(), folder, shape) as cluster:
         try:
-            outcomes = tell(cluster, fault, arguments.seed)
+            outcomes = story.tell(cluster, arguments.seed)
         except (Broken, TimeoutError) as trouble:
             logs = "\n".join(node.log.read_text(errors="replace")[-1500:] for node in cluster.nodes.values())
             print(f"FAILED {name} (seed {arguments.seed}): {trouble}\n{logs}", flush=True)

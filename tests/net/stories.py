@@ -84,7 +84,7 @@ def _flip_bits(cluster: Cluster) -> None:
             block.write(bytes([byte ^ 1 << number % 8]))
 
 
-STORIES = {
+FAULTS = {
     "a_node_that_is_killed_costs_at_most_a_retry": Fault(_kill, _start_again),
     "a_node_that_stands_still_costs_at_most_a_retry": Fault(_freeze, _thaw),
     "a_node_that_nobody_reaches_costs_at_most_a_retry": Fault(lambda c: c.fabric.cut_off(f"node-{VICTIM}"), _heal),
@@ -100,7 +100,7 @@ STORIES = {
 }
 
 
-def tell(cluster: Cluster, fault: Fault, seed: int) -> list[Outcome]:
+def tell(fault: Fault, cluster: Cluster, seed: int) -> list[Outcome]:
     """Clients in every rack read while the fault comes and goes; returns what became of their reads."""
     reads = _prepare(cluster, seed)
     everyone = {node.name for node in cluster.nodes.values()}
