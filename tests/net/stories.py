@@ -120,9 +120,9 @@ def tell(fault: Fault, cluster: Cluster, seed: int) -> list[Outcome]:
     outcomes = [client.stop() for client in clients]
     for rack, outcome in zip(cluster.nodes, outcomes, strict=True):
         _judge(f"rack {rack}", outcome)
+    _serves_again(cluster, reads)
     if fault.counted and not json.loads(cluster.nodes[VICTIM].ask("/status"))["store"][fault.counted]:
         raise Broken(f"the victim counted nothing in {fault.counted}, so nothing was proved")
-    _serves_again(cluster, reads)
     return outcomes
 
 

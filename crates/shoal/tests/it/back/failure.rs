@@ -163,8 +163,17 @@ async fn a_node_that_is_gone_takes_its_dirty_objects_along_whole_and_brings_them
         "four blocks on three nodes: most objects had one there"
     );
     assert_eq!(lost(&cluster).await, missing, "and each is named");
-    let report = flush(&cluster.nodes[0], "").await;
-    assert_eq!(report["flush"]["flushed"], 12 - missing);
+    let mut flushed = 0;
+    for _ in 0..20 {
+        let report = flush(&cluster.nodes[0], "").await;
+        flushed += report["flush"]["flushed"].as_u64().unwrap();
+        if flushed == 12 - missing {
+            break;
+        }
+        // A node that stood still for two seconds, on a busy machine, is not sure of anything.
+        settled(&cluster).await;
+    }
+    assert_eq!(flushed, 12 - missing);
     cluster.nodes.push(gone.start().await);
     cluster.sees(3).await;
     settled(&cluster).await;
