@@ -18,8 +18,9 @@ use shoal_sim::network::TOLERANCE;
 use shoal_sim::plot::{Line, Lines};
 use shoal_sim::policy::PolicyName;
 use shoal_sim::simulation::{ClientSettings, LinkSettings, Setup, run};
+use shoal_sim::trace::Access;
 use shoal_sim::units::{Rate, Size};
-use shoal_sim::workload::{Arrivals, Assign, Generator, Read, Shape, Workload, WorkloadSettings, zipf};
+use shoal_sim::workload::{Arrivals, Assign, Generator, Order, Shape, Workload, WorkloadSettings, zipf};
 
 const NODES: [u32; 3] = [2, 4, 8];
 const L1_SHARES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
@@ -121,7 +122,7 @@ fn throughputs(source: Source, nodes: u32, seed: u64) -> Result<Vec<(f64, Throug
         workload(source, nodes, IN_FLIGHT[0], seed)?,
         workload(source, nodes, IN_FLIGHT[1], seed)?,
     ];
-    let requests = requests(&workloads[0]);
+    let requests = requests(source, &workloads[0]);
     let shared = curve(requests.iter().map(|(_, block)| *block));
     let own = curve(
         requests
@@ -184,33 +185,25 @@ fn workload(source: Source, nodes: u32, clients: u32, seed: u64) -> Result<Workl
     }
 }
 
-/// Which client asks for what, in the order of the jobs, the reads of which go on side by side.
-fn requests(workload: &Workload) -> Vec<(u32, Block)> {
-    let longest = workload.jobs.iter().map(|job| job.reads.len()).max().unwrap_or(0);
-    let one_client_a_job = workload
-        .jobs
-        .iter()
-        .all(|job| job.reads.iter().all(|read| read.client == job.client));
-    let blocks = |read: &Read| {
-        let Read {
-            client,
-            object,
-            first,
-            end,
-        } = *read;
-        (first..end).map(move |index| (client, Block { object, index }))
+/// Which client asks for what.
+fn requests(source: Source, workload: &Workload) -> Vec<(u32, Block)> {
+    let granularity = Granularity::blocks(BLOCK_BYTES);
+    let order = match source {
+        Source::Facebook(_) => Order::Jobs,
+        Source::Industry(_) => Order::Clients,
     };
-    if one_client_a_job {
-        let round = |place: usize| workload.jobs.iter().filter_map(move |job| job.reads.get(place));
-        (0..longest).flat_map(round).flat_map(blocks).collect()
-    } else {
-        workload
-            .jobs
-            .iter()
-            .flat_map(|job| &job.reads)
-            .flat_map(blocks)
-            .collect()
-    }
+    let blocks = |access: &Access| {
+        let client = access.client;
+        granularity
+            .blocks_of(access)
+            .map(move |(block, _)| (client, block))
+            .collect::<Vec<_>>()
+    };
+    workload
+        .merged(order, granularity)
+        .iter()
+        .flat_map(blocks)
+        .collect()
 }
 
 fn curve(blocks: impl Iterator<Item = Block>) -> MissCurve {

@@ -1,6 +1,7 @@
 //! An experiment: a cluster, a workload, a grid of variations, several seeds. `EXPERIMENT.toml` in, tables and plots out.
 
 mod grid;
+mod merged;
 mod results;
 mod settings;
 
@@ -12,6 +13,7 @@ use std::sync::mpsc;
 use toml::Table;
 
 pub use self::grid::Label;
+pub use self::merged::Merged;
 pub use self::results::{Outcome, Results};
 pub use self::settings::{ChangeSettings, MeasureSettings, MoveSettings, Settings};
 use crate::names::nearest;

@@ -201,3 +201,32 @@ fn the_experiment_of_the_tutorial_is_one() {
     let experiment = parse(from.split_once("```").unwrap().0).unwrap();
     assert_eq!(experiment.runs(), 2 * 2 * 3);
 }
+
+#[test]
+fn what_one_cache_does_not_see_makes_no_stream_of_its_own() {
+    let grid = "\n[grid]\ncluster.capacity = [\"40KiB\", \"80KiB\"]\nlinks.lake = [\"1Gbit/s\", \"2Gbit/s\"]\n\
+                [[grid.variant]]\nname = \"halves\"\n[[grid.variant]]\nname = \"L2\"\ncluster.l1_share = 0.0\n";
+    let streams = parse(&(EXPERIMENT.to_owned() + grid)).unwrap().merged().unwrap();
+    let told: Vec<_> = streams
+        .iter()
+        .map(|stream| {
+            (
+                stream.labels[0].point.as_str(),
+                stream.seed,
+                stream.capacity_bytes,
+            )
+        })
+        .collect();
+    let rooms = [("40KiB", 80 << 10), ("80KiB", 160 << 10)];
+    let expected = rooms.map(|(label, bytes)| [(label, 1, bytes), (label, 2, bytes)]);
+    assert_eq!(told, expected.concat());
+    assert!(
+        streams
+            .iter()
+            .all(|stream| stream.labels.len() == 1 && stream.accesses.len() == 4 * 100)
+    );
+    assert_ne!(
+        streams[0].accesses, streams[1].accesses,
+        "another seed draws otherwise"
+    );
+}

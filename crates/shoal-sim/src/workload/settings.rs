@@ -208,6 +208,11 @@ impl WorkloadSettings {
         Ok(workload)
     }
 
+    /// Whether it comes from a trace and not from a generator.
+    pub const fn is_recorded(&self) -> bool {
+        matches!(self.source, Generator::Trace { .. })
+    }
+
     /// The jobs of a recording; a request is a job that reads or writes one thing.
     fn recorded(
         &self,
