@@ -170,7 +170,7 @@ impl Split {
         })
     }
 
-    /// Ends a period: finds the split and gives it to the store, in about a millisecond.
+    /// Ends a period: finds the split and gives it to the store. Finding it takes 0.04 ms for two layers and 3 to 4 ms for three (`cargo bench`).
     pub fn adapt(&self) {
         let Some(adaptive) = &self.partition else {
             return;
