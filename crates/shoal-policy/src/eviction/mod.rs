@@ -6,22 +6,20 @@
 //!
 //! Every policy runs the suite in `conformance.rs`; adding one is one line there. `tests/golden.rs` counts misses on a real trace.
 //!
-//! What they cost with a million keys of type [`crate::BlockId`], by `cargo bench -p shoal-policy`, one run on a
-//! busy virtual machine of two cores: a use; the replacement of a victim by a new key; a mixture of both; resident memory.
-//! Reaching memory that is in no cache of the processor is nearly all of it.
+//! What a use or a victim costs in steps; `docs/design/eviction.md` has nanoseconds and bytes, by `cargo bench -p shoal-policy --bench eviction`.
 //!
-//! | policy | ns a hit | ns a miss | ns an access | bytes a key | a use, a victim |
-//! |---|---|---|---|---|---|
-//! | [`Lru`] | 142 | 223 | 200 | 57 | O(1) |
-//! | [`Sieve`] | 122 | 142 | 177 | 65 | O(1) amortised |
-//! | [`S3Fifo`] | 152 | 455 | 342 | 65 | O(1) amortised |
-//! | [`Duel`] | 392 | 935 | 688 | 146 | O(1) amortised |
-//! | [`Lfu`] | 241 | 205 | 288 | 65 | O(1), O(log d) for d different ranks |
-//! | [`Lfuda`] | 277 | 305 | 313 | 65 | O(1), O(log d) |
-//! | [`Gwf`] | 429 | 305 | 427 | 64 | O(1), O(log d) |
-//! | [`Belady`] | 219 | 287 | 330 | 65 | O(log n); and 4 bytes for each access to come |
-//! | [`Life`] | 226 | 483 | 921 | 66 | O(log o), o objects |
-//! | [`C2p`] | 253 | 3827 | 1746 | 90 | O(log o), at most [`c2p::CANDIDATES`] compared |
+//! | policy | a use, a victim |
+//! |---|---|
+//! | [`Lru`] | O(1) |
+//! | [`Sieve`] | O(1) amortised |
+//! | [`S3Fifo`] | O(1) amortised |
+//! | [`Duel`] | O(1) amortised |
+//! | [`Lfu`] | O(1), O(log d) for d different ranks |
+//! | [`Lfuda`] | O(1), O(log d) |
+//! | [`Gwf`] | O(1), O(log d) |
+//! | [`Belady`] | O(log n); and 4 bytes for each access to come |
+//! | [`Life`] | O(log o), o objects |
+//! | [`C2p`] | O(log o), at most [`c2p::CANDIDATES`] compared |
 
 mod belady;
 pub mod c2p;
