@@ -138,6 +138,9 @@ impl Comparison {
         let mut survey = Survey::new(self.granularity, self.contenders.contains(&Contender::Belady));
         in_chunks(open()?, progress, |chunk| survey.take(chunk))?;
         let working_set = survey.working_set;
+        if working_set.requests == 0 {
+            return Err(TraceError::Unread);
+        }
         let mut caches: Vec<_> = self
             .capacities
             .iter()

@@ -1,7 +1,7 @@
 //! The access log of a Shoal node: one JSON object a line (`[log] format = "json"`), of which those with the target
 //! `shoal::access` are requests.
 //!
-//! Successful `GetObject`s are reads; operations that make or remove an object are writes and deletions. The log does not say which range a partial
+//! Successful `get_object`s are reads; operations that make or remove an object are writes and deletions. The log does not say which range a partial
 //! answer (206) was: it is taken from the start of the object.
 
 use std::io::Read;
@@ -69,9 +69,9 @@ pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Acc
 
 fn operation(word: &str) -> Option<Operation> {
     match word {
-        "GetObject" => Some(Operation::Read),
-        "PutObject" | "CopyObject" | "CompleteMultipartUpload" => Some(Operation::Write),
-        "DeleteObject" => Some(Operation::Delete),
+        "get_object" => Some(Operation::Read),
+        "put_object" | "complete_multipart_upload" => Some(Operation::Write),
+        "delete_object" => Some(Operation::Delete),
         _ => None,
     }
 }
@@ -82,10 +82,10 @@ mod tests {
     use crate::trace::{Format, Operation};
 
     const LOG: &str = r#"{"timestamp":"2023-11-14T22:13:20.1Z","level":"INFO","message":"ready","target":"shoal::cli"}
-{"timestamp":"2023-11-14T22:13:20.2Z","level":"INFO","time":"2023-11-14T22:13:20.000Z","request_id":"A","peer":"10.0.0.1:4000","caller":"AK","operation":"GetObject","method":"GET","bucket":"data","key":"a","status":200,"bytes":4096,"duration_ms":1.5,"x_cache":"HIT","local_bytes":4096,"lake_bytes":0,"target":"shoal::access"}
-{"timestamp":"2023-11-14T22:13:20.2Z","level":"INFO","time":"2023-11-14T22:13:20.500Z","peer":"10.0.0.1:4001","operation":"HeadObject","bucket":"data","key":"a","status":200,"bytes":0,"target":"shoal::access"}
-{"timestamp":"2023-11-14T22:13:21.2Z","level":"INFO","time":"2023-11-14T22:13:21.000Z","peer":"10.0.0.1:4002","operation":"PutObject","bucket":"data","key":"a","status":200,"bytes":0,"target":"shoal::access"}
-{"timestamp":"2023-11-14T22:13:21.2Z","level":"INFO","time":"2023-11-14T22:13:22.000Z","peer":"[::1]:4002","operation":"GetObject","bucket":"data","key":"b","status":404,"bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:20.2Z","level":"INFO","time":"2023-11-14T22:13:20.000Z","request_id":"A","peer":"10.0.0.1:4000","caller":"AK","operation":"get_object","method":"GET","bucket":"data","key":"a","status":200,"bytes":4096,"duration_ms":1.5,"x_cache":"HIT","local_bytes":4096,"lake_bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:20.2Z","level":"INFO","time":"2023-11-14T22:13:20.500Z","peer":"10.0.0.1:4001","operation":"head_object","bucket":"data","key":"a","status":200,"bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:21.2Z","level":"INFO","time":"2023-11-14T22:13:21.000Z","peer":"10.0.0.1:4002","operation":"put_object","bucket":"data","key":"a","status":200,"bytes":0,"target":"shoal::access"}
+{"timestamp":"2023-11-14T22:13:21.2Z","level":"INFO","time":"2023-11-14T22:13:22.000Z","peer":"[::1]:4002","operation":"get_object","bucket":"data","key":"b","status":404,"bytes":0,"target":"shoal::access"}
 "#;
 
     #[test]

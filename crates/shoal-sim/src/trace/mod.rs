@@ -90,6 +90,11 @@ pub enum TraceError {
         /// What unpacks it.
         command: &'static str,
     },
+    /// There is nothing in it that a cache could serve.
+    #[error(
+        "the trace reads no object\nhint: a node's log tells of requests with `access = true` below [log], and S3's some hours later"
+    )]
+    Unread,
     /// A line, or a record of a binary trace, is not what it should be.
     #[error("{}:{line}: found {found}\nhint: expected {expected}", path.display())]
     Line {

@@ -354,5 +354,24 @@ mod tests {
         let told = sim(&["t.csv", "--capacity", "5"]).unwrap_err().to_string();
         assert!(told.contains("such as 5%"), "{told}");
         assert!(sim(&[]).is_err(), "there has to be a file");
+        let silent = folder.path().join("access.log");
+        fs::write(
+            &silent,
+            "{\"message\":\"serving\",\"target\":\"shoal::cli::serve\"}\n",
+        )
+        .unwrap();
+        for args in [
+            &["--format", "access-log"][..],
+            &["advise", "--format", "access-log"],
+        ] {
+            let args: Vec<_> = args.iter().copied().chain(silent.to_str()).collect();
+            let Err(Failure::Misused { what, hint }) = sim(&args).unwrap().run() else {
+                panic!("{args:?}")
+            };
+            assert!(
+                what.contains("reads no object") && hint.contains("access = true"),
+                "{what} {hint}"
+            );
+        }
     }
 }

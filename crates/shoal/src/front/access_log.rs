@@ -112,10 +112,14 @@ pub fn rfc3339(at: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::path::Path;
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, SystemTime};
 
+    use shoal_sim::trace::{self, Format, Trace};
+
     use super::{Access, access_line, without_credentials};
+    use crate::front::operation::Operation;
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -137,7 +141,7 @@ mod tests {
             request_id: "00000000000000AB",
             peer: "127.0.0.1:4000".parse().unwrap(),
             access_key: Some("AKREADER"),
-            operation: "GetObject",
+            operation: Operation::GetObject.as_str(),
             method: "GET",
             bucket: Some("data"),
             key: Some(b"a/\xff\nb"),
@@ -157,6 +161,7 @@ mod tests {
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
             .json()
+            .flatten_event(true)
             .with_env_filter(filter)
             .with_writer(move || writer.clone())
             .finish();
@@ -168,10 +173,10 @@ mod tests {
     fn a_line_tells_who_asked_for_what_and_what_they_were_told() {
         let line: serde_json::Value = serde_json::from_str(&line_of(&access(), "info")).unwrap();
         assert_eq!(line["target"], "shoal::access");
-        let fields = &line["fields"];
+        let fields = &line;
         assert_eq!(fields["time"], "2023-11-14T22:13:20.123Z");
         assert_eq!(fields["caller"], "AKREADER");
-        assert_eq!(fields["operation"], "GetObject");
+        assert_eq!(fields["operation"], "get_object");
         assert_eq!(fields["bucket"], "data");
         assert_eq!(fields["key"], "a/\u{fffd}\nb");
         assert_eq!(fields["status"], 206);
@@ -182,6 +187,25 @@ mod tests {
         assert_eq!(fields["peer_bytes"], 0);
         assert_eq!(fields["lake_bytes"], 0);
         assert_eq!(fields["request_id"], "00000000000000AB");
+    }
+
+    #[test]
+    fn what_the_log_tells_can_be_simulated() {
+        let simulated = |operation: Operation| -> Vec<_> {
+            let mut access = access();
+            access.operation = operation.as_str();
+            let line = std::io::Cursor::new(line_of(&access, "info"));
+            let trace = Trace::read(line, Path::new("access.log"), Format::AccessLog).unwrap();
+            trace.accesses().map(|access| access.unwrap().operation).collect()
+        };
+        assert_eq!(simulated(Operation::GetObject), [trace::Operation::Read]);
+        assert_eq!(simulated(Operation::PutObject), [trace::Operation::Write]);
+        assert_eq!(
+            simulated(Operation::CompleteMultipartUpload),
+            [trace::Operation::Write]
+        );
+        assert_eq!(simulated(Operation::DeleteObject), [trace::Operation::Delete]);
+        assert_eq!(simulated(Operation::HeadObject), []);
     }
 
     #[test]
