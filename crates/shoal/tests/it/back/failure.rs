@@ -163,17 +163,16 @@ async fn a_node_that_is_gone_takes_its_dirty_objects_along_whole_and_brings_them
         "four blocks on three nodes: most objects had one there"
     );
     assert_eq!(lost(&cluster).await, missing, "and each is named");
-    let mut flushed = 0;
-    for _ in 0..20 {
-        let report = flush(&cluster.nodes[0], "").await;
-        flushed += report["flush"]["flushed"].as_u64().unwrap();
-        if flushed == 12 - missing {
-            break;
-        }
-        // A node that stood still for two seconds, on a busy machine, is not sure of anything.
-        settled(&cluster).await;
-    }
-    assert_eq!(flushed, 12 - missing);
+    flush(&cluster.nodes[0], "").await;
+    let at_the_lake = || {
+        keys.iter()
+            .filter(|key| cluster.lake.object("b", key).is_some())
+            .count()
+    };
+    until("what is not lost is at the lake", async || {
+        at_the_lake() as u64 == 12 - missing
+    })
+    .await;
     cluster.nodes.push(gone.start().await);
     cluster.sees(3).await;
     settled(&cluster).await;
