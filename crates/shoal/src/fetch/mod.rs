@@ -243,7 +243,7 @@ impl Fetcher {
     ) {
         let carried = tokio::select! {
             carried = self.carry(&errand, &pilot) => carried,
-            // Dropping the response closes its connection: a reader that stops, stops the fetching.
+            // Dropping the response closes its connection.
             () = abandoned(&pilot, &traffic) => return,
         };
         match carried {
@@ -292,8 +292,10 @@ pub struct Boarded {
     pub led: bool,
 }
 
+/// Waits until the last reader has left before the block's first byte came. Once that is here the rest comes along: most of it is paid for,
+/// and who reads a few bytes of a block is done long before the block is.
 async fn abandoned(pilot: &Pilot, traffic: &Notify) {
-    while pilot.is_awaited() {
+    while pilot.is_awaited() || pilot.received() > 0 {
         traffic.notified().await;
     }
 }

@@ -1,11 +1,13 @@
 //! What nodes do for each other.
 
+use std::time::Duration;
+
 use futures_util::future::join_all;
 use http::StatusCode;
 use shoal::config::SplitRule;
 
 use super::Cluster;
-use crate::lake::{ANONYMOUS, Access, Request};
+use crate::lake::{ANONYMOUS, Access, Fault, Request};
 use crate::node::{BLOCK, OTHER_KEY};
 
 #[tokio::test]
@@ -69,6 +71,24 @@ async fn ranges_fetch_the_blocks_they_touch_wherever_these_are_at_home() {
     }
     cluster.settle().await;
     assert_eq!(cluster.lake.body_bytes_sent(), 3 * BLOCK);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_block_comes_whole_though_its_readers_have_what_they_want_of_it() {
+    let cluster = Cluster::start(3).await;
+    let bytes = cluster.put("k", 3);
+    cluster.lake.misbehave(
+        Fault::new()
+            .paced(BLOCK as usize / 4, Duration::from_millis(50))
+            .always(),
+    );
+    for node in 0..3 {
+        let first = cluster.nodes[node].client().get("/b/k").range("bytes=0-9");
+        assert_eq!(first.send().await.body, bytes[..10]);
+    }
+    cluster.settle().await;
+    assert_eq!(cluster.lake.body_bytes_sent(), BLOCK);
     cluster.stop().await;
 }
 
