@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import signal
 import time
@@ -72,16 +71,20 @@ def _free_the_disk(cluster: Cluster) -> None:
 
 
 def _flip_bits(cluster: Cluster) -> None:
-    """While the node is down: what a running node has mapped cannot change beneath it but through the page cache."""
+    """While the node is down, and each file in a copy that takes its place, as it would be on a disk that forgets.
+
+    The kernel may still be sending pages of the files themselves to the clients of the node that was killed: what is
+    changed in those was never on a disk.
+    """
     _kill(cluster)
     cluster.nodes[VICTIM].stop()
     for number, path in enumerate(sorted(cluster.nodes[VICTIM].store.glob("blocks/*/*"))):
-        with path.open("r+b") as block:
-            # Each somewhere else.
-            block.seek(number * 7919 % path.stat().st_size)
-            (byte,) = block.read(1)
-            block.seek(-1, os.SEEK_CUR)
-            block.write(bytes([byte ^ 1 << number % 8]))
+        block = bytearray(path.read_bytes())
+        # Each somewhere else.
+        block[number * 7919 % len(block)] ^= 1 << number % 8
+        copy = path.with_name("copy")
+        copy.write_bytes(block)
+        copy.replace(path)
 
 
 FAULTS = {
