@@ -95,12 +95,13 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
         page.note(f"Memory over all hot cases: {peak}.")
     if arguments.only in (None, "cold"):
         with (
-            CountingRelay(lake.url) as relay,
+            CountingRelay(lake.url) as counting,
+            nginx.Nginx.relaying(folder / "relay", lake.url) as relay,
             node("cold-node", lake.url) as plain,
-            node("counted-node", relay.url) as counted,
+            node("counted-node", counting.url) as counted,
         ):
             large = 64 * MIB if arguments.quick else GIB
-            peak = Cold(bed, page, plain, counted, relay, arguments.rounds).run(large)
+            peak = Cold(bed, page, plain, counted, counting, relay, arguments.rounds).run(large)
         page.note(f"Memory over all cold cases: {peak}.")
     if arguments.only in (None, "write"):
         with (
@@ -118,7 +119,7 @@ def run_hot(arguments: argparse.Namespace, bed: Bed, page: Page, node: Node, fol
     with ExitStack() as stack:
         rivals = []
         for nopush in ("on", "off"):
-            server = stack.enter_context(nginx.Nginx(folder / f"nginx-{nopush}", bed.root, nopush))
+            server = stack.enter_context(nginx.Nginx.serving(folder / f"nginx-{nopush}", bed.root, nopush))
             rivals.append(Server(f"nginx nopush {nopush}", server.url, server.pids))
         ours = Server("node", node.url, lambda: [node.pid])
         with MemoryWatch(node.pid) as watch:

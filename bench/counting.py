@@ -1,13 +1,20 @@
-"""A TCP relay in front of a lake that counts what the lake sends: no server's own account is needed."""
+"""A TCP relay in front of a lake that counts what the lake sends: no server's own account is needed.
+
+It never touches the bytes: the kernel moves them from one socket to the other. It runs in a process of its own, as
+everything does beside the client.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import socket
 import threading
 from contextlib import suppress
 from urllib.parse import urlsplit
 
 _PIECE = 1 << 18
+_FORK = multiprocessing.get_context("fork")
 
 
 class CountingRelay:
@@ -16,32 +23,29 @@ class CountingRelay:
     def __init__(self, upstream: str) -> None:
         parts = urlsplit(upstream)
         self._upstream = (parts.hostname, parts.port)
-        self._lock = threading.Lock()
-        self._received = 0
+        self._received = _FORK.Value("Q", 0)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        self._process = _FORK.Process(target=self._accept, daemon=True)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> CountingRelay:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._process.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        # `shutdown` wakes the thread that waits in `accept`; `close` alone would not.
-        self._listener.shutdown(socket.SHUT_RDWR)
+        self._process.kill()
+        self._process.join()
         self._listener.close()
 
     def take(self) -> int:
         """Bytes the lake has sent, heads included, since the last call."""
-        with self._lock:
-            received, self._received = self._received, 0
-        return received
+        with self._received.get_lock():
+            received, self._received.value = self._received.value, 0
+        return int(received)
 
     def _accept(self) -> None:
         while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
+            client, _ = self._listener.accept()
             lake = socket.create_connection(self._upstream)
             for connection in (client, lake):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,17 +53,20 @@ class CountingRelay:
             threading.Thread(target=self._relay, args=(lake, client, True), daemon=True).start()
 
     def _relay(self, source: socket.socket, sink: socket.socket, counted: bool) -> None:
-        buffer = bytearray(_PIECE)
-        view = memoryview(buffer)
+        output, entry = os.pipe()
         try:
-            while got := source.recv_into(buffer):
+            while got := os.splice(source.fileno(), entry, _PIECE):
                 if counted:
-                    with self._lock:
-                        self._received += got
-                sink.sendall(view[:got])
+                    with self._received.get_lock():
+                        self._received.value += got
+                while got:
+                    got -= os.splice(output, sink.fileno(), got)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             # One side is gone; tell the other.
             for connection in (source, sink):
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
+        finally:
+            os.close(output)
+            os.close(entry)

@@ -1,4 +1,7 @@
-"""nginx serving files by sendfile with one worker: what a node's hits are measured against."""
+"""nginx with one worker.
+
+It serves files by sendfile, what a node's hits are measured against, or relays what a lake answers and keeps nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from real.processes import Process, answers, free_port, run
 
@@ -27,29 +31,56 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     default_type application/octet-stream;
+    {upstream}
     server {{
         listen 127.0.0.1:{port};
-        root {root};
+        {answer}
     }}
 }}
+"""
+UPSTREAM = "upstream lake {{ server {address}; keepalive 256; }}"
+RELAY = """
+        location / {
+            proxy_pass http://lake;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $http_host;
+            proxy_buffering off;
+        }
 """
 
 
 @dataclass
 class Nginx:
-    """One nginx; files below `root` are its objects."""
+    """One nginx, made by `serving` or `relaying`."""
 
     folder: Path
-    root: Path
-    nopush: str
+    """What is in its server block, and beside it."""
+    answer: str
+    upstream: str = ""
+    nopush: str = "on"
     url: str = ""
     _process: Process | None = None
+
+    @classmethod
+    def serving(cls, folder: Path, root: Path, nopush: str) -> Nginx:
+        """Files below `root` are its objects."""
+        return cls(folder, f"root {root};", nopush=nopush)
+
+    @classmethod
+    def relaying(cls, folder: Path, lake_url: str) -> Nginx:
+        """It passes requests on as they are, and answers as they come."""
+        return cls(folder, RELAY, UPSTREAM.format(address=urlsplit(lake_url).netloc))
 
     def __enter__(self) -> Nginx:
         self.folder.mkdir(parents=True)
         port = free_port()
         path = self.folder / "nginx.conf"
-        path.write_text(CONFIGURATION.format(folder=self.folder, root=self.root, nopush=self.nopush, port=port))
+        path.write_text(
+            CONFIGURATION.format(
+                folder=self.folder, nopush=self.nopush, port=port, answer=self.answer, upstream=self.upstream
+            )
+        )
         # `user` follows the folder's owner; the worker must be able to read below a private temp folder.
         if Path("/proc/self").owner() == "root":
             path.write_text("user root;\n" + path.read_text())

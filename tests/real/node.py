@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -108,6 +110,15 @@ class Node:
         self.stop()
         shutil.rmtree(self.store, ignore_errors=True)
         self.start()
+
+    def settle(self) -> None:
+        """Waits until nothing is on its way to it or to its disk."""
+        for _ in range(1000):
+            reads = json.loads(self.ask("/status"))["reads"]
+            if reads["flights"] == 0 and reads["fill_bytes"] == 0:
+                return
+            time.sleep(0.01)
+        raise RuntimeError(f"blocks are still on their way to {self.name}")
 
     def metrics(self) -> str:
         """The text of `/metrics`."""
