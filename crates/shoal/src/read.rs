@@ -2,17 +2,19 @@
 //!
 //! Nothing here counts or logs: the answer carries what happened, the edge records it.
 
-use std::collections::HashMap;
+mod openings;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use parking_lot::Mutex;
-use shoal_policy::{Layer, ObjectId};
-use tokio::sync::watch;
+use shoal_policy::{BlockId, Layer, ObjectId};
 
+pub use self::openings::Openings;
+
+use self::openings::Opening;
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
 use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
 use crate::clock;
@@ -78,6 +80,29 @@ pub struct Ask {
     pub checksum_mode: bool,
 }
 
+impl Ask {
+    /// Which bytes of `version` answer this; the answer itself, if none do.
+    pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, Answer> {
+        match self.conditions.judge(&version.etag, version.last_modified) {
+            Verdict::Proceed => {}
+            Verdict::NotModified => return Err(Answer::NotModified(Arc::clone(version))),
+            Verdict::Failed => return Err(Answer::PreconditionFailed),
+        }
+        if version.size_bytes == 0 && self.range != RangeRequest::Whole {
+            return Err(Answer::Bypass(Uncacheable::Dialect));
+        }
+        let range = self.range.resolve(version.size_bytes);
+        range.map_err(|_| Answer::Unsatisfiable(version.size_bytes))
+    }
+
+    /// The window of a reader that may read `ahead` blocks ahead. Who asks to the end may want little of it.
+    pub fn window(&self, ahead: usize) -> Window {
+        let open_ended = matches!(self.range, RangeRequest::From(_));
+        let now = if open_ended { 1 } else { ahead };
+        Window { now, max: ahead }
+    }
+}
+
 /// What becomes of a GET.
 pub enum Answer {
     /// Bytes of a version.
@@ -107,6 +132,17 @@ pub enum HeadAnswer {
     PreconditionFailed,
 }
 
+impl HeadAnswer {
+    /// The answer to a HEAD of `version` under these conditions.
+    pub fn of(version: Arc<Version>, conditions: &Conditions) -> Self {
+        match conditions.judge(&version.etag, version.last_modified) {
+            Verdict::Proceed => Self::Object(version),
+            Verdict::NotModified => Self::NotModified(version),
+            Verdict::Failed => Self::PreconditionFailed,
+        }
+    }
+}
+
 /// A response body to be, and what is known about it.
 pub struct Reading {
     /// The pinned version.
@@ -130,6 +166,22 @@ pub enum Residency {
     Some,
     /// No block.
     None,
+}
+
+impl Residency {
+    /// How many of the blocks of `range` are held. Looks at the first ones of a long range only.
+    pub fn of(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Self {
+        let first = (range.start / version.block_bytes) as u32;
+        let end = range.end.div_ceil(version.block_bytes) as u32;
+        let looked_at = first..end.min(first.saturating_add(BLOCKS_LOOKED_AT));
+        let total = looked_at.len();
+        let held = looked_at.filter(|index| holds(version.block(*index)));
+        match held.count() {
+            held if held == total => Self::All,
+            0 => Self::None,
+            _ => Self::Some,
+        }
+    }
 }
 
 /// Why a GET has no answer.
@@ -188,21 +240,14 @@ impl Reader {
                 },
             };
             let version = Arc::clone(&pinned.version);
-            match ask.conditions.judge(&version.etag, version.last_modified) {
-                Verdict::Proceed => {}
-                Verdict::NotModified => return Ok(Answer::NotModified(version)),
-                Verdict::Failed => return Ok(Answer::PreconditionFailed),
-            }
-            if version.size_bytes == 0 && ask.range != RangeRequest::Whole {
-                return Ok(Answer::Bypass(Uncacheable::Dialect));
-            }
-            let Ok(range) = ask.range.resolve(version.size_bytes) else {
-                return Ok(Answer::Unsatisfiable(version.size_bytes));
+            let range = match ask.locate(&version) {
+                Ok(range) => range,
+                Err(answer) => return Ok(answer),
             };
             let residency = if pinned.opened {
                 Residency::None
             } else {
-                self.residency(&version, range)
+                Residency::of(&version, range, |block| self.fetcher.holds(block))
             };
             if ask.only_if_cached && residency != Residency::All {
                 return Ok(Answer::NotCached);
@@ -228,11 +273,7 @@ impl Reader {
     /// Answers a HEAD from a remembered yes; `None`: the lake must be asked.
     pub fn head(&self, ask: &Ask) -> Option<HeadAnswer> {
         let version = self.granted(ask, self.asking(ask))?;
-        Some(match ask.conditions.judge(&version.etag, version.last_modified) {
-            Verdict::Proceed => HeadAnswer::Object(version),
-            Verdict::NotModified => HeadAnswer::NotModified(version),
-            Verdict::Failed => HeadAnswer::PreconditionFailed,
-        })
+        Some(HeadAnswer::of(version, &ask.conditions))
     }
 
     /// The moment of a question to the lake, to be given with its answer.
@@ -425,21 +466,6 @@ impl Reader {
         Ok((version, range))
     }
 
-    fn residency(&self, version: &Version, range: ByteRange) -> Residency {
-        let first = (range.start / version.block_bytes) as u32;
-        let end = range.end.div_ceil(version.block_bytes) as u32;
-        let looked_at = first..end.min(first.saturating_add(BLOCKS_LOOKED_AT));
-        let total = looked_at.len();
-        match looked_at
-            .filter(|index| self.fetcher.holds(version.block(*index)))
-            .count()
-        {
-            resident if resident == total => Residency::All,
-            0 => Residency::None,
-            _ => Residency::Some,
-        }
-    }
-
     fn stream(
         &self,
         ask: &Ask,
@@ -454,10 +480,7 @@ impl Reader {
             origin: Arc::clone(&ask.origin),
             ways: Ways::All(Way::Route(Layer::L1)),
         };
-        let open_ended = matches!(ask.range, RangeRequest::From(_));
-        let now = if open_ended { 1 } else { self.ahead };
-        let window = Window { now, max: self.ahead };
-        BlockStream::new(Arc::new(shelf), range, window, ticket)
+        BlockStream::new(Arc::new(shelf), range, ask.window(self.ahead), ticket)
     }
 }
 
@@ -506,43 +529,6 @@ fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option
             HeaderValue::try_from(format!("bytes=-{length}")).expect("digits are a header value")
         }
     })
-}
-
-/// Objects being opened: one leader each, the others wait for its end.
-#[derive(Debug, Default)]
-pub struct Openings(Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>);
-
-enum Opening {
-    Lead(OpeningGuard),
-    Wait(watch::Receiver<()>),
-}
-
-struct OpeningGuard {
-    openings: Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>,
-    object: ObjectId,
-    _ended: watch::Sender<()>,
-}
-
-impl Openings {
-    fn enter(&self, object: ObjectId) -> Opening {
-        let mut openings = self.0.lock();
-        if let Some(ended) = openings.get(&object) {
-            return Opening::Wait(ended.clone());
-        }
-        let (ended, waiting) = watch::channel(());
-        openings.insert(object, waiting);
-        Opening::Lead(OpeningGuard {
-            openings: Arc::clone(&self.0),
-            object,
-            _ended: ended,
-        })
-    }
-}
-
-impl Drop for OpeningGuard {
-    fn drop(&mut self) {
-        self.openings.lock().remove(&self.object);
-    }
 }
 
 #[cfg(test)]

@@ -75,6 +75,8 @@ pub struct Dirty {
     fetcher: Arc<Fetcher>,
     block_bytes: u64,
     object_bytes_max: u64,
+    /// Read-ahead of one reader, in blocks.
+    ahead: usize,
 }
 
 /// What [`Dirty`] is made of.
@@ -134,6 +136,7 @@ impl Dirty {
             fetcher,
             block_bytes: config.store.block_bytes,
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
+            ahead: config.limits.read_ahead_blocks,
         }
     }
 
