@@ -85,14 +85,14 @@ impl Ask {
     pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, Answer> {
         match self.conditions.judge(&version.etag, version.last_modified) {
             Verdict::Proceed => {}
-            Verdict::NotModified => return Err(Answer::NotModified(Arc::clone(version))),
-            Verdict::Failed => return Err(Answer::PreconditionFailed),
+            Verdict::NotModified => return Err(Known::NotModified(Arc::clone(version)).into()),
+            Verdict::Failed => return Err(Known::PreconditionFailed.into()),
         }
         if version.size_bytes == 0 && self.range != RangeRequest::Whole {
             return Err(Answer::Bypass(Uncacheable::Dialect));
         }
         let range = self.range.resolve(version.size_bytes);
-        range.map_err(|_| Answer::Unsatisfiable(version.size_bytes))
+        range.map_err(|_| Known::Unsatisfiable(version.size_bytes).into())
     }
 
     /// The window of a reader that may read `ahead` blocks ahead. Who asks to the end may want little of it.
@@ -105,6 +105,16 @@ impl Ask {
 
 /// What becomes of a GET.
 pub enum Answer {
+    /// This node knows.
+    Known(Known),
+    /// What the lake said, as it is.
+    Relay(Box<Response<LakeBody>>),
+    /// Forward the request untouched, and say why.
+    Bypass(Uncacheable),
+}
+
+/// What becomes of a GET whose answer is known.
+pub enum Known {
     /// Bytes of a version.
     Object(Reading),
     /// `304`
@@ -115,10 +125,12 @@ pub enum Answer {
     Unsatisfiable(u64),
     /// `504`: only-if-cached, and some of it is not.
     NotCached,
-    /// What the lake said, as it is.
-    Relay(Box<Response<LakeBody>>),
-    /// Forward the request untouched, and say why.
-    Bypass(Uncacheable),
+}
+
+impl From<Known> for Answer {
+    fn from(known: Known) -> Self {
+        Self::Known(known)
+    }
 }
 
 /// What becomes of a HEAD whose answer is known.
@@ -250,18 +262,19 @@ impl Reader {
                 Residency::of(&version, range, |block| self.fetcher.holds(block))
             };
             if ask.only_if_cached && residency != Residency::All {
-                return Ok(Answer::NotCached);
+                return Ok(Known::NotCached.into());
             }
             let mut blocks = Box::new(self.stream(ask, &version, range, pinned.ticket));
             match blocks.first_piece().await {
                 Ok(()) => {
-                    return Ok(Answer::Object(Reading {
+                    let reading = Reading {
                         version,
                         range,
                         blocks,
                         asked: pinned.asked,
                         residency,
-                    }));
+                    };
+                    return Ok(Known::Object(reading).into());
                 }
                 Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
                 Err(error) => return Err(ReadError::Flight(error)),

@@ -84,8 +84,7 @@ impl Intake {
     }
 
     /// Takes a whole body. Errors: nothing of it stays on the disk.
-    pub(super) async fn take(mut self, body: CheckedBody<ClientBody>) -> Result<Taken, IntakeError> {
-        let mut body = body.decoded();
+    pub(super) async fn take(mut self, mut body: CheckedBody<ClientBody>) -> Result<Taken, IntakeError> {
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
                 self.add(data).await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Dirty, Manifest};
 use crate::blocks::{BlockStream, Shelf, Ways};
-use crate::read::{Answer, Ask, ReadError, Reading, Residency};
+use crate::read::{Answer, Ask, Known, ReadError, Reading, Residency};
 
 impl Dirty {
     /// Answers a GET by the writer of an object.
@@ -16,7 +16,7 @@ impl Dirty {
         };
         let residency = Residency::of(&version, range, |block| self.fetcher.holds(block));
         if ask.only_if_cached && residency != Residency::All {
-            return Ok(Answer::NotCached);
+            return Ok(Known::NotCached.into());
         }
         let shelf = Shelf {
             store: Arc::clone(&self.store),
@@ -28,12 +28,13 @@ impl Dirty {
         let window = ask.window(self.ahead);
         let mut blocks = Box::new(BlockStream::new(Arc::new(shelf), range, window, None));
         blocks.first_piece().await.map_err(ReadError::Flight)?;
-        Ok(Answer::Object(Reading {
+        let reading = Reading {
             version,
             range,
             blocks,
             asked: false,
             residency,
-        }))
+        };
+        Ok(Known::Object(reading).into())
     }
 }

@@ -23,3 +23,4 @@ pub mod record;
 pub mod respond;
 pub mod serve;
 pub mod tls;
+mod wanted;

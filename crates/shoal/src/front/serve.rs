@@ -1,7 +1,6 @@
 //! One request from its head to its answer: classify, verify, read or forward.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -13,7 +12,7 @@ use crate::config::WriteMode;
 use crate::dirty::Dirty;
 use crate::endpoint::{Endpoint, LakeBody, end_to_end_of_response};
 use crate::freshness::FreshnessRules;
-use crate::front::auth::{Credentials, Gate, Verified};
+use crate::front::auth::{Gate, Verified};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::error::{ErrorCode, S3Error};
@@ -24,13 +23,11 @@ use crate::front::in_flight::InFlight;
 use crate::front::lake_errors;
 use crate::front::listener::Peer;
 use crate::front::operation::{Classified, Operation, classify};
-use crate::front::range::RangeRequest;
-use crate::front::read_head::ReadHead;
 use crate::front::record::{Record, Subject};
-use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
+use crate::front::respond::{self, CacheStatus, X_CACHE_REASON};
+use crate::front::wanted::Wanted;
 use crate::object::{ObjectName, Uncacheable};
-use crate::origin::Origin;
-use crate::read::{Answer, Ask, HeadAnswer, Reader};
+use crate::read::{Answer, Reader};
 use crate::write::{Gathering, Through, Uncached, WriteRules, Written};
 use crate::{chance, clock};
 
@@ -179,37 +176,21 @@ impl Front {
         name: &ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        let wanted = self.wanted(&admitted, name)?;
         if self.may_be_dirty(name)
-            && let Some(response) = Box::pin(self.get_dirty(&admitted, name, record)).await?
+            && let Some(response) = Box::pin(self.get_dirty(&admitted, name, &wanted, record)).await?
         {
             return Ok(response);
         }
-        let head = ReadHead::parse(&admitted.parts.headers);
-        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
-        if let Some(reason) = uncacheable(&admitted, &head, &wishes) {
+        if let Some(reason) = wanted.reason {
             return Box::pin(self.bypass(admitted, reason, record)).await;
         }
-        let ask = self.ask(&admitted, name, head);
-        if let Some(settled) = self.through.unsettled(ask.object) {
+        if let Some(settled) = self.through.unsettled(wanted.ask.object) {
             Box::pin(settled).await;
         }
-        let answer = self
-            .reader
-            .read(&ask)
-            .await
-            .map_err(|error| lake_errors::unread(&error))?;
-        let path = admitted.parts.uri.path();
-        record.cache = Some(CacheStatus::Hit);
-        Ok(match answer {
-            Answer::Object(reading) => {
-                record.cache = Some(CacheStatus::of(&reading));
-                record.tally = Some(reading.blocks.tally());
-                respond::object(reading, ask.range, &wishes)
-            }
-            Answer::NotModified(version) => respond::not_modified(&version),
-            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
-            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
-            Answer::NotCached => respond::error(&not_cached(), path, record.request_id),
+        let answer = self.reader.read(&wanted.ask).await;
+        Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
+            Answer::Known(known) => wanted.respond(known, admitted.parts.uri.path(), record),
             Answer::Relay(response) => {
                 record.cache = Some(CacheStatus::Miss);
                 relay(*response)
@@ -225,31 +206,25 @@ impl Front {
         name: &ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        let wanted = self.wanted(&admitted, name)?;
         if self.may_be_dirty(name)
-            && let Some(response) = self.head_dirty(&admitted, name, record).await?
+            && let Some(response) = self.head_dirty(&admitted, name, &wanted, record).await?
         {
             return Ok(response);
         }
-        let head = ReadHead::parse(&admitted.parts.headers);
-        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
-        if uncacheable(&admitted, &head, &wishes).is_some() || head.range != Some(RangeRequest::Whole) {
+        if wanted.is_about_a_part() || wanted.reason.is_some() {
             return self.pass_on(admitted).await;
         }
-        let ask = self.ask(&admitted, name, head);
-        if let Some(answer) = self.reader.head(&ask) {
-            record.cache = Some(CacheStatus::Hit);
-            return Ok(match answer {
-                HeadAnswer::Object(version) => respond::head(&version, &wishes),
-                HeadAnswer::NotModified(version) => respond::not_modified(&version),
-                HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
-            });
+        let Wanted { ask, wishes, .. } = &wanted;
+        if let Some(answer) = self.reader.head(ask) {
+            return Ok(wanted.respond_to_head(answer, record));
         }
         record.cache = Some(CacheStatus::Miss);
-        let asked = self.reader.asking(&ask);
+        let asked = self.reader.asking(ask);
         let plain = ask.conditions.is_empty() && wishes.overrides.is_empty();
         let response = self.send_on(admitted, None).await?;
         if plain {
-            self.reader.learn_from_head(&ask, &response, asked);
+            self.reader.learn_from_head(ask, &response, asked);
         }
         Ok(relay(response))
     }
@@ -380,50 +355,6 @@ impl Front {
         )
         .await
     }
-
-    pub(super) fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {
-        let reusable = !head.cache_control.no_cache && head.plain;
-        Ask {
-            caller: admitted.verified.caller.id(),
-            name: name.clone(),
-            object: name.id(self.lake.url()),
-            range: head.range.unwrap_or(RangeRequest::Whole),
-            conditions: head.conditions,
-            origin: Arc::new(Origin::new(
-                self.lake.account_for(&admitted.verified.caller),
-                admitted.verified.caller.clone(),
-                Arc::clone(&admitted.parts),
-                admitted.classified.target.clone(),
-            )),
-            reuse: if reusable {
-                self.freshness.reuse(name)
-            } else {
-                Duration::ZERO
-            },
-            only_if_cached: head.cache_control.only_if_cached,
-            checksum_mode: head.checksum_mode,
-        }
-    }
-}
-
-/// Why this GET or HEAD is the lake's alone.
-pub(super) fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
-    let unsigned = admitted.verified.credentials == Credentials::None;
-    if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
-        Some(Uncacheable::RequestBody)
-    } else if head.sse_c {
-        Some(Uncacheable::SseC)
-    } else if admitted.classified.query.has("partNumber") {
-        Some(Uncacheable::PartNumber)
-    } else if head.range.is_none() || head.conditions.is_dialect(clock::utc_now()) {
-        Some(Uncacheable::Dialect)
-    } else if unsigned && !wishes.overrides.is_empty() {
-        Some(Uncacheable::UnsignedOverride)
-    } else if head.cache_control.no_store {
-        Some(Uncacheable::NoStore)
-    } else {
-        None
-    }
 }
 
 /// HTTP/2 names the host in the target.
@@ -445,18 +376,6 @@ fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
 
 fn no_target() -> S3Error {
     S3Error::new(ErrorCode::InvalidUri, "The request names no path.")
-}
-
-pub(super) fn precondition_failed() -> S3Error {
-    let message = "At least one of the pre-conditions you specified did not hold";
-    S3Error::new(ErrorCode::PreconditionFailed, message)
-}
-
-pub(super) fn not_cached() -> S3Error {
-    S3Error::new(
-        ErrorCode::NotCached,
-        "Only a cached answer was asked for, and some of it is not cached.",
-    )
 }
 
 #[cfg(test)]

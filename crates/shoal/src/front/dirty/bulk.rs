@@ -77,12 +77,8 @@ impl Front {
             verified,
         } = *admitted;
         let account = self.lake.account_for(&verified.caller);
-        let seed = verified.payload.seed.clone();
-        let mut body = CheckedBody::new(body, &parts, verified.payload)?;
-        if let Some(seed) = seed {
-            body.resign(seed);
-        }
-        let asked = Limited::new(body.decoded(), DELETION_BYTES_MAX).collect().await;
+        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
+        let asked = Limited::new(body, DELETION_BYTES_MAX).collect().await;
         let asked = asked.map_err(|error| match error.downcast::<S3Error>() {
             Ok(error) => *error,
             Err(_) => S3Error::new(ErrorCode::EntityTooLarge, "Too many keys in one request."),

@@ -10,19 +10,17 @@ use percent_encoding::percent_decode;
 use crate::config::WriteMode;
 use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
 use crate::front::body::ResponseBody;
-use crate::front::conditions::Verdict;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::lake_errors;
 use crate::front::operation::Operation;
 use crate::front::payload::CheckedBody;
-use crate::front::range::RangeRequest;
-use crate::front::read_head::ReadHead;
 use crate::front::record::Record;
-use crate::front::respond::{self, CacheStatus, Wishes, X_CACHE_REASON};
-use crate::front::serve::{Admitted, COPY_SOURCE, Front, not_cached, precondition_failed, uncacheable};
+use crate::front::respond::{self, X_CACHE_REASON};
+use crate::front::serve::{Admitted, COPY_SOURCE, Front};
+use crate::front::wanted::Wanted;
 use crate::identity::Caller;
 use crate::object::ObjectName;
-use crate::read::Answer;
+use crate::read::{Answer, HeadAnswer};
 use crate::write::{MODE_HEADER, Uncached};
 
 /// What a request for an object has to do with dirty ones.
@@ -44,37 +42,24 @@ impl Front {
         &self,
         admitted: &Admitted,
         name: &ObjectName,
+        wanted: &Wanted,
         record: &mut Record,
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
         let Sight::Own(manifest) = self.look(admitted, name).await? else {
             return Ok(None);
         };
-        let head = ReadHead::parse(&admitted.parts.headers);
-        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
-        if uncacheable(admitted, &head, &wishes).is_some() {
+        if wanted.reason.is_some() {
             self.settle(name).await?;
             return Ok(None);
         }
-        let ask = self.ask(admitted, name, head);
-        let answer = self.dirty.read(&ask, &manifest).await;
-        let answer = answer.map_err(|error| lake_errors::unread(&error))?;
-        let path = admitted.parts.uri.path();
-        record.cache = Some(CacheStatus::Hit);
-        Ok(Some(match answer {
-            Answer::Object(reading) => {
-                record.cache = Some(CacheStatus::of(&reading));
-                record.tally = Some(reading.blocks.tally());
-                respond::object(reading, ask.range, &wishes)
-            }
-            Answer::NotModified(version) => respond::not_modified(&version),
-            Answer::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
-            Answer::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
-            Answer::NotCached => respond::error(&not_cached(), path, record.request_id),
+        let answer = self.dirty.read(&wanted.ask, &manifest).await;
+        match answer.map_err(|error| lake_errors::unread(&error))? {
+            Answer::Known(known) => Ok(Some(wanted.respond(known, admitted.parts.uri.path(), record))),
             Answer::Relay(_) | Answer::Bypass(_) => {
                 self.settle(name).await?;
-                return Ok(None);
+                Ok(None)
             }
-        }))
+        }
     }
 
     /// Answers a HEAD of a dirty object; `None`: it is the lake's to answer.
@@ -82,26 +67,18 @@ impl Front {
         &self,
         admitted: &Admitted,
         name: &ObjectName,
+        wanted: &Wanted,
         record: &mut Record,
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
         let Sight::Own(manifest) = self.look(admitted, name).await? else {
             return Ok(None);
         };
-        let head = ReadHead::parse(&admitted.parts.headers);
-        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
-        if uncacheable(admitted, &head, &wishes).is_some() || head.range != Some(RangeRequest::Whole) {
+        if wanted.is_about_a_part() || wanted.reason.is_some() {
             self.settle(name).await?;
             return Ok(None);
         }
-        let version = &manifest.version;
-        record.cache = Some(CacheStatus::Hit);
-        Ok(Some(
-            match head.conditions.judge(&version.etag, version.last_modified) {
-                Verdict::Proceed => respond::head(version, &wishes),
-                Verdict::NotModified => respond::not_modified(version),
-                Verdict::Failed => respond::empty(StatusCode::PRECONDITION_FAILED),
-            },
-        ))
+        let answer = HeadAnswer::of(Arc::clone(&manifest.version), &wanted.ask.conditions);
+        Ok(Some(wanted.respond_to_head(answer, record)))
     }
 
     /// What there is under a name, as the caller may see it. Its writer alone sees a dirty object: the lake knows about the others.
@@ -147,12 +124,7 @@ impl Front {
             verified,
             ..
         } = *admitted;
-        let seed = verified.payload.seed.clone();
-        let mut body = CheckedBody::new(body, &parts, verified.payload)?;
-        if let Some(seed) = seed {
-            // Nobody verifies it: the lake gets these bytes without chunks.
-            body.resign(seed);
-        }
+        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
         let written = self.dirty.write(order, body).await.map_err(unwritten)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();

@@ -1,0 +1,132 @@
+//! A GET or HEAD of an object as it is wanted, and its response where this node knows the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+
+use super::body::ResponseBody;
+use super::error::{ErrorCode, S3Error};
+use super::range::RangeRequest;
+use super::read_head::ReadHead;
+use super::record::Record;
+use super::respond::{self, CacheStatus, Wishes};
+use super::serve::{Admitted, Front};
+use crate::clock;
+use crate::front::auth::Credentials;
+use crate::object::{ObjectName, Uncacheable};
+use crate::origin::Origin;
+use crate::read::{Ask, HeadAnswer, Known};
+
+/// A read, understood.
+pub(super) struct Wanted {
+    /// What is to be found.
+    pub(super) ask: Ask,
+    /// How it is to be told.
+    pub(super) wishes: Wishes,
+    /// Why it is the lake's alone.
+    pub(super) reason: Option<Uncacheable>,
+}
+
+impl Wanted {
+    /// Whether not all of the object is meant. S3 has an answer to a HEAD of a part, too.
+    pub(super) fn is_about_a_part(&self) -> bool {
+        self.ask.range != RangeRequest::Whole
+    }
+
+    /// The response to a GET of `path`.
+    pub(super) fn respond(&self, known: Known, path: &str, record: &mut Record) -> Response<ResponseBody> {
+        record.cache = Some(CacheStatus::Hit);
+        match known {
+            Known::Object(reading) => {
+                record.cache = Some(CacheStatus::of(&reading));
+                record.tally = Some(reading.blocks.tally());
+                respond::object(reading, self.ask.range, &self.wishes)
+            }
+            Known::NotModified(version) => respond::not_modified(&version),
+            Known::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
+            Known::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
+            Known::NotCached => respond::error(&not_cached(), path, record.request_id),
+        }
+    }
+
+    /// The response to a HEAD.
+    pub(super) fn respond_to_head(&self, answer: HeadAnswer, record: &mut Record) -> Response<ResponseBody> {
+        record.cache = Some(CacheStatus::Hit);
+        match answer {
+            HeadAnswer::Object(version) => respond::head(&version, &self.wishes),
+            HeadAnswer::NotModified(version) => respond::not_modified(&version),
+            HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
+        }
+    }
+}
+
+impl Front {
+    /// Understands a GET or HEAD of `name`.
+    pub(super) fn wanted(&self, admitted: &Admitted, name: &ObjectName) -> Result<Wanted, S3Error> {
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        let reason = uncacheable(admitted, &head, &wishes);
+        Ok(Wanted {
+            ask: self.ask(admitted, name, head),
+            wishes,
+            reason,
+        })
+    }
+
+    fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {
+        let reusable = !head.cache_control.no_cache && head.plain;
+        Ask {
+            caller: admitted.verified.caller.id(),
+            name: name.clone(),
+            object: name.id(self.lake.url()),
+            range: head.range.unwrap_or(RangeRequest::Whole),
+            conditions: head.conditions,
+            origin: Arc::new(Origin::new(
+                self.lake.account_for(&admitted.verified.caller),
+                admitted.verified.caller.clone(),
+                Arc::clone(&admitted.parts),
+                admitted.classified.target.clone(),
+            )),
+            reuse: if reusable {
+                self.freshness.reuse(name)
+            } else {
+                Duration::ZERO
+            },
+            only_if_cached: head.cache_control.only_if_cached,
+            checksum_mode: head.checksum_mode,
+        }
+    }
+}
+
+/// Why this GET or HEAD is the lake's alone.
+fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
+    let unsigned = admitted.verified.credentials == Credentials::None;
+    if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
+        Some(Uncacheable::RequestBody)
+    } else if head.sse_c {
+        Some(Uncacheable::SseC)
+    } else if admitted.classified.query.has("partNumber") {
+        Some(Uncacheable::PartNumber)
+    } else if head.range.is_none() || head.conditions.is_dialect(clock::utc_now()) {
+        Some(Uncacheable::Dialect)
+    } else if unsigned && !wishes.overrides.is_empty() {
+        Some(Uncacheable::UnsignedOverride)
+    } else if head.cache_control.no_store {
+        Some(Uncacheable::NoStore)
+    } else {
+        None
+    }
+}
+
+fn precondition_failed() -> S3Error {
+    let message = "At least one of the pre-conditions you specified did not hold";
+    S3Error::new(ErrorCode::PreconditionFailed, message)
+}
+
+fn not_cached() -> S3Error {
+    S3Error::new(
+        ErrorCode::NotCached,
+        "Only a cached answer was asked for, and some of it is not cached.",
+    )
+}
