@@ -28,6 +28,7 @@ pub mod membership;
 pub mod object;
 pub mod origin;
 pub mod peer;
+pub mod pieces;
 pub mod prefix;
 pub mod read;
 pub mod s3_uri;

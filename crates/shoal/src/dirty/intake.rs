@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use http::{HeaderName, HeaderValue};
@@ -18,13 +18,11 @@ use crate::flights::FlightError;
 use crate::front::connection::ClientBody;
 use crate::front::error::S3Error;
 use crate::front::payload::CheckedBody;
+use crate::pieces::Pieces;
 use crate::store::{Draft, Store};
 
 /// Complete blocks on their way to the disk beside the one that arrives.
 const WRITES: usize = 2;
-
-/// Smaller pieces are joined: each could hold a whole buffer of the connection it came from.
-const SMALL_BYTES: usize = 4096;
 
 /// All bytes of a write, on disk.
 pub(super) struct Taken {
@@ -64,8 +62,7 @@ pub(super) struct Intake {
 /// The block that arrives.
 #[derive(Default)]
 struct Growing {
-    pieces: Vec<Bytes>,
-    small: BytesMut,
+    pieces: Pieces,
     bytes: u64,
 }
 
@@ -125,7 +122,7 @@ impl Intake {
         let room = room.map_err(IntakeError::Window)?;
         let store = Arc::clone(&self.store);
         self.writing.push_back(tokio::spawn(async move {
-            let draft = store.draft(growing.into_pieces()).await;
+            let draft = store.draft(growing.pieces.into_vec()).await;
             drop(room);
             draft
         }));
@@ -146,22 +143,6 @@ impl Intake {
 impl Growing {
     fn push(&mut self, piece: Bytes) {
         self.bytes += piece.len() as u64;
-        if piece.len() < SMALL_BYTES {
-            self.small.extend_from_slice(&piece);
-        } else {
-            self.flush();
-            self.pieces.push(piece);
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.small.is_empty() {
-            self.pieces.push(self.small.split().freeze());
-        }
-    }
-
-    fn into_pieces(mut self) -> Vec<Bytes> {
-        self.flush();
-        self.pieces
+        self.pieces.push(piece);
     }
 }

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,10 +14,8 @@ use tokio::task::JoinHandle;
 
 use super::Uncached;
 use crate::fetch::Fetcher;
+use crate::pieces::Pieces;
 use crate::store::{Draft, Store};
-
-/// Smaller pieces are joined: each could hold a whole buffer of the connection it came from.
-const SMALL_BYTES: usize = 4096;
 
 /// A copy of one write's bytes; clones are of the same.
 #[derive(Clone)]
@@ -54,8 +52,7 @@ impl Drop for Drafts {
 
 /// A block that is not complete yet, or the last one.
 pub(super) struct Growing {
-    pieces: Vec<Bytes>,
-    small: BytesMut,
+    pieces: Pieces,
     missing_bytes: u64,
     room: OwnedSemaphorePermit,
 }
@@ -146,8 +143,7 @@ impl State {
         }
         let room = self.fetcher.spare_room(missing_bytes).ok_or(Uncached::NoMemory)?;
         Ok(Growing {
-            pieces: Vec::new(),
-            small: BytesMut::new(),
+            pieces: Pieces::default(),
             missing_bytes,
             room,
         })
@@ -174,23 +170,11 @@ impl State {
 impl Growing {
     fn push(&mut self, piece: Bytes) {
         self.missing_bytes -= piece.len() as u64;
-        if piece.len() < SMALL_BYTES {
-            self.small.extend_from_slice(&piece);
-        } else {
-            self.flush();
-            self.pieces.push(piece);
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.small.is_empty() {
-            self.pieces.push(self.small.split().freeze());
-        }
+        self.pieces.push(piece);
     }
 
     /// The bytes, and the memory that they take.
-    pub(super) fn into_pieces(mut self) -> (Vec<Bytes>, OwnedSemaphorePermit) {
-        self.flush();
-        (self.pieces, self.room)
+    pub(super) fn into_pieces(self) -> (Vec<Bytes>, OwnedSemaphorePermit) {
+        (self.pieces.into_vec(), self.room)
     }
 }

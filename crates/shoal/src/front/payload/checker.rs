@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -12,6 +12,7 @@ use super::announced::{Announced, Expected, Trailer};
 use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
+use crate::pieces::Pieces;
 use crate::sigv4::{ChunkSigner, SeedSignature};
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
@@ -178,6 +179,7 @@ struct Signatures {
 struct Pending {
     line: SizeLine,
     sha256: Sha256,
+    /// Held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes only.
     data: Pieces,
 }
 
@@ -227,7 +229,7 @@ impl Chunked {
             (Event::ChunkEnd(wire), Some(signatures)) => {
                 let pending = self.pending.take().expect("a chunk ends after it began");
                 out.push_back(signatures.resign_chunk(&pending.line, pending.sha256)?);
-                out.extend(pending.data.into_frames());
+                out.extend(pending.data.into_vec());
                 out.push_back(wire);
             }
             (Event::ChunkEnd(wire), None) => out.push_back(wire),
@@ -336,36 +338,5 @@ impl Pending {
     fn push(&mut self, data: Bytes) {
         self.sha256.update(&data);
         self.data.push(data);
-    }
-}
-
-/// Data held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes only.
-#[derive(Debug, Default)]
-struct Pieces {
-    frames: Vec<Bytes>,
-    small: BytesMut,
-}
-
-impl Pieces {
-    const SMALL_BYTES: usize = 4096;
-
-    fn push(&mut self, data: Bytes) {
-        if data.len() < Self::SMALL_BYTES {
-            self.small.extend_from_slice(&data);
-        } else {
-            self.flush();
-            self.frames.push(data);
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.small.is_empty() {
-            self.frames.push(self.small.split().freeze());
-        }
-    }
-
-    fn into_frames(mut self) -> Vec<Bytes> {
-        self.flush();
-        self.frames
     }
 }

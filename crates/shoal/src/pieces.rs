@@ -1,0 +1,64 @@
+//! Bytes that wait in memory for others, in the pieces in which they came.
+
+use bytes::{Bytes, BytesMut};
+
+/// Smaller pieces are joined: each could hold a whole buffer of the connection it came from.
+const SMALL_BYTES: usize = 4096;
+
+/// Bytes in order, kept as they came but for the small ones.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    whole: Vec<Bytes>,
+    small: BytesMut,
+}
+
+impl Pieces {
+    /// Adds bytes behind the others.
+    pub fn push(&mut self, piece: Bytes) {
+        if piece.len() < SMALL_BYTES {
+            self.small.extend_from_slice(&piece);
+        } else {
+            self.join();
+            self.whole.push(piece);
+        }
+    }
+
+    /// All of them.
+    pub fn into_vec(mut self) -> Vec<Bytes> {
+        self.join();
+        self.whole
+    }
+
+    fn join(&mut self) {
+        if !self.small.is_empty() {
+            self.whole.push(self.small.split().freeze());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{Pieces, SMALL_BYTES};
+
+    #[test]
+    fn small_pieces_are_joined_and_stay_in_order() {
+        let large = Bytes::from(vec![b'x'; SMALL_BYTES]);
+        let mut pieces = Pieces::default();
+        for piece in ["a", "b"] {
+            pieces.push(piece.into());
+        }
+        pieces.push(large.clone());
+        pieces.push("c".into());
+        assert_eq!(pieces.into_vec(), ["ab".into(), large, Bytes::from("c")]);
+    }
+
+    #[test]
+    fn a_large_piece_is_not_copied() {
+        let large = Bytes::from(vec![b'x'; SMALL_BYTES]);
+        let mut pieces = Pieces::default();
+        pieces.push(large.clone());
+        assert_eq!(pieces.into_vec()[0].as_ptr(), large.as_ptr());
+    }
+}
