@@ -1,6 +1,8 @@
 //! The bytes of a write that is acknowledged before the lake has them: cut into blocks, on disk before there is a version to name them by.
 //!
-//! Unlike a copy beside a write to the lake, this is the write: where that gives up for want of memory, this lets its client wait.
+//! Unlike a copy beside a write to the lake, this is the write: where that gives up for want of memory, this lets its client wait. It
+//! takes memory for a whole block before the first byte of it. None waits for memory while it holds some that only its client could set
+//! free: complete blocks go to disk by themselves, so those who wait are served.
 
 use std::sync::Arc;
 
@@ -13,11 +15,11 @@ use md5::{Digest, Md5};
 use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, WriterRoom};
 use crate::flights::FlightError;
 use crate::front::connection::ClientBody;
 use crate::front::error::S3Error;
-use crate::front::payload::CheckedBody;
+use crate::front::payload::{CheckedBody, PayloadError};
 use crate::pieces::Pieces;
 use crate::store::{Draft, Store};
 
@@ -52,28 +54,32 @@ pub enum IntakeError {
 pub(super) struct Intake {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
+    size_bytes: u64,
     block_bytes: u64,
-    growing: Growing,
+    received_bytes: u64,
+    growing: Option<Growing>,
     md5: Md5,
     writing: FuturesOrdered<JoinHandle<Result<Draft, Refusal>>>,
     drafts: Vec<Draft>,
 }
 
 /// The block that arrives.
-#[derive(Default)]
 struct Growing {
     pieces: Pieces,
-    bytes: u64,
+    missing_bytes: u64,
+    room: WriterRoom,
 }
 
 impl Intake {
-    /// Blocks of `block_bytes`.
-    pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, block_bytes: u64) -> Self {
+    /// Takes `size_bytes` in blocks of `block_bytes`.
+    pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, size_bytes: u64, block_bytes: u64) -> Self {
         Self {
             store,
             fetcher,
+            size_bytes,
             block_bytes,
-            growing: Growing::default(),
+            received_bytes: 0,
+            growing: None,
             md5: Md5::new(),
             writing: FuturesOrdered::new(),
             drafts: Vec::new(),
@@ -87,7 +93,12 @@ impl Intake {
                 self.add(data).await?;
             }
         }
-        self.set_aside().await?;
+        if self.received_bytes != self.size_bytes {
+            return Err(wrong_length());
+        }
+        if let Some(last) = self.growing.take() {
+            self.set_aside(last);
+        }
         self.written(0).await?;
         let digits = self.md5.finalize();
         let digits: Vec<String> = digits.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -101,32 +112,47 @@ impl Intake {
     async fn add(&mut self, mut data: Bytes) -> Result<(), IntakeError> {
         self.md5.update(&data);
         while !data.is_empty() {
-            if self.growing.bytes == self.block_bytes {
-                self.set_aside().await?;
-            }
-            let missing = self.block_bytes - self.growing.bytes;
-            let taken = missing.min(data.len() as u64);
-            self.growing.push(data.split_to(taken as usize));
+            let mut growing = match self.growing.take() {
+                Some(growing) if growing.missing_bytes > 0 => growing,
+                complete => {
+                    if let Some(complete) = complete {
+                        self.set_aside(complete);
+                    }
+                    self.begin_block().await?
+                }
+            };
+            let taken = growing.missing_bytes.min(data.len() as u64);
+            growing.push(data.split_to(taken as usize));
+            self.received_bytes += taken;
+            self.growing = Some(growing);
         }
         Ok(())
     }
 
-    /// Lets the block go to disk, once the ones before it have got far enough.
-    async fn set_aside(&mut self) -> Result<(), IntakeError> {
-        let growing = std::mem::take(&mut self.growing);
-        if growing.bytes == 0 {
-            return Ok(());
+    /// Takes memory for the next block, once the ones before it have got far enough.
+    async fn begin_block(&mut self) -> Result<Growing, IntakeError> {
+        let missing_bytes = self.block_bytes.min(self.size_bytes - self.received_bytes);
+        if missing_bytes == 0 {
+            return Err(wrong_length());
         }
-        self.written(WRITES - 1).await?;
-        let room = self.fetcher.room(growing.bytes).await;
-        let room = room.map_err(IntakeError::Window)?;
+        self.written(WRITES).await?;
+        let room = self.fetcher.room_of_writer(missing_bytes).await;
+        Ok(Growing {
+            pieces: Pieces::default(),
+            missing_bytes,
+            room: room.map_err(IntakeError::Window)?,
+        })
+    }
+
+    /// Lets a complete block go to disk, and its memory when it is there.
+    fn set_aside(&mut self, complete: Growing) {
         let store = Arc::clone(&self.store);
         self.writing.push_back(tokio::spawn(async move {
-            let draft = store.draft(growing.pieces.into_vec()).await;
+            let Growing { pieces, room, .. } = complete;
+            let draft = store.draft(pieces.into_vec()).await;
             drop(room);
             draft
         }));
-        Ok(())
     }
 
     /// Waits until no more than `most` blocks are on their way to the disk.
@@ -142,7 +168,12 @@ impl Intake {
 
 impl Growing {
     fn push(&mut self, piece: Bytes) {
-        self.bytes += piece.len() as u64;
+        self.missing_bytes -= piece.len() as u64;
         self.pieces.push(piece);
     }
+}
+
+/// More or fewer bytes came than the head said.
+fn wrong_length() -> IntakeError {
+    S3Error::from(PayloadError::WrongLength).closing().into()
 }

@@ -134,6 +134,7 @@ impl Dirty {
         let intake = Intake::new(
             Arc::clone(&self.store),
             Arc::clone(&self.fetcher),
+            order.size_bytes,
             self.block_bytes,
         );
         let taken = intake.take(body).await?;

@@ -45,6 +45,8 @@ pub struct Fetcher {
     /// Bytes on their way and not yet on disk; one permit a KiB.
     window: Arc<Semaphore>,
     window_kib: usize,
+    /// What writers may take of the window.
+    writers: Arc<Semaphore>,
     /// Blocks announced ahead of the one that a stream is bringing.
     ahead: u32,
 }
@@ -66,6 +68,13 @@ impl Way {
             Self::Handover(_) => Urgency::Now,
         }
     }
+}
+
+/// A share of the memory window for bytes that come at the pace of a client.
+#[derive(Debug)]
+pub struct WriterRoom {
+    _of_writers: OwnedSemaphorePermit,
+    _of_window: OwnedSemaphorePermit,
 }
 
 /// Keeps a stream going while its reader is there, even when the reader is slow.
@@ -103,6 +112,7 @@ impl Fetcher {
             flights,
             window: Arc::new(Semaphore::new(window_kib)),
             window_kib,
+            writers: Arc::new(Semaphore::new(window_kib / 2)),
             ahead: ahead as u32,
         }
     }
@@ -274,12 +284,32 @@ impl Fetcher {
 
     /// A share of the memory window, waited for. Errors: it stays full.
     pub async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
-        let kib = bytes.div_ceil(1024).min(self.window_kib as u64) as u32;
-        let room = Arc::clone(&self.window).acquire_many_owned(kib);
-        match tokio::time::timeout(WINDOW_PATIENCE, room).await {
-            Ok(permit) => Ok(permit.expect("the window is never closed")),
-            Err(_) => Err(FlightError::Busy),
-        }
+        acquire(&self.window, bytes, self.window_kib).await
+    }
+
+    /// A share of the memory window for bytes that a client sends, waited for. All writers together get half of the window: a client may be
+    /// slow, and reads must not wait for it. Errors: it stays full.
+    ///
+    /// Who waits for a share must not keep another that only its client could set free.
+    pub async fn room_of_writer(&self, bytes: u64) -> Result<WriterRoom, FlightError> {
+        Ok(WriterRoom {
+            _of_writers: acquire(&self.writers, bytes, self.window_kib / 2).await?,
+            _of_window: self.room(bytes).await?,
+        })
+    }
+}
+
+/// Waits for memory; more than there can be is all of it.
+async fn acquire(
+    window: &Arc<Semaphore>,
+    bytes: u64,
+    window_kib: usize,
+) -> Result<OwnedSemaphorePermit, FlightError> {
+    let kib = bytes.div_ceil(1024).min(window_kib as u64) as u32;
+    let room = Arc::clone(window).acquire_many_owned(kib);
+    match tokio::time::timeout(WINDOW_PATIENCE, room).await {
+        Ok(permit) => Ok(permit.expect("the window is never closed")),
+        Err(_) => Err(FlightError::Busy),
     }
 }
 

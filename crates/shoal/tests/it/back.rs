@@ -4,6 +4,7 @@ mod alone;
 mod cluster;
 mod failure;
 mod listing;
+mod slow;
 
 use std::time::Duration;
 
