@@ -288,8 +288,6 @@ impl Parts {
             cooperation: Arc::clone(&cooperation),
         };
         let through = Arc::new(Through::new(
-            Arc::clone(&lake),
-            Arc::clone(&catalog),
             Arc::clone(&store),
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),

@@ -62,7 +62,8 @@ pub struct Version {
     pub last_modified: Option<SystemTime>,
     /// Response headers of a whole-object GET as the lake gave them, without those of the connection
     /// (`Date`, `Server`, `Connection`, `Transfer-Encoding`, request ids) and without `Content-Length`,
-    /// `Content-Range`: the response writes those.
+    /// `Content-Range`: the response writes those. Of one that was written through this node
+    /// and not read yet there is the ETag alone.
     pub headers: HeaderMap,
 }
 
@@ -208,6 +209,23 @@ impl Uncacheable {
 }
 
 impl Version {
+    /// The version that a write has made, as far as the `answer` to it tells. That names its blocks; of the headers of a read it has the ETag
+    /// alone, so it must not answer one.
+    pub fn from_write(
+        object: ObjectId,
+        answer: &HeaderMap,
+        size_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<Self, Uncacheable> {
+        let version = Self::from_response(object, answer, size_bytes, block_bytes)?;
+        let headers = HeaderMap::from_iter([(http::header::ETAG, version.etag_header())]);
+        Ok(Self {
+            headers,
+            last_modified: None,
+            ..version
+        })
+    }
+
     /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the whole object's.
     pub fn from_response(
         object: ObjectId,

@@ -28,7 +28,7 @@ use crate::front::respond::{self, CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
 use crate::object::{ObjectName, Uncacheable};
 use crate::read::{Answer, Reader};
-use crate::write::{Gathering, Through, Uncached, WriteRules, Written};
+use crate::write::{Gathering, Through, WriteRules};
 use crate::{chance, clock};
 
 pub(super) static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
@@ -254,29 +254,17 @@ impl Front {
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let Admitted {
-            parts,
-            classified,
-            verified,
-            ..
+            parts, classified, ..
         } = &*admitted;
         let gathering = self.through.gather(classified, parts);
-        let caller = verified.caller.id();
-        let origin = self.through.origin(classified, parts, &verified.caller);
         let response = self.send_on(admitted, gathering.as_ref().ok().cloned()).await?;
         let mut relayed = relay(response);
         if relayed.status() != StatusCode::OK {
             return Ok(relayed);
         }
-        let etag = relayed.headers().get(header::ETAG).cloned();
-        let cached = gathering.and_then(|gathering| {
-            let written = Written {
-                name: name.clone(),
-                caller,
-                origin,
-                etag: etag.ok_or(Uncached::NoEtag)?,
-            };
-            self.through.commit(&gathering, written)
-        });
+        let object = name.id(self.lake.url());
+        let cached =
+            gathering.and_then(|gathering| self.through.commit(&gathering, object, relayed.headers()));
         respond::written(relayed.headers_mut(), cached);
         Ok(relayed)
     }

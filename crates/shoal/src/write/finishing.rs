@@ -53,13 +53,6 @@ impl Finishing {
     }
 }
 
-impl Unfinished {
-    /// What is being written.
-    pub(super) fn object(&self) -> ObjectId {
-        self.object
-    }
-}
-
 impl Drop for Unfinished {
     fn drop(&mut self) {
         let mut writes = self.finishing.0.lock();

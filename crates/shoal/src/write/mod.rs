@@ -11,7 +11,7 @@ mod through;
 
 pub use self::gathering::Gathering;
 pub use self::mode::{MODE_HEADER, ModeError, WriteRules};
-pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, Written, size_to_gather};
+pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, size_to_gather};
 
 /// Why a write was carried out in another mode than it was asked for: one through the cache left nothing there, one back went to the lake
 /// first. The word in `X-Cache-Reason`.

@@ -4,23 +4,17 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{Layer, NodeId, ObjectId};
 
 use super::Uncached;
-use super::finishing::{Finishing, Unfinished};
+use super::finishing::Finishing;
 use super::gathering::{Gathered, Gathering};
-use crate::catalog::{Catalog, Checksums};
-use crate::clock;
 use crate::cooperation::Cooperation;
-use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
 use crate::front::operation::{Classified, Operation};
-use crate::identity::{Caller, CallerId};
-use crate::object::{ObjectName, Version};
-use crate::origin::Origin;
+use crate::object::Version;
 use crate::peer::BlockRequest;
 use crate::store::Store;
 
@@ -30,16 +24,8 @@ pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
 /// Blocks of one object offered to their homes at a time.
 const OFFERS: usize = 4;
 
-/// What a HEAD in the writer's name needs of the writer's headers.
-const HEADERS_OF_THE_REQUESTER: [HeaderName; 2] = [
-    HeaderName::from_static("x-amz-request-payer"),
-    HeaderName::from_static("x-amz-expected-bucket-owner"),
-];
-
 /// Puts what was written where a read would have put it.
 pub struct Through {
-    lake: Arc<Endpoint>,
-    catalog: Arc<Catalog>,
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     cooperation: Arc<Cooperation>,
@@ -50,32 +36,15 @@ pub struct Through {
     underway: Arc<()>,
 }
 
-/// An object that the lake has taken.
-#[derive(Debug)]
-pub struct Written {
-    /// Its name.
-    pub name: ObjectName,
-    /// Who wrote it.
-    pub caller: CallerId,
-    /// In whose name the lake is asked about it.
-    pub origin: Arc<Origin>,
-    /// What the lake calls the version it has committed.
-    pub etag: HeaderValue,
-}
-
 impl Through {
     /// `capacity_bytes` is that of the disk.
     pub fn new(
-        lake: Arc<Endpoint>,
-        catalog: Arc<Catalog>,
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
         cooperation: Arc<Cooperation>,
         (block_bytes, capacity_bytes): (u64, u64),
     ) -> Self {
         Self {
-            lake,
-            catalog,
             store,
             fetcher,
             cooperation,
@@ -96,29 +65,24 @@ impl Through {
         Ok(Gathering::new(store, fetcher, size_bytes, self.block_bytes))
     }
 
-    /// In whose name the lake is asked about what `caller` writes.
-    pub fn origin(&self, classified: &Classified, parts: &Parts, caller: &Caller) -> Arc<Origin> {
-        let target = PathAndQuery::try_from(classified.target.path()).expect("a path is a target");
-        let mut headers = HeaderMap::new();
-        for name in HEADERS_OF_THE_REQUESTER {
-            headers.extend(
-                parts
-                    .headers
-                    .get(&name)
-                    .map(|value| (name.clone(), value.clone())),
-            );
-        }
-        let account = self.lake.account_for(caller);
-        Arc::new(Origin::of_peer(account, caller.clone(), target, headers))
-    }
-
-    /// Goes on in a task of its own when the lake has answered; who reads the object meanwhile through this node waits for a moment.
-    pub fn commit(self: &Arc<Self>, gathering: &Gathering, written: Written) -> Result<(), Uncached> {
+    /// Goes on in a task of its own when the lake has answered: `answer` are the headers that name the version of `object` which it has
+    /// committed. Who reads the object meanwhile through this node waits for a moment.
+    pub fn commit(
+        self: &Arc<Self>,
+        gathering: &Gathering,
+        object: ObjectId,
+        answer: &HeaderMap,
+    ) -> Result<(), Uncached> {
         let gathered = gathering.finish()?;
-        let unfinished = self.finishing.begin(written.name.id(self.lake.url()));
+        let version = Version::from_write(object, answer, gathered.size_bytes, self.block_bytes);
+        // Nothing else is said of it that could keep it from having blocks: how large it is was looked at before.
+        let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
+        let unfinished = self.finishing.begin(object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
-            this.finish(gathered, &written, unfinished).await;
+            this.finish(gathered, &version).await;
+            drop(unfinished);
+            this.hand_over(&version).await;
             drop(underway);
         });
         Ok(())
@@ -134,54 +98,24 @@ impl Through {
         Arc::strong_count(&self.underway) - 1
     }
 
-    async fn finish(self: Arc<Self>, gathered: Gathered, written: &Written, unfinished: Unfinished) {
-        let Some(version) = self.version(&gathered, written, unfinished.object()).await else {
-            // Somebody else wrote it meanwhile, the writer may not read it, or the lake is in trouble: the blocks have no name.
-            tracing::debug!(object = ?written.name, "what was written through is not kept");
-            return;
-        };
+    /// Gives the blocks their names, and the last one its place on the disk. Reads find none of them before that: the version itself is
+    /// found by its blocks.
+    async fn finish(&self, gathered: Gathered, version: &Arc<Version>) {
         let Gathered { mut drafts, last, .. } = gathered;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A block that is not there costs a way to the lake; the store has counted the reason.
             if let Ok(Ok(draft)) = drafting.await {
-                let _refused = draft.name(Arc::clone(&version), index).await;
+                let _refused = draft.name(Arc::clone(version), index).await;
             }
         }
         let landing = last.and_then(|last| {
             let (pieces, room) = last.into_pieces();
-            self.fetcher
-                .land_written(&version, version.block_count() - 1, pieces, room)
+            let index = version.block_count() - 1;
+            self.fetcher.land_written(version, index, pieces, room)
         });
-        // Here every block is found now, the last one perhaps in memory.
-        drop(unfinished);
         if let Some(landing) = landing {
             landing.await;
         }
-        self.hand_over(&version).await;
-    }
-
-    /// What the lake says of the object, if it is still what was written. It is asked in the writer's name, as for any read.
-    async fn version(
-        &self,
-        gathered: &Gathered,
-        written: &Written,
-        object: ObjectId,
-    ) -> Option<Arc<Version>> {
-        let asked = (self.catalog.epoch(&written.name), clock::instant());
-        let answer = self.lake.send(written.origin.request(Method::HEAD)).await.ok()?;
-        let headers = answer.headers();
-        let size_bytes = number(headers, &header::CONTENT_LENGTH)?;
-        let is_ours = answer.status() == StatusCode::OK
-            && headers.get(header::ETAG) == Some(&written.etag)
-            && size_bytes == gathered.size_bytes;
-        if !is_ours {
-            return None;
-        }
-        let version = Version::from_response(object, headers, size_bytes, self.block_bytes).ok()?;
-        let version = Arc::new(version);
-        self.catalog
-            .learn(written.caller, &written.name, &version, Checksums::Unasked, asked);
-        Some(version)
     }
 
     /// Offers each block to the other nodes that a read through this one would have brought it through.

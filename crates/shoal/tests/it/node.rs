@@ -139,6 +139,14 @@ impl Node {
         Client::anonymous(self.address())
     }
 
+    /// Nobody but the owner of the lake's account may read this.
+    pub(crate) async fn is_nobody_elses(&self, target: &str) {
+        for client in [self.other(), self.stranger()] {
+            let reply = client.get(target).send().await;
+            assert_eq!(reply.status, http::StatusCode::FORBIDDEN, "{}", reply.text());
+        }
+    }
+
     pub(crate) fn admin_address(&self) -> SocketAddr {
         self.gateway.admin_address()
     }

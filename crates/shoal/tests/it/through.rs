@@ -1,5 +1,7 @@
 //! Stories of how objects are written: around the cache, or through it.
 
+mod asking;
+
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -97,20 +99,6 @@ async fn what_is_written_through_is_read_at_once_without_the_lakes_bytes() {
 }
 
 #[tokio::test]
-async fn the_writer_need_not_ask_for_what_never_changes() {
-    let node = Node::start_immutable().await;
-    let bytes = bytes(1);
-    write_through(&node, "k", &bytes).await;
-    node.settle().await;
-    node.lake.forget_requests();
-    let read = node.client().get("/b/k").send().await;
-    assert_eq!(read.header("x-cache"), Some("HIT"));
-    assert!(read.body == bytes);
-    assert_eq!(node.lake.requests().len(), 0);
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn what_was_written_through_outlives_the_node_with_what_the_lake_says_of_it() {
     let node = Node::start().await;
     let bytes = bytes(2);
@@ -188,35 +176,11 @@ async fn what_the_lake_refuses_is_not_cached() {
 }
 
 #[tokio::test]
-async fn who_may_write_and_not_read_leaves_nothing_and_reads_nothing() {
-    let node = Node::start_immutable().await;
-    node.lake.deny(OTHER_KEY, Access::Read, "b/k");
-    let put = node
-        .other()
-        .put("/b/k", bytes(6))
-        .header("x-shoal-write", "through");
-    assert_eq!(put.send().await.status, StatusCode::OK);
-    assert!(keeps_nothing(&node).await);
-    assert_eq!(
-        node.other().get("/b/k").send().await.status,
-        StatusCode::FORBIDDEN
-    );
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn a_cached_write_is_no_permission_for_others() {
     let node = Node::start_immutable().await;
     node.lake.deny(OTHER_KEY, Access::Read, "b/k");
     write_through(&node, "k", &bytes(7)).await;
-    assert_eq!(
-        node.other().get("/b/k").send().await.status,
-        StatusCode::FORBIDDEN
-    );
-    assert_eq!(
-        node.stranger().get("/b/k").send().await.status,
-        StatusCode::FORBIDDEN
-    );
+    node.is_nobody_elses("/b/k").await;
     node.stop().await;
 }
 
@@ -240,20 +204,6 @@ async fn a_write_replaces_what_was_written_before_and_a_delete_takes_it_away() {
         node.client().get("/b/k").send().await.status,
         StatusCode::NOT_FOUND
     );
-    node.stop().await;
-}
-
-#[tokio::test]
-async fn what_somebody_else_writes_before_it_is_cached_is_not_mistaken_for_it() {
-    let node = Node::start_immutable().await;
-    let (ours, theirs) = (bytes(10), bytes(11));
-    let asked = node.lake.hold(Request::is_head);
-    write_through(&node, "k", &ours).await;
-    asked.arrived(1).await;
-    node.lake.put("b", "k", theirs.clone());
-    asked.open();
-    assert!(keeps_nothing(&node).await);
-    assert!(node.client().get("/b/k").send().await.body == theirs);
     node.stop().await;
 }
 
