@@ -16,7 +16,7 @@ use crate::admin::metrics::ConnectionMetrics;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
-use crate::dirty::{self, Home};
+use crate::dirty::{self, Desk, Home};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::listener::{self, ConnectionLimits};
@@ -98,22 +98,23 @@ impl Cluster {
 async fn serve(
     listener: TcpListener,
     limits: ConnectionLimits,
-    (host, dirty): (Arc<Host>, Arc<Home>),
+    (host, home): (Arc<Host>, Arc<Home>),
     stopping: Shutdown,
 ) {
+    let desk = Arc::new(Desk::new(home));
     let connections = ConnectionMetrics::default();
     listener::serve(listener, None, limits, connections, stopping, move |_| {
-        let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
+        let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
         service_fn(move |request: Request<ClientBody>| {
-            let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
-            async move { Ok::<_, Infallible>(answer(&host, &dirty, &request).await) }
+            let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
+            async move { Ok::<_, Infallible>(answer(&host, &desk, &request).await) }
         })
     })
     .await;
 }
 
 /// A block, or what there is to say about dirty objects.
-async fn answer(host: &Host, dirty: &Arc<Home>, request: &Request<ClientBody>) -> Response<ResponseBody> {
+async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
     let target = target.filter(|target| target.path().starts_with(dirty::PREFIX));
     let Some(target) = target else {
@@ -124,15 +125,7 @@ async fn answer(host: &Host, dirty: &Arc<Home>, request: &Request<ClientBody>) -
         *response.status_mut() = refusal.status();
         return response;
     }
-    let answer = match dirty::Request::parse(target) {
-        // A task of its own: whoever asked may hang up in the middle of it.
-        Ok(asked) => {
-            let dirty = Arc::clone(dirty);
-            tokio::spawn(async move { dirty.answer(asked).await }).await
-        }
-        Err(_) => Ok(dirty::Answer::Misunderstood),
-    };
-    let answer = answer.unwrap_or(dirty::Answer::Failed);
+    let answer = desk.answer(target).await;
     *response.status_mut() = answer.status();
     let body = answer.into_body();
     response.headers_mut().insert(CONTENT_LENGTH, body.len().into());

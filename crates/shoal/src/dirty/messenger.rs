@@ -35,6 +35,8 @@ pub enum Answer {
     Unsettled,
     /// It does not do that, for want of room or of blocks, or because the name was written again.
     Refused,
+    /// Too much is asked of it at a time.
+    Busy,
     /// It tried, in vain.
     Failed,
     /// It does not understand.
@@ -50,6 +52,7 @@ impl Answer {
             Self::Lost(_) => StatusCode::GONE,
             Self::Unsettled => StatusCode::CONFLICT,
             Self::Refused => StatusCode::INSUFFICIENT_STORAGE,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
             Self::Failed => StatusCode::BAD_GATEWAY,
             Self::Misunderstood => StatusCode::BAD_REQUEST,
         }
@@ -63,7 +66,7 @@ impl Answer {
             StatusCode::INSUFFICIENT_STORAGE => Self::Refused,
             StatusCode::BAD_GATEWAY => Self::Failed,
             StatusCode::BAD_REQUEST => Self::Misunderstood,
-            // A node that is too busy may do it later.
+            // A node that is too busy may do it later, too.
             _ => Self::Unsettled,
         }
     }
@@ -139,9 +142,11 @@ mod tests {
             let heard = Answer::of(answer.status(), answer.clone().into_body());
             assert_eq!(heard, answer);
         }
-        assert_eq!(
-            Answer::of(http::StatusCode::SERVICE_UNAVAILABLE, Bytes::new()),
-            Answer::Unsettled
-        );
+    }
+
+    #[test]
+    fn a_busy_node_is_asked_again_like_one_that_is_not_settled() {
+        let heard = Answer::of(Answer::Busy.status(), Bytes::new());
+        assert_eq!(heard, Answer::Unsettled);
     }
 }

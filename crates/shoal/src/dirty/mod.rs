@@ -12,6 +12,7 @@
 //! A [`Manifest`] makes an object exist. One node, the home of its name, orders what happens to it ([`Home`]); others ask that
 //! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
 
+mod desk;
 mod directory;
 mod drain;
 mod fates;
@@ -35,6 +36,7 @@ mod writing;
 
 use std::sync::Arc;
 
+pub use self::desk::Desk;
 pub use self::directory::{Directory, Found, Unknown, Unsettled};
 pub use self::fates::Standing;
 pub use self::flushing::FlushError;

@@ -124,6 +124,15 @@ impl Request {
         }
     }
 
+    /// Whether the answer waits for what other nodes say about dirty objects, or for the lake. (What is to be kept waits for blocks, which are
+    /// asked for elsewhere.)
+    pub const fn waits(&self) -> bool {
+        matches!(
+            self,
+            Self::Commit { .. } | Self::Hold { .. } | Self::Remove { .. } | Self::Flush { .. }
+        )
+    }
+
     /// The target of the request; `None` when there is too much to say.
     pub fn target(&self) -> Option<PathAndQuery> {
         let ask = URL_SAFE_NO_PAD.encode(self.rest());
