@@ -4,6 +4,12 @@
 mod aws_chunked;
 #[path = "../../../../fuzz/checks/classify.rs"]
 mod classify;
+#[path = "../../../../fuzz/checks/dirty_listing.rs"]
+mod dirty_listing;
+#[path = "../../../../fuzz/checks/dirty_manifest.rs"]
+mod dirty_manifest;
+#[path = "../../../../fuzz/checks/dirty_request.rs"]
+mod dirty_request;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
 
@@ -43,6 +49,21 @@ fn canonical_requests_hold_what_the_fuzzer_checks() {
 #[test]
 fn classified_requests_hold_what_the_fuzzer_checks() {
     replay("classify", classify::check);
+}
+
+#[test]
+fn requests_about_dirty_objects_hold_what_the_fuzzer_checks() {
+    replay("dirty_request", dirty_request::check);
+}
+
+#[test]
+fn manifests_hold_what_the_fuzzer_checks() {
+    replay("dirty_manifest", dirty_manifest::check);
+}
+
+#[test]
+fn listings_hold_what_the_fuzzer_checks() {
+    replay("dirty_listing", dirty_listing::check);
 }
 
 fn replay(target: &str, check: fn(&[u8])) {

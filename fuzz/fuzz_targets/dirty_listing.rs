@@ -1,0 +1,7 @@
+//! libFuzzer target: listings with dirty objects in between. What must hold is in `checks/`, which the main workspace's tests include, too.
+#![no_main]
+
+#[path = "../checks/dirty_listing.rs"]
+mod dirty_listing;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dirty_listing::check(data));

@@ -1,0 +1,7 @@
+//! libFuzzer target: manifests of dirty objects. What must hold is in `checks/`, which the main workspace's tests include, too.
+#![no_main]
+
+#[path = "../checks/dirty_manifest.rs"]
+mod dirty_manifest;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| dirty_manifest::check(data));
