@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from net.cluster import LAKES
+from net.command_line import CommandLine
 from real.lakes import LakeUnavailable
 from real.processes import run
 
@@ -41,7 +41,7 @@ def main() -> int:
     arguments = _parse()
     rounds, haste = (2, 8) if arguments.quick else (arguments.rounds, 1)
     bed = Bed(arguments.shoal.resolve(), arguments.folder, arguments.lake, rounds, haste)
-    for name in arguments.rows or ROWS:
+    for name in arguments.names or ROWS:
         before, started = os.getloadavg()[0], time.monotonic()
         try:
             lines = ROWS[name](bed)
@@ -59,18 +59,10 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="experiments/testbed/run.sh", description=__doc__)
-    parser.add_argument("--shoal", type=Path, required=True, help="the binary, built with --release")
+    parser = CommandLine("experiments/testbed/run.sh", __doc__, "row", ROWS)
     parser.add_argument("--quick", action="store_true", help="two rounds of an eighth, nothing kept: does it work?")
     parser.add_argument("--rounds", type=int, default=5, help="of each row (5)")
-    parser.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="(versitygw)")
-    parser.add_argument("rows", nargs="*", metavar="ROW", help="some of: " + ", ".join(ROWS))
-    parser.add_argument("folder", type=Path, help="scratch")
-    arguments = parser.parse_args()
-    unknown = set(arguments.rows) - set(ROWS)
-    if unknown:
-        parser.error(f"no such row: {', '.join(sorted(unknown))}")
-    return arguments
+    return parser.understood()
 
 
 def _table(lines: Sequence[Line]) -> list[str]:

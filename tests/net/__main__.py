@@ -12,7 +12,8 @@ from pathlib import Path
 from real.lakes import LakeUnavailable
 
 from . import volatile
-from .cluster import LAKES, Cluster, Shape
+from .cluster import Cluster, Shape
+from .command_line import CommandLine
 from .fabric import Rates
 from .reader import Outcome
 from .stories import FAULTS, VICTIM, Broken, tell
@@ -41,7 +42,7 @@ def main() -> int:
     """Every story on a cluster of its own."""
     arguments = _parse()
     failures = 0
-    for number, name in enumerate(arguments.stories or STORIES):
+    for number, name in enumerate(arguments.names or STORIES):
         try:
             failures += _told_badly(arguments, name, arguments.folder / str(number))
         except LakeUnavailable as reason:
@@ -52,17 +53,9 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="tests/net/run.sh", description=__doc__)
-    parser.add_argument("--shoal", type=Path, required=True, help="the binary")
+    parser = CommandLine("tests/net/run.sh", __doc__, "story", STORIES)
     parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance (1)")
-    parser.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="(versitygw)")
-    parser.add_argument("stories", nargs="*", metavar="STORY", help="some of: " + ", ".join(STORIES))
-    parser.add_argument("folder", type=Path, help="scratch")
-    arguments = parser.parse_args()
-    unknown = set(arguments.stories) - set(STORIES)
-    if unknown:
-        parser.error(f"no such story: {', '.join(sorted(unknown))}")
-    return arguments
+    return parser.understood()
 
 
 def _told_badly(arguments: argparse.Namespace, name: str, folder: Path) -> bool:

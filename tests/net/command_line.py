@@ -1,0 +1,29 @@
+"""The command line of whatever runs some of several things on clusters of their own: `--shoal BIN [NAME...] FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from pathlib import Path
+
+from .cluster import LAKES
+
+
+class CommandLine(argparse.ArgumentParser):
+    """What is common to them; the names end up in `names`."""
+
+    def __init__(self, program: str, description: str | None, noun: str, names: Collection[str]) -> None:
+        super().__init__(prog=program, description=description)
+        self._noun, self._names = noun, names
+        self.add_argument("--shoal", type=Path, required=True, help="the binary")
+        self.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="(versitygw)")
+        self.add_argument("names", nargs="*", metavar=noun.upper(), help="some of: " + ", ".join(names))
+        self.add_argument("folder", type=Path, help="scratch")
+
+    def understood(self) -> argparse.Namespace:
+        """The arguments. A name that nothing has ends the program."""
+        arguments = self.parse_args()
+        unknown = set(arguments.names) - set(self._names)
+        if unknown:
+            self.error(f"no such {self._noun}: {', '.join(sorted(unknown))}")
+        return arguments
