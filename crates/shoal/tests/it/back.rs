@@ -3,6 +3,7 @@
 mod alone;
 mod cluster;
 mod failure;
+mod interrupted;
 mod listing;
 mod slow;
 
