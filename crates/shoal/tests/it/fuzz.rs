@@ -16,6 +16,9 @@ mod sigv4_canonical;
 use std::fs;
 use std::path::Path;
 
+use http::uri::PathAndQuery;
+use shoal::dirty::{Manifest, Request};
+
 const MUTATIONS_PER_SEED: usize = 300;
 
 /// Pieces that parsers stumble over.
@@ -61,24 +64,30 @@ fn manifests_hold_what_the_fuzzer_checks() {
     replay("dirty_manifest", dirty_manifest::check);
 }
 
+/// Seeds that are refused at the door would lead nowhere.
+#[test]
+fn what_nodes_tell_each_other_is_understood_in_the_corpus() {
+    for seed in seeds("dirty_request") {
+        let target: PathAndQuery = String::from_utf8(seed).unwrap().parse().unwrap();
+        assert!(Request::parse(&target).is_ok(), "{target}");
+    }
+    let manifests = seeds("dirty_manifest");
+    let read = manifests.iter().filter(|seed| Manifest::of_bytes(seed).is_ok());
+    assert_eq!(
+        read.count(),
+        manifests.len() - 1,
+        "all but the one without places"
+    );
+}
+
 #[test]
 fn listings_hold_what_the_fuzzer_checks() {
     replay("dirty_listing", dirty_listing::check);
 }
 
 fn replay(target: &str, check: fn(&[u8])) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(target);
-    let mut files: Vec<_> = fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    files.sort();
-    assert!(files.len() >= 5, "{} has a corpus", folder.display());
     let mut dice = Dice(0x5EED);
-    for file in files {
-        let seed = fs::read(&file).unwrap();
+    for seed in seeds(target) {
         check(&seed);
         let mut input = seed.clone();
         for round in 0..MUTATIONS_PER_SEED {
@@ -89,6 +98,18 @@ fn replay(target: &str, check: fn(&[u8])) {
             check(&input);
         }
     }
+}
+
+/// The corpus of a target, in the order of its names.
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let files = fs::read_dir(&folder).unwrap();
+    let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(files.len() >= 5, "{} has a corpus", folder.display());
+    files.into_iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
 /// xorshift64
