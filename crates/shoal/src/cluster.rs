@@ -16,7 +16,7 @@ use crate::admin::metrics::ConnectionMetrics;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
-use crate::dirty::{self, Desk, Home};
+use crate::dirty::{Desk, Dirty};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::listener::{self, ConnectionLimits};
@@ -51,7 +51,7 @@ impl Cluster {
         listener: TcpListener,
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        services: (Arc<Host>, Arc<Home>),
+        services: (Arc<Host>, Arc<Dirty>),
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -98,10 +98,10 @@ impl Cluster {
 async fn serve(
     listener: TcpListener,
     limits: ConnectionLimits,
-    (host, home): (Arc<Host>, Arc<Home>),
+    (host, dirty): (Arc<Host>, Arc<Dirty>),
     stopping: Shutdown,
 ) {
-    let desk = Arc::new(Desk::new(home));
+    let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
     listener::serve(listener, None, limits, connections, stopping, move |_| {
         let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
@@ -116,7 +116,7 @@ async fn serve(
 /// A block, or what there is to say about dirty objects.
 async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
-    let target = target.filter(|target| target.path().starts_with(dirty::PREFIX));
+    let target = target.filter(|target| Dirty::is_asked(target));
     let Some(target) = target else {
         return host.serve(request);
     };

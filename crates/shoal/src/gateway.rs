@@ -132,7 +132,7 @@ impl Gateway {
                     listener,
                     addresses,
                     Arc::clone(&parts.cooperation),
-                    (Arc::clone(&parts.host), Arc::clone(parts.dirty.home())),
+                    (Arc::clone(&parts.host), Arc::clone(&parts.dirty)),
                     Arc::clone(&store),
                     stopping.clone(),
                 );

@@ -214,6 +214,15 @@ impl Observer {
                 "error": standing.error.as_deref(),
             })
         });
+        let uploads = self.dirty.open_uploads();
+        let shown = uploads.iter().take(TROUBLES_SHOWN).map(|(upload, parts)| {
+            json!({
+                "object": format!("{:?}", upload.name),
+                "upload": upload.id.to_string(),
+                "parts": parts.len(),
+                "bytes": parts.iter().map(|part| part.size_bytes()).sum::<u64>(),
+            })
+        });
         let outcomes = home.outcomes();
         let outcomes = outcomes.iter().map(|(outcome, count)| (outcome.as_str(), *count));
         json!({
@@ -222,6 +231,11 @@ impl Observer {
             "bytes": bytes,
             "outcomes": outcomes.collect::<std::collections::BTreeMap<_, _>>(),
             "troubled": troubled.collect::<Vec<_>>(),
+            "uploads": {
+                "open": uploads.len(),
+                "bytes": self.dirty.upload_bytes(),
+                "shown": shown.collect::<Vec<_>>(),
+            },
             "flush": self.flushes.progress(),
         })
     }

@@ -8,16 +8,17 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::home::Home;
 use super::messenger::Answer;
 use super::request::Request;
+use super::{Dirty, UploadRequest, uploads};
+use crate::encoding::Malformed;
 
 /// Requests of either kind at a time. Each may bring a manifest of some ten KiB along.
 const AT_A_TIME: usize = 512;
 
 /// Answers other nodes.
 pub struct Desk {
-    home: Arc<Home>,
+    dirty: Arc<Dirty>,
     places: Places,
 }
 
@@ -28,30 +29,56 @@ struct Places {
 }
 
 impl Desk {
-    /// A desk at which `home` answers.
-    pub fn new(home: Arc<Home>) -> Self {
+    /// A desk at which `dirty` answers.
+    pub fn new(dirty: Arc<Dirty>) -> Self {
         Self {
-            home,
+            dirty,
             places: Places::new(AT_A_TIME),
         }
     }
 
     /// Answers one request, if there is a place for it.
     pub async fn answer(&self, target: &PathAndQuery) -> Answer {
-        let Ok(request) = Request::parse(target) else {
+        let Ok(asked) = Asked::parse(target) else {
             return Answer::Misunderstood;
         };
-        let Some(place) = self.places.take(&request) else {
+        let Some(place) = self.places.take(asked.waits()) else {
             return Answer::Busy;
         };
-        let home = Arc::clone(&self.home);
+        let dirty = Arc::clone(&self.dirty);
         // A task of its own: whoever asked may hang up in the middle of it.
         let answering = tokio::spawn(async move {
-            let answer = home.answer(request).await;
+            let answer = match asked {
+                Asked::OfObject(request) => dirty.home.answer(request).await,
+                Asked::OfUpload(request) => dirty.answer_upload(request).await,
+            };
             drop(place);
             answer
         });
         answering.await.unwrap_or(Answer::Failed)
+    }
+}
+
+/// What another node wants to know, or done.
+enum Asked {
+    OfObject(Request),
+    OfUpload(UploadRequest),
+}
+
+impl Asked {
+    fn parse(target: &PathAndQuery) -> Result<Self, Malformed> {
+        if target.path().starts_with(uploads::PREFIX) {
+            UploadRequest::parse(target).map(Self::OfUpload)
+        } else {
+            Request::parse(target).map(Self::OfObject)
+        }
+    }
+
+    fn waits(&self) -> bool {
+        match self {
+            Self::OfObject(request) => request.waits(),
+            Self::OfUpload(request) => request.waits(),
+        }
     }
 }
 
@@ -65,12 +92,8 @@ impl Places {
     }
 
     /// A place until it is dropped; `None`: all are taken.
-    fn take(&self, request: &Request) -> Option<OwnedSemaphorePermit> {
-        let places = if request.waits() {
-            &self.waiting
-        } else {
-            &self.prompt
-        };
+    fn take(&self, waits: bool) -> Option<OwnedSemaphorePermit> {
+        let places = if waits { &self.waiting } else { &self.prompt };
         Arc::clone(places).try_acquire_owned().ok()
     }
 }
@@ -88,12 +111,12 @@ mod tests {
             manifest: Box::new(manifest("k", 0)),
         };
         let keep = Request::Keep(Box::new(manifest("k", 1)));
-        let waiting = [places.take(&commit), places.take(&commit)];
+        let waiting = [places.take(commit.waits()), places.take(commit.waits())];
         assert!(waiting.iter().all(Option::is_some));
-        assert!(places.take(&commit).is_none(), "both places are taken");
-        let kept = places.take(&keep);
+        assert!(places.take(commit.waits()).is_none(), "both places are taken");
+        let kept = places.take(keep.waits());
         assert!(kept.is_some());
         drop(waiting);
-        assert!(places.take(&commit).is_some(), "a place is given back");
+        assert!(places.take(commit.waits()).is_some(), "a place is given back");
     }
 }

@@ -12,12 +12,14 @@ use super::{Dirty, Found, Manifest};
 const PARALLEL: usize = 8;
 
 impl Dirty {
-    /// Lets everything be flushed of which this node keeps a part, once; how many objects it keeps yet that are not lost. Their homes do it.
+    /// Lets everything be flushed of which this node keeps a part, once; how many objects it keeps yet that are not lost, and uploads that
+    /// somebody is busy with. Their homes do it.
     pub async fn part(&self) -> u64 {
+        let busy = self.uploads.busy();
         let kept = self.home.records.all(None);
         let left = stream::iter(kept).map(|manifest| self.part_with(manifest));
         left.buffer_unordered(PARALLEL)
-            .fold(0, |sum, left| std::future::ready(sum + u64::from(left)))
+            .fold(busy, |sum, left| std::future::ready(sum + u64::from(left)))
             .await
     }
 

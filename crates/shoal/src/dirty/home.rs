@@ -26,6 +26,7 @@ use super::view::View;
 use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
+use crate::membership::{Member, State};
 use crate::object::ObjectName;
 
 /// Names share a lock by digest.
@@ -413,6 +414,14 @@ impl Home {
 
     pub(super) fn count(&self, outcome: Outcome) {
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether this node is about to leave: it begins nothing that lasts.
+    pub(super) fn is_leaving(&self) -> bool {
+        let me = self.cooperation.me();
+        let (_, known) = self.cooperation.arrangement();
+        let is_draining = |member: &Member| member.id() == me && member.state == State::Draining;
+        known.iter().any(is_draining)
     }
 
     /// Whether this node knows what it is home to.

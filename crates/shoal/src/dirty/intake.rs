@@ -58,7 +58,6 @@ pub(super) struct Intake {
     block_bytes: u64,
     received_bytes: u64,
     growing: Option<Growing>,
-    md5: Md5,
     writing: FuturesOrdered<JoinHandle<Result<Draft, Refusal>>>,
     drafts: Vec<Draft>,
 }
@@ -80,7 +79,6 @@ impl Intake {
             block_bytes,
             received_bytes: 0,
             growing: None,
-            md5: Md5::new(),
             writing: FuturesOrdered::new(),
             drafts: Vec::new(),
         }
@@ -88,11 +86,24 @@ impl Intake {
 
     /// Takes a whole body. Errors: nothing of it stays on the disk.
     pub(super) async fn take(mut self, mut body: CheckedBody<ClientBody>) -> Result<Taken, IntakeError> {
+        let mut md5 = Md5::new();
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
+                md5.update(&data);
                 self.add(data).await?;
             }
         }
+        let drafts = self.finish().await?;
+        let digits: Vec<String> = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Taken {
+            drafts,
+            etag: format!("\"{}\"", digits.concat()),
+            trailer: body.trailer(),
+        })
+    }
+
+    /// The blocks of all bytes, in order, once they are on the disk. Errors: there are fewer than were announced.
+    pub(super) async fn finish(mut self) -> Result<Vec<Draft>, IntakeError> {
         if self.received_bytes != self.size_bytes {
             return Err(wrong_length());
         }
@@ -100,17 +111,11 @@ impl Intake {
             self.set_aside(last);
         }
         self.written(0).await?;
-        let digits = self.md5.finalize();
-        let digits: Vec<String> = digits.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Taken {
-            drafts: self.drafts,
-            etag: format!("\"{}\"", digits.concat()),
-            trailer: body.trailer(),
-        })
+        Ok(self.drafts)
     }
 
-    async fn add(&mut self, mut data: Bytes) -> Result<(), IntakeError> {
-        self.md5.update(&data);
+    /// Takes the next bytes. Errors: nothing of them all stays on the disk.
+    pub(super) async fn add(&mut self, mut data: Bytes) -> Result<(), IntakeError> {
         while !data.is_empty() {
             let mut growing = match self.growing.take() {
                 Some(growing) if growing.missing_bytes > 0 => growing,

@@ -6,6 +6,7 @@ use http::HeaderMap;
 use http::uri::PathAndQuery;
 
 use super::placement::Placement;
+use super::structure::Structure;
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::object::{ObjectName, Version};
 
@@ -24,6 +25,8 @@ pub struct Manifest {
     pub target: PathAndQuery,
     /// The headers of the write.
     pub headers: HeaderMap,
+    /// The parts that it was uploaded in.
+    pub structure: Arc<Structure>,
     /// Where its blocks are.
     pub placement: Arc<Placement>,
 }
@@ -37,6 +40,7 @@ impl Manifest {
         self.version.write(out);
         write_bytes(out, self.target.as_str().as_bytes());
         write_headers(out, &self.headers);
+        self.structure.write(out);
         self.placement.write(out);
     }
 
@@ -47,7 +51,7 @@ impl Manifest {
         out
     }
 
-    /// The pair of [`Manifest::write`]: every block must have its place.
+    /// The pair of [`Manifest::write`]: every block must have its place, and every byte its part.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let manifest = Self {
             name: read_name(reader)?,
@@ -56,10 +60,12 @@ impl Manifest {
             version: Arc::new(Version::read(reader)?),
             target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
             headers: reader.headers()?,
+            structure: Arc::new(Structure::read(reader)?),
             placement: Arc::new(Placement::read(reader)?),
         };
         let is_placed = manifest.placement.len() == manifest.version.block_count() as usize;
-        is_placed.then_some(manifest).ok_or(Malformed)
+        let is_parted = manifest.structure.fits(manifest.version.size_bytes);
+        (is_placed && is_parted).then_some(manifest).ok_or(Malformed)
     }
 
     /// The pair of [`Manifest::to_bytes`].
@@ -101,7 +107,7 @@ pub(super) mod tests {
     use proptest::prelude::{any, proptest};
     use shoal_policy::NodeId;
 
-    use super::{Manifest, Placement};
+    use super::{Manifest, Placement, Structure};
     use crate::object::{ObjectName, Version};
 
     /// An object of three blocks of 100 bytes, the last one short, on nodes 1 and 2.
@@ -128,6 +134,7 @@ pub(super) mod tests {
                 headers: headers.clone(),
             }),
             headers,
+            structure: Arc::new(Structure::of([(1, 200), (2, 50)])),
             placement: Arc::new(Placement::new([1, 2, 1].map(NodeId)).unwrap()),
             name,
         }
@@ -145,6 +152,13 @@ pub(super) mod tests {
     fn a_manifest_without_a_place_for_each_block_is_refused() {
         let mut lying = manifest("k", 7);
         lying.placement = Arc::new(Placement::new([1, 2].map(NodeId)).unwrap());
+        assert!(Manifest::of_bytes(&lying.to_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_manifest_whose_parts_are_not_the_object_is_refused() {
+        let mut lying = manifest("k", 7);
+        lying.structure = Arc::new(Structure::of([(1, 200), (2, 51)]));
         assert!(Manifest::of_bytes(&lying.to_bytes()).is_err());
     }
 

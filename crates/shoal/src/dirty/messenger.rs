@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
+use http::uri::PathAndQuery;
 use shoal_policy::NodeId;
 
 use super::request::Request;
+use super::uploads::UploadRequest;
 use crate::cooperation::Cooperation;
 use crate::peer::PeerError;
 
@@ -101,12 +103,33 @@ pub(super) struct Messenger(pub Arc<Cooperation>);
 impl Messenger {
     /// Says something to another node.
     pub(super) async fn say(&self, node: NodeId, request: &Request) -> Result<Answer, Unheard> {
+        self.tell(node, request.verb(), request.target(), patience(request))
+            .await
+    }
+
+    /// Says something about an upload to another node.
+    pub(super) async fn say_of_upload(
+        &self,
+        node: NodeId,
+        request: &UploadRequest,
+    ) -> Result<Answer, Unheard> {
+        self.tell(node, request.verb(), request.target(), request.patience())
+            .await
+    }
+
+    async fn tell(
+        &self,
+        node: NodeId,
+        verb: &'static str,
+        target: Option<PathAndQuery>,
+        patience: Duration,
+    ) -> Result<Answer, Unheard> {
         let peer = self.0.peer(node).ok_or(Unheard::Gone)?;
         if !peer.is_reachable() {
             return Err(Unheard::LeftAlone(peer.name().into()));
         }
-        let target = request.target().ok_or(PeerError::TooLong)?;
-        let (status, body) = peer.tell(request.verb(), target, patience(request)).await?;
+        let target = target.ok_or(PeerError::TooLong)?;
+        let (status, body) = peer.tell(verb, target, patience).await?;
         Ok(Answer::of(status, body))
     }
 }

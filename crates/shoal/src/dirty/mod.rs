@@ -9,9 +9,12 @@
 //!        flushing     blocks ─▶ lake, ETag compared ─▶ manifest forgotten ─▶ blocks are like all others
 //! ```
 //!
+//! What comes in parts is kept by `uploads` until it is complete, and is an object like others then.
+//!
 //! A [`Manifest`] makes an object exist. One node, the home of its name, orders what happens to it ([`Home`]); others ask that
 //! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
 
+mod checksums;
 mod desk;
 mod directory;
 mod drain;
@@ -19,6 +22,7 @@ mod fates;
 mod flushing;
 mod home;
 mod intake;
+mod lake_upload;
 mod listing;
 mod manifest;
 mod messenger;
@@ -30,29 +34,41 @@ mod reading;
 mod records;
 mod request;
 mod settling;
+mod structure;
 mod upload;
+mod uploads;
 mod view;
 mod writing;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use http::uri::PathAndQuery;
+
+pub use self::checksums::{Checksum, ChecksumType, Checksummed, element_name};
 pub use self::desk::Desk;
 pub use self::directory::{Directory, Found, Unknown, Unsettled};
 pub use self::fates::Standing;
 pub use self::flushing::FlushError;
 pub use self::home::{Home, Outcome};
 pub use self::intake::IntakeError;
-pub use self::listing::{Listing, unescape};
+pub use self::listing::{Listing, escape, unescape};
 pub use self::manifest::Manifest;
 pub use self::messenger::Answer;
 pub use self::orders::{FlushOrders, FlushProgress};
 pub use self::placement::Placement;
 pub use self::request::{PREFIX, Request};
+pub use self::structure::{PlacedPart, Structure};
 pub use self::upload::UploadError;
+pub use self::uploads::{
+    Completed, Incomplete, ListError, ListedPart, Open, PART_BYTES_MIN, Part, PartError, Progress, Selection,
+    Upload, UploadId, UploadLost, UploadRequest, select,
+};
 pub use self::writing::{Order, WriteError, Written};
 
 use self::records::Records;
 use self::upload::Uploader;
+use self::uploads::Uploads;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
@@ -72,6 +88,7 @@ pub struct Dirty {
     /// Where objects are found.
     pub directory: Directory,
     home: Arc<Home>,
+    uploads: Uploads,
     lake: Arc<Endpoint>,
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
@@ -113,7 +130,18 @@ impl Dirty {
         } = parts;
         let capacity_bytes = config.store.capacity_bytes;
         let limit_bytes = capacity_bytes / DIRTY_PART_OF_CAPACITY;
-        let records = Records::load(Arc::clone(&store), cooperation.me(), limit_bytes).await;
+        let (me, aside_bytes) = (cooperation.me(), Arc::<AtomicU64>::default());
+        let found = store.records().await.into_iter();
+        let (of_uploads, of_objects) = found.partition(|(_, record)| Uploads::is_record(record));
+        let uploads = Uploads::load(
+            Arc::clone(&store),
+            me,
+            lake.url().into(),
+            Arc::clone(&aside_bytes),
+            of_uploads,
+        );
+        let uploads = uploads.await;
+        let records = Records::load(Arc::clone(&store), me, limit_bytes, aside_bytes, of_objects).await;
         let uploader = Uploader::new(
             Arc::clone(&lake),
             Arc::clone(&store),
@@ -133,6 +161,7 @@ impl Dirty {
             rules,
             directory: Directory(Arc::clone(&home)),
             home,
+            uploads,
             lake,
             store,
             fetcher,
@@ -150,14 +179,17 @@ impl Dirty {
     /// Keeps this node sure of what it is home to, and brings dirty objects to the lake when they are due, until the node stops. A node on
     /// which nothing is dirty and nothing may be does neither.
     pub async fn run(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
-        let idle = !self.rules.allow_back_anywhere() && self.home.size().0 == 0;
+        let has_none =
+            self.home.size().0 == 0 && self.uploads.open().is_empty() && self.uploads.held_bytes() == 0;
+        let idle = has_none && !self.rules.allow_back_anywhere();
         if idle {
             return;
         }
         let settled = Arc::clone(&self.home).keep_settled(cooperates, stopping.clone());
         let flushed = Arc::clone(&self.home).flush_when_due(stopping.clone());
-        let pressed = self.heed_pressure(stopping);
-        tokio::join!(settled, flushed, pressed);
+        let pressed = self.heed_pressure(stopping.clone());
+        let tidied = self.tidy_uploads(stopping);
+        tokio::join!(settled, flushed, pressed, tidied);
     }
 
     /// Dirty blocks that are in the way of others go to the lake before their time.
@@ -168,6 +200,13 @@ impl Dirty {
                 () = stopping.begun() => return,
             }
         }
+    }
+
+    /// Whether a request of another node is about what is dirty.
+    pub fn is_asked(target: &PathAndQuery) -> bool {
+        [PREFIX, uploads::PREFIX]
+            .iter()
+            .any(|prefix| target.path().starts_with(prefix))
     }
 
     /// What this node does for others.

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use shoal_policy::NodeId;
 use shoal_policy::admission::Refusal;
+use shoal_policy::{NodeId, VersionId};
 
 use super::manifest::Manifest;
 use crate::object::ObjectName;
@@ -31,6 +32,8 @@ pub(super) struct Records {
     me: NodeId,
     /// Dirty blocks may take so many bytes here.
     limit_bytes: u64,
+    /// Of these, so many are of parts of uploads that are not complete.
+    aside_bytes: Arc<AtomicU64>,
     shelf: Mutex<Shelf>,
     /// One change of the files at a time, so that the last one is the one that stays.
     files: tokio::sync::Mutex<()>,
@@ -64,15 +67,22 @@ pub(super) enum KeepError {
 
 impl Records {
     /// What the disk holds from the node's last life. Records of objects whose blocks are not all here any more are dropped.
-    pub(super) async fn load(store: Arc<Store>, me: NodeId, limit_bytes: u64) -> Self {
+    pub(super) async fn load(
+        store: Arc<Store>,
+        me: NodeId,
+        limit_bytes: u64,
+        aside_bytes: Arc<AtomicU64>,
+        found: Vec<(VersionId, Vec<u8>)>,
+    ) -> Self {
         let records = Self {
             store,
             me,
             limit_bytes,
+            aside_bytes,
             shelf: Mutex::default(),
             files: tokio::sync::Mutex::default(),
         };
-        for (version, record) in records.store.records().await {
+        for (version, record) in found {
             let manifest = Manifest::of_bytes(&record)
                 .ok()
                 .filter(|manifest| manifest.version.id == version && records.vouches_for(manifest));
@@ -201,12 +211,17 @@ impl Records {
 
     /// Whether half of the room for dirty blocks is taken.
     pub(super) fn is_crowded(&self) -> bool {
-        self.shelf.lock().bytes > self.limit_bytes / 2
+        self.shelf.lock().bytes + self.aside_bytes() > self.limit_bytes / 2
     }
 
     /// Whether so many bytes more would be too many.
     pub(super) fn is_full(&self, bytes: u64) -> bool {
-        self.shelf.lock().bytes.saturating_add(bytes) > self.limit_bytes
+        let taken_bytes = self.shelf.lock().bytes + self.aside_bytes();
+        taken_bytes.saturating_add(bytes) > self.limit_bytes
+    }
+
+    fn aside_bytes(&self) -> u64 {
+        self.aside_bytes.load(Ordering::Relaxed)
     }
 
     async fn arrival(&self, manifest: &Manifest) -> Result<(), KeepError> {
@@ -233,7 +248,7 @@ impl Records {
             return Err(KeepError::Overtaken);
         }
         let replaced = before.map_or(0, |before| before.bytes_at(self.me));
-        if shelf.bytes - replaced + manifest.bytes_at(self.me) > self.limit_bytes {
+        if shelf.bytes - replaced + self.aside_bytes() + manifest.bytes_at(self.me) > self.limit_bytes {
             return Err(KeepError::Full);
         }
         Ok(before.cloned())

@@ -1,5 +1,7 @@
 //! One dirty object on its way to the lake: the write that was acknowledged, carried out in its writer's name.
 
+mod parted;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,11 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::stream;
-use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
+use shoal_policy::NodeId;
 
 use super::manifest::Manifest;
+use super::placement::Placement;
+use super::uploads::Upload;
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
@@ -20,6 +25,7 @@ use crate::fetch::Fetcher;
 use crate::flights::FlightError;
 use crate::front::range::ByteRange;
 use crate::identity::{Caller, Identities};
+use crate::object::Version;
 use crate::origin::Origin;
 use crate::sigv4::PayloadHash;
 use crate::store::Store;
@@ -76,6 +82,12 @@ pub enum UploadError {
     /// The lake said no.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
+    /// The lake said yes, and not what it has to.
+    #[error("the lake's answer is not that of an upload")]
+    Misunderstood,
+    /// The node that holds a block cannot be asked.
+    #[error("a block cannot be read: {0}")]
+    Unread(FlightError),
     /// The lake said nothing.
     #[error(transparent)]
     Lake(#[from] EndpointError),
@@ -86,6 +98,18 @@ pub enum UploadError {
 struct Trouble {
     cancelled: Arc<AtomicBool>,
     missing: Arc<AtomicBool>,
+}
+
+impl Trouble {
+    fn check(&self) -> Result<(), UploadError> {
+        if self.cancelled.load(Ordering::Acquire) {
+            Err(UploadError::Cancelled)
+        } else if self.missing.load(Ordering::Acquire) {
+            Err(UploadError::BlockMissing)
+        } else {
+            Ok(())
+        }
+    }
 }
 
 impl Uploader {
@@ -107,17 +131,51 @@ impl Uploader {
     /// Writes the object to the lake as its writer would have. An object that is cancelled meanwhile is not at the lake afterwards, unless
     /// this says otherwise.
     pub(super) async fn upload(&self, manifest: &Manifest, cancel: &Cancel) -> Result<Uploaded, UploadError> {
-        let caller = self.writer(manifest)?;
+        self.upload_if(manifest, &HeaderMap::new(), cancel).await
+    }
+
+    /// Writes the object to the lake if what is there meets the conditions.
+    pub(super) async fn upload_if(
+        &self,
+        manifest: &Manifest,
+        conditions: &HeaderMap,
+        cancel: &Cancel,
+    ) -> Result<Uploaded, UploadError> {
+        if manifest.structure.is_whole() {
+            self.upload_whole(manifest, conditions, cancel).await
+        } else {
+            self.upload_in_parts(manifest, conditions, cancel).await
+        }
+    }
+
+    async fn upload_whole(
+        &self,
+        manifest: &Manifest,
+        conditions: &HeaderMap,
+        cancel: &Cancel,
+    ) -> Result<Uploaded, UploadError> {
+        let caller = self.writer(&manifest.writer)?;
         let account = self.lake.account_for(&caller);
         let trouble = Trouble::default();
         let body = match manifest.version.size_bytes {
             0 => RequestBody::Empty,
             size_bytes => RequestBody::Stream {
                 length: Some(size_bytes),
-                body: self.body(manifest, caller, account.clone(), cancel.clone(), trouble.clone()),
+                body: self.body(
+                    manifest,
+                    ByteRange {
+                        start: 0,
+                        end: size_bytes,
+                    },
+                    caller,
+                    account.clone(),
+                    cancel.clone(),
+                    trouble.clone(),
+                ),
             },
         };
         let mut headers = manifest.headers.clone();
+        headers.extend(conditions.clone());
         if let Some(md5) = content_md5(&manifest.version.etag) {
             headers.insert(CONTENT_MD5, md5);
         }
@@ -132,12 +190,7 @@ impl Uploader {
             account,
         };
         let answered = self.lake.send(request).await;
-        if trouble.cancelled.load(Ordering::Acquire) {
-            return Err(UploadError::Cancelled);
-        }
-        if trouble.missing.load(Ordering::Acquire) {
-            return Err(UploadError::BlockMissing);
-        }
+        trouble.check()?;
         let (head, body) = answered?.into_parts();
         // Read to its end, the connection serves the next one.
         let _ = body.collect().await;
@@ -151,34 +204,69 @@ impl Uploader {
         })
     }
 
-    fn writer(&self, manifest: &Manifest) -> Result<Caller, UploadError> {
-        let identity = self.identities.get(&manifest.writer);
-        let identity = identity.ok_or_else(|| UploadError::UnknownWriter(Arc::clone(&manifest.writer)))?;
+    fn writer(&self, writer: &Arc<str>) -> Result<Caller, UploadError> {
+        let identity = self.identities.get(writer);
+        let identity = identity.ok_or_else(|| UploadError::UnknownWriter(Arc::clone(writer)))?;
         Ok(Caller::Identity(Arc::clone(identity)))
     }
 
-    /// The bytes of the object. They break off when it is cancelled: the lake stores nothing then.
+    fn blocks(
+        &self,
+        manifest: &Manifest,
+        range: ByteRange,
+        (caller, account): (Caller, LakeAccount),
+    ) -> BlockStream {
+        let origin = Origin::of_peer(account, caller, manifest.target.clone(), HeaderMap::new());
+        let placement = Arc::clone(&manifest.placement);
+        self.stream(&manifest.version, placement, range, origin)
+    }
+
+    /// The blocks of a part of an upload, all of which one node holds. Errors: nobody here signs for its writer.
+    pub(super) fn blocks_of_part(
+        &self,
+        upload: &Upload,
+        (version, holder): (&Arc<Version>, NodeId),
+    ) -> Result<BlockStream, UploadError> {
+        let caller = self.writer(&upload.writer)?;
+        let account = self.lake.account_for(&caller);
+        let held = (0..version.block_count()).map(|_| holder);
+        let placement = Placement::new(held).expect("one node can be told");
+        let range = ByteRange {
+            start: 0,
+            end: version.size_bytes,
+        };
+        let origin = Origin::of_peer(account, caller, upload.target.clone(), HeaderMap::new());
+        Ok(self.stream(version, placement.into(), range, origin))
+    }
+
+    fn stream(
+        &self,
+        version: &Arc<Version>,
+        placement: Arc<Placement>,
+        range: ByteRange,
+        origin: Origin,
+    ) -> BlockStream {
+        let shelf = Shelf {
+            store: Arc::clone(&self.store),
+            fetcher: Arc::clone(&self.fetcher),
+            version: Arc::clone(version),
+            origin: Arc::new(origin),
+            ways: Ways::Placed(placement),
+        };
+        BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None)
+    }
+
+    /// The bytes of a part of the object. They break off when it is cancelled: the lake stores nothing then.
     fn body(
         &self,
         manifest: &Manifest,
+        range: ByteRange,
         caller: Caller,
         account: LakeAccount,
         cancel: Cancel,
         trouble: Trouble,
     ) -> RequestStream {
-        let origin = Origin::of_peer(account, caller, manifest.target.clone(), http::HeaderMap::new());
-        let shelf = Shelf {
-            store: Arc::clone(&self.store),
-            fetcher: Arc::clone(&self.fetcher),
-            version: Arc::clone(&manifest.version),
-            origin: Arc::new(origin),
-            ways: Ways::Placed(Arc::clone(&manifest.placement)),
-        };
-        let range = ByteRange {
-            start: 0,
-            end: manifest.version.size_bytes,
-        };
-        let blocks = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None);
+        let blocks = self.blocks(manifest, range, (caller, account));
         let pieces = stream::unfold(Some(blocks), move |blocks| {
             let (cancel, trouble) = (cancel.clone(), trouble.clone());
             async move {

@@ -15,6 +15,7 @@ use super::messenger::Answer;
 use super::permission::{self, Permission};
 use super::placement::Placement;
 use super::request::Request;
+use super::structure::Structure;
 use super::upload::{Cancel, UploadError, Uploaded};
 use super::view::View;
 use super::{Dirty, Unknown};
@@ -59,12 +60,20 @@ const OF_THE_OBJECT: [HeaderName; 6] = [
 /// A write that may be acknowledged before the lake has it.
 #[derive(Debug)]
 pub struct Order {
-    name: ObjectName,
-    writer: Arc<str>,
-    size_bytes: u64,
-    target: PathAndQuery,
+    pub(super) name: ObjectName,
+    pub(super) writer: Arc<str>,
+    pub(super) size_bytes: u64,
+    pub(super) target: PathAndQuery,
     /// What the lake will be told with the bytes.
-    headers: HeaderMap,
+    pub(super) headers: HeaderMap,
+}
+
+/// What an object has for having come in parts.
+#[derive(Debug, Default)]
+pub(super) struct Parted {
+    pub(super) structure: Structure,
+    /// What a read brings, and the lake finds out by itself.
+    pub(super) of_reads: HeaderMap,
 }
 
 /// An object that was written.
@@ -93,6 +102,28 @@ pub enum WriteError {
     Unknown(#[from] Unknown),
 }
 
+impl Order {
+    /// What is to be written, if it may be dirty.
+    pub(super) fn of(
+        name: &ObjectName,
+        size_bytes: u64,
+        classified: &Classified,
+        parts: &Parts,
+        caller: &Caller,
+    ) -> Result<Self, Uncached> {
+        let Caller::Identity(identity) = caller else {
+            return Err(Uncached::Anonymous);
+        };
+        Ok(Self {
+            name: name.clone(),
+            writer: identity.access_key.as_str().into(),
+            size_bytes,
+            target: PathAndQuery::try_from(classified.target.path()).expect("a path is a target"),
+            headers: of_flush(&parts.headers)?,
+        })
+    }
+}
+
 impl Dirty {
     /// Whether a write may be acknowledged before the lake has it, or why not.
     pub async fn accept(
@@ -103,26 +134,23 @@ impl Dirty {
         caller: &Caller,
     ) -> Result<Order, Uncached> {
         let size_bytes = size_to_gather(classified, parts)?;
-        let Caller::Identity(identity) = caller else {
-            return Err(Uncached::Anonymous);
-        };
-        let order = Order {
-            name: name.clone(),
-            writer: identity.access_key.as_str().into(),
-            size_bytes,
-            target: PathAndQuery::try_from(classified.target.path()).expect("a path is a target"),
-            headers: of_flush(&parts.headers)?,
-        };
+        let order = Order::of(name, size_bytes, classified, parts, caller)?;
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }
-        if self.home.records.is_full(size_bytes) {
+        self.permit(&order, caller).await?;
+        Ok(order)
+    }
+
+    /// Whether there is room, and the lake would take it.
+    pub(super) async fn permit(&self, order: &Order, caller: &Caller) -> Result<(), Uncached> {
+        if self.home.records.is_full(order.size_bytes) {
             self.home.hurry.notify_one();
             return Err(Uncached::TooDirty);
         }
         let account = self.lake.account_for(caller);
         match permission::ask(&self.lake, &order.target, &order.headers, account).await {
-            Permission::Granted => Ok(order),
+            Permission::Granted => Ok(()),
             Permission::OtherEtag => Err(Uncached::OtherEtag),
             // In its own words the lake answers the write.
             Permission::Unknown => Err(Uncached::NotPermitted),
@@ -130,37 +158,60 @@ impl Dirty {
     }
 
     /// Takes the bytes and lets the object exist. What cannot be kept dirty is brought to the lake first.
-    pub async fn write(&self, order: Order, body: CheckedBody<ClientBody>) -> Result<Written, WriteError> {
+    pub async fn write(
+        &self,
+        mut order: Order,
+        body: CheckedBody<ClientBody>,
+    ) -> Result<Written, WriteError> {
         let intake = Intake::new(
             Arc::clone(&self.store),
             Arc::clone(&self.fetcher),
             order.size_bytes,
             self.block_bytes,
         );
-        let taken = intake.take(body).await?;
-        let (manifest, drafts) = self.describe(order, taken, clock::utc_now());
-        let version = Arc::clone(&manifest.version);
+        let Taken {
+            drafts,
+            etag,
+            trailer,
+        } = intake.take(body).await?;
+        order.headers.extend(trailer);
+        let manifest = self.describe(order, &etag, Parted::default(), clock::utc_now());
+        let through = self.finish(&manifest, drafts, &HeaderMap::new()).await?;
+        Ok(Written {
+            version: manifest.version,
+            through,
+        })
+    }
+
+    /// Lets an object exist whose blocks are here. With conditions, or when it cannot be kept dirty, it is brought to the lake first; why.
+    pub(super) async fn finish(
+        &self,
+        manifest: &Manifest,
+        drafts: Vec<Draft>,
+        conditions: &HeaderMap,
+    ) -> Result<Option<Uncached>, WriteError> {
+        let version = &manifest.version;
         // Until the manifest does it.
         let _protection = self.store.protect(version.id);
         for (index, draft) in (0..).zip(drafts) {
-            let named = draft.name(Arc::clone(&version), index).await;
+            let named = draft.name(Arc::clone(version), index).await;
             named.map_err(WriteError::Disk)?;
         }
-        let through = match self.commit(&manifest).await {
-            Ok(()) => None,
-            Err(why) => {
-                self.write_through(&manifest).await?;
-                Some(why)
-            }
+        let committed = if conditions.is_empty() {
+            self.commit(manifest).await
+        } else {
+            Err(Uncached::Condition)
         };
+        if committed.is_err() {
+            self.write_through(manifest, conditions).await?;
+        }
         self.home.catalog.forget_object(&manifest.name);
-        Ok(Written { version, through })
+        Ok(committed.err())
     }
 
     /// The object as it will be read, with every block here.
-    fn describe(&self, order: Order, taken: Taken, now: SystemTime) -> (Manifest, Vec<Draft>) {
-        let mut headers = order.headers;
-        headers.extend(taken.trailer);
+    pub(super) fn describe(&self, order: Order, etag: &str, parted: Parted, now: SystemTime) -> Manifest {
+        let Order { headers, .. } = order;
         let mut read = HeaderMap::new();
         for (name, value) in &headers {
             if is_read(name) {
@@ -168,7 +219,10 @@ impl Dirty {
             }
         }
         let text = |text: &str| HeaderValue::from_str(text).expect("an ETag or a date is a header value");
-        read.insert(header::ETAG, text(&taken.etag));
+        for (name, value) in &parted.of_reads {
+            read.insert(name, value.clone());
+        }
+        read.insert(header::ETAG, text(etag));
         read.insert(header::LAST_MODIFIED, text(&httpdate::fmt_http_date(now)));
         read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         let object = order.name.id(self.lake.url());
@@ -176,16 +230,16 @@ impl Dirty {
         let version = Arc::new(version.expect("an object of bounded size with an ETag has a version"));
         let me = self.home.cooperation.me();
         let here = (0..version.block_count()).map(|_| me);
-        let manifest = Manifest {
+        Manifest {
             name: order.name,
             sequence: 0,
             writer: order.writer,
             target: order.target,
             headers,
+            structure: Arc::new(parted.structure),
             placement: Arc::new(Placement::new(here).expect("one node can be told")),
             version,
-        };
-        (manifest, taken.drafts)
+        }
     }
 
     /// Gives the blocks to their holders and lets the object exist. Should a holder not keep what it has taken, everything stays here.
@@ -250,9 +304,10 @@ impl Dirty {
     }
 
     /// Brings an object to the lake that nobody else has heard of. What is dirty under its name is overwritten by it.
-    async fn write_through(&self, manifest: &Manifest) -> Result<(), WriteError> {
+    async fn write_through(&self, manifest: &Manifest, conditions: &HeaderMap) -> Result<(), WriteError> {
         let held = self.directory.hold(&manifest.name).await?;
-        let uploaded = self.home.uploader.upload(manifest, &Cancel::default()).await;
+        let uploader = &self.home.uploader;
+        let uploaded = uploader.upload_if(manifest, conditions, &Cancel::default()).await;
         match (uploaded, held) {
             (Ok(Uploaded::Same | Uploaded::OtherEtag(_)), Some(sequence)) => {
                 self.directory.remove(&manifest.name, sequence).await?;

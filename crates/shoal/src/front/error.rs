@@ -69,6 +69,8 @@ error_codes! {
     BadDigest = 400 "BadDigest",
     /// 400
     EntityTooLarge = 400 "EntityTooLarge",
+    /// 400: a part of an upload that is not the last one
+    EntityTooSmall = 400 "EntityTooSmall",
     /// 403: the signature is older than it may be
     ExpiredToken = 400 "ExpiredToken",
     /// 400: the body ended before its announced length
@@ -79,6 +81,10 @@ error_codes! {
     InvalidArgument = 400 "InvalidArgument",
     /// 400
     InvalidDigest = 400 "InvalidDigest",
+    /// 400: a part that was not uploaded, or is another one
+    InvalidPart = 400 "InvalidPart",
+    /// 400
+    InvalidPartOrder = 400 "InvalidPartOrder",
     /// 416
     InvalidRange = 416 "InvalidRange",
     /// 400
@@ -93,6 +99,8 @@ error_codes! {
     KeyTooLongError = 400 "KeyTooLongError",
     /// 400
     MalformedTrailerError = 400 "MalformedTrailerError",
+    /// 400
+    MalformedXml = 400 "MalformedXML",
     /// 405
     MethodNotAllowed = 405 "MethodNotAllowed",
     /// 411
@@ -101,6 +109,10 @@ error_codes! {
     NotImplemented = 501 "NotImplemented",
     /// 404
     NoSuchKey = 404 "NoSuchKey",
+    /// 404
+    NoSuchUpload = 404 "NoSuchUpload",
+    /// 409: something else is being done to the same thing
+    OperationAborted = 409 "OperationAborted",
     /// 412
     PreconditionFailed = 412 "PreconditionFailed",
     /// 400: bytes that are not HTTP, or whose framing is ambiguous

@@ -15,6 +15,7 @@ use crate::freshness::FreshnessRules;
 use crate::front::auth::{Gate, Verified};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
+use crate::front::dirty::upload_named;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::error_xml::RequestId;
 use crate::front::expectation::expects_continue;
@@ -234,7 +235,12 @@ impl Front {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        if let Some(upload) = upload_named(&admitted.classified) {
+            return self.of_upload(admitted, name, upload).await;
+        }
+        let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
         match self.writing.mode(name, &admitted.parts.headers)? {
+            WriteMode::Back if begins => self.begin_upload(admitted, name).await,
             WriteMode::Back => self.write_back(admitted, name).await,
             WriteMode::Through => {
                 self.settle_before(&admitted, name).await?;
@@ -290,6 +296,9 @@ impl Front {
         admitted: Box<Admitted>,
         name: ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        if let Some(upload) = upload_named(&admitted.classified) {
+            return self.of_upload(admitted, &name, upload).await;
+        }
         self.settle_before(&admitted, &name).await?;
         self.pass_on(admitted).await
     }

@@ -119,7 +119,7 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<
     }
 }
 
-fn precondition_failed() -> S3Error {
+pub(in crate::front) fn precondition_failed() -> S3Error {
     let message = "At least one of the pre-conditions you specified did not hold";
     S3Error::new(ErrorCode::PreconditionFailed, message)
 }

@@ -5,6 +5,7 @@ mod cluster;
 mod failure;
 mod interrupted;
 mod listing;
+mod multipart;
 mod slow;
 
 use std::time::Duration;

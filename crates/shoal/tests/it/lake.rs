@@ -20,6 +20,7 @@ mod request;
 mod serve;
 mod signature;
 mod state;
+mod uploads;
 mod wire;
 mod write;
 

@@ -11,9 +11,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-pub use self::page::unescape;
+pub use self::page::{escape, unescape};
 
-use self::page::{Entry, ListPage, escape};
+use self::page::{Entry, ListPage};
 use super::Manifest;
 use crate::front::access_log::rfc3339;
 use crate::front::operation::Query;

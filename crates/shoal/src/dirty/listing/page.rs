@@ -155,7 +155,7 @@ fn content(element: &str) -> Option<&str> {
 }
 
 /// A text as it stands between tags.
-pub(super) fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -1,6 +1,7 @@
 //! Requests for objects that the lake may not have yet: answered here where that is sure, else the object is brought to the lake first.
 
 mod bulk;
+mod multipart;
 
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ use crate::identity::Caller;
 use crate::object::ObjectName;
 use crate::read::{Answer, HeadAnswer};
 use crate::write::{MODE_HEADER, Uncached};
+
+pub(in crate::front) use self::multipart::upload_named;
 
 /// What a request for an object has to do with dirty ones.
 enum Sight {

@@ -76,7 +76,7 @@ impl Algorithm {
 
 /// Digests computed together while a body passes.
 #[derive(Debug, Default)]
-pub(super) struct Digests {
+pub struct Digests {
     running: Vec<(Algorithm, Running)>,
 }
 
@@ -90,7 +90,7 @@ enum Running {
 
 impl Digests {
     /// Computes `algorithm` too, from here on.
-    pub(super) fn add(&mut self, algorithm: Algorithm) {
+    pub fn add(&mut self, algorithm: Algorithm) {
         if self.running.iter().any(|(running, _)| *running == algorithm) {
             return;
         }
@@ -106,7 +106,7 @@ impl Digests {
     }
 
     /// The next bytes of the body.
-    pub(super) fn update(&mut self, data: &[u8]) {
+    pub fn update(&mut self, data: &[u8]) {
         for (_, hasher) in &mut self.running {
             match hasher {
                 Running::Crc(crc) => crc.update(data),
@@ -119,16 +119,21 @@ impl Digests {
 
     /// Whether the bytes so far have this digest; the algorithm must have been added.
     pub(super) fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
+        self.of(algorithm) == expected
+    }
+
+    /// The digest of the bytes so far; the algorithm must have been added.
+    pub fn of(&self, algorithm: Algorithm) -> Vec<u8> {
         let (_, hasher) = self
             .running
             .iter()
             .find(|(running, _)| *running == algorithm)
-            .expect("what is compared was added before the body began");
+            .expect("what is asked for was added before the body began");
         match hasher {
-            Running::Crc(crc) => crc.finalize().to_be_bytes()[8 - algorithm.len_bytes()..] == *expected,
-            Running::Sha1(sha1) => sha1.clone().finalize()[..] == *expected,
-            Running::Sha256(sha256) => sha256.clone().finalize()[..] == *expected,
-            Running::Md5(md5) => md5.clone().finalize()[..] == *expected,
+            Running::Crc(crc) => crc.finalize().to_be_bytes()[8 - algorithm.len_bytes()..].into(),
+            Running::Sha1(sha1) => sha1.clone().finalize().to_vec(),
+            Running::Sha256(sha256) => sha256.clone().finalize().to_vec(),
+            Running::Md5(md5) => md5.clone().finalize().to_vec(),
         }
     }
 }

@@ -15,7 +15,7 @@ mod error;
 mod tests;
 
 pub use body::{CheckedBody, Outcome};
-pub use digests::Algorithm;
+pub use digests::{Algorithm, Digests};
 pub use error::PayloadError;
 
 use crate::sigv4::{PayloadHash, SeedSignature};

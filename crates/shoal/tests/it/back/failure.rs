@@ -351,10 +351,11 @@ async fn dirty_blocks_stay_when_others_need_room_and_too_many_go_through() {
 }
 
 #[tokio::test]
-async fn parts_of_an_upload_go_to_the_lake_and_say_so() {
+async fn parts_of_an_upload_that_the_lake_has_begun_go_there_and_say_so() {
     let node = Node::start_with(back).await;
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
-    let created = node.client().post("/b/tmp/k?uploads", "").send().await;
+    let create = node.client().post("/b/tmp/k?uploads", "");
+    let created = create.header("x-shoal-write", "around").send().await;
     let id = created
         .text()
         .split("UploadId>")

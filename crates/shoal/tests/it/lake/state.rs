@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bytes::Bytes;
-
 use super::fault::Fault;
 use super::object::Object;
 use super::policy::{Access, Rule, is_allowed};
 use super::request::Request;
+use super::uploads::Upload;
 
 #[derive(Default)]
 pub(super) struct State {
@@ -17,8 +16,8 @@ pub(super) struct State {
     pub(super) rules: Vec<Rule>,
     pub(super) faults: Vec<Fault>,
     pub(super) log: Vec<Request>,
-    /// Parts by upload id and part number.
-    pub(super) uploads: BTreeMap<String, BTreeMap<u32, Bytes>>,
+    /// By id.
+    pub(super) uploads: BTreeMap<String, Upload>,
     ids: u64,
 }
 

@@ -11,6 +11,7 @@ use super::policy::{Access, of_acl, of_bucket_policy, policy_origin};
 use super::read::condition;
 use super::request::Request;
 use super::state::State;
+use super::uploads;
 
 /// Answers a request that is not a read of an object's bytes.
 pub(super) fn write(
@@ -25,16 +26,16 @@ pub(super) fn write(
         Method::GET if request.bucket.is_empty() => list_buckets(state, request),
         _ if has("acl") => acl(state, request),
         _ if has("policy") => policy(state, request, &body),
-        Method::PUT if has("uploadId") => put_part(state, request, body),
+        Method::PUT if has("uploadId") => uploads::put_part(state, request, body),
         Method::PUT if request.header("x-amz-copy-source").is_some() => copy(state, request),
         Method::PUT if on_object => put(state, request, body, trailers),
         Method::PUT if request.query.is_empty() => create_bucket(state, request),
-        Method::DELETE if has("uploadId") => abort_upload(state, request),
+        Method::DELETE if has("uploadId") => uploads::abort(state, request),
         Method::DELETE if on_object => delete(state, request),
         Method::DELETE => delete_bucket(state, request),
         Method::POST if has("delete") => delete_many(state, request, &body),
-        Method::POST if has("uploads") => start_upload(state, request),
-        Method::POST if has("uploadId") => complete_upload(state, request),
+        Method::POST if has("uploads") => uploads::start(state, request),
+        Method::POST if has("uploadId") => uploads::complete(state, request, &body),
         Method::GET | Method::HEAD if !on_object && (request.query.is_empty() || is_list(request)) => {
             list(state, request)
         }
@@ -61,7 +62,7 @@ fn put(
     store(state, request, object)
 }
 
-fn store(state: &mut State, request: &Request, object: Object) -> Result<Answer, &'static str> {
+pub(super) fn store(state: &mut State, request: &Request, object: Object) -> Result<Answer, &'static str> {
     if !state.buckets.contains_key(&request.bucket) {
         return Err("NoSuchBucket");
     }
@@ -75,7 +76,7 @@ fn store(state: &mut State, request: &Request, object: Object) -> Result<Answer,
 }
 
 /// `If-None-Match: *` and `If-Match` on a write.
-fn check_conditions_of_write(state: &State, request: &Request) -> Result<(), &'static str> {
+pub(super) fn check_conditions_of_write(state: &State, request: &Request) -> Result<(), &'static str> {
     let mut asked = HeaderMap::new();
     for name in [IF_MATCH, IF_NONE_MATCH] {
         if let Some(value) = request.headers.get(&name) {
@@ -90,7 +91,7 @@ fn check_conditions_of_write(state: &State, request: &Request) -> Result<(), &'s
 }
 
 /// What a later GET gives back: system headers, user metadata, checksums.
-fn stored_headers(sent: &HeaderMap) -> HeaderMap {
+pub(super) fn stored_headers(sent: &HeaderMap) -> HeaderMap {
     let kept = |name: &str| {
         let of_s3 = ["x-amz-meta-", "x-amz-checksum-"]
             .iter()
@@ -199,55 +200,6 @@ fn delete_many(state: &mut State, request: &Request, body: &[u8]) -> Result<Answ
         }
     }
     Ok(Answer::xml(StatusCode::OK, &(xml + "</DeleteResult>")))
-}
-
-fn start_upload(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
-    state.check(request, Access::Write)?;
-    let id = state.fresh_id();
-    state.uploads.insert(id.clone(), [].into());
-    let result = format!("<UploadId>{id}</UploadId>");
-    let xml = format!("<InitiateMultipartUploadResult>{result}</InitiateMultipartUploadResult>");
-    Ok(Answer::xml(StatusCode::OK, &xml))
-}
-
-fn put_part(state: &mut State, request: &Request, body: Bytes) -> Result<Answer, &'static str> {
-    state.check(request, Access::Write)?;
-    let number = request
-        .parameter("partNumber")
-        .and_then(|number| number.parse().ok())
-        .ok_or("InvalidArgument")?;
-    let upload = request
-        .parameter("uploadId")
-        .and_then(|id| state.uploads.get_mut(&id))
-        .ok_or("NoSuchUpload")?;
-    let etag = Object::new(body.clone()).etag;
-    upload.insert(number, body);
-    Ok(Answer::empty(StatusCode::OK).header("etag", &etag))
-}
-
-fn complete_upload(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
-    state.check(request, Access::Write)?;
-    check_conditions_of_write(state, request)?;
-    let parts = request
-        .parameter("uploadId")
-        .and_then(|id| state.uploads.remove(&id))
-        .ok_or("NoSuchUpload")?;
-    let sizes: Vec<u64> = parts.values().map(|part| part.len() as u64).collect();
-    let whole: Vec<u8> = parts.into_values().flatten().collect();
-    let object = Object::new(whole).parts(sizes);
-    let etag = format!("\"{}-{}\"", object.etag.trim_matches('"'), object.parts.len());
-    let xml = format!("<CompleteMultipartUploadResult><ETag>{etag}</ETag></CompleteMultipartUploadResult>");
-    store(state, request, object.etag(&etag))?;
-    Ok(Answer::xml(StatusCode::OK, &xml))
-}
-
-fn abort_upload(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
-    state.check(request, Access::Write)?;
-    request
-        .parameter("uploadId")
-        .and_then(|id| state.uploads.remove(&id))
-        .ok_or("NoSuchUpload")?;
-    Ok(Answer::empty(StatusCode::NO_CONTENT))
 }
 
 fn acl(state: &mut State, request: &Request) -> Result<Answer, &'static str> {

@@ -1,0 +1,193 @@
+//! The checksums of objects that are uploaded in parts: each part has one, and the object that of them, or of all bytes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::front::payload::{Algorithm, Digests};
+use crate::write::Uncached;
+
+const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
+const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+
+/// A digest and what it was made by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// One of those that S3 knows.
+    pub algorithm: Algorithm,
+    /// Its bytes.
+    pub digest: Vec<u8>,
+}
+
+/// What the object's checksum is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumType {
+    /// The checksums of its parts.
+    Composite,
+    /// Its bytes.
+    FullObject,
+}
+
+/// Which checksum an upload has, as the request that created it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksummed {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// Of what.
+    pub kind: ChecksumType,
+}
+
+impl Checksum {
+    /// In base 64, as headers give it.
+    pub fn text(&self) -> String {
+        STANDARD.encode(&self.digest)
+    }
+
+    /// The header that says it.
+    pub fn header(&self) -> (HeaderName, HeaderValue) {
+        (name_of(self.algorithm), text(&self.text()))
+    }
+
+    /// The element of a list of parts that says it.
+    pub fn element(&self) -> String {
+        let name = element_name(self.algorithm);
+        format!("<{name}>{}</{name}>", self.text())
+    }
+}
+
+/// What elements with a checksum are called.
+pub fn element_name(algorithm: Algorithm) -> String {
+    format!("Checksum{}", algorithm.as_str().to_uppercase())
+}
+
+impl Checksummed {
+    /// Reads what the creation of an upload says. Errors: it is not known here.
+    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
+        let Some(name) = headers.get(ALGORITHM) else {
+            return Ok(None);
+        };
+        let name = name.to_str().unwrap_or_default().to_ascii_lowercase();
+        let known = Algorithm::CHECKSUMS.into_iter();
+        let algorithm = known.into_iter().find(|algorithm| algorithm.as_str() == name);
+        let algorithm = algorithm.ok_or(Uncached::Dialect)?;
+        let kind = match headers.get(TYPE).map(HeaderValue::as_bytes) {
+            Some(b"COMPOSITE") => ChecksumType::Composite,
+            Some(b"FULL_OBJECT") => ChecksumType::FullObject,
+            Some(_) => return Err(Uncached::Dialect),
+            None if algorithm == Algorithm::Crc64Nvme => ChecksumType::FullObject,
+            None => ChecksumType::Composite,
+        };
+        Ok(Some(Self { algorithm, kind }))
+    }
+
+    /// What a read of the object says, by the digests of its parts and of its bytes.
+    pub fn headers_of_object(&self, parts: &[Vec<u8>], whole: &Digests) -> HeaderMap {
+        let (value, kind) = match self.kind {
+            ChecksumType::Composite => {
+                let mut digests = Digests::default();
+                digests.add(self.algorithm);
+                for part in parts {
+                    digests.update(part);
+                }
+                let digest = STANDARD.encode(digests.of(self.algorithm));
+                (format!("{digest}-{}", parts.len()), "COMPOSITE")
+            }
+            ChecksumType::FullObject => (STANDARD.encode(whole.of(self.algorithm)), "FULL_OBJECT"),
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(name_of(self.algorithm), text(&value));
+        headers.insert(TYPE, HeaderValue::from_static(kind));
+        headers
+    }
+}
+
+/// The headers with which an upload is created at the lake: those of the object, and nothing that is said of its bytes.
+pub(super) fn of_creation(headers: &HeaderMap) -> HeaderMap {
+    let is_of_bytes = |name: &HeaderName| {
+        let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);
+        name == "content-md5" || is_checksum
+    };
+    let kept = headers.iter().filter(|(name, _)| !is_of_bytes(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn name_of(algorithm: Algorithm) -> HeaderName {
+    let name = format!("x-amz-checksum-{}", algorithm.as_str());
+    HeaderName::try_from(name).expect("an algorithm's name is that of a header")
+}
+
+fn text(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("base 64 is a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+
+    use super::{ChecksumType, Checksummed, of_creation};
+    use crate::front::payload::{Algorithm, Digests};
+    use crate::write::Uncached;
+
+    fn created(algorithm: &'static str, kind: Option<&'static str>) -> Result<Option<Checksummed>, Uncached> {
+        let mut headers = HeaderMap::new();
+        headers.insert(super::ALGORITHM, HeaderValue::from_static(algorithm));
+        if let Some(kind) = kind {
+            headers.insert(super::TYPE, HeaderValue::from_static(kind));
+        }
+        Checksummed::of(&headers)
+    }
+
+    #[test]
+    fn an_upload_has_the_checksum_that_its_creation_says_or_none() {
+        let is = |algorithm, kind| Ok(Some(Checksummed { algorithm, kind }));
+        assert_eq!(Checksummed::of(&HeaderMap::new()), Ok(None));
+        assert_eq!(
+            created("CRC32", None),
+            is(Algorithm::Crc32, ChecksumType::Composite)
+        );
+        assert_eq!(
+            created("CRC64NVME", None),
+            is(Algorithm::Crc64Nvme, ChecksumType::FullObject)
+        );
+        assert_eq!(
+            created("CRC32C", Some("FULL_OBJECT")),
+            is(Algorithm::Crc32c, ChecksumType::FullObject)
+        );
+        assert_eq!(created("ADLER", None), Err(Uncached::Dialect));
+        assert_eq!(created("CRC32", Some("HALF")), Err(Uncached::Dialect));
+    }
+
+    #[test]
+    fn the_checksum_of_an_object_is_of_its_parts_or_of_its_bytes() {
+        let mut whole = Digests::default();
+        whole.add(Algorithm::Crc32);
+        whole.update(b"123456789");
+        let of = |kind| {
+            let checksummed = Checksummed {
+                algorithm: Algorithm::Crc32,
+                kind,
+            };
+            let headers = checksummed.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
+            headers["x-amz-checksum-crc32"].to_str().unwrap().to_owned()
+        };
+        assert_eq!(of(ChecksumType::FullObject), "y/Q5Jg==");
+        // The CRC of the two digests, which here spell the same digits.
+        assert_eq!(of(ChecksumType::Composite), "y/Q5Jg==-2");
+    }
+
+    #[test]
+    fn an_upload_is_created_with_what_is_said_of_the_object_and_not_of_bytes() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "content-md5",
+            "x-amz-checksum-sha1",
+            "x-amz-checksum-algorithm",
+            "x-amz-meta-a",
+        ] {
+            headers.insert(name, HeaderValue::from_static("x"));
+        }
+        let kept = of_creation(&headers);
+        assert!(kept.contains_key("x-amz-checksum-algorithm") && kept.contains_key("x-amz-meta-a"));
+        assert_eq!(kept.len(), 2);
+    }
+}

@@ -1,0 +1,258 @@
+//! A multipart upload at the lake, from its creation to its end.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response};
+use http_body_util::{BodyExt, Collected, Full, Limited};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use sha2::{Digest, Sha256};
+
+use super::checksums::Checksum;
+use super::listing::{escape, unescape};
+use crate::endpoint::{
+    Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody, RequestStream,
+};
+use crate::sigv4::PayloadHash;
+
+/// Answers about uploads name a few things and no more.
+const ANSWER_BYTES_MAX: usize = 64 << 10;
+
+/// An upload that was created.
+#[derive(Clone)]
+pub(super) struct LakeUpload {
+    lake: Arc<Endpoint>,
+    target: PathAndQuery,
+    account: LakeAccount,
+    id: Arc<str>,
+}
+
+/// A part that the lake has.
+#[derive(Clone, Debug)]
+pub(super) struct LakePart {
+    pub(super) number: u16,
+    pub(super) etag: HeaderValue,
+    /// What it was told of its bytes.
+    pub(super) checksum: Option<Checksum>,
+}
+
+/// Why the lake did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LakeUploadError {
+    /// It said no.
+    #[error("the lake answered {0}")]
+    Refused(StatusCode),
+    /// It said yes, and not what it has to.
+    #[error("the lake's answer is not that of an upload")]
+    Misunderstood,
+    /// It said nothing.
+    #[error(transparent)]
+    Lake(#[from] EndpointError),
+}
+
+impl LakeUpload {
+    /// Begins an upload to `target`. Gives the head of the lake's answer, too.
+    pub(super) async fn create(
+        lake: &Arc<Endpoint>,
+        target: &PathAndQuery,
+        headers: HeaderMap,
+        account: LakeAccount,
+    ) -> Result<(Self, response::Parts), LakeUploadError> {
+        let create = EndpointRequest {
+            operation: "create_multipart_upload",
+            method: Method::POST,
+            target: with_query(target, "uploads"),
+            headers,
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: account.clone(),
+        };
+        let (head, body) = answer(lake.send(create).await?).await?;
+        let id = between(&body, "UploadId").ok_or(LakeUploadError::Misunderstood)?;
+        let upload = Self {
+            lake: Arc::clone(lake),
+            target: target.clone(),
+            account,
+            id: id.into(),
+        };
+        Ok((upload, head))
+    }
+
+    /// Gives the lake one part; its ETag.
+    pub(super) async fn put(
+        &self,
+        number: u16,
+        headers: HeaderMap,
+        size_bytes: u64,
+        bytes: RequestStream,
+    ) -> Result<HeaderValue, LakeUploadError> {
+        let body = match size_bytes {
+            0 => RequestBody::Empty,
+            length => RequestBody::Stream {
+                length: Some(length),
+                body: bytes,
+            },
+        };
+        let query = format!("partNumber={number}&{}", self.query());
+        let request = self.request("upload_part", Method::PUT, &query, headers, body);
+        let (head, _) = answer(self.lake.send(request).await?).await?;
+        let etag = head.headers.get(header::ETAG).cloned();
+        etag.ok_or(LakeUploadError::Misunderstood)
+    }
+
+    /// Makes an object of the parts; its ETag.
+    pub(super) async fn complete(
+        &self,
+        parts: &[LakePart],
+        conditions: HeaderMap,
+    ) -> Result<HeaderValue, LakeUploadError> {
+        let list = listed(parts);
+        let mut headers = conditions;
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        let mut request = self.request(
+            "complete_multipart_upload",
+            Method::POST,
+            &self.query(),
+            headers,
+            RequestBody::Empty,
+        );
+        request.payload = PayloadHash::Sha256(Sha256::digest(&list).into());
+        request.body = RequestBody::Stream {
+            length: Some(list.len() as u64),
+            body: Full::new(list.into())
+                .map_err(|never| match never {})
+                .boxed_unsync(),
+        };
+        let (_, body) = answer(self.lake.send(request).await?).await?;
+        // An error may come behind a 200: the lake says that first, to keep the connection open.
+        let etag = between(&body, "ETag").filter(|_| !body.contains("<Error>"));
+        let etag = etag.ok_or(LakeUploadError::Misunderstood)?;
+        HeaderValue::from_str(&etag).map_err(|_| LakeUploadError::Misunderstood)
+    }
+
+    /// Gives it up, in a task of its own: nobody waits for it.
+    pub(super) fn abort(self) {
+        let query = self.query();
+        let request = self.request(
+            "abort_multipart_upload",
+            Method::DELETE,
+            &query,
+            HeaderMap::new(),
+            RequestBody::Empty,
+        );
+        tokio::spawn(async move {
+            match self.lake.send(request).await {
+                Ok(answer) => drop(answer.into_body().collect().await),
+                Err(error) => tracing::debug!(%error, "an upload at the lake was not aborted"),
+            }
+        });
+    }
+
+    fn query(&self) -> String {
+        format!("uploadId={}", utf8_percent_encode(&self.id, NON_ALPHANUMERIC))
+    }
+
+    fn request(
+        &self,
+        operation: &'static str,
+        method: Method,
+        query: &str,
+        headers: HeaderMap,
+        body: RequestBody,
+    ) -> EndpointRequest {
+        let payload = match &body {
+            RequestBody::Empty => PayloadHash::empty(),
+            _ => PayloadHash::Unsigned,
+        };
+        EndpointRequest {
+            operation,
+            method,
+            target: with_query(&self.target, query),
+            headers,
+            body,
+            expects_continue: false,
+            payload,
+            account: self.account.clone(),
+        }
+    }
+}
+
+fn with_query(target: &PathAndQuery, query: &str) -> PathAndQuery {
+    let target = PathAndQuery::try_from(format!("{}?{query}", target.path()));
+    target.expect("a path with a query is a target")
+}
+
+/// The list of parts that completes an upload.
+fn listed(parts: &[LakePart]) -> String {
+    let mut xml = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+    for part in parts {
+        let etag = escape(&String::from_utf8_lossy(part.etag.as_bytes()));
+        let _ = write!(
+            xml,
+            "<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag>",
+            part.number
+        );
+        if let Some(checksum) = &part.checksum {
+            xml.push_str(&checksum.element());
+        }
+        xml.push_str("</Part>");
+    }
+    xml.push_str("</CompleteMultipartUpload>");
+    xml
+}
+
+async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, String), LakeUploadError> {
+    let (head, body) = answer.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    if head.status != StatusCode::OK {
+        return Err(LakeUploadError::Refused(head.status));
+    }
+    // A body that breaks off says nothing that can be relied on.
+    let body = body.map(Collected::to_bytes).unwrap_or_default();
+    Ok((head, String::from_utf8_lossy(&body).into_owned()))
+}
+
+/// The text of the first element of a name.
+fn between(xml: &str, name: &str) -> Option<String> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(unescape(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::{LakePart, between, listed};
+    use crate::dirty::checksums::Checksum;
+    use crate::front::payload::Algorithm;
+
+    #[test]
+    fn the_id_of_an_upload_is_found_in_the_answer_that_created_it() {
+        let xml = "<?xml version=\"1.0\"?><R><Key>k</Key><UploadId>a&amp;b</UploadId></R>";
+        assert_eq!(between(xml, "UploadId").as_deref(), Some("a&b"));
+        assert_eq!(between("<R></R>", "UploadId"), None);
+    }
+
+    #[test]
+    fn the_list_of_parts_holds_what_the_lake_said_of_them() {
+        let part = |number, checksum| LakePart {
+            number,
+            etag: HeaderValue::from_static("\"e\""),
+            checksum,
+        };
+        let checksum = Checksum {
+            algorithm: Algorithm::Crc32,
+            digest: vec![0, 0, 0, 1],
+        };
+        let xml = listed(&[part(1, Some(checksum)), part(3, None)]);
+        assert!(xml.contains(
+            "<Part><PartNumber>1</PartNumber><ETag>&quot;e&quot;</ETag><ChecksumCRC32>AAAAAQ==</ChecksumCRC32></Part>"
+        ));
+        assert!(xml.ends_with(
+            "<Part><PartNumber>3</PartNumber><ETag>&quot;e&quot;</ETag></Part></CompleteMultipartUpload>"
+        ));
+    }
+}

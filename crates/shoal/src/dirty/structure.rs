@@ -1,0 +1,162 @@
+//! Which parts an object was uploaded in: what the lake must get them in again, for its ETag to be the one that was acknowledged.
+
+use crate::encoding::{Malformed, Reader};
+use crate::front::range::ByteRange;
+
+/// The parts of an object, in order; none if it was written in one piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Structure(Vec<Run>);
+
+/// Parts of one size with numbers one after the other. Nearly all uploads are two of these, whatever they count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u16,
+    count: u16,
+    size_bytes: u64,
+}
+
+/// One part, and where it lies in the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedPart {
+    /// As its writer numbered it.
+    pub number: u16,
+    /// Its bytes.
+    pub range: ByteRange,
+}
+
+impl Structure {
+    /// Parts by number and size in bytes; numbers grow.
+    pub fn of(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        for (number, size_bytes) in parts {
+            match runs.last_mut() {
+                Some(run) if run.size_bytes == size_bytes && run.first + run.count == number => {
+                    run.count += 1;
+                }
+                _ => runs.push(Run {
+                    first: number,
+                    count: 1,
+                    size_bytes,
+                }),
+            }
+        }
+        Self(runs)
+    }
+
+    /// Whether it was written in one piece.
+    pub fn is_whole(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many parts there are.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|run| usize::from(run.count)).sum()
+    }
+
+    /// Bytes of all parts.
+    fn size_bytes(&self) -> Option<u64> {
+        self.0.iter().try_fold(0_u64, |sum, run| {
+            let bytes = run.size_bytes.checked_mul(run.count.into())?;
+            sum.checked_add(bytes)
+        })
+    }
+
+    /// Whether these are the parts of an object of so many bytes.
+    pub fn fits(&self, size_bytes: u64) -> bool {
+        self.is_whole() || self.size_bytes() == Some(size_bytes)
+    }
+
+    /// Every part, in order.
+    pub fn parts(&self) -> impl Iterator<Item = PlacedPart> {
+        let numbered = self.0.iter().flat_map(|run| {
+            let numbers = run.first..=run.first + (run.count - 1);
+            numbers.map(move |number| (number, run.size_bytes))
+        });
+        numbered.scan(0, |start, (number, size_bytes)| {
+            let range = ByteRange {
+                start: *start,
+                end: *start + size_bytes,
+            };
+            *start = range.end;
+            Some(PlacedPart { number, range })
+        })
+    }
+
+    /// Writes it down, for a record or another node.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
+        for run in &self.0 {
+            out.extend_from_slice(&run.first.to_le_bytes());
+            out.extend_from_slice(&run.count.to_le_bytes());
+            out.extend_from_slice(&run.size_bytes.to_le_bytes());
+        }
+    }
+
+    /// The pair of [`Structure::write`]: numbers grow, and no run is empty.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (mut runs, mut last) = (Vec::new(), None);
+        for _ in 0..reader.u32()? {
+            let run = Run {
+                first: u16::from_le_bytes(reader.array()?),
+                count: u16::from_le_bytes(reader.array()?),
+                size_bytes: reader.u64()?,
+            };
+            let end = run
+                .count
+                .checked_sub(1)
+                .and_then(|more| run.first.checked_add(more));
+            if end.is_none() || last.is_some_and(|last| run.first <= last) {
+                return Err(Malformed);
+            }
+            last = end;
+            runs.push(run);
+        }
+        let structure = Self(runs);
+        structure.size_bytes().ok_or(Malformed)?;
+        Ok(structure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+
+    use super::Structure;
+    use crate::encoding::Reader;
+
+    #[test]
+    fn a_thousand_parts_of_one_size_and_a_short_last_one_take_few_bytes() {
+        let structure = Structure::of((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
+        let mut bytes = Vec::new();
+        structure.write(&mut bytes);
+        assert!(bytes.len() < 32, "{} bytes", bytes.len());
+        assert_eq!(structure.count(), 1001);
+        let last = structure.parts().last().unwrap();
+        assert_eq!(
+            (last.number, last.range.start, last.range.len()),
+            (1001, 8000 << 20, 5)
+        );
+        assert!(structure.fits((8000 << 20) + 5) && !structure.fits(8000 << 20));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_keep_their_numbers_and_sizes(gaps in vec((1..3_u16, 0..3_u64), 0..50)) {
+            let mut number = 0;
+            let parts: Vec<_> = gaps.iter().map(|(gap, size)| { number += gap; (number, *size) }).collect();
+            let mut bytes = Vec::new();
+            Structure::of(parts.clone()).write(&mut bytes);
+            let read = Structure::read(&mut Reader::new(&bytes)).unwrap();
+            let back: Vec<_> = read.parts().map(|part| (part.number, part.range.len())).collect();
+            prop_assert_eq!(back, parts);
+        }
+
+        #[test]
+        fn any_bytes_are_a_structure_or_refused(bytes in vec(any::<u8>(), 0..60)) {
+            if let Ok(structure) = Structure::read(&mut Reader::new(&bytes)) {
+                prop_assert_eq!(structure.parts().take(100).count(), structure.count().min(100));
+            }
+        }
+    }
+}

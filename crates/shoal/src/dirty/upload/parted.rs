@@ -1,0 +1,149 @@
+//! An object that was uploaded in parts goes to the lake in the same ones: only so it gets the ETag that was acknowledged.
+
+use std::future::poll_fn;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{Cancel, Trouble, UploadError, Uploaded, Uploader};
+use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
+use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
+use crate::dirty::{Manifest, PlacedPart};
+use crate::endpoint::LakeAccount;
+use crate::flights::FlightError;
+use crate::front::payload::{Algorithm, Digests};
+use crate::identity::Caller;
+
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+
+impl Uploader {
+    /// Brings every part to the lake and makes the object of them, unless `conditions` say otherwise.
+    pub(super) async fn upload_in_parts(
+        &self,
+        manifest: &Manifest,
+        conditions: &HeaderMap,
+        cancel: &Cancel,
+    ) -> Result<Uploaded, UploadError> {
+        let caller = self.writer(&manifest.writer)?;
+        let account = self.lake.account_for(&caller);
+        let headers = of_creation(&manifest.headers);
+        let created = LakeUpload::create(&self.lake, &manifest.target, headers, account.clone()).await;
+        let (upload, _) = created.map_err(UploadError::from)?;
+        let parts = Parts {
+            uploader: self,
+            manifest,
+            upload: &upload,
+            caller,
+            account,
+            cancel,
+        };
+        let etag = match parts.complete(conditions).await {
+            Ok(etag) => etag,
+            Err(error) => {
+                upload.abort();
+                return Err(error);
+            }
+        };
+        Ok(if etag == *manifest.version.etag {
+            Uploaded::Same
+        } else {
+            Uploaded::OtherEtag(Some(etag))
+        })
+    }
+}
+
+/// The parts of one object on their way.
+struct Parts<'a> {
+    uploader: &'a Uploader,
+    manifest: &'a Manifest,
+    upload: &'a LakeUpload,
+    caller: Caller,
+    account: LakeAccount,
+    cancel: &'a Cancel,
+}
+
+impl Parts<'_> {
+    async fn complete(&self, conditions: &HeaderMap) -> Result<HeaderValue, UploadError> {
+        let checksummed = Checksummed::of(&self.manifest.headers).ok().flatten();
+        let mut at_lake = Vec::with_capacity(self.manifest.structure.count());
+        for part in self.manifest.structure.parts() {
+            at_lake.push(self.put(part, checksummed).await?);
+        }
+        if self.cancel.is_cancelled() {
+            return Err(UploadError::Cancelled);
+        }
+        Ok(self.upload.complete(&at_lake, conditions.clone()).await?)
+    }
+
+    /// A part is read twice: what the lake is told of its bytes beforehand, so that it takes no others, comes before them.
+    async fn put(&self, part: PlacedPart, checksummed: Option<Checksummed>) -> Result<LakePart, UploadError> {
+        let digests = self.digests(part, checksummed).await?;
+        let checksum = checksummed.map(|Checksummed { algorithm, .. }| Checksum {
+            algorithm,
+            digest: digests.of(algorithm),
+        });
+        let mut headers = HeaderMap::new();
+        let md5 = STANDARD.encode(digests.of(Algorithm::Md5));
+        headers.insert(
+            CONTENT_MD5,
+            HeaderValue::try_from(md5).expect("base 64 is a header value"),
+        );
+        headers.extend(checksum.as_ref().map(Checksum::header));
+        let trouble = Trouble::default();
+        let (cancel, size_bytes) = (self.cancel.clone(), part.range.len());
+        let body = self.uploader.body(
+            self.manifest,
+            part.range,
+            self.caller.clone(),
+            self.account.clone(),
+            cancel,
+            trouble.clone(),
+        );
+        let put = self.upload.put(part.number, headers, size_bytes, body).await;
+        trouble.check()?;
+        Ok(LakePart {
+            number: part.number,
+            etag: put?,
+            checksum,
+        })
+    }
+
+    async fn digests(
+        &self,
+        part: PlacedPart,
+        checksummed: Option<Checksummed>,
+    ) -> Result<Digests, UploadError> {
+        let mut digests = Digests::default();
+        digests.add(Algorithm::Md5);
+        if let Some(Checksummed { algorithm, .. }) = checksummed {
+            digests.add(algorithm);
+        }
+        let origin = (self.caller.clone(), self.account.clone());
+        let mut blocks = self.uploader.blocks(self.manifest, part.range, origin);
+        while let Some(piece) = poll_fn(|cx| blocks.poll_next(cx)).await {
+            if self.cancel.is_cancelled() {
+                return Err(UploadError::Cancelled);
+            }
+            digests.update(&piece.map_err(unread)?);
+        }
+        Ok(digests)
+    }
+}
+
+fn unread(error: FlightError) -> UploadError {
+    match error {
+        FlightError::NotHeld => UploadError::BlockMissing,
+        error => UploadError::Unread(error),
+    }
+}
+
+impl From<LakeUploadError> for UploadError {
+    fn from(error: LakeUploadError) -> Self {
+        match error {
+            LakeUploadError::Refused(status) => Self::Refused(status),
+            LakeUploadError::Misunderstood => Self::Misunderstood,
+            LakeUploadError::Lake(error) => Self::Lake(error),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! An object is made of the parts that came: their bytes are cut anew, and it is committed as every write back is.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use http::{HeaderMap, StatusCode};
+
+use super::{Part, Upload, selection};
+use crate::clock;
+use crate::dirty::checksums::{ChecksumType, Checksummed};
+use crate::dirty::intake::{Intake, IntakeError};
+use crate::dirty::upload::UploadError;
+use crate::dirty::writing::{Order, Parted, WriteError};
+use crate::dirty::{Dirty, Unsettled};
+use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
+use crate::flights::FlightError;
+use crate::front::payload::Digests;
+use crate::store::Draft;
+
+/// An object that was made of parts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completed {
+    /// In quotes.
+    pub etag: Arc<str>,
+    /// What is said of its bytes.
+    pub checksums: HeaderMap,
+    /// Why the lake has it already; empty: it has not.
+    pub through: Arc<str>,
+}
+
+/// Why there is no object; the upload stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Incomplete {
+    /// The lake said no.
+    #[error("the lake answered {0}")]
+    Refused(u16),
+    /// A part is gone with the node that held it.
+    #[error("part {0} was lost with the node that held it; upload it again")]
+    PartLost(u16),
+    /// The object has another checksum than was said.
+    #[error("the checksum of the object is another one")]
+    Checksum,
+    /// Something else; it may be tried again.
+    #[error("the object could not be put together")]
+    Later,
+}
+
+/// How a completion ended.
+pub(super) type Ended = Result<Arc<Completed>, Incomplete>;
+
+/// The bytes of all parts, on this disk.
+struct Assembled {
+    drafts: Vec<Draft>,
+    checksums: HeaderMap,
+}
+
+impl Dirty {
+    /// Makes an object of `parts`. With conditions it goes to the lake at once, which alone can tell whether they hold.
+    pub(super) async fn complete_of(
+        &self,
+        upload: &Upload,
+        parts: &[Arc<Part>],
+        conditions: &HeaderMap,
+    ) -> Ended {
+        let ended = self.try_to_complete(upload, parts, conditions).await;
+        match &ended {
+            Ok(completed) => {
+                tracing::debug!(object = ?upload.name, parts = parts.len(), through = &*completed.through, "an upload is complete");
+            }
+            Err(error) => tracing::warn!(object = ?upload.name, %error, "an upload was not completed"),
+        }
+        ended
+    }
+
+    async fn try_to_complete(&self, upload: &Upload, parts: &[Arc<Part>], asked: &HeaderMap) -> Ended {
+        let _yielded = self.uploads.yield_room(parts);
+        let Assembled { drafts, checksums } = self.assemble(upload, parts).await?;
+        let differs = |(name, value): (&http::HeaderName, _)| {
+            let computed = checksums.get(name);
+            computed.is_some_and(|computed| computed != value)
+        };
+        if asked.iter().any(differs) {
+            return Err(Incomplete::Checksum);
+        }
+        let order = Order {
+            name: upload.name.clone(),
+            writer: Arc::clone(&upload.writer),
+            size_bytes: parts.iter().map(|part| part.size_bytes()).sum(),
+            target: upload.target.clone(),
+            headers: upload.headers.clone(),
+        };
+        let parted = Parted {
+            structure: selection::structure(parts),
+            of_reads: checksums.clone(),
+        };
+        let etag = selection::etag(parts);
+        let manifest = self.describe(order, &etag, parted, clock::utc_now());
+        let conditions = conditions_in(asked);
+        if !conditions.is_empty() {
+            self.directory.settle(&upload.name).await.map_err(unsettled)?;
+        }
+        let through = self
+            .finish(&manifest, drafts, &conditions)
+            .await
+            .map_err(|error| unwritten(&error))?;
+        Ok(Arc::new(Completed {
+            etag: etag.into(),
+            checksums,
+            through: through.map_or("", crate::write::Uncached::as_str).into(),
+        }))
+    }
+
+    /// Cuts the bytes of all parts into blocks.
+    async fn assemble(&self, upload: &Upload, parts: &[Arc<Part>]) -> Result<Assembled, Incomplete> {
+        let checksummed = Checksummed::of(&upload.headers).ok().flatten();
+        let mut whole = Digests::default();
+        if let Some(Checksummed {
+            algorithm,
+            kind: ChecksumType::FullObject,
+        }) = checksummed
+        {
+            whole.add(algorithm);
+        }
+        let mut intake = Intake::new(
+            Arc::clone(&self.store),
+            Arc::clone(&self.fetcher),
+            parts.iter().map(|part| part.size_bytes()).sum(),
+            self.block_bytes,
+        );
+        for part in parts {
+            let placed = (&part.version, part.holder);
+            let blocks = self.home.uploader.blocks_of_part(upload, placed);
+            let mut blocks = blocks.map_err(|_unknown_writer| Incomplete::Later)?;
+            while let Some(piece) = poll_fn(|cx| blocks.poll_next(cx)).await {
+                let piece = piece.map_err(|error| self.unread(upload, part, &error))?;
+                whole.update(&piece);
+                intake.add(piece).await.map_err(|error| not_taken(&error))?;
+            }
+        }
+        let drafts = intake.finish().await.map_err(|error| not_taken(&error))?;
+        let digests: Option<Vec<_>> = parts.iter().map(|part| Some(part.checksum()?.digest)).collect();
+        let checksums = checksummed.zip(digests);
+        let checksums = checksums.map(|(of, digests)| of.headers_of_object(&digests, &whole));
+        Ok(Assembled {
+            drafts,
+            checksums: checksums.unwrap_or_default(),
+        })
+    }
+
+    /// A part that is nowhere any more must be uploaded again. One whose holder is only out of reach may be found later.
+    fn unread(&self, upload: &Upload, part: &Part, error: &FlightError) -> Incomplete {
+        let holder = self.home.cooperation.peer(part.holder);
+        let is_there =
+            part.holder == self.uploads.me || holder.as_ref().is_some_and(|peer| peer.is_reachable());
+        let is_lost = matches!(error, FlightError::NotHeld) && (is_there || holder.is_none());
+        if !is_lost {
+            tracing::debug!(%error, part = part.number, "a part cannot be read now");
+            return Incomplete::Later;
+        }
+        tracing::error!(object = ?upload.name, part = part.number, "a part of an upload is lost: the node that held it is gone, or has it no more");
+        self.uploads.table.lock().lose(upload.id, part);
+        Incomplete::PartLost(part.number)
+    }
+}
+
+/// What of a request is about the object that is there.
+fn conditions_in(asked: &HeaderMap) -> HeaderMap {
+    let conditions = asked.iter().filter(|(name, _)| name.as_str().starts_with("if-"));
+    conditions
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn not_taken(error: &IntakeError) -> Incomplete {
+    tracing::debug!(%error, "the parts of an upload are not put together");
+    Incomplete::Later
+}
+
+fn unsettled(error: Unsettled) -> Incomplete {
+    tracing::debug!(%error, "what is dirty under the name of an upload is in its way");
+    Incomplete::Later
+}
+
+fn unwritten(error: &WriteError) -> Incomplete {
+    tracing::debug!(%error, "the object of an upload is not written");
+    match error {
+        WriteError::Upload(UploadError::Refused(status)) if status.is_client_error() => {
+            Incomplete::Refused(status.as_u16())
+        }
+        _ => Incomplete::Later,
+    }
+}
+
+impl Incomplete {
+    /// What the lake said, if it did.
+    pub fn status(self) -> Option<StatusCode> {
+        match self {
+            Self::Refused(status) => StatusCode::from_u16(status).ok(),
+            _ => None,
+        }
+    }
+
+    const fn code(self) -> (u8, u16) {
+        match self {
+            Self::Refused(status) => (1, status),
+            Self::PartLost(number) => (2, number),
+            Self::Checksum => (3, 0),
+            Self::Later => (4, 0),
+        }
+    }
+}
+
+impl Completed {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        write_bytes(out, self.etag.as_bytes());
+        write_headers(out, &self.checksums);
+        write_bytes(out, self.through.as_bytes());
+    }
+
+    /// The pair of [`Completed::write`].
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            etag: reader.text()?.into(),
+            checksums: reader.headers()?,
+            through: reader.text()?.into(),
+        })
+    }
+}
+
+/// How a completion ended, for another node.
+pub(super) fn to_bytes(how: &Ended) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128);
+    let (code, value) = how.as_ref().err().map_or((0, 0), |error| error.code());
+    out.push(code);
+    out.extend_from_slice(&value.to_le_bytes());
+    if let Ok(completed) = how {
+        completed.write(&mut out);
+    }
+    out
+}
+
+/// The pair of [`to_bytes`].
+pub(super) fn of_bytes(bytes: &[u8]) -> Result<Ended, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let ([code], value) = (reader.array()?, u16::from_le_bytes(reader.array()?));
+    let ended = match code {
+        0 => Ok(Arc::new(Completed::read(&mut reader)?)),
+        1 => Err(Incomplete::Refused(value)),
+        2 => Err(Incomplete::PartLost(value)),
+        3 => Err(Incomplete::Checksum),
+        4 => Err(Incomplete::Later),
+        _ => return Err(Malformed),
+    };
+    reader.rest().is_empty().then_some(ended).ok_or(Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use http::{HeaderMap, HeaderValue};
+
+    use super::{Completed, Incomplete, conditions_in, of_bytes, to_bytes};
+
+    #[test]
+    fn how_a_completion_ended_is_told_and_heard() {
+        let mut checksums = HeaderMap::new();
+        checksums.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA==-2"));
+        let completed = Completed {
+            etag: "\"e-2\"".into(),
+            checksums,
+            through: "condition".into(),
+        };
+        for ended in [
+            Ok(Arc::new(completed)),
+            Err(Incomplete::Refused(412)),
+            Err(Incomplete::PartLost(7)),
+            Err(Incomplete::Checksum),
+            Err(Incomplete::Later),
+        ] {
+            assert_eq!(of_bytes(&to_bytes(&ended)), Ok(ended));
+        }
+        assert!(of_bytes(&[9, 0, 0]).is_err() && of_bytes(&[]).is_err());
+    }
+
+    #[test]
+    fn the_lake_hears_the_conditions_of_a_completion_and_nothing_else() {
+        let mut asked = HeaderMap::new();
+        asked.insert("if-none-match", HeaderValue::from_static("*"));
+        asked.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
+        let conditions = conditions_in(&asked);
+        assert!(conditions.len() == 1 && conditions.contains_key("if-none-match"));
+    }
+}

@@ -1,0 +1,249 @@
+//! Uploads and parts, as they are kept and told.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::HeaderMap;
+use http::uri::PathAndQuery;
+use shoal_policy::{NodeId, VersionId};
+
+use super::UploadId;
+use crate::dirty::Checksum;
+use crate::dirty::manifest::{read_name, write_name};
+use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use crate::front::payload::Algorithm;
+use crate::object::{ObjectName, Version};
+
+/// Where records of uploads begin: no manifest does, for no bucket's name is so long.
+const MARK: [u8; 4] = [0xff; 4];
+const UPLOAD: u8 = 0;
+const PART: u8 = 1;
+
+/// An object that comes in parts, and is not complete.
+#[derive(Clone, Debug)]
+pub struct Upload {
+    /// What it is called.
+    pub id: UploadId,
+    /// Of which object.
+    pub name: ObjectName,
+    /// The access key of the identity that began it, and that alone may go on.
+    pub writer: Arc<str>,
+    /// What the lake is to be asked for: the path as the writer sent it.
+    pub target: PathAndQuery,
+    /// The headers of the object.
+    pub headers: HeaderMap,
+    /// When it was begun.
+    pub begun: SystemTime,
+}
+
+/// A part of an upload, on the disk of one node.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// As its writer numbers it.
+    pub number: u16,
+    /// Names its blocks. Its headers hold its checksum, if the upload has one.
+    pub version: Arc<Version>,
+    /// Who holds them.
+    pub holder: NodeId,
+}
+
+/// What a record says.
+pub(super) enum Record {
+    Upload(Upload),
+    Part(UploadId, Part),
+}
+
+impl Upload {
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        self.id.write(out);
+        write_name(out, &self.name);
+        write_bytes(out, self.writer.as_bytes());
+        write_bytes(out, self.target.as_str().as_bytes());
+        write_headers(out, &self.headers);
+        write_time(out, Some(self.begun));
+    }
+
+    /// The pair of [`Upload::write`].
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            id: UploadId::read(reader)?,
+            name: read_name(reader)?,
+            writer: reader.text()?.into(),
+            target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
+            headers: reader.headers()?,
+            begun: reader.time()?.ok_or(Malformed)?,
+        })
+    }
+
+    /// Names its record, as if it were a version of its object.
+    pub(super) fn record_name(&self, lake: &str) -> VersionId {
+        Version::id_of(self.name.id(lake), &self.id.to_string(), 0)
+    }
+}
+
+impl Part {
+    /// Its bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.version.size_bytes
+    }
+
+    /// Its checksum, if the upload has one.
+    pub fn checksum(&self) -> Option<Checksum> {
+        self.version.headers.iter().find_map(|(name, value)| {
+            let algorithm = Algorithm::of_header(name.as_str())?;
+            let digest = algorithm.parse(value.as_bytes())?;
+            Some(Checksum { algorithm, digest })
+        })
+    }
+
+    /// Its MD5, from its ETag.
+    pub(super) fn md5(&self) -> Option<[u8; 16]> {
+        let digits = self.version.etag.trim_matches('"');
+        let mut md5 = [0; 16];
+        if digits.len() != 2 * md5.len() || !digits.is_ascii() {
+            return None;
+        }
+        for (at, byte) in md5.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).ok()?;
+        }
+        Some(md5)
+    }
+
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.holder.0.to_le_bytes());
+        self.version.write(out);
+    }
+
+    /// The pair of [`Part::write`]: its ETag must be an MD5.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let part = Self {
+            number: u16::from_le_bytes(reader.array()?),
+            holder: NodeId(reader.u64()?),
+            version: Arc::new(Version::read(reader)?),
+        };
+        part.md5().map(|_| part.clone()).ok_or(Malformed)
+    }
+}
+
+impl Record {
+    /// Whether bytes that are no manifest are one of these.
+    pub(super) fn is_one(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MARK)
+    }
+
+    pub(super) fn of_upload(upload: &Upload) -> Vec<u8> {
+        let mut out = begin(UPLOAD);
+        upload.write(&mut out);
+        out
+    }
+
+    pub(super) fn of_part(id: UploadId, part: &Part) -> Vec<u8> {
+        let mut out = begin(PART);
+        id.write(&mut out);
+        part.write(&mut out);
+        out
+    }
+
+    /// The pair of [`Record::of_upload`] and [`Record::of_part`].
+    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let rest = bytes.strip_prefix(&MARK).ok_or(Malformed)?;
+        let mut reader = Reader::new(rest);
+        let record = match reader.array()? {
+            [UPLOAD] => Self::Upload(Upload::read(&mut reader)?),
+            [PART] => Self::Part(UploadId::read(&mut reader)?, Part::read(&mut reader)?),
+            _ => return Err(Malformed),
+        };
+        reader.rest().is_empty().then_some(record).ok_or(Malformed)
+    }
+}
+
+fn begin(kind: u8) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(&MARK);
+    out.push(kind);
+    out
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::Arc;
+    use std::time::SystemTime;
+
+    use http::HeaderMap;
+    use proptest::collection::vec;
+    use proptest::prelude::{any, proptest};
+    use shoal_policy::NodeId;
+
+    use super::{Part, Record, Upload};
+    use crate::dirty::UploadId;
+    use crate::dirty::manifest::tests::manifest;
+    use crate::object::{ObjectName, Version};
+
+    pub(in crate::dirty::uploads) fn upload() -> Upload {
+        let of = manifest("k", 0);
+        Upload {
+            id: UploadId::new(NodeId(1), [2, 3]),
+            name: of.name,
+            writer: of.writer,
+            target: of.target,
+            headers: of.headers,
+            begun: SystemTime::UNIX_EPOCH,
+        }
+    }
+
+    /// A part whose bytes are `size_bytes` times the last digit of its ETag.
+    pub(in crate::dirty::uploads) fn part(number: u16, digit: char, size_bytes: u64) -> Part {
+        let etag = format!("\"{}\"", digit.to_string().repeat(32));
+        let name = ObjectName {
+            bucket: "part".into(),
+            key: Arc::from(number.to_le_bytes()),
+            version: None,
+        };
+        let object = name.id("lake");
+        let mut headers = HeaderMap::new();
+        headers.insert("x-amz-checksum-crc32", "AAAAAQ==".parse().unwrap());
+        let version = Version {
+            id: Version::id_of(object, &etag, size_bytes),
+            object,
+            etag: etag.into(),
+            size_bytes,
+            block_bytes: 100,
+            last_modified: Some(SystemTime::UNIX_EPOCH),
+            headers,
+        };
+        Part {
+            number,
+            version: Arc::new(version),
+            holder: NodeId(1),
+        }
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_back_and_is_no_manifest() {
+        let (upload, part) = (upload(), part(7, 'a', 250));
+        let bytes = Record::of_upload(&upload);
+        assert!(
+            matches!(Record::of_bytes(&bytes), Ok(Record::Upload(read)) if format!("{read:?}") == format!("{upload:?}"))
+        );
+        let bytes = Record::of_part(upload.id, &part);
+        assert!(
+            matches!(Record::of_bytes(&bytes), Ok(Record::Part(id, read)) if id == upload.id && format!("{read:?}") == format!("{part:?}"))
+        );
+        assert!(Record::is_one(&bytes) && !Record::is_one(&manifest("k", 1).to_bytes()));
+    }
+
+    #[test]
+    fn a_part_tells_its_digests() {
+        let part = part(7, 'a', 250);
+        assert_eq!(part.md5(), Some([0xaa; 16]));
+        assert_eq!(part.checksum().unwrap().digest, [0, 0, 0, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_record_or_refused(bytes in vec(any::<u8>(), 0..300), kind in 0..3_u8) {
+            let _ = Record::of_bytes(&[&super::MARK[..], &[kind], &bytes].concat());
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Uploads by way of any node: the one that a request comes to takes the bytes, and asks the keeper for the rest.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http_body::Body;
+use http_body_util::BodyExt;
+use shoal_policy::admission::Refusal;
+
+use super::completion::{self, Ended};
+use super::{Completed, Incomplete, Part, Selection, Upload, UploadId, UploadRequest};
+use crate::chance;
+use crate::clock;
+use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
+use crate::dirty::intake::{Intake, IntakeError};
+use crate::dirty::messenger::Unheard;
+use crate::dirty::writing::Order;
+use crate::dirty::{Answer, Dirty, Unknown};
+use crate::encoding::{Malformed, Reader};
+use crate::front::error::S3Error;
+use crate::front::operation::Classified;
+use crate::front::payload::{Algorithm, Digests};
+use crate::identity::Caller;
+use crate::object::{ObjectName, Version};
+use crate::write::Uncached;
+
+/// Why an upload cannot be gone on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UploadLost {
+    /// There is none: it is complete, was aborted, has expired, or its keeper is gone.
+    #[error("there is no such upload")]
+    Nothing,
+    /// It is being completed.
+    #[error("the upload is being completed")]
+    Completing,
+    /// The parts are not those that were listed any more.
+    #[error("the parts of the upload have changed")]
+    Changed,
+    /// Whether there is one is not known now.
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+}
+
+/// Why a part was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    /// Its bytes.
+    #[error(transparent)]
+    Intake(#[from] IntakeError),
+    /// Its upload.
+    #[error(transparent)]
+    Upload(#[from] UploadLost),
+    /// The object would be larger than an object may be that is dirty.
+    #[error("the object is larger than one that is written back may be")]
+    TooLarge,
+    /// Too much is dirty already.
+    #[error("too much is dirty already")]
+    TooDirty,
+    /// A block has no room.
+    #[error("the disk does not take it: {0:?}")]
+    Disk(Refusal),
+}
+
+/// How far an upload is.
+#[derive(Debug)]
+pub enum Progress {
+    /// It has these parts, in order.
+    Open(Vec<Arc<Part>>),
+    /// It is an object.
+    Complete(Arc<Completed>),
+}
+
+impl Dirty {
+    /// Whether an upload may be written back, or why not; then this node keeps it.
+    pub async fn begin_upload(
+        &self,
+        name: &ObjectName,
+        classified: &Classified,
+        parts: &Parts,
+        caller: &Caller,
+    ) -> Result<UploadId, Uncached> {
+        let mut order = Order::of(name, 0, classified, parts, caller)?;
+        order.headers = of_creation(&order.headers);
+        Checksummed::of(&order.headers)?;
+        if self.home.is_leaving() {
+            return Err(Uncached::Unsettled);
+        }
+        self.permit(&order, caller).await?;
+        let id = UploadId::new(self.uploads.me, [chance::bits(), chance::bits()]);
+        let upload = Upload {
+            id,
+            name: order.name,
+            writer: order.writer,
+            target: order.target,
+            headers: order.headers,
+            begun: clock::utc_now(),
+        };
+        let kept = self.uploads.keep(upload).await;
+        kept.map(|()| id).map_err(|_refusal| Uncached::NotKept)
+    }
+
+    /// The upload of that id.
+    pub async fn upload(self: &Arc<Self>, id: UploadId) -> Result<Upload, UploadLost> {
+        match self.ask_keeper(id, UploadRequest::Look(id)).await? {
+            Answer::Done(body) => Ok(Upload::read(&mut Reader::new(&body)).map_err(|_| Unknown)?),
+            Answer::Nothing => Err(UploadLost::Nothing),
+            _ => Err(Unknown.into()),
+        }
+    }
+
+    /// How far an upload is.
+    pub async fn progress(self: &Arc<Self>, id: UploadId) -> Result<Progress, UploadLost> {
+        match self.ask_keeper(id, UploadRequest::Parts(id)).await? {
+            Answer::Done(body) => Ok(Progress::of_bytes(&body).map_err(|_| Unknown)?),
+            Answer::Nothing => Err(UploadLost::Nothing),
+            _ => Err(Unknown.into()),
+        }
+    }
+
+    /// Takes the bytes of a part onto this node's disk, and has the keeper note it. `size_bytes`: as announced.
+    pub async fn take_part<B>(
+        self: &Arc<Self>,
+        upload: &Upload,
+        (number, size_bytes): (u16, u64),
+        body: B,
+    ) -> Result<Arc<Part>, PartError>
+    where
+        B: Body<Data = Bytes, Error = S3Error> + Unpin,
+    {
+        if size_bytes > self.object_bytes_max {
+            return Err(PartError::TooLarge);
+        }
+        if self.home.records.is_full(size_bytes) {
+            self.home.hurry.notify_one();
+            return Err(PartError::TooDirty);
+        }
+        let part = Arc::new(self.store_part(upload, (number, size_bytes), body).await?);
+        let note = UploadRequest::Note(upload.id, Box::new(Part::clone(&part)));
+        let refused = match self.ask_keeper(upload.id, note).await {
+            Ok(Answer::Done(_)) => return Ok(part),
+            Ok(Answer::Nothing) => UploadLost::Nothing.into(),
+            Ok(Answer::Failed) => UploadLost::Completing.into(),
+            Ok(Answer::Refused) => PartError::TooLarge,
+            Ok(_) | Err(Unknown) => UploadLost::Unknown(Unknown).into(),
+        };
+        self.uploads.release(part.version.id).await;
+        Err(refused)
+    }
+
+    /// Puts a part where it survives a restart.
+    async fn store_part<B>(
+        &self,
+        upload: &Upload,
+        (number, size_bytes): (u16, u64),
+        mut body: B,
+    ) -> Result<Part, PartError>
+    where
+        B: Body<Data = Bytes, Error = S3Error> + Unpin,
+    {
+        let checksummed = Checksummed::of(&upload.headers).ok().flatten();
+        let mut digests = Digests::default();
+        digests.add(Algorithm::Md5);
+        if let Some(Checksummed { algorithm, .. }) = checksummed {
+            digests.add(algorithm);
+        }
+        let mut intake = Intake::new(
+            Arc::clone(&self.store),
+            Arc::clone(&self.fetcher),
+            size_bytes,
+            self.block_bytes,
+        );
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame.map_err(IntakeError::Body)?.into_data() {
+                digests.update(&data);
+                intake.add(data).await?;
+            }
+        }
+        let drafts = intake.finish().await?;
+        let checksum = checksummed.map(|Checksummed { algorithm, .. }| Checksum {
+            algorithm,
+            digest: digests.of(algorithm),
+        });
+        let version = self.version_of_part(upload, number, size_bytes, &digests, checksum);
+        let version = Arc::new(version);
+        // Until the record does it.
+        let _protection = self.store.protect(version.id);
+        for (index, draft) in (0..).zip(drafts) {
+            let named = draft.name(Arc::clone(&version), index).await;
+            named.map_err(PartError::Disk)?;
+        }
+        let part = Arc::new(Part {
+            number,
+            version,
+            holder: self.uploads.me,
+        });
+        let held = self.uploads.hold(upload.id, &part).await;
+        held.map_err(PartError::Disk)?;
+        Ok(Part::clone(&part))
+    }
+
+    /// A version like no other: the same bytes sent again are another part.
+    fn version_of_part(
+        &self,
+        upload: &Upload,
+        number: u16,
+        size_bytes: u64,
+        digests: &Digests,
+        checksum: Option<Checksum>,
+    ) -> Version {
+        let attempt = format!("{}/{number}/{:016x}", upload.id, chance::bits());
+        let name = ObjectName {
+            bucket: Arc::clone(&upload.name.bucket),
+            key: attempt.as_bytes().into(),
+            version: None,
+        };
+        let digits: Vec<String> = digests
+            .of(Algorithm::Md5)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let text = |text: &str| HeaderValue::from_str(text).expect("an ETag or a date is a header value");
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ETAG, text(&format!("\"{}\"", digits.concat())));
+        headers.insert(
+            header::LAST_MODIFIED,
+            text(&httpdate::fmt_http_date(clock::utc_now())),
+        );
+        headers.extend(checksum.map(|checksum| -> (HeaderName, HeaderValue) { checksum.header() }));
+        let object = name.id(self.lake.url());
+        let version = Version::from_response(object, &headers, size_bytes, self.block_bytes);
+        version.expect("a part of bounded size with an ETag has a version")
+    }
+
+    /// Makes an object of parts, and waits for it. `asked`: conditions, and checksums that it must have.
+    pub async fn complete_upload(
+        self: &Arc<Self>,
+        id: UploadId,
+        parts: &[Arc<Part>],
+        asked: &HeaderMap,
+    ) -> Result<Result<Arc<Completed>, Incomplete>, UploadLost> {
+        let selection = Selection::of(parts);
+        loop {
+            let complete = UploadRequest::Complete(id, selection.clone(), asked.clone());
+            match self.ask_keeper(id, complete).await? {
+                Answer::Done(body) => return Ok(completion_of(&body)?),
+                Answer::Unsettled => {}
+                Answer::Nothing => return Err(UploadLost::Nothing),
+                Answer::Refused => return Err(UploadLost::Changed),
+                _ => return Err(Unknown.into()),
+            }
+        }
+    }
+
+    /// Gives an upload up.
+    pub async fn abort_upload(self: &Arc<Self>, id: UploadId) -> Result<(), UploadLost> {
+        match self.ask_keeper(id, UploadRequest::Abort(id)).await? {
+            Answer::Done(_) => Ok(()),
+            Answer::Nothing => Err(UploadLost::Nothing),
+            Answer::Failed => Err(UploadLost::Completing),
+            _ => Err(Unknown.into()),
+        }
+    }
+
+    /// Asks the keeper of an upload. One that is gone from the cluster has taken it along.
+    pub(super) async fn ask_keeper(
+        self: &Arc<Self>,
+        id: UploadId,
+        request: UploadRequest,
+    ) -> Result<Answer, Unknown> {
+        if id.keeper == self.uploads.me {
+            return Ok(Box::pin(self.answer_upload(request)).await);
+        }
+        match self.home.messenger.say_of_upload(id.keeper, &request).await {
+            Ok(answer) => Ok(answer),
+            Err(Unheard::Gone) => Ok(Answer::Nothing),
+            Err(error) => {
+                tracing::debug!(%error, upload = %id, "the keeper of an upload cannot be asked");
+                Err(Unknown)
+            }
+        }
+    }
+}
+
+fn completion_of(body: &[u8]) -> Result<Ended, Unknown> {
+    completion::of_bytes(body).map_err(|_| Unknown)
+}
+
+impl Progress {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        match self {
+            Self::Open(parts) => {
+                out.push(0);
+                out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
+                for part in parts {
+                    part.write(&mut out);
+                }
+            }
+            Self::Complete(completed) => {
+                out.push(1);
+                completed.write(&mut out);
+            }
+        }
+        out
+    }
+
+    /// The pair of [`Progress::to_bytes`].
+    fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let progress = match reader.array()? {
+            [0] => {
+                let count = reader.u32()?;
+                let parts = (0..count).map(|_| Part::read(&mut reader).map(Arc::new));
+                Self::Open(parts.collect::<Result<_, _>>()?)
+            }
+            [1] => Self::Complete(Arc::new(Completed::read(&mut reader)?)),
+            _ => return Err(Malformed),
+        };
+        reader.rest().is_empty().then_some(progress).ok_or(Malformed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::collection::vec;
+    use proptest::prelude::{any, proptest};
+
+    use super::super::part::tests::part;
+    use super::{Completed, Progress};
+
+    #[test]
+    fn how_far_an_upload_is_can_be_told_and_heard() {
+        let parts = vec![Arc::new(part(1, 'a', 5)), Arc::new(part(2, 'b', 5))];
+        for told in [
+            Progress::Open(parts),
+            Progress::Complete(Arc::new(Completed::default())),
+        ] {
+            let heard = Progress::of_bytes(&told.to_bytes()).unwrap();
+            assert_eq!(format!("{heard:?}"), format!("{told:?}"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_progress_or_refused(bytes in vec(any::<u8>(), 0..300)) {
+            let _ = Progress::of_bytes(&bytes);
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! Requests about uploads that are kept here or on another node: the lake hears of their objects when these are flushed.
+
+mod copy;
+mod xml;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+
+use self::xml::{ListedParts, PartPage};
+use super::unknown;
+use crate::dirty::{
+    Completed, Incomplete, IntakeError, ListError, PartError, Progress, Upload, UploadId, UploadLost, select,
+};
+use crate::front::body::ResponseBody;
+use crate::front::error::{ErrorCode, S3Error};
+use crate::front::operation::{Classified, Operation};
+use crate::front::payload::{Algorithm, CheckedBody};
+use crate::front::respond::{self, X_CACHE_REASON};
+use crate::front::serve::{Admitted, COPY_SOURCE, Front};
+use crate::front::wanted::precondition_failed;
+use crate::identity::Caller;
+use crate::object::ObjectName;
+use crate::write::MODE_HEADER;
+
+/// A list of ten thousand parts with their checksums.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// What S3 numbers parts by.
+const NUMBERS: std::ops::RangeInclusive<u16> = 1..=10_000;
+
+const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
+
+/// The upload that a request names, if it was begun by a node of this cluster: a lake's ids are other ones.
+pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId> {
+    classified.query.get("uploadId")?.parse().ok()
+}
+
+impl Front {
+    /// Begins an upload whose object may be dirty, or has the lake begin it and says why.
+    pub(in crate::front) async fn begin_upload(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted {
+            parts,
+            classified,
+            verified,
+            ..
+        } = &*admitted;
+        let begun = self
+            .dirty
+            .begin_upload(name, classified, parts, &verified.caller)
+            .await;
+        match begun {
+            Ok(id) => Ok(answered(xml::begun(name, id))),
+            Err(why) => self.write_through_instead(admitted, name, why).await,
+        }
+    }
+
+    /// Answers a request about an upload that is kept by a node of this cluster.
+    pub(in crate::front) async fn of_upload(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        id: UploadId,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let upload = self.dirty.upload(id).await.map_err(lost)?;
+        if (&upload.name.bucket, &upload.name.key) != (&name.bucket, &name.key) {
+            return Err(no_such_upload());
+        }
+        if !is_writer(&admitted.verified.caller, &upload) {
+            return Err(S3Error::new(ErrorCode::AccessDenied, "Access Denied"));
+        }
+        match admitted.classified.operation {
+            Operation::UploadPart if admitted.parts.headers.contains_key(&COPY_SOURCE) => {
+                self.copy_part(&admitted, &upload).await
+            }
+            Operation::UploadPart => self.take_part(admitted, &upload).await,
+            Operation::CompleteMultipartUpload => self.complete_upload(admitted, &upload).await,
+            Operation::AbortMultipartUpload => {
+                self.dirty.abort_upload(id).await.map_err(lost)?;
+                Ok(respond::empty(StatusCode::NO_CONTENT))
+            }
+            _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &upload).await,
+            _ => Err(not_done("This is not done with an upload that is written back.")),
+        }
+    }
+
+    async fn take_part(
+        &self,
+        admitted: Box<Admitted>,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        } = *admitted;
+        let number = number_in(&classified)?;
+        if parts
+            .headers
+            .contains_key("x-amz-server-side-encryption-customer-algorithm")
+        {
+            return Err(S3Error::new(
+                ErrorCode::InvalidRequest,
+                "The upload was not begun with a key of the client.",
+            ));
+        }
+        let size_bytes = size_in(&parts.headers)?;
+        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
+        let taken = self.dirty.take_part(upload, (number, size_bytes), body).await;
+        let part = taken.map_err(untaken)?;
+        let mut response = respond::empty(StatusCode::OK);
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, part.version.etag_header());
+        headers.extend(part.checksum().map(|checksum| checksum.header()));
+        headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
+        Ok(response)
+    }
+
+    async fn complete_upload(
+        &self,
+        admitted: Box<Admitted>,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        } = *admitted;
+        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
+        let list = read_list(body).await?;
+        let listed = ListedParts::parse(&list).ok_or_else(malformed)?;
+        let completed = match self.dirty.progress(upload.id).await.map_err(lost)? {
+            Progress::Complete(completed) => completed,
+            Progress::Open(uploaded) => {
+                let selected = select(&listed.0, &uploaded).map_err(unlisted)?;
+                check_size(
+                    &parts.headers,
+                    selected.iter().map(|part| part.size_bytes()).sum(),
+                )?;
+                let asked = asked_of_object(&parts.headers);
+                let completed = self.dirty.complete_upload(upload.id, &selected, &asked).await;
+                completed.map_err(lost)?.map_err(incomplete)?
+            }
+        };
+        self.catalog.forget_object(&upload.name);
+        let host = parts
+            .headers
+            .get(header::HOST)
+            .and_then(|host| host.to_str().ok());
+        let location = format!("http://{}{}", host.unwrap_or_default(), classified.target.path());
+        let mut response = answered(xml::completed(&upload.name, &location, &completed));
+        tell_mode(response.headers_mut(), &completed);
+        Ok(response)
+    }
+
+    async fn list_parts(
+        &self,
+        admitted: &Admitted,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Progress::Open(uploaded) = self.dirty.progress(upload.id).await.map_err(lost)? else {
+            return Err(no_such_upload());
+        };
+        let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
+            let message = "max-parts and part-number-marker must be numbers.";
+            S3Error::new(ErrorCode::InvalidArgument, message)
+        })?;
+        Ok(answered(page.write(upload, &uploaded)))
+    }
+}
+
+async fn read_list(body: CheckedBody<crate::front::connection::ClientBody>) -> Result<String, S3Error> {
+    let list = Limited::new(body, LIST_BYTES_MAX).collect().await;
+    let list = list.map_err(|error| match error.downcast::<S3Error>() {
+        Ok(error) => *error,
+        Err(_) => S3Error::new(ErrorCode::EntityTooLarge, "The list of parts is too long."),
+    })?;
+    String::from_utf8(list.to_bytes().into()).map_err(|_| malformed())
+}
+
+/// Which number a part has.
+fn number_in(classified: &Classified) -> Result<u16, S3Error> {
+    let number = classified.query.get("partNumber");
+    let number = number.and_then(|number| number.parse().ok());
+    number.filter(|number| NUMBERS.contains(number)).ok_or_else(|| {
+        let message = "Part number must be an integer between 1 and 10000, inclusive";
+        S3Error::new(ErrorCode::InvalidArgument, message)
+    })
+}
+
+/// How long a part will be.
+fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
+    let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.parse().ok();
+    number(&HeaderName::from_static("x-amz-decoded-content-length"))
+        .or_else(|| number(&header::CONTENT_LENGTH))
+        .ok_or_else(|| {
+            let message = "You must provide the Content-Length HTTP header.";
+            S3Error::new(ErrorCode::MissingContentLength, message)
+        })
+}
+
+/// What a completion asks of the object that is there, and of the one that it makes.
+fn asked_of_object(headers: &HeaderMap) -> HeaderMap {
+    let is_asked = |name: &HeaderName| {
+        [header::IF_MATCH, header::IF_NONE_MATCH].contains(name)
+            || Algorithm::of_header(name.as_str()).is_some()
+    };
+    let asked = headers.iter().filter(|(name, _)| is_asked(name));
+    asked.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
+    let said = headers.get(&OBJECT_SIZE).map(HeaderValue::as_bytes);
+    let is_so = said.is_none_or(|said| said == size_bytes.to_string().as_bytes());
+    is_so.then_some(()).ok_or_else(|| {
+        let message = "The parts together have another size than x-amz-mp-object-size says.";
+        S3Error::new(ErrorCode::InvalidRequest, message)
+    })
+}
+
+fn is_writer(caller: &Caller, upload: &Upload) -> bool {
+    matches!(caller, Caller::Identity(identity) if identity.access_key == *upload.writer)
+}
+
+fn answered(xml: String) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(Bytes::from(xml)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
+    response
+}
+
+/// Says in which mode an object was written.
+fn tell_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+    if completed.through.is_empty() {
+        return;
+    }
+    headers.insert(MODE_HEADER, HeaderValue::from_static("through"));
+    headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
+}
+
+fn lost(error: UploadLost) -> S3Error {
+    match error {
+        UploadLost::Nothing => no_such_upload(),
+        UploadLost::Completing => S3Error::new(
+            ErrorCode::OperationAborted,
+            "The upload is being completed; please try again.",
+        ),
+        UploadLost::Changed => S3Error::new(
+            ErrorCode::InvalidPart,
+            "The parts of the upload have changed while it was to be completed.",
+        ),
+        UploadLost::Unknown(error) => unknown(error),
+    }
+}
+
+fn untaken(error: PartError) -> S3Error {
+    match error {
+        PartError::Intake(IntakeError::Body(error)) => error,
+        PartError::Upload(error) => lost(error),
+        PartError::TooLarge => S3Error::new(
+            ErrorCode::EntityTooLarge,
+            "The object is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
+        ),
+        error => {
+            tracing::warn!(%error, "a part was not taken");
+            S3Error::new(
+                ErrorCode::SlowDown,
+                "The part could not be taken; please try again.",
+            )
+        }
+    }
+}
+
+fn unlisted(error: ListError) -> S3Error {
+    let code = match error {
+        ListError::Empty => ErrorCode::MalformedXml,
+        ListError::Order => ErrorCode::InvalidPartOrder,
+        ListError::Part(_) => ErrorCode::InvalidPart,
+        ListError::Small(_) => ErrorCode::EntityTooSmall,
+    };
+    S3Error::new(code, error.to_string())
+}
+
+fn incomplete(error: Incomplete) -> S3Error {
+    match (error, error.status()) {
+        (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
+        (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
+        (Incomplete::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
+        (Incomplete::Checksum, _) => S3Error::new(
+            ErrorCode::BadDigest,
+            "The checksum of the object is not the one that the request names.",
+        ),
+        _ => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
+    }
+}
+
+fn not_done(message: &'static str) -> S3Error {
+    S3Error::new(ErrorCode::NotImplemented, message)
+}
+
+fn malformed() -> S3Error {
+    S3Error::new(
+        ErrorCode::MalformedXml,
+        "The XML you provided was not well-formed or did not validate against our published schema.",
+    )
+}
+
+fn no_such_upload() -> S3Error {
+    S3Error::new(
+        ErrorCode::NoSuchUpload,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
+    )
+}

@@ -1,0 +1,161 @@
+//! A part that is copied from another object: the lake's bytes of that, taken as if the client had sent them.
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+
+use super::{answered, number_in, untaken, xml};
+use crate::dirty::Upload;
+use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
+use crate::front::body::ResponseBody;
+use crate::front::error::{ErrorCode, S3Error};
+use crate::front::lake_errors;
+use crate::front::serve::{Admitted, COPY_SOURCE, Front};
+use crate::front::wanted::precondition_failed;
+use crate::sigv4::PayloadHash;
+
+/// What a path may hold as it is.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// What the request says of the object that is copied, and how a read of it says that.
+const OF_THE_SOURCE: [(&str, HeaderName); 5] = [
+    ("x-amz-copy-source-range", header::RANGE),
+    ("x-amz-copy-source-if-match", header::IF_MATCH),
+    ("x-amz-copy-source-if-none-match", header::IF_NONE_MATCH),
+    ("x-amz-copy-source-if-modified-since", header::IF_MODIFIED_SINCE),
+    (
+        "x-amz-copy-source-if-unmodified-since",
+        header::IF_UNMODIFIED_SINCE,
+    ),
+];
+
+impl Front {
+    pub(super) async fn copy_part(
+        &self,
+        admitted: &Admitted,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let number = number_in(&admitted.classified)?;
+        let headers = &admitted.parts.headers;
+        let target = headers.get(&COPY_SOURCE).and_then(target_of).ok_or_else(|| {
+            let message = "x-amz-copy-source must be /bucket/key, percent-encoded.";
+            S3Error::new(ErrorCode::InvalidArgument, message)
+        })?;
+        self.settle_before(admitted, &upload.name).await?;
+        let asked = of_source(headers);
+        let is_part = asked.contains_key(header::RANGE);
+        let request = EndpointRequest {
+            operation: "get_object",
+            method: Method::GET,
+            target,
+            headers: asked,
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.lake.account_for(&admitted.verified.caller),
+        };
+        let answered_by_lake = self.lake.send(request).await;
+        let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;
+        let size_bytes = size_of(&source, is_part)?;
+        let bytes = source.into_body().map_err(|_| broken_off());
+        let taken = self.dirty.take_part(upload, (number, size_bytes), bytes).await;
+        let part = taken.map_err(untaken)?;
+        if part.size_bytes() != size_bytes {
+            return Err(broken_off());
+        }
+        Ok(answered(xml::copied(&part)))
+    }
+}
+
+/// How many bytes the lake gives, if it does.
+fn size_of(source: &Response<LakeBody>, is_part: bool) -> Result<u64, S3Error> {
+    let says = |code, message: &'static str| Err(S3Error::new(code, message));
+    match source.status() {
+        StatusCode::OK if !is_part => {}
+        StatusCode::PARTIAL_CONTENT if is_part => {}
+        StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => return Err(precondition_failed()),
+        StatusCode::NOT_FOUND => {
+            return says(ErrorCode::NoSuchKey, "The object that is copied does not exist.");
+        }
+        StatusCode::FORBIDDEN => return says(ErrorCode::AccessDenied, "Access Denied"),
+        StatusCode::RANGE_NOT_SATISFIABLE => {
+            return says(ErrorCode::InvalidRange, "The requested range is not satisfiable");
+        }
+        _ => return Err(broken_off()),
+    }
+    let length = source.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+    length.ok_or_else(broken_off)
+}
+
+fn broken_off() -> S3Error {
+    S3Error::new(
+        ErrorCode::BadGateway,
+        "The lake did not give the object that is copied.",
+    )
+}
+
+/// The path of the object that is copied, with its `versionId`.
+fn target_of(source: &HeaderValue) -> Option<PathAndQuery> {
+    let source = source.to_str().ok()?;
+    let (path, version) = source.split_once("?versionId=").unwrap_or((source, ""));
+    let decoded: Vec<u8> = percent_decode(path.trim_start_matches('/').as_bytes()).collect();
+    let slash = decoded.iter().position(|byte| *byte == b'/')?;
+    if slash == 0 || slash + 1 == decoded.len() {
+        return None;
+    }
+    let path = percent_encode(&decoded, PATH);
+    let target = match version {
+        "" => format!("/{path}"),
+        version => format!(
+            "/{path}?versionId={}",
+            percent_encode(version.as_bytes(), NON_ALPHANUMERIC)
+        ),
+    };
+    PathAndQuery::try_from(target).ok()
+}
+
+fn of_source(sent: &HeaderMap) -> HeaderMap {
+    let said = OF_THE_SOURCE
+        .into_iter()
+        .filter_map(|(name, of_read)| Some((of_read, sent.get(name)?.clone())));
+    said.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, header};
+
+    use super::{of_source, target_of};
+
+    #[test]
+    fn the_source_of_a_part_is_found_in_any_spelling() {
+        let target = |text| target_of(&HeaderValue::from_static(text)).map(|target| target.to_string());
+        for text in ["b/k%20/x", "/b/k%20/x", "b%2Fk%20%2Fx", "b/k /x"] {
+            assert_eq!(target(text).as_deref(), Some("/b/k%20/x"), "{text}");
+        }
+        assert_eq!(
+            target("b/k?versionId=a%2Fb").as_deref(),
+            Some("/b/k?versionId=a%252Fb")
+        );
+        for text in ["b", "b/", "/", ""] {
+            assert_eq!(target(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_read_of_the_source_asks_for_what_the_copy_does() {
+        let mut sent = HeaderMap::new();
+        sent.insert("x-amz-copy-source-range", HeaderValue::from_static("bytes=0-9"));
+        sent.insert("range", HeaderValue::from_static("bytes=5-6"));
+        let asked = of_source(&sent);
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked[header::RANGE], "bytes=0-9");
+    }
+}
