@@ -22,5 +22,6 @@ pub mod read_head;
 pub mod record;
 pub mod respond;
 pub mod serve;
+mod through;
 pub mod tls;
 mod wanted;

@@ -259,6 +259,11 @@ impl Front {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        match admitted.classified.operation {
+            Operation::UploadPart => return self.write_part_through(admitted, name).await,
+            Operation::CompleteMultipartUpload => return self.complete_through(admitted, name).await,
+            _ => {}
+        }
         let Admitted {
             parts, classified, ..
         } = &*admitted;
@@ -300,6 +305,9 @@ impl Front {
             return self.of_upload(admitted, &name, upload).await;
         }
         self.settle_before(&admitted, &name).await?;
+        if admitted.classified.operation == Operation::AbortMultipartUpload {
+            return self.abort_through(admitted, &name).await;
+        }
         self.pass_on(admitted).await
     }
 
@@ -363,7 +371,7 @@ fn host(parts: &Parts) -> Option<&str> {
     header.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))
 }
 
-fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
+pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
     let (parts, body) = response.into_parts();
     let mut relayed = Response::new(ResponseBody::lake(body));
     *relayed.status_mut() = parts.status;

@@ -7,17 +7,19 @@
 mod finishing;
 mod gathering;
 mod mode;
+mod parted;
 mod through;
 
 pub use self::gathering::Gathering;
 pub use self::mode::{MODE_HEADER, ModeError, WriteRules};
+pub use self::parted::{Upload, UploadPart};
 pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, size_to_gather};
 
 /// Why a write was carried out in another mode than it was asked for: one through the cache left nothing there, one back went to the lake
 /// first. The word in `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncached {
-    /// A part of an object: which version it will be of is known when all parts are there.
+    /// An upload in parts, of which not all passed here.
     Multipart,
     /// A copy: its bytes do not pass here.
     Copy,

@@ -11,6 +11,7 @@ use shoal_policy::{Layer, NodeId, ObjectId};
 use super::Uncached;
 use super::finishing::Finishing;
 use super::gathering::{Gathered, Gathering};
+use super::parted::Aside;
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::front::operation::{Classified, Operation};
@@ -26,14 +27,16 @@ const OFFERS: usize = 4;
 
 /// Puts what was written where a read would have put it.
 pub struct Through {
-    store: Arc<Store>,
+    pub(super) store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     cooperation: Arc<Cooperation>,
-    block_bytes: u64,
-    object_bytes_max: u64,
-    finishing: Finishing,
+    pub(super) block_bytes: u64,
+    pub(super) object_bytes_max: u64,
+    pub(super) finishing: Finishing,
     /// Held by every task that still does something for a write.
-    underway: Arc<()>,
+    pub(super) underway: Arc<()>,
+    /// Parts of what is no object yet.
+    pub(super) aside: Aside,
 }
 
 impl Through {
@@ -52,12 +55,16 @@ impl Through {
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
             finishing: Finishing::default(),
             underway: Arc::default(),
+            aside: Aside::default(),
         }
     }
 
     /// Prepares for the bytes of a write.
     pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<Gathering, Uncached> {
-        let size_bytes = size_to_gather(classified, parts)?;
+        self.gathering(size_to_gather(classified, parts)?)
+    }
+
+    pub(super) fn gathering(&self, size_bytes: u64) -> Result<Gathering, Uncached> {
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }
@@ -100,7 +107,7 @@ impl Through {
 
     /// Gives the blocks their names, and the last one its place on the disk. Reads find none of them before that: the version itself is
     /// found by its blocks.
-    async fn finish(&self, gathered: Gathered, version: &Arc<Version>) {
+    pub(super) async fn finish(&self, gathered: Gathered, version: &Arc<Version>) {
         let Gathered { mut drafts, last, .. } = gathered;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A block that is not there costs a way to the lake; the store has counted the reason.
@@ -119,7 +126,7 @@ impl Through {
     }
 
     /// Offers each block to the other nodes that a read through this one would have brought it through.
-    async fn hand_over(&self, version: &Arc<Version>) {
+    pub(super) async fn hand_over(&self, version: &Arc<Version>) {
         let offers = (0..version.block_count()).flat_map(|index| {
             let block = version.block(index);
             let stops = self.cooperation.route(block, Layer::L1, &[]);
@@ -149,21 +156,25 @@ impl Through {
 
 /// How long the object will be, if its bytes can be gathered.
 pub fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
-    let headers = &parts.headers;
     if classified.operation != Operation::PutObject {
         return Err(Uncached::Multipart);
     }
+    let is_special = ["versionId", "partNumber"]
+        .iter()
+        .any(|name| classified.query.has(name));
+    match size_of_body(&parts.headers) {
+        Ok(_) | Err(Uncached::NoLength) if is_special => Err(Uncached::Dialect),
+        size_bytes => size_bytes,
+    }
+}
+
+/// How many bytes come, if they can be gathered.
+pub(super) fn size_of_body(headers: &HeaderMap) -> Result<u64, Uncached> {
     if headers.contains_key("x-amz-copy-source") {
         return Err(Uncached::Copy);
     }
     if headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
         return Err(Uncached::SseC);
-    }
-    if ["versionId", "partNumber"]
-        .iter()
-        .any(|name| classified.query.has(name))
-    {
-        return Err(Uncached::Dialect);
     }
     number(headers, &HeaderName::from_static("x-amz-decoded-content-length"))
         .or_else(|| number(headers, &header::CONTENT_LENGTH))

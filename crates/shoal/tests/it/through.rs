@@ -1,6 +1,7 @@
 //! Stories of how objects are written: around the cache, or through it.
 
 mod asking;
+mod parts;
 
 use std::time::Duration;
 

@@ -368,7 +368,7 @@ async fn parts_of_an_upload_that_the_lake_has_begun_go_there_and_say_so() {
         .put(&format!("/b/tmp/k?partNumber=1&uploadId={id}"), bytes(2))
         .send()
         .await;
-    assert_eq!(part.header("x-shoal-write"), Some("around"));
+    assert_eq!(part.header("x-shoal-write"), Some("through"));
     assert_eq!(part.header("x-cache-reason"), Some("multipart"));
     reads(&node.client(), "tmp/k", &bytes(1)).await;
     let complete = node
