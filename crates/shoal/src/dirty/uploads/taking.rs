@@ -134,7 +134,7 @@ impl Dirty {
         }
         if self.home.records.is_full(size_bytes) {
             self.home.hurry.notify_one();
-            return Err(PartError::TooDirty);
+            return Err(self.without_room(upload.id, number, size_bytes).await);
         }
         let part = Arc::new(self.store_part(upload, (number, size_bytes), body).await?);
         let note = UploadRequest::Note(upload.id, Box::new(Part::clone(&part)));
@@ -147,6 +147,22 @@ impl Dirty {
         };
         self.uploads.release(part.version.id).await;
         Err(refused)
+    }
+
+    /// Why there is no room for a part: it is of no use to send it again when its own upload takes the room.
+    async fn without_room(self: &Arc<Self>, id: UploadId, number: u16, size_bytes: u64) -> PartError {
+        let parts = match self.progress(id).await {
+            Ok(Progress::Open(parts)) => parts,
+            Ok(Progress::Complete(_)) => return UploadLost::Nothing.into(),
+            Err(error) => return error.into(),
+        };
+        let others = parts.iter().filter(|part| part.number != number);
+        let object_bytes = others.map(|part| part.size_bytes()).sum::<u64>() + size_bytes;
+        if object_bytes > self.object_bytes_max {
+            PartError::TooLarge
+        } else {
+            PartError::TooDirty
+        }
     }
 
     /// Puts a part where it survives a restart.

@@ -359,6 +359,37 @@ async fn an_upload_survives_a_restart() {
     node.stop().await;
 }
 
+#[tokio::test]
+async fn parts_take_of_the_room_for_what_is_dirty_until_their_upload_is_over() {
+    // Room for three of them.
+    let node = Node::start_with(back).await;
+    let (client, part) = (node.client(), parts(15).remove(0));
+    let large = begin(&client, "tmp/large").await;
+    for number in 1..=3 {
+        assert_eq!(
+            put(&client, "tmp/large", &large, number, &part).await.status,
+            StatusCode::OK
+        );
+    }
+    let too_large = put(&client, "tmp/large", &large, 4, &part).await;
+    assert_eq!(too_large.code(), "EntityTooLarge", "{}", too_large.text());
+    let other = begin(&client, "tmp/other").await;
+    let waits = put(&client, "tmp/other", &other, 1, &part).await;
+    assert_eq!(
+        (waits.status, waits.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "SlowDown")
+    );
+    client
+        .delete(&format!("/b/tmp/large?uploadId={large}"))
+        .send()
+        .await;
+    until("there is room again", async || {
+        put(&client, "tmp/other", &other, 1, &part).await.status == StatusCode::OK
+    })
+    .await;
+    node.stop().await;
+}
+
 async fn cluster(nodes: usize) -> Cluster {
     let cluster = Cluster::start_with(nodes, |_, config| roomy(config)).await;
     settled(&cluster).await;
