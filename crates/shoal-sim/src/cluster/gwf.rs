@@ -2,7 +2,12 @@
 //!
 //! Every read leaves a copy on the node that read it; what is worth least leaves, the last copy of a block is weighed by what it
 //! is worth to all, and goes to another node if it is worth more than what that one holds. The age is known to all nodes at
-//! once, where D4N broadcasts it from time to time. A pushed block is nobody's while it is on its way.
+//! once, where D4N broadcasts it from time to time. A pushed block is nobody's while it is on its way, and nothing is pushed to
+//! make room for it.
+//!
+//! **Invariant**: a node has at most [`PUSHES_MAX`] blocks on their way to any other. Pushes are decided by what the receiver holds, which
+//! only changes when they arrive. Without a bound a node whose link is full stays the least valued, gets everything that leaves
+//! the others, and waits behind it for what its own clients read.
 
 use shoal_policy::eviction::Gwf;
 use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Peer, Reading, Weight, Worth, decide};
@@ -15,6 +20,9 @@ use crate::chance::Chance;
 use crate::clock::Time;
 use crate::hash::NumberMap;
 
+/// As many blocks as a node sends another unasked at a time. One that has so many on their way to it is no peer to push to.
+const PUSHES_MAX: u32 = 8;
+
 /// Nodes with a directory and GWF.
 #[derive(Debug)]
 pub struct DirectoryGwf {
@@ -24,6 +32,8 @@ pub struct DirectoryGwf {
     global_weights: NumberMap<Block, Weight>,
     /// What a pushed block is worth where it arrives.
     pushed_worths: NumberMap<(Block, NodeIndex), Worth>,
+    /// How many blocks are on their way from a node, the first, to another.
+    pushes: NumberMap<(NodeIndex, NodeIndex), u32>,
     sizes: NumberMap<Block, u64>,
     chance: Chance,
 }
@@ -39,39 +49,50 @@ impl DirectoryGwf {
             holders: Holders::default(),
             global_weights: NumberMap::default(),
             pushed_worths: NumberMap::default(),
+            pushes: NumberMap::default(),
             sizes: NumberMap::default(),
             chance,
         }
     }
 
-    /// Takes in a block with a worth of its own, after whoever has to leave has left; `None` is that of a first use.
+    /// Takes in what a client has read, after whoever has to leave has left; a worth of `None` is that of a first use.
     fn take_in(&mut self, node: NodeIndex, block: Block, bytes: u64, worth: Option<Worth>) -> Vec<Push> {
-        if self.caches[node].contains(block) || bytes > self.caches[node].capacity_bytes() {
+        if !self.has_use_for(node, block, bytes) {
             return Vec::new();
         }
-        let mut pushes = Vec::new();
-        while !self.caches[node].has_room(bytes) {
-            if !self.part_with_least(node, &mut pushes) {
-                return pushes;
-            }
-        }
-        if self.caches[node].admit(block, bytes, |_| ()).is_ok() {
-            if let Some(worth) = worth {
-                self.caches[node].policy_mut().weigh(&block, worth);
-            }
-            self.sizes.insert(block, bytes);
-            self.holders.add(block, node);
-        }
+        let pushes = self.make_room(node, bytes, true);
+        self.hold(node, block, bytes, worth);
         pushes
     }
 
+    fn has_use_for(&self, node: NodeIndex, block: Block, bytes: u64) -> bool {
+        !self.caches[node].contains(block) && bytes <= self.caches[node].capacity_bytes()
+    }
+
+    fn make_room(&mut self, node: NodeIndex, bytes: u64, may_push: bool) -> Vec<Push> {
+        let mut pushes = Vec::new();
+        while !self.caches[node].has_room(bytes) && self.part_with_least(node, may_push, &mut pushes) {}
+        pushes
+    }
+
+    fn hold(&mut self, node: NodeIndex, block: Block, bytes: u64, worth: Option<Worth>) {
+        if self.caches[node].admit(block, bytes, |_| ()).is_err() {
+            return;
+        }
+        if let Some(worth) = worth {
+            self.caches[node].policy_mut().weigh(&block, worth);
+        }
+        self.sizes.insert(block, bytes);
+        self.holders.add(block, node);
+    }
+
     /// Decides about the block of least weight on `node` and does it; whether there was one.
-    fn part_with_least(&mut self, node: NodeIndex, pushes: &mut Vec<Push>) -> bool {
+    fn part_with_least(&mut self, node: NodeIndex, may_push: bool, pushes: &mut Vec<Push>) -> bool {
         let Some(candidate) = self.caches[node].policy().candidate(&mut |_| true) else {
             return false;
         };
         let block = candidate.key;
-        let peers: Vec<_> = self.peers(node).collect();
+        let peers: Vec<_> = self.peers(node).filter(|_| may_push).collect();
         let facts = Facts {
             local: candidate.local,
             global_weight: self.global_weights.get(&block).copied().unwrap_or(Weight::ZERO),
@@ -88,6 +109,7 @@ impl DirectoryGwf {
                 Action::AddGlobalWeight(weight) => self.add_global_weight(block, weight),
                 Action::Push { to, local } => {
                     self.pushed_worths.insert((block, to), local);
+                    *self.pushes.entry((node, to)).or_default() += 1;
                     pushes.push(Push {
                         block,
                         bytes: self.sizes[&block],
@@ -110,12 +132,12 @@ impl DirectoryGwf {
         true
     }
 
+    /// The nodes `node` may push to now.
     fn peers(&self, node: NodeIndex) -> impl Iterator<Item = Peer<NodeIndex>> {
-        let others = self
-            .caches
-            .iter()
-            .enumerate()
-            .filter(move |(other, _)| *other != node);
+        let others = self.caches.iter().enumerate().filter(move |&(other, _)| {
+            let pushes = self.pushes.get(&(node, other)).copied().unwrap_or(0);
+            other != node && pushes < PUSHES_MAX
+        });
         others.map(|(node, cache)| Peer {
             node,
             average_rank: cache.policy().average_rank(),
@@ -161,11 +183,23 @@ impl Cooperation for DirectoryGwf {
     }
 
     fn pushed(&mut self, push: &Push, _now: Time) -> Vec<Push> {
+        let &Push {
+            block,
+            bytes,
+            from,
+            to,
+        } = push;
+        if let Some(pushes) = from.and_then(|from| self.pushes.get_mut(&(from, to))) {
+            *pushes -= 1;
+        }
         // What was removed while it was on its way has no worth any more.
-        let worth = self.pushed_worths.remove(&(push.block, push.to));
-        worth.map_or_else(Vec::new, |worth| {
-            self.take_in(push.to, push.block, push.bytes, Some(worth))
-        })
+        let worth = self.pushed_worths.remove(&(block, to));
+        if worth.is_none() || !self.has_use_for(to, block, bytes) {
+            return Vec::new();
+        }
+        let pushes = self.make_room(to, bytes, false);
+        self.hold(to, block, bytes, worth);
+        pushes
     }
 
     fn joined(&mut self, wanted: &Wanted) {
@@ -191,8 +225,8 @@ impl Cooperation for DirectoryGwf {
 mod tests {
     use shoal_policy::eviction::gwf::{Ageing, Reading, Weight};
 
-    use super::super::{Arrival, Cooperation, Route, Wanted};
-    use super::DirectoryGwf;
+    use super::super::{Arrival, Cooperation, Push, Route, Wanted};
+    use super::{DirectoryGwf, PUSHES_MAX};
     use crate::block::Block;
     use crate::chance::Chance;
     use crate::clock::Time;
@@ -279,5 +313,60 @@ mod tests {
         nodes.remove(Block { object: 0, index: 0 });
         nodes.pushed(&pushes[0], Time::ZERO);
         assert_eq!(read(&mut nodes, 1, 0).0, LAKE);
+    }
+
+    /// A block from the lake, and what its coming pushes away, all of which stays on its way.
+    fn begin_read(nodes: &mut DirectoryGwf, node: usize, object: u32) -> Vec<Push> {
+        let wanted = wanted(node, object);
+        let route = nodes.route(&wanted);
+        assert_eq!(route, LAKE);
+        let now = Time::ZERO;
+        nodes.landed(&Arrival { wanted, route, now })
+    }
+
+    #[test]
+    fn a_node_whose_link_is_full_gets_no_more_blocks_unasked() {
+        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut pushes = Vec::new();
+        let mut fill = |nodes: &mut DirectoryGwf, objects: std::ops::Range<u32>| {
+            for object in objects {
+                pushes.extend(begin_read(nodes, 0, object));
+            }
+            [1, 2].map(|to| pushes.iter().filter(|push| push.to == to).count() as u32)
+        };
+        // Nodes 1 and 2 are worth nothing to the last: nothing has arrived there. The next best gets what the best has no way for.
+        let many = 4 * PUSHES_MAX;
+        assert_eq!(fill(&mut nodes, 0..many), [PUSHES_MAX; 2]);
+        nodes.remove(Block { object: 0, index: 0 });
+        let arrived = Push {
+            block: Block { object: 0, index: 0 },
+            bytes: 10,
+            from: Some(0),
+            to: 1,
+        };
+        nodes.pushed(&arrived, Time::ZERO);
+        assert_eq!(
+            fill(&mut nodes, many..2 * many),
+            [PUSHES_MAX + 1, PUSHES_MAX],
+            "what arrives makes way, even if it is of no use there"
+        );
+    }
+
+    #[test]
+    fn nothing_is_pushed_to_make_room_for_what_was_pushed() {
+        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, Chance::new(1));
+        for (node, uses) in [(0, 2), (1, 1), (2, 3)] {
+            for object in [2 * node as u32, 2 * node as u32 + 1] {
+                (0..uses).for_each(|_| drop(read(&mut nodes, node, object)));
+            }
+        }
+        let pushes = begin_read(&mut nodes, 0, 6);
+        assert_eq!(pushes.iter().map(|push| push.to).collect::<Vec<_>>(), [1]);
+        // While it is on its way node 2 comes to hold nothing, so that what leaves node 1 would be worth more there.
+        nodes.remove(Block { object: 4, index: 0 });
+        nodes.remove(Block { object: 5, index: 0 });
+        assert_eq!(nodes.pushed(&pushes[0], Time::ZERO), Vec::new());
+        assert_eq!(nodes.route(&wanted(1, 0)), Route::Local, "it has arrived");
+        assert_eq!(nodes.route(&wanted(1, 2)), LAKE, "and another has left");
     }
 }

@@ -102,7 +102,8 @@ impl Gain {
 /// The ageing is among the actions: take the block out of [`super::Gwf`] with `remove`, not `evict`, and report
 /// [`Action::RaiseAge`] to the directory and to [`super::Gwf::learn_age`].
 ///
-/// A node that makes room for a block pushed to it gives no peers, so that a push ends where it arrives. D4N does not say.
+/// A node that makes room for a block pushed to it gives no peers, so that a push ends where it arrives, and it leaves out peers
+/// to which it is sending as much as it may: what arrives raises their average, what is on its way does not yet. D4N does not say.
 pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
     let mut actions = Vec::new();
     let mut local = facts.local;
