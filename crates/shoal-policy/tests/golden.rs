@@ -5,7 +5,7 @@
 //! format and nine digits of the miss ratio printed instead of four (`bin/cachesim/sim.c`).
 
 use shoal_policy::eviction::gwf::Ageing;
-use shoal_policy::eviction::{Belady, Eviction, Gwf, Lfu, Lfuda, Lru, S3Fifo, Sieve};
+use shoal_policy::eviction::{Belady, Duel, Eviction, Gwf, Lfu, Lfuda, Lru, S3Fifo, Sieve};
 
 const TRACE: &[u8] = include_bytes!("data/w106-sampled.u16le");
 const CAPACITIES: [usize; 3] = [80, 400, 1600];
@@ -60,6 +60,12 @@ fn sieve() {
 #[test]
 fn s3_fifo() {
     assert_eq!(misses(S3Fifo::default), [30_017, 19_609, 10_340]);
+}
+
+/// Ours alone.
+#[test]
+fn duel() {
+    assert_eq!(misses(Duel::default), [31_645, 19_891, 10_167]);
 }
 
 #[test]
