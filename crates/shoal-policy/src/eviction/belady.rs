@@ -29,7 +29,8 @@ impl<K: Copy + Eq + Hash> Belady<K> {
     /// A policy for the uses to come, in order. Each is announced by `insert` or `touch`; those that are not (a key refused
     /// admission) are passed over when a later one is announced.
     pub fn new(future: impl IntoIterator<Item = K>) -> Self {
-        let (mut next, mut first, mut last) = (Vec::new(), Slab::default(), Slab::default());
+        let (mut next, mut first) = (Vec::new(), Slab::default());
+        let mut last: Slab<K, u32> = Slab::default();
         for key in future {
             let position = u32::try_from(next.len()).expect("fewer than four billion uses are foretold");
             next.push(NEVER);

@@ -2,7 +2,8 @@
 
 use std::hash::Hash;
 
-use super::slab::Slab;
+use super::s3_fifo::Queues;
+use super::slab::{List, Slot};
 use super::{Eviction, Lru, S3Fifo};
 use crate::hash::hash;
 
@@ -18,13 +19,12 @@ use crate::hash::hash;
 /// has.
 #[derive(Debug)]
 pub struct Duel<K> {
-    lru: Lru<K>,
-    s3_fifo: S3Fifo<K>,
+    /// What is held, in S3-FIFO's order and, by the second chain, in LRU's: a use looks a key up once for both.
+    s3_fifo: Queues<K, 2>,
+    by_use: List<1>,
     held_bytes: u64,
     /// What was held when somebody last had to leave, which is the room there is; 0 before.
     room_bytes: u64,
-    /// The bytes of the sampled keys that are held.
-    sampled: Slab<K, u64>,
     lru_alone: Shadow<Lru<K>>,
     s3_fifo_alone: Shadow<S3Fifo<K>>,
     /// Bytes by which LRU alone missed more than S3-FIFO alone.
@@ -48,11 +48,10 @@ struct Shadow<P> {
 impl<K> Default for Duel<K> {
     fn default() -> Self {
         Self {
-            lru: Lru::default(),
-            s3_fifo: S3Fifo::default(),
+            s3_fifo: Queues::default(),
+            by_use: List::default(),
             held_bytes: 0,
             room_bytes: 0,
-            sampled: Slab::default(),
             lru_alone: Shadow::default(),
             s3_fifo_alone: Shadow::default(),
             balance_bytes: 0,
@@ -62,22 +61,22 @@ impl<K> Default for Duel<K> {
 
 impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
     fn insert(&mut self, key: K, bytes: u64) {
-        self.lru.insert(key, bytes);
-        self.s3_fifo.insert(key, bytes);
+        let slot = self.s3_fifo.insert(key, bytes);
+        self.s3_fifo.keys.link_newest(&mut self.by_use, slot);
         self.held_bytes += bytes;
         if is_sampled(&key) {
-            self.sampled.insert(key, bytes);
             self.compare(key, bytes);
         }
     }
 
     fn touch(&mut self, key: &K) {
-        self.lru.touch(key);
-        self.s3_fifo.touch(key);
-        if is_sampled(key)
-            && let Some(slot) = self.sampled.slot(key)
-        {
-            self.compare(*key, self.sampled[slot]);
+        let Some(slot) = self.s3_fifo.keys.slot(key) else {
+            return;
+        };
+        self.s3_fifo.touch(slot);
+        self.s3_fifo.keys.move_newest(&mut self.by_use, slot);
+        if is_sampled(key) {
+            self.compare(*key, self.s3_fifo.keys[slot].bytes);
         }
     }
 
@@ -86,33 +85,34 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
             self.lru_alone.remove(key);
             self.s3_fifo_alone.remove(key);
         }
-        self.s3_fifo.remove(key);
-        let bytes = self.lru.remove(key)?;
-        self.left(key, bytes);
-        Some(bytes)
+        self.s3_fifo.forget_ghost(key);
+        let slot = self.s3_fifo.keys.slot(key)?;
+        self.leave(slot);
+        Some(self.s3_fifo.remove(slot).1)
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
         self.room_bytes = self.held_bytes;
-        let (key, bytes) = if self.balance_bytes > 0 {
-            let victim = self.s3_fifo.evict(may_leave)?;
-            self.lru.remove(&victim.0);
-            victim
+        if self.balance_bytes > 0 {
+            let slot = self.s3_fifo.least(may_leave)?;
+            self.leave(slot);
+            Some(self.s3_fifo.evict(slot))
         } else {
-            let victim = self.lru.evict(may_leave)?;
-            self.s3_fifo.remove(&victim.0);
-            victim
-        };
-        self.left(&key, bytes);
-        Some((key, bytes))
+            let keys = &self.s3_fifo.keys;
+            let slot = keys
+                .oldest_first(self.by_use)
+                .find(|&slot| may_leave(&keys.key(slot)))?;
+            self.leave(slot);
+            Some(self.s3_fifo.remove(slot))
+        }
     }
 
     fn contains(&self, key: &K) -> bool {
-        self.lru.contains(key)
+        self.s3_fifo.keys.contains(key)
     }
 
     fn len(&self) -> usize {
-        self.lru.len()
+        self.s3_fifo.keys.len()
     }
 }
 
@@ -132,13 +132,10 @@ impl<K: Copy + Eq + Hash> Duel<K> {
         self.balance_bytes = (self.balance_bytes + difference_bytes).clamp(-bound_bytes, bound_bytes);
     }
 
-    fn left(&mut self, key: &K, bytes: u64) {
-        self.held_bytes -= bytes;
-        if is_sampled(key)
-            && let Some(slot) = self.sampled.slot(key)
-        {
-            self.sampled.remove(slot);
-        }
+    /// Takes a slot that is about to be forgotten out of LRU's order.
+    fn leave(&mut self, slot: Slot) {
+        self.held_bytes -= self.s3_fifo.keys[slot].bytes;
+        self.s3_fifo.keys.unlink(&mut self.by_use, slot);
     }
 }
 
@@ -243,7 +240,7 @@ mod tests {
         (0..1_000u32).for_each(|key| policy.insert(key, 7));
         assert!(policy.lru_alone.bytes > 0 && policy.lru_alone.bytes == policy.s3_fifo_alone.bytes);
         (0..1_000).for_each(|key| assert_eq!(policy.remove(&key), Some(7)));
-        assert_eq!((policy.held_bytes, policy.sampled.len()), (0, 0));
+        assert_eq!((policy.held_bytes, policy.len()), (0, 0));
         assert_eq!((policy.lru_alone.bytes, policy.s3_fifo_alone.bytes), (0, 0));
     }
 }

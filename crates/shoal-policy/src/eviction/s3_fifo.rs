@@ -13,7 +13,13 @@ use super::slab::{List, Slab, Slot};
 /// is held, which is the same when the cache is full. There are nine ghosts for ten keys held.
 #[derive(Debug)]
 pub struct S3Fifo<K> {
-    keys: Slab<K, Entry>,
+    queues: Queues<K>,
+}
+
+/// The queues of [`S3Fifo`], by slot. A second chain through the held keys is their owner's, for another order of its own.
+#[derive(Debug)]
+pub(super) struct Queues<K, const CHAINS: usize = 1> {
+    pub(super) keys: Slab<K, Entry, CHAINS>,
     small: Queue,
     main: Queue,
     ghosts: Slab<K, ()>,
@@ -21,8 +27,8 @@ pub struct S3Fifo<K> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    bytes: u64,
+pub(super) struct Entry {
+    pub(super) bytes: u64,
     uses: u8,
     is_in_main: bool,
 }
@@ -42,6 +48,14 @@ const USES_PROVEN: u8 = 2;
 impl<K> Default for S3Fifo<K> {
     fn default() -> Self {
         Self {
+            queues: Queues::default(),
+        }
+    }
+}
+
+impl<K, const CHAINS: usize> Default for Queues<K, CHAINS> {
+    fn default() -> Self {
+        Self {
             keys: Slab::default(),
             small: Queue::default(),
             main: Queue::default(),
@@ -53,6 +67,38 @@ impl<K> Default for S3Fifo<K> {
 
 impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
     fn insert(&mut self, key: K, bytes: u64) {
+        self.queues.insert(key, bytes);
+    }
+
+    fn touch(&mut self, key: &K) {
+        if let Some(slot) = self.queues.keys.slot(key) {
+            self.queues.touch(slot);
+        }
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        self.queues.forget_ghost(key);
+        let slot = self.queues.keys.slot(key)?;
+        Some(self.queues.remove(slot).1)
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        let slot = self.queues.least(may_leave)?;
+        Some(self.queues.evict(slot))
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        self.queues.keys.contains(key)
+    }
+
+    fn len(&self) -> usize {
+        self.queues.keys.len()
+    }
+}
+
+impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
+    /// Holds an absent key.
+    pub(super) fn insert(&mut self, key: K, bytes: u64) -> Slot {
         let is_in_main = self.forget_ghost(&key);
         let entry = Entry {
             bytes,
@@ -61,58 +107,57 @@ impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
         };
         let slot = self.keys.insert(key, entry);
         self.enter(slot);
+        slot
     }
 
-    fn touch(&mut self, key: &K) {
-        if let Some(slot) = self.keys.slot(key) {
-            let uses = &mut self.keys[slot].uses;
-            *uses = USES_MAX.min(*uses + 1);
-        }
+    pub(super) fn touch(&mut self, slot: Slot) {
+        let uses = &mut self.keys[slot].uses;
+        *uses = USES_MAX.min(*uses + 1);
     }
 
-    fn remove(&mut self, key: &K) -> Option<u64> {
-        self.forget_ghost(key);
-        let slot = self.keys.slot(key)?;
-        self.leave(slot);
-        Some(self.keys.remove(slot).1.bytes)
-    }
-
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let ghosts_max = self.keys.len() * 9 / 10;
+    /// Who is to leave, among those that may.
+    pub(super) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
-        let slot = (!small_is_due)
+        (!small_is_due)
             .then(|| self.least_of_main(may_leave))
             .flatten()
             .or_else(|| self.least_of_small(may_leave))
-            .or_else(|| self.least_of_main(may_leave))?;
-        self.leave(slot);
-        let (
-            key,
-            Entry {
-                bytes, is_in_main, ..
-            },
-        ) = self.keys.remove(slot);
+            .or_else(|| self.least_of_main(may_leave))
+    }
+
+    /// Forgets the key that is least, but for its ghost if it did not prove itself.
+    pub(super) fn evict(&mut self, slot: Slot) -> (K, u64) {
+        let ghosts_max = self.keys.len() * 9 / 10;
+        let is_in_main = self.keys[slot].is_in_main;
+        let (key, bytes) = self.remove(slot);
         if !is_in_main {
             self.remember_ghost(key, ghosts_max);
         }
-        Some((key, bytes))
+        (key, bytes)
     }
 
-    fn contains(&self, key: &K) -> bool {
-        self.keys.contains(key)
+    /// Forgets a key.
+    pub(super) fn remove(&mut self, slot: Slot) -> (K, u64) {
+        self.leave(slot);
+        let (key, Entry { bytes, .. }) = self.keys.remove(slot);
+        (key, bytes)
     }
 
-    fn len(&self) -> usize {
-        self.keys.len()
+    /// Whether `key` left without having proved itself; it will not be known again.
+    pub(super) fn forget_ghost(&mut self, key: &K) -> bool {
+        let Some(slot) = self.ghosts.slot(key) else {
+            return false;
+        };
+        self.ghosts.unlink(&mut self.by_departure, slot);
+        self.ghosts.remove(slot);
+        true
     }
-}
 
-impl<K: Copy + Eq + Hash> S3Fifo<K> {
     /// The oldest of the small queue that may leave; those that proved themselves move on.
     fn least_of_small(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let mut next = self.small.list.oldest();
         while let Some(slot) = next {
-            next = self.keys.newer(slot);
+            next = self.keys.newer(self.small.list, slot);
             if self.keys[slot].uses >= USES_PROVEN {
                 self.leave(slot);
                 self.keys[slot].uses = 0;
@@ -131,12 +176,12 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
         while let Some(slot) = next {
             if self.keys[slot].uses > 0 {
                 self.keys[slot].uses -= 1;
-                next = self.keys.newer(slot).or(Some(slot));
+                next = self.keys.newer(self.main.list, slot).or(Some(slot));
                 self.keys.move_newest(&mut self.main.list, slot);
             } else if may_leave(&self.keys.key(slot)) {
                 return Some(slot);
             } else {
-                next = self.keys.newer(slot);
+                next = self.keys.newer(self.main.list, slot);
             }
         }
         None
@@ -180,15 +225,6 @@ impl<K: Copy + Eq + Hash> S3Fifo<K> {
             self.ghosts.remove(oldest);
         }
     }
-
-    fn forget_ghost(&mut self, key: &K) -> bool {
-        let Some(slot) = self.ghosts.slot(key) else {
-            return false;
-        };
-        self.ghosts.unlink(&mut self.by_departure, slot);
-        self.ghosts.remove(slot);
-        true
-    }
 }
 
 #[cfg(test)]
@@ -207,7 +243,7 @@ mod tests {
             policy.touch(&key);
         }
         assert_eq!(evict(&mut policy), 1);
-        assert!(policy.contains(&0) && policy.keys[policy.keys.slot(&0).unwrap()].is_in_main);
+        assert!(policy.contains(&0) && policy.queues.keys[policy.queues.keys.slot(&0).unwrap()].is_in_main);
     }
 
     #[test]

@@ -63,7 +63,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
                 self.hand = Some(slot);
                 return Some(self.take(slot));
             }
-            self.hand = self.keys.newer(slot);
+            self.hand = self.keys.newer(self.by_age, slot);
         }
         None
     }
@@ -80,7 +80,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
 impl<K: Copy + Eq + Hash> Sieve<K> {
     fn take(&mut self, slot: Slot) -> (K, u64) {
         if self.hand == Some(slot) {
-            self.hand = self.keys.newer(slot);
+            self.hand = self.keys.newer(self.by_age, slot);
         }
         self.keys.unlink(&mut self.by_age, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);

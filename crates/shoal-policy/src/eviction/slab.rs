@@ -1,7 +1,8 @@
 //! Keyed entries in one vector, threaded into doubly linked lists by index.
 //!
 //! No allocation per key, no unsafe code, and 32-bit links, which bound it to four billion keys. One slab serves any number of
-//! lists; an entry is in one of them at a time.
+//! lists; an entry is in one of them at a time. A slab of two chains keeps two orders of its keys: a list belongs to one of the
+//! chains, and an entry is in one list of each.
 
 use std::hash::Hash;
 use std::ops;
@@ -16,29 +17,41 @@ pub(super) type Slot = u32;
 pub(super) const NONE: Slot = Slot::MAX;
 
 #[derive(Debug)]
-pub(super) struct Slab<K, V> {
+pub(super) struct Slab<K, V, const CHAINS: usize = 1> {
     slots: Index,
-    nodes: Vec<Node<K, V>>,
-    /// Nodes without a key, chained by `older`.
+    nodes: Vec<Node<K, V, CHAINS>>,
+    /// Nodes without a key, chained by the `older` of the first chain.
     free: Slot,
 }
 
 #[derive(Debug)]
-struct Node<K, V> {
+struct Node<K, V, const CHAINS: usize> {
     key: K,
-    newer: Slot,
-    older: Slot,
+    links: [Links; CHAINS],
     value: V,
 }
 
-/// The two ends of a list through the nodes of a slab.
+/// The neighbours of an entry in a list.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    newer: Slot,
+    older: Slot,
+}
+
+/// Alone.
+const UNLINKED: Links = Links {
+    newer: NONE,
+    older: NONE,
+};
+
+/// The two ends of a list through the nodes of a slab, in one of its chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct List {
+pub(super) struct List<const CHAIN: usize = 0> {
     newest: Slot,
     oldest: Slot,
 }
 
-impl Default for List {
+impl<const CHAIN: usize> Default for List<CHAIN> {
     fn default() -> Self {
         Self {
             newest: NONE,
@@ -47,7 +60,7 @@ impl Default for List {
     }
 }
 
-impl List {
+impl<const CHAIN: usize> List<CHAIN> {
     pub(super) fn oldest(self) -> Option<Slot> {
         some(self.oldest)
     }
@@ -62,7 +75,7 @@ fn some(slot: Slot) -> Option<Slot> {
     (slot != NONE).then_some(slot)
 }
 
-impl<K, V> Default for Slab<K, V> {
+impl<K, V, const CHAINS: usize> Default for Slab<K, V, CHAINS> {
     fn default() -> Self {
         Self {
             slots: Index::default(),
@@ -72,7 +85,7 @@ impl<K, V> Default for Slab<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
+impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -94,8 +107,7 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) -> Slot {
         let node = Node {
             key,
-            newer: NONE,
-            older: NONE,
+            links: [UNLINKED; CHAINS],
             value,
         };
         debug_assert!(!self.contains(&key), "a key is inserted when it is absent");
@@ -107,68 +119,74 @@ impl<K: Copy + Eq + Hash, V: Copy> Slab<K, V> {
     /// Forgets the key of a slot that is in no list.
     pub(super) fn remove(&mut self, slot: Slot) -> (K, V) {
         let node = &mut self.nodes[slot as usize];
-        node.older = self.free;
+        node.links[0].older = self.free;
         self.free = slot;
         self.slots.remove(half_hash(&node.key), slot);
         (node.key, node.value)
     }
 
-    fn place(&mut self, node: Node<K, V>) -> Slot {
+    fn place(&mut self, node: Node<K, V, CHAINS>) -> Slot {
         if self.free == NONE {
             let slot = Slot::try_from(self.nodes.len()).expect("fewer than four billion keys are held");
             self.nodes.push(node);
             return slot;
         }
         let slot = self.free;
-        self.free = self.nodes[slot as usize].older;
+        self.free = self.nodes[slot as usize].links[0].older;
         self.nodes[slot as usize] = node;
         slot
     }
 }
 
-impl<K, V> Slab<K, V> {
-    /// The next entry on the way from the oldest to the newest.
-    pub(super) fn newer(&self, slot: Slot) -> Option<Slot> {
-        some(self.nodes[slot as usize].newer)
-    }
-
+impl<K, V, const CHAINS: usize> Slab<K, V, CHAINS> {
     /// The entries of a list, oldest first.
-    pub(super) fn oldest_first(&self, list: List) -> impl Iterator<Item = Slot> {
-        std::iter::successors(list.oldest(), |&slot| self.newer(slot))
+    pub(super) fn oldest_first<const CHAIN: usize>(&self, list: List<CHAIN>) -> impl Iterator<Item = Slot> {
+        std::iter::successors(list.oldest(), move |&slot| self.newer(list, slot))
     }
 
-    /// Puts an entry that is in no list at the newest end of one.
-    pub(super) fn link_newest(&mut self, list: &mut List, slot: Slot) {
+    /// The next entry of a list on the way from its oldest to its newest.
+    pub(super) fn newer<const CHAIN: usize>(&self, _list: List<CHAIN>, slot: Slot) -> Option<Slot> {
+        some(self.nodes[slot as usize].links[CHAIN].newer)
+    }
+
+    /// Puts an entry that is in no list of its chain at the newest end of one.
+    pub(super) fn link_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
         let second = std::mem::replace(&mut list.newest, slot);
-        self.nodes[slot as usize].newer = NONE;
-        self.nodes[slot as usize].older = second;
+        *self.links::<CHAIN>(slot) = Links {
+            newer: NONE,
+            older: second,
+        };
         match second {
             NONE => list.oldest = slot,
-            second => self.nodes[second as usize].newer = slot,
+            second => self.links::<CHAIN>(second).newer = slot,
         }
     }
 
-    pub(super) fn unlink(&mut self, list: &mut List, slot: Slot) {
-        let Node { newer, older, .. } = self.nodes[slot as usize];
+    pub(super) fn unlink<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
+        let Links { newer, older } = *self.links::<CHAIN>(slot);
         match newer {
             NONE => list.newest = older,
-            newer => self.nodes[newer as usize].older = older,
+            newer => self.links::<CHAIN>(newer).older = older,
         }
         match older {
             NONE => list.oldest = newer,
-            older => self.nodes[older as usize].newer = newer,
+            older => self.links::<CHAIN>(older).newer = newer,
         }
     }
 
-    pub(super) fn move_newest(&mut self, list: &mut List, slot: Slot) {
+    pub(super) fn move_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
         if list.newest != slot {
             self.unlink(list, slot);
             self.link_newest(list, slot);
         }
     }
+
+    fn links<const CHAIN: usize>(&mut self, slot: Slot) -> &mut Links {
+        &mut self.nodes[slot as usize].links[CHAIN]
+    }
 }
 
-impl<K, V> ops::Index<Slot> for Slab<K, V> {
+impl<K, V, const CHAINS: usize> ops::Index<Slot> for Slab<K, V, CHAINS> {
     type Output = V;
 
     fn index(&self, slot: Slot) -> &V {
@@ -176,7 +194,7 @@ impl<K, V> ops::Index<Slot> for Slab<K, V> {
     }
 }
 
-impl<K, V> ops::IndexMut<Slot> for Slab<K, V> {
+impl<K, V, const CHAINS: usize> ops::IndexMut<Slot> for Slab<K, V, CHAINS> {
     fn index_mut(&mut self, slot: Slot) -> &mut V {
         &mut self.nodes[slot as usize].value
     }
