@@ -34,7 +34,7 @@ pub struct Duel<K> {
 /// One key in so many is sampled.
 const SAMPLE: u64 = 8;
 
-/// The balance has its bounds at such a part of a shadow's room. When the workload changes, twice as much has to speak for the other
+/// The balance has its bounds at such a part of a shadow's room. When the workload changes, as much has to speak for the other
 /// before it decides.
 const BALANCE: u64 = 4;
 
