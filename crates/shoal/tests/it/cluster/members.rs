@@ -1,5 +1,7 @@
 //! Who belongs to a cluster, and who does not.
 
+use std::time::Duration;
+
 use http::StatusCode;
 use shoal::secret::Secret;
 
@@ -21,15 +23,14 @@ async fn a_node_that_stops_is_gone_at_once_and_one_that_dies_within_seconds() {
     cluster.nodes.pop().unwrap().stop().await;
     cluster.sees(2).await;
     cluster.ways[1].becomes(Wire::Cut);
-    let first = &cluster.nodes[..1];
-    for _ in 0..500 {
-        if seen(&first[0]).await == ["n0"] {
-            break;
+    // The dead one hears nobody and can be heard: it may knock once more and be struck off again.
+    for _ in 0..1_000 {
+        if seen(&cluster.nodes[0]).await == ["n0"] {
+            return cluster.stop().await;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(seen(&first[0]).await, ["n0"]);
-    cluster.stop().await;
+    panic!("n0 sees one that nobody reaches");
 }
 
 #[tokio::test]
