@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from net.cluster import BUCKET, Cluster, Shape
+from net.cluster import WRITTEN_BACK, Cluster, Shape
 from net.fabric import Rates
 from net.objects import whole
 
 from .row import CLIENT_MBIT, LAKE_MBIT, MIB, NODE_MBIT, RACK_MBIT, Bed, Line, sound
 
 _RATES = Rates(client=CLIENT_MBIT, node=NODE_MBIT, rack=RACK_MBIT, lake=LAKE_MBIT)
-# Nothing is brought to the lake while it is measured.
-_BACK = f"""
-[write]
-allow_volatile = true
-flush_interval = "1h"
-
-[[write.rule]]
-prefix = "s3://{BUCKET}/"
-mode = "back"
-"""
 _OBJECT_BYTES = 4 * MIB
 
 
 def writing(bed: Bed) -> list[Line]:
     """Writes to the rack's own node, back and around, against writes to the lake; all are there in the end."""
     back, around = [], []
-    with bed.cluster("writing", Shape(2, _RATES, tables=_BACK)) as cluster:
+    with bed.cluster("writing", Shape(2, _RATES, tables=WRITTEN_BACK)) as cluster:
         for turn in range(bed.rounds):
             count = max(1, 48 * MIB // bed.haste // _OBJECT_BYTES)
             lake = _seconds(cluster, f"lake-{turn}", count)

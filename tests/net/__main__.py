@@ -12,7 +12,7 @@ from pathlib import Path
 from real.lakes import LakeUnavailable
 
 from . import volatile
-from .cluster import Cluster, Shape
+from .cluster import WRITTEN_BACK, Cluster, Shape
 from .command_line import CommandLine
 from .fabric import Rates
 from .reader import Outcome
@@ -34,7 +34,7 @@ class Story:
 
 
 STORIES = {name: Story(partial(tell, fault)) for name, fault in FAULTS.items()} | {
-    "what_the_lake_has_not_is_lost_whole_with_a_node_and_found_with_it": Story(volatile.tell, volatile.TABLES),
+    "what_the_lake_has_not_is_lost_whole_with_a_node_and_found_with_it": Story(volatile.tell, WRITTEN_BACK),
 }
 
 

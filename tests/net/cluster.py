@@ -25,6 +25,16 @@ from .reader import Outcome, Plan
 from .writer import Writes
 
 BUCKET = "shoal"
+# Tables of a node that writes everything back and brings nothing to the lake by itself.
+WRITTEN_BACK = f"""
+[write]
+allow_volatile = true
+flush_interval = "1h"
+
+[[write.rule]]
+prefix = "s3://{BUCKET}/"
+mode = "back"
+"""
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
 _PATIENCE_S = 120
 

@@ -5,20 +5,11 @@ from __future__ import annotations
 import json
 import signal
 
-from .cluster import BUCKET, Cluster, await_that
+from .cluster import Cluster, await_that
 from .objects import Read, whole
 from .reader import Outcome
 from .stories import VICTIM, Broken
 
-TABLES = f"""
-[write]
-allow_volatile = true
-flush_interval = "1h"
-
-[[write.rule]]
-prefix = "s3://{BUCKET}/"
-mode = "back"
-"""
 _OBJECTS = 24
 # Two blocks each, so that many an object has a block on the victim and another one elsewhere.
 _OBJECT_BYTES = 400 << 10

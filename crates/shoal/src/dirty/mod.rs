@@ -35,6 +35,7 @@ mod records;
 mod request;
 mod settling;
 mod structure;
+mod target;
 mod upload;
 mod uploads;
 mod view;

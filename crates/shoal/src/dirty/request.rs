@@ -7,17 +7,13 @@
 //! As for blocks, everything stands in path and query, so the signature covers all of it. An answer's body is bytes as
 //! [`crate::encoding`] writes them, or nothing.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::uri::PathAndQuery;
 use shoal_policy::NodeId;
 
 use super::manifest::{Manifest, read_name, write_name};
+use super::target;
 use crate::encoding::{Malformed, Reader, write_bytes};
 use crate::object::ObjectName;
-
-/// No target is longer than a head may be.
-const TARGET_BYTES_MAX: usize = 60 << 10;
 
 /// Where the paths of these requests begin.
 pub const PREFIX: &str = "/dirty/";
@@ -135,12 +131,7 @@ impl Request {
 
     /// The target of the request; `None` when there is too much to say.
     pub fn target(&self) -> Option<PathAndQuery> {
-        let ask = URL_SAFE_NO_PAD.encode(self.rest());
-        let target = format!("{PREFIX}{}?ask={ask}", self.verb());
-        if target.len() > TARGET_BYTES_MAX {
-            return None;
-        }
-        PathAndQuery::try_from(target).ok()
+        target::write(PREFIX, self.verb(), &self.rest())
     }
 
     fn rest(&self) -> Vec<u8> {
@@ -191,15 +182,7 @@ impl Request {
 
     /// Reads a target that another node wrote.
     pub fn parse(target: &PathAndQuery) -> Result<Self, Malformed> {
-        let verb = target.path().strip_prefix(PREFIX).ok_or(Malformed)?;
-        let ask = target
-            .query()
-            .and_then(|query| query.strip_prefix("ask="))
-            .ok_or(Malformed)?;
-        let rest = URL_SAFE_NO_PAD.decode(ask).map_err(|_| Malformed)?;
-        let mut reader = Reader::new(&rest);
-        let request = Self::read(verb, &mut reader)?;
-        reader.rest().is_empty().then_some(request).ok_or(Malformed)
+        target::parse(PREFIX, target, Self::read)
     }
 
     fn read(verb: &str, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -264,6 +247,7 @@ mod tests {
 
     use super::Request;
     use crate::dirty::manifest::tests::manifest;
+    use crate::dirty::target::tests::hears_what_is_said;
     use crate::object::ObjectName;
 
     fn name() -> ObjectName {
@@ -320,21 +304,9 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_says_the_other_one_hears() {
+    fn what_one_node_says_the_other_one_hears_and_neither_less_nor_more() {
         for said in requests() {
-            let heard = Request::parse(&said.target().unwrap()).unwrap();
-            assert_eq!(format!("{heard:?}"), format!("{said:?}"));
-        }
-    }
-
-    #[test]
-    fn a_request_that_is_cut_or_longer_is_refused() {
-        for said in requests() {
-            let target = said.target().unwrap();
-            let longer = format!("{target}AAAA").parse().unwrap();
-            assert!(Request::parse(&longer).is_err(), "{said:?}");
-            let cut: PathAndQuery = target.as_str()[..target.as_str().len() - 4].parse().unwrap();
-            assert!(Request::parse(&cut).is_err(), "{said:?}");
+            hears_what_is_said(&said, &said.target().unwrap(), Request::parse);
         }
     }
 

@@ -24,9 +24,11 @@ use crate::front::in_flight::InFlight;
 use crate::front::lake_errors;
 use crate::front::listener::Peer;
 use crate::front::operation::{Classified, Operation, classify};
+use crate::front::payload::CheckedBody;
 use crate::front::record::{Record, Subject};
 use crate::front::respond::{self, CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
+use crate::identity::Caller;
 use crate::object::{ObjectName, Uncacheable};
 use crate::read::{Answer, Reader};
 use crate::write::{Gathering, Through, WriteRules};
@@ -68,6 +70,32 @@ pub(super) struct Admitted {
     pub(super) body: ClientBody,
     pub(super) classified: Classified,
     pub(super) verified: Verified,
+}
+
+/// What is left of a request whose body this node takes.
+pub(super) struct Opened {
+    pub(super) parts: Arc<Parts>,
+    pub(super) classified: Classified,
+    pub(super) caller: Caller,
+}
+
+impl Admitted {
+    /// Takes the body here. Whoever reads it must forget it when it ends in an error.
+    pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
+        let Self {
+            parts,
+            body,
+            classified,
+            verified,
+        } = self;
+        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
+        let opened = Opened {
+            parts,
+            classified,
+            caller: verified.caller,
+        };
+        Ok((opened, body))
+    }
 }
 
 impl Front {

@@ -35,6 +35,12 @@ pub(crate) fn back(config: &mut Config) {
 
 pub(crate) async fn write_back(client: &Client, key: &str, bytes: &Bytes) -> Reply {
     let reply = client.put(&format!("/b/{key}"), bytes.clone()).send().await;
+    assert_back(&reply);
+    reply
+}
+
+/// It is acknowledged, and the lake does not have it yet.
+pub(crate) fn assert_back(reply: &Reply) {
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
     assert_eq!(
         reply.header("x-shoal-write"),
@@ -42,7 +48,6 @@ pub(crate) async fn write_back(client: &Client, key: &str, bytes: &Bytes) -> Rep
         "{:?}",
         reply.header("x-cache-reason")
     );
-    reply
 }
 
 pub(crate) async fn reads(client: &Client, key: &str, expected: &Bytes) -> Reply {

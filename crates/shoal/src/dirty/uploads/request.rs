@@ -8,17 +8,13 @@
 
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_policy::VersionId;
 
 use super::{Part, Selection, UploadId};
+use crate::dirty::target;
 use crate::encoding::{Malformed, Reader, write_headers};
-
-/// No target is longer than a head may be.
-const TARGET_BYTES_MAX: usize = 60 << 10;
 
 /// Where the paths of these requests begin.
 pub(in crate::dirty) const PREFIX: &str = "/uploads/";
@@ -78,12 +74,7 @@ impl UploadRequest {
 
     /// The target of the request; `None` when there is too much to say.
     pub fn target(&self) -> Option<PathAndQuery> {
-        let ask = URL_SAFE_NO_PAD.encode(self.rest());
-        let target = format!("{PREFIX}{}?ask={ask}", self.verb());
-        if target.len() > TARGET_BYTES_MAX {
-            return None;
-        }
-        PathAndQuery::try_from(target).ok()
+        target::write(PREFIX, self.verb(), &self.rest())
     }
 
     fn rest(&self) -> Vec<u8> {
@@ -110,13 +101,7 @@ impl UploadRequest {
 
     /// Reads a target that another node wrote.
     pub fn parse(target: &PathAndQuery) -> Result<Self, Malformed> {
-        let verb = target.path().strip_prefix(PREFIX).ok_or(Malformed)?;
-        let query = target.query().unwrap_or_default();
-        let ask = query.strip_prefix("ask=").ok_or(Malformed)?;
-        let rest = URL_SAFE_NO_PAD.decode(ask).map_err(|_| Malformed)?;
-        let mut reader = Reader::new(&rest);
-        let request = Self::read(verb, &mut reader)?;
-        reader.rest().is_empty().then_some(request).ok_or(Malformed)
+        target::parse(PREFIX, target, Self::read)
     }
 
     fn read(verb: &str, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -146,6 +131,7 @@ mod tests {
 
     use super::super::part::tests::{part, upload};
     use super::{Selection, UploadRequest};
+    use crate::dirty::target::tests::hears_what_is_said;
 
     fn requests() -> Vec<UploadRequest> {
         let (id, part) = (upload().id, part(3, 'a', 250));
@@ -165,21 +151,9 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_says_the_other_one_hears() {
+    fn what_one_node_says_the_other_one_hears_and_neither_less_nor_more() {
         for said in requests() {
-            let heard = UploadRequest::parse(&said.target().unwrap()).unwrap();
-            assert_eq!(format!("{heard:?}"), format!("{said:?}"));
-        }
-    }
-
-    #[test]
-    fn a_request_that_is_cut_or_longer_is_refused() {
-        for said in requests() {
-            let target = said.target().unwrap();
-            let longer = format!("{target}AAAA").parse().unwrap();
-            assert!(UploadRequest::parse(&longer).is_err(), "{said:?}");
-            let cut = target.as_str()[..target.as_str().len() - 4].parse().unwrap();
-            assert!(UploadRequest::parse(&cut).is_err(), "{said:?}");
+            hears_what_is_said(&said, &said.target().unwrap(), UploadRequest::parse);
         }
     }
 

@@ -14,8 +14,7 @@ use crate::endpoint::{
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::lake_errors;
-use crate::front::payload::CheckedBody;
-use crate::front::serve::{Admitted, Front};
+use crate::front::serve::{Admitted, Front, Opened};
 use crate::object::ObjectName;
 use crate::sigv4::PayloadHash;
 
@@ -70,20 +69,16 @@ impl Front {
         admitted: Box<Admitted>,
         bucket: &str,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Admitted {
+        let (opened, body) = admitted.open()?;
+        let Opened {
             parts,
-            body,
             classified,
-            verified,
-        } = *admitted;
-        let account = self.lake.account_for(&verified.caller);
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
-        let asked = Limited::new(body, DELETION_BYTES_MAX).collect().await;
-        let asked = asked.map_err(|error| match error.downcast::<S3Error>() {
-            Ok(error) => *error,
-            Err(_) => S3Error::new(ErrorCode::EntityTooLarge, "Too many keys in one request."),
-        })?;
-        let asked = asked.to_bytes();
+            caller,
+        } = opened;
+        let account = self.lake.account_for(&caller);
+        let asked = body
+            .collect_at_most(DELETION_BYTES_MAX, "Too many keys in one request.")
+            .await?;
         let held = self.hold_all(bucket, &asked).await?;
         let request = EndpointRequest {
             operation: classified.operation.as_str(),

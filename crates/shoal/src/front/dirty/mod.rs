@@ -14,7 +14,6 @@ use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::lake_errors;
 use crate::front::operation::Operation;
-use crate::front::payload::CheckedBody;
 use crate::front::record::Record;
 use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::serve::{Admitted, COPY_SOURCE, Front};
@@ -121,13 +120,7 @@ impl Front {
             Ok(order) => order,
             Err(why) => return self.write_through_instead(admitted, name, why).await,
         };
-        let Admitted {
-            parts,
-            body,
-            verified,
-            ..
-        } = *admitted;
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
+        let (_, body) = admitted.open()?;
         let written = self.dirty.write(order, body).await.map_err(unwritten)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();

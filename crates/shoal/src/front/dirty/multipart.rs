@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 
 use self::xml::{ListedParts, PartPage};
 use super::unknown;
@@ -17,9 +16,9 @@ use crate::dirty::{
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::operation::{Classified, Operation};
-use crate::front::payload::{Algorithm, CheckedBody};
+use crate::front::payload::Algorithm;
 use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::serve::{Admitted, COPY_SOURCE, Front};
+use crate::front::serve::{Admitted, COPY_SOURCE, Front, Opened};
 use crate::front::wanted::precondition_failed;
 use crate::identity::Caller;
 use crate::object::ObjectName;
@@ -95,12 +94,12 @@ impl Front {
         admitted: Box<Admitted>,
         upload: &Upload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Admitted {
-            parts,
+        let (
+            Opened {
+                parts, classified, ..
+            },
             body,
-            classified,
-            verified,
-        } = *admitted;
+        ) = admitted.open()?;
         let number = number_in(&classified)?;
         if parts
             .headers
@@ -112,7 +111,6 @@ impl Front {
             ));
         }
         let size_bytes = size_in(&parts.headers)?;
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
         let taken = self.dirty.take_part(upload, (number, size_bytes), body).await;
         let part = taken.map_err(untaken)?;
         let mut response = respond::empty(StatusCode::OK);
@@ -128,15 +126,17 @@ impl Front {
         admitted: Box<Admitted>,
         upload: &Upload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Admitted {
-            parts,
+        let (
+            Opened {
+                parts, classified, ..
+            },
             body,
-            classified,
-            verified,
-        } = *admitted;
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
-        let list = read_list(body).await?;
-        let listed = ListedParts::parse(&list).ok_or_else(malformed)?;
+        ) = admitted.open()?;
+        let list = body
+            .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
+            .await?;
+        let listed = std::str::from_utf8(&list).ok().and_then(ListedParts::parse);
+        let listed = listed.ok_or_else(malformed)?;
         let completed = match self.dirty.progress(upload.id).await.map_err(lost)? {
             Progress::Complete(completed) => completed,
             Progress::Open(uploaded) => {
@@ -175,15 +175,6 @@ impl Front {
         })?;
         Ok(answered(page.write(upload, &uploaded)))
     }
-}
-
-async fn read_list(body: CheckedBody<crate::front::connection::ClientBody>) -> Result<String, S3Error> {
-    let list = Limited::new(body, LIST_BYTES_MAX).collect().await;
-    let list = list.map_err(|error| match error.downcast::<S3Error>() {
-        Ok(error) => *error,
-        Err(_) => S3Error::new(ErrorCode::EntityTooLarge, "The list of parts is too long."),
-    })?;
-    String::from_utf8(list.to_bytes().into()).map_err(|_| malformed())
 }
 
 /// Which number a part has.

@@ -8,7 +8,7 @@ use md5::{Digest, Md5};
 use shoal::config::Config;
 
 use super::cluster::settled;
-use super::{back, flush, reads, until, write_back};
+use super::{assert_back, back, flush, reads, until, write_back};
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
 use crate::cluster::Cluster;
@@ -99,13 +99,7 @@ async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
         listed.push((number, reply.header("etag").unwrap().to_owned()));
     }
     let reply = complete(next(), key, &id, &list(listed)).await;
-    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
-    assert_eq!(
-        reply.header("x-shoal-write"),
-        Some("back"),
-        "{:?}",
-        reply.header("x-cache-reason")
-    );
+    assert_back(&reply);
     reply
 }
 
