@@ -20,6 +20,16 @@ pub(crate) fn shoal(arguments: &[&str]) -> Command {
     command
 }
 
+/// `shoal dev` on free ports, so that the tests that run at the same time do not meet.
+fn dev(arguments: &[&str]) -> Command {
+    let mut command = shoal(&["dev"]);
+    for flag in ["--s3-port", "--admin-port", "--peer-port", "--lake-port"] {
+        command.args([flag, "0"]);
+    }
+    command.args(arguments);
+    command
+}
+
 fn run(arguments: &[&str]) -> Output {
     shoal(arguments).output().unwrap()
 }
@@ -198,18 +208,7 @@ fn a_node_serves_until_it_is_told_to_stop() {
 
 #[test]
 fn dev_serves_a_lake_and_nodes_until_it_is_told_to_stop() {
-    let arguments = [
-        "dev",
-        "--nodes",
-        "2",
-        "--s3-port",
-        "0",
-        "--admin-port",
-        "0",
-        "--lake-port",
-        "0",
-    ];
-    let mut server = Server::start(shoal(&arguments));
+    let mut server = Server::start(dev(&["--nodes", "2"]));
     let lines = server.read_until("ready");
     let word = |start: &str, index: usize| {
         let line = lines.iter().find(|line| line.trim_start().starts_with(start));
@@ -241,17 +240,8 @@ fn dev_serves_a_lake_and_nodes_until_it_is_told_to_stop() {
 fn dev_keeps_a_folder_that_was_named_and_prints_data_as_json() {
     let folder = tempfile::tempdir().unwrap();
     let kept = folder.path().join("kept");
-    let mut command = shoal(&[
-        "dev",
-        "--nodes",
-        "1",
-        "--json",
-        "--s3-port",
-        "0",
-        "--admin-port",
-        "0",
-    ]);
-    command.args(["--lake-port", "0", "--dir"]).arg(&kept);
+    let mut command = dev(&["--nodes", "1", "--json", "--dir"]);
+    command.arg(&kept);
     let mut server = Server::start(command);
     let mut line = String::new();
     server.stdout.read_line(&mut line).unwrap();
@@ -266,7 +256,17 @@ fn dev_keeps_a_folder_that_was_named_and_prints_data_as_json() {
 fn a_taken_port_is_told_with_its_number() {
     let holder = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = holder.local_addr().unwrap().port().to_string();
-    let output = run(&["dev", "--s3-port", "0", "--admin-port", "0", "--lake-port", &port]);
+    let output = run(&[
+        "dev",
+        "--s3-port",
+        "0",
+        "--admin-port",
+        "0",
+        "--peer-port",
+        "0",
+        "--lake-port",
+        &port,
+    ]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), ""));
     let told = text(&output.stderr);
     assert!(
@@ -297,15 +297,7 @@ fn a_taken_port_is_told_with_its_number() {
 
 #[test]
 fn a_lake_that_is_no_url_is_refused_by_the_flag_that_named_it() {
-    let output = run(&[
-        "dev",
-        "--s3-port",
-        "0",
-        "--admin-port",
-        "0",
-        "--lake",
-        "http://lake/path",
-    ]);
+    let output = dev(&["--lake", "http://lake/path"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     let told = text(&output.stderr);
     assert!(
