@@ -115,6 +115,20 @@ impl Fates {
         }
     }
 
+    /// Forgets what becomes of objects that have another home now, and tells the flushes of them that are under way to break off. Whether there
+    /// are any.
+    pub(super) fn leave_to_others(&mut self, is_home: impl Fn(ObjectId) -> bool) -> bool {
+        self.0
+            .retain(|object, fate| fate.flight.is_some() || is_home(*object));
+        let left = self.0.iter().filter(|(object, _)| !is_home(**object));
+        let mut is_any = false;
+        for flight in left.filter_map(|(_, fate)| fate.flight.as_ref()) {
+            flight.cancel.cancel();
+            is_any = true;
+        }
+        is_any
+    }
+
     /// Keeps the object from being flushed, for a while. What is to be waited for when a flush is under way; it is told to break off.
     pub(super) fn hold(&mut self, object: ObjectId, now: Instant) -> Option<watch::Receiver<()>> {
         let fate = self.0.entry(object).or_insert_with(|| Fate::due(now, None));
@@ -269,5 +283,17 @@ mod tests {
         let (mut fates, now) = (Fates::default(), clock::instant());
         fates.expect(OBJECT, now + Duration::from_secs(9));
         assert!(!fates.is_due(OBJECT, now, false) && fates.is_due(OBJECT, now, true));
+    }
+
+    #[test]
+    fn what_others_are_home_to_now_is_left_to_them_once_its_flush_has_ended() {
+        let (mut fates, now) = (Fates::default(), clock::instant());
+        let Begin::Lead(cancel, _over) = fates.begin(OBJECT, now) else {
+            panic!("nobody flushes it")
+        };
+        assert!(!fates.leave_to_others(|_| true) && !cancel.is_cancelled());
+        assert!(fates.leave_to_others(|_| false) && cancel.is_cancelled());
+        fates.ended(OBJECT, None, now);
+        assert!(!fates.leave_to_others(|_| false) && !fates.knows(OBJECT));
     }
 }

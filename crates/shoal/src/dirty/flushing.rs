@@ -50,15 +50,19 @@ impl Home {
         }
     }
 
+    /// Nothing is due before this node has settled: others may know that an object was overwritten, removed or lost.
     async fn flush_due(self: &Arc<Self>, soon: bool) {
+        let Some(view) = self.settled_view() else {
+            return;
+        };
         let now = clock::instant();
-        let mut due = self.objects();
+        let mut due = self.at_home(&view);
         {
             let fates = self.fates.lock();
-            due.retain(|(manifest, _)| fates.is_due(manifest.version.object, now, soon));
+            due.retain(|manifest| fates.is_due(manifest.version.object, now, soon));
         }
         stream::iter(due)
-            .for_each_concurrent(FLUSHES, |(manifest, _)| async move {
+            .for_each_concurrent(FLUSHES, |manifest| async move {
                 // Shown in `/status`, and tried again.
                 let _ = self.flush(&manifest.name).await;
             })

@@ -145,10 +145,15 @@ impl Home {
         }
     }
 
-    /// Whether this node may answer for names that it is home to, to somebody who sees this view.
-    fn is_settled_in(&self, view: u64) -> Option<View> {
+    /// What this node sees now, once it knows everything that it is home to in this view.
+    pub(super) fn settled_view(&self) -> Option<View> {
         let now = View::of(&self.cooperation);
-        (now.digest == view && *self.settled.lock() == Some(view)).then_some(now)
+        (*self.settled.lock() == Some(now.digest)).then_some(now)
+    }
+
+    /// The same, if this node may answer for names that it is home to, to somebody who sees this view.
+    fn is_settled_in(&self, view: u64) -> Option<View> {
+        self.settled_view().filter(|now| now.digest == view)
     }
 
     /// Whether this node, and no other, decides about an object.
@@ -159,15 +164,19 @@ impl Home {
 
     fn find(&self, view: u64, name: &ObjectName) -> Answer {
         let object = name.id(&self.lake);
-        let is_home = |view: View| view.homes(object).contains(&view.me);
-        if !self.is_settled_in(view).is_some_and(is_home) {
+        let is_home = |view: &View| view.homes(object).contains(&view.me);
+        let Some(view) = self.is_settled_in(view).filter(is_home) else {
             return Answer::Unsettled;
+        };
+        let Some(manifest) = self.records.get(name) else {
+            return Answer::Nothing;
+        };
+        // The next home has not heard from everybody what they hold, and knows who is gone.
+        let is_there = |node: &NodeId| view.members().contains(node);
+        if self.fates.lock().is_lost(object) || !manifest.placement.nodes().iter().all(is_there) {
+            return Answer::Lost(manifest.to_bytes().into());
         }
-        match self.records.get(name) {
-            None => Answer::Nothing,
-            Some(manifest) if self.fates.lock().is_lost(object) => Answer::Lost(manifest.to_bytes().into()),
-            Some(manifest) => Answer::Done(manifest.to_bytes().into()),
-        }
+        Answer::Done(manifest.to_bytes().into())
     }
 
     fn held(&self, name: &ObjectName) -> Answer {
@@ -192,7 +201,7 @@ impl Home {
 
     fn tell_all(&self, view: u64, node: NodeId, after: Option<&ObjectName>) -> Answer {
         let now = View::of(&self.cooperation);
-        if now.digest != view {
+        if now.digest != view || self.flushes_for_others(&now) {
             return Answer::Unsettled;
         }
         let concerns = |object| now.homes(object).contains(&node);
@@ -201,6 +210,13 @@ impl Home {
         let mut gone = self.records.all_gone();
         gone.retain(|(name, _)| concerns(name.id(&self.lake)));
         Answer::Done(Page::write(&manifests, &gone).into())
+    }
+
+    /// Whether a flush is under way that began when this node was the object's home; it is told to break off. Who is home now could flush a
+    /// later write, and this one must not come to the lake after it.
+    fn flushes_for_others(&self, now: &View) -> bool {
+        let is_home = |object| now.homes(object).first() == Some(&now.me);
+        self.fates.lock().leave_to_others(is_home)
     }
 
     pub(super) async fn drop_here(&self, name: &ObjectName, sequence: u64) -> Answer {
@@ -390,15 +406,20 @@ impl Home {
 
     /// The objects of which this node is the first home, and how they stand.
     pub fn objects(&self) -> Vec<(Arc<Manifest>, Standing)> {
-        let view = View::of(&self.cooperation);
-        let mut manifests = self.records.all(None);
-        manifests.retain(|manifest| view.homes(manifest.version.object).first() == Some(&view.me));
+        let manifests = self.at_home(&View::of(&self.cooperation));
         let fates = self.fates.lock();
         let standing = |manifest: Arc<Manifest>| {
             let standing = fates.standing(manifest.version.object);
             (manifest, standing)
         };
         manifests.into_iter().map(standing).collect()
+    }
+
+    /// The objects of which this node is the first home in a view.
+    pub(super) fn at_home(&self, view: &View) -> Vec<Arc<Manifest>> {
+        let mut manifests = self.records.all(None);
+        manifests.retain(|manifest| view.homes(manifest.version.object).first() == Some(&view.me));
+        manifests
     }
 
     /// Objects that this node keeps, as a home or because blocks of them are here, and the bytes of these.
@@ -426,8 +447,7 @@ impl Home {
 
     /// Whether this node knows what it is home to.
     pub fn is_settled(&self) -> bool {
-        let settled = *self.settled.lock();
-        settled == Some(View::of(&self.cooperation).digest)
+        self.settled_view().is_some()
     }
 
     /// Keeps a manifest no more that is for others to keep, now that those know what they are home to.

@@ -80,10 +80,8 @@ impl Home {
                 return false;
             }
         }
-        for manifest in self.records.all(None) {
-            if view.homes(manifest.version.object).first() == Some(&view.me) {
-                self.review(view, &manifest, &vouchers);
-            }
+        for manifest in self.at_home(view) {
+            self.review(view, &manifest, &vouchers);
         }
         if View::of(&self.cooperation).digest != view.digest {
             return false;

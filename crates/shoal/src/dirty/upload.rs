@@ -53,7 +53,7 @@ impl Cancel {
         self.0.store(true, Ordering::Release);
     }
 
-    fn is_cancelled(&self) -> bool {
+    pub(super) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

@@ -5,6 +5,7 @@ mod cluster;
 mod failure;
 mod interrupted;
 mod listing;
+mod moving;
 mod multipart;
 mod slow;
 
