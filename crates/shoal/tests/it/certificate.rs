@@ -35,6 +35,9 @@ impl Node {
             "127.0.0.1:0",
             "--admin-listen",
             "127.0.0.1:0",
+            // Nobody answers there, and no test of its own has to.
+            "--lake-endpoint",
+            "http://127.0.0.1:1",
         ]);
         let path = |name: &str| folder.path().join(name);
         command.arg("--store-path").arg(path("store"));
