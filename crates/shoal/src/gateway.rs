@@ -346,6 +346,11 @@ impl Parts {
             in_flight,
             metrics: Arc::clone(&metrics),
             domain: config.s3.domain.clone(),
+            scheme: if config.s3.tls_cert.is_some() {
+                "https"
+            } else {
+                "http"
+            },
             access_log: config.log.access,
         };
         Self {

@@ -23,8 +23,9 @@ use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
 use crate::secret::Secret;
 
-/// What is logged where a person reads the screen. The lake's library takes every mistake of a client for an error.
-const QUIET: &str = "warn,s3s=off,s3s_fs=off";
+/// What is logged where a person reads the screen. The lake's library takes every mistake of a client for an error, and that nodes of one
+/// process see each other go when it ends is no news.
+const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal::membership=error";
 
 /// Run a lake and some nodes that share what they read, in one process, on loopback.
 ///

@@ -60,6 +60,8 @@ pub struct Front {
     pub metrics: Arc<Metrics>,
     /// Domain of virtual-host style requests.
     pub domain: Option<String>,
+    /// How URLs of this node begin: `http` or `https`.
+    pub scheme: &'static str,
     /// Whether to write the access log.
     pub access_log: bool,
 }

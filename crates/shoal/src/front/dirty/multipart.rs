@@ -155,7 +155,12 @@ impl Front {
             .headers
             .get(header::HOST)
             .and_then(|host| host.to_str().ok());
-        let location = format!("http://{}{}", host.unwrap_or_default(), classified.target.path());
+        let location = format!(
+            "{}://{}{}",
+            self.scheme,
+            host.unwrap_or_default(),
+            classified.target.path()
+        );
         let mut response = answered(xml::completed(&upload.name, &location, &completed));
         tell_mode(response.headers_mut(), &completed);
         Ok(response)

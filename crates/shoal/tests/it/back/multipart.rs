@@ -117,6 +117,11 @@ async fn an_object_that_came_in_parts_is_read_before_the_lake_has_it_and_is_the_
         between(completed.text(), "ETag").replace("&quot;", "\""),
         etag(&parts)
     );
+    let location = between(completed.text(), "Location");
+    assert!(
+        location.starts_with("http://") && location.ends_with("/b/tmp/k"),
+        "{location}"
+    );
     let before = reads(&node.client(), "tmp/k", &whole).await;
     assert_eq!(before.header("etag"), Some(etag(&parts).as_str()));
     assert_eq!(node.lake.count(is_upload), 0, "the lake hears of no part");

@@ -31,22 +31,35 @@ async fn what_one_node_writes_all_nodes_read_without_the_lakes_bytes() {
 #[tokio::test]
 async fn what_was_written_lies_at_its_homes_also_when_the_writer_is_gone() {
     let mut cluster = Cluster::start(3).await;
-    let bytes = write_through(&cluster, 0, "k", 2).await;
-    let held: Vec<u64> = cluster
-        .nodes
-        .iter()
-        .map(|node| node.store().counters().blocks)
-        .collect();
-    assert_eq!(held[0], 9, "the writer has what its reader would have");
-    assert!(
-        held[1] > 0 && held[2] > 0 && held[1] + held[2] < 18,
-        "homes have their share: {held:?}"
-    );
+    let blocks = |cluster: &Cluster| {
+        let nodes = cluster.nodes.iter();
+        nodes
+            .map(|node| node.store().counters().blocks)
+            .collect::<Vec<_>>()
+    };
+    // A home that is slow for a moment takes nothing, and that is no error.
+    let mut shared = None;
+    for attempt in 0..5 {
+        let (key, before) = (format!("k{attempt}"), blocks(&cluster));
+        let bytes = write_through(&cluster, 0, &key, 2).await;
+        let held: Vec<u64> = blocks(&cluster)
+            .iter()
+            .zip(before)
+            .map(|(now, before)| now - before)
+            .collect();
+        assert_eq!(held[0], 9, "the writer has what its reader would have");
+        assert!(held[1] + held[2] < 18, "not every block is everybody's: {held:?}");
+        if held[1] > 0 && held[2] > 0 {
+            shared = Some((key, bytes, held));
+            break;
+        }
+    }
+    let (key, bytes, held) = shared.expect("homes have their share");
     cluster.nodes.remove(0).stop().await;
     cluster.sees(2).await;
     let before = cluster.lake.body_bytes_sent();
-    cluster.read(0, "k", &bytes).await;
-    cluster.read(1, "k", &bytes).await;
+    cluster.read(0, &key, &bytes).await;
+    cluster.read(1, &key, &bytes).await;
     let missed = 9 - held[1] - held[2];
     let again = cluster.lake.body_bytes_sent() - before;
     assert!(

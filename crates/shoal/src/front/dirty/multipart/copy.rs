@@ -113,10 +113,10 @@ fn target_of(source: &HeaderValue) -> Option<PathAndQuery> {
     let path = percent_encode(&decoded, PATH);
     let target = match version {
         "" => format!("/{path}"),
-        version => format!(
-            "/{path}?versionId={}",
-            percent_encode(version.as_bytes(), NON_ALPHANUMERIC)
-        ),
+        version => {
+            let decoded: Vec<u8> = percent_decode(version.as_bytes()).collect();
+            format!("/{path}?versionId={}", percent_encode(&decoded, NON_ALPHANUMERIC))
+        }
     };
     PathAndQuery::try_from(target).ok()
 }
@@ -142,7 +142,7 @@ mod tests {
         }
         assert_eq!(
             target("b/k?versionId=a%2Fb").as_deref(),
-            Some("/b/k?versionId=a%252Fb")
+            Some("/b/k?versionId=a%2Fb")
         );
         for text in ["b", "b/", "/", ""] {
             assert_eq!(target(text), None, "{text}");
