@@ -84,7 +84,7 @@ pub struct Shelf {
 /// How blocks are fetched that are not here.
 #[derive(Clone, Debug)]
 pub enum Ways {
-    /// They are not: only those are given that this node holds.
+    /// They are not: only those are given that this node holds, on disk or waiting for it.
     None,
     /// All in one way.
     All(Way),
@@ -132,6 +132,12 @@ impl Shelf {
     async fn find(self: Arc<Self>, index: u32) -> Found {
         let id = self.version.block(index);
         loop {
+            // Looked for first: what is no longer waiting for the disk is on it.
+            if self.ways.to(index).is_none()
+                && let Some(waiting) = self.fetcher.join_whole(id)
+            {
+                return Found::Aboard(waiting);
+            }
             if self.store.contains(id)
                 && let Some(block) = self.store.load(id).await
             {

@@ -46,8 +46,8 @@ pub struct Epoch {
 struct Known {
     version: Arc<Version>,
     checksums: Checksums,
-    /// When its headers were learned, counted in writes.
-    epoch: Epoch,
+    /// When its headers were learned, counted in writes; `None`: it was written here, and no answer of the lake has told them yet.
+    epoch: Option<Epoch>,
     grants: Vec<Grant>,
 }
 
@@ -142,7 +142,7 @@ impl Catalog {
             Some(known) if known.version.id == version.id => {
                 known.version = Arc::clone(version);
                 known.checksums = checksums;
-                known.epoch = epoch;
+                known.epoch = Some(epoch);
                 known.grants.retain(|other| other.caller != caller);
                 if known.grants.len() == GRANTS_PER_OBJECT {
                     known.grants.remove(0);
@@ -154,11 +154,26 @@ impl Catalog {
                 let known = Known {
                     version: Arc::clone(version),
                     checksums,
-                    epoch,
+                    epoch: Some(epoch),
                     grants: vec![grant],
                 };
                 shard.put(version.object, known);
             }
+        }
+    }
+
+    /// Notes a version that was written here, unless another one is known: who reads the object then asks the lake for its headers and not for
+    /// its bytes. It is nobody's permission.
+    pub fn introduce(&self, version: &Arc<Version>) {
+        let mut shard = self.shard(version.object).lock();
+        if !shard.contains(&version.object) {
+            let known = Known {
+                version: Arc::clone(version),
+                checksums: Checksums::Unasked,
+                epoch: None,
+                grants: Vec::new(),
+            };
+            shard.put(version.object, known);
         }
     }
 
@@ -210,7 +225,7 @@ impl Known {
         Remembered {
             version: Arc::clone(&self.version),
             checksums: self.checksums,
-            overtaken: self.epoch != epoch,
+            overtaken: self.epoch != Some(epoch),
         }
     }
 }
@@ -323,6 +338,28 @@ mod tests {
             "Alice was told about another version"
         );
         assert!(story.granted(BOB, FOREVER, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_version_that_was_written_is_one_to_ask_about_and_nobodys_permission() {
+        let story = Story::new();
+        let remembered = || {
+            let epoch = story.catalog.epoch(&story.name);
+            story.catalog.remembered(story.name.id("lake"), epoch).unwrap()
+        };
+        story.catalog.introduce(&story.version("1"));
+        assert_eq!(&*remembered().version.etag, "1");
+        assert!(remembered().overtaken, "its headers are the lake's to tell");
+        assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
+        story.learn(ALICE, "1");
+        assert!(!remembered().overtaken);
+        story.catalog.introduce(&story.version("2"));
+        assert_eq!(
+            &*remembered().version.etag,
+            "1",
+            "what the lake has said is known better"
+        );
+        assert!(story.granted(ALICE, FOREVER, Duration::ZERO));
     }
 
     #[test]

@@ -291,6 +291,7 @@ impl Parts {
             Arc::clone(&store),
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),
+            Arc::clone(&catalog),
             (config.store.block_bytes, config.store.capacity_bytes),
         ));
         let writing = WriteRules::new(&config.write);

@@ -198,12 +198,14 @@ impl Fetcher {
 
     /// A complete block that was written here: readers find it from now on, and the store has it when what is returned has ended. `None`: it
     /// is here already, or on its way.
+    ///
+    /// A late one waits for the next writes to be over, as a block that was read waits for readers, unless much is waiting.
     pub fn land_written(
         self: &Arc<Self>,
         version: &Arc<Version>,
         index: u32,
-        pieces: Vec<Bytes>,
-        room: OwnedSemaphorePermit,
+        (pieces, room): (Vec<Bytes>, OwnedSemaphorePermit),
+        urgency: Urgency,
     ) -> Option<impl Future<Output = ()> + use<>> {
         let pilot = self.lead(version, index)?;
         pilot.hold_window(room);
@@ -211,7 +213,19 @@ impl Fetcher {
             pilot.push(piece);
         }
         let (this, version) = (Arc::clone(self), Arc::clone(version));
-        Some(async move { this.land(&version, pilot, Urgency::Now).await })
+        // What waits keeps its room, which the next writes and the next reads need as well.
+        let is_filling = self.window.available_permits() < self.window_kib / 4 * 3;
+        let urgency = if is_filling { Urgency::Now } else { urgency };
+        Some(async move { this.land(&version, pilot, urgency).await })
+    }
+
+    /// A place in the flight of a block that is here as a whole and waits for the disk.
+    pub fn join_whole(&self, block: BlockId) -> Option<Boarded> {
+        let passenger = self.flights.board_whole(block)?;
+        Some(Boarded {
+            passenger,
+            led: false,
+        })
     }
 
     /// The flight of a block that is neither here nor on its way, without a reader yet.

@@ -139,7 +139,7 @@ impl Host {
         }
         let id = block.version.block(block.index);
         let ways = match block.asked {
-            Asked::Holder if !self.store.contains(id) => return Err(Outcome::NotHeld),
+            Asked::Holder if !self.fetcher.holds(id) => return Err(Outcome::NotHeld),
             Asked::Holder => Ways::None,
             Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
             Asked::Home(layer) => Ways::All(Way::Route(layer)),

@@ -134,7 +134,9 @@ impl Through {
     }
 
     async fn land_part(self: Arc<Self>, gathered: Gathered, version: Arc<Version>) {
-        self.finish(gathered, &version).await;
+        // Once the upload is complete, blocks of the object are cut of what is on the disk.
+        let landing = self.finish(gathered, &version, Urgency::Now).await;
+        landing.await;
     }
 
     /// The upload is an object now, or none at all.

@@ -12,12 +12,13 @@ use super::Uncached;
 use super::finishing::Finishing;
 use super::gathering::{Gathered, Gathering};
 use super::parted::Aside;
+use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::front::operation::{Classified, Operation};
 use crate::object::Version;
 use crate::peer::BlockRequest;
-use crate::store::Store;
+use crate::store::{Store, Urgency};
 
 /// An object may take this part of the disk, for its blocks cannot make room for each other before they have names.
 pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
@@ -30,6 +31,7 @@ pub struct Through {
     pub(super) store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     cooperation: Arc<Cooperation>,
+    catalog: Arc<Catalog>,
     pub(super) block_bytes: u64,
     pub(super) object_bytes_max: u64,
     pub(super) finishing: Finishing,
@@ -45,12 +47,14 @@ impl Through {
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
         cooperation: Arc<Cooperation>,
+        catalog: Arc<Catalog>,
         (block_bytes, capacity_bytes): (u64, u64),
     ) -> Self {
         Self {
             store,
             fetcher,
             cooperation,
+            catalog,
             block_bytes,
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
             finishing: Finishing::default(),
@@ -87,9 +91,11 @@ impl Through {
         let unfinished = self.finishing.begin(object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
-            this.finish(gathered, &version).await;
+            let landing = this.finish(gathered, &version, Urgency::Late).await;
+            // The version of one block is found by what the disk has of it, which may be nothing yet.
+            this.catalog.introduce(&version);
             drop(unfinished);
-            this.hand_over(&version).await;
+            tokio::join!(landing, this.hand_over(&version));
             drop(underway);
         });
         Ok(())
@@ -105,9 +111,14 @@ impl Through {
         Arc::strong_count(&self.underway) - 1
     }
 
-    /// Gives the blocks their names, and the last one its place on the disk. Reads find none of them before that: the version itself is
-    /// found by its blocks.
-    pub(super) async fn finish(&self, gathered: Gathered, version: &Arc<Version>) {
+    /// Gives the blocks their names, and lets the last one go to disk by `urgency`, where it is when what is returned has ended. Reads find them
+    /// from now on, the last one in memory.
+    pub(super) async fn finish(
+        &self,
+        gathered: Gathered,
+        version: &Arc<Version>,
+        urgency: Urgency,
+    ) -> impl Future<Output = ()> + use<> {
         let Gathered { mut drafts, last, .. } = gathered;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A block that is not there costs a way to the lake; the store has counted the reason.
@@ -116,12 +127,14 @@ impl Through {
             }
         }
         let landing = last.and_then(|last| {
-            let (pieces, room) = last.into_pieces();
             let index = version.block_count() - 1;
-            self.fetcher.land_written(version, index, pieces, room)
+            self.fetcher
+                .land_written(version, index, last.into_pieces(), urgency)
         });
-        if let Some(landing) = landing {
-            landing.await;
+        async move {
+            if let Some(landing) = landing {
+                landing.await;
+            }
         }
     }
 
@@ -134,7 +147,7 @@ impl Through {
                 Stop::Home(node, _) => Some(node),
                 Stop::Local | Stop::FormerHome(_) | Stop::Lake => None,
             });
-            let is_here = self.store.contains(block);
+            let is_here = self.fetcher.holds(block);
             homes.filter(move |_| is_here).map(move |node| (index, node))
         });
         stream::iter(offers)

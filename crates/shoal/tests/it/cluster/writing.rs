@@ -1,5 +1,7 @@
 //! What is written through one node is there for the others.
 
+use std::time::Duration;
+
 use http::StatusCode;
 
 use super::{Cluster, Wire};
@@ -67,6 +69,29 @@ async fn what_was_written_lies_at_its_homes_also_when_the_writer_is_gone() {
         "only what was at home at the writer alone is read again: {again} bytes, {held:?}"
     );
     cluster.stop().await;
+}
+
+#[tokio::test]
+async fn homes_have_a_block_before_it_is_on_the_disk_of_its_writer() {
+    let cluster = Cluster::start(2).await;
+    let stored = |node: usize| cluster.nodes[node].store().counters().stored_blocks;
+    // Half of the blocks are at home at their writer; and this process may be stopped for as long as a block waits for the disk.
+    for number in 0..40 {
+        cluster.settle().await;
+        let before = [stored(0), stored(1)];
+        let put = cluster.nodes[0]
+            .client()
+            .put(&format!("/b/k{number}"), vec![number; 1_000])
+            .header("x-shoal-write", "through");
+        assert_eq!(put.send().await.status, StatusCode::OK);
+        while stored(0) == before[0] {
+            if stored(1) > before[1] && stored(0) == before[0] {
+                return cluster.stop().await;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+    panic!("homes had to wait for the disk of the writer");
 }
 
 #[tokio::test]

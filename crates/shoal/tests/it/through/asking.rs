@@ -52,6 +52,28 @@ async fn a_small_object_is_read_at_once_without_the_lakes_bytes() {
 }
 
 #[tokio::test]
+async fn what_waits_for_the_disk_is_read_from_memory() {
+    let node = Node::start().await;
+    // This process may be stopped for as long as a block waits; hardly ever each time.
+    for number in 0..20 {
+        let small = Bytes::from(vec![number; 1_000]);
+        let key = format!("k{number}");
+        write_through(&node, &key, &small).await;
+        let reply = node.client().get(&format!("/b/{key}")).send().await;
+        let is_on_disk = node.store().counters().blocks > 0;
+        assert!(reply.body == small);
+        assert_eq!(reply.header("x-cache"), Some("REVALIDATED"));
+        assert_eq!(node.lake.body_bytes_sent(), 0);
+        if !is_on_disk {
+            node.settle().await;
+            assert_eq!(node.store().counters().blocks, u64::from(number) + 1);
+            return node.stop().await;
+        }
+    }
+    panic!("a read waited for the disk");
+}
+
+#[tokio::test]
 async fn a_read_tells_the_headers_of_the_lake_and_not_those_of_the_write() {
     let node = Node::start().await;
     let put = through(&node, "k", &bytes(2)).header("x-amz-meta-colour", "blue");
