@@ -100,9 +100,7 @@ pub struct Metrics {
 impl Metrics {
     /// Counts for a node with these operations; others may come, they only cost a little more.
     pub fn new(operations: &[&'static str]) -> Self {
-        let mut names = Names(Registry::with_prefix("shoal"));
-        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        names.0.register("build", "The software that runs", version);
+        let mut names = Names::new();
         let requests = Family::default();
         let durations = Family::default();
         let read_bytes = Family::<SourceLabel, Counter>::default();
@@ -176,7 +174,7 @@ impl Metrics {
                 open: names.metric("connections", "Open client connections."),
                 refusals: names.metric("refusals", "Connections and requests turned away."),
             },
-            registry: names.0,
+            registry: names.into_registry(),
         }
     }
 
@@ -394,18 +392,31 @@ impl Operation {
 }
 
 /// The registry while it is filled.
-struct Names(Registry);
+pub(crate) struct Names(Registry);
 
 impl Names {
+    /// With nothing but the version of the software in it.
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("shoal");
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The software that runs", version);
+        Self(registry)
+    }
+
     /// Names a metric. Counters are shown with `_total` behind the name.
     fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
         // The registry puts the full stop behind the help itself.
         self.0.register(name, help.trim_end_matches('.'), metric.clone());
     }
 
-    fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+    pub(crate) fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         let metric = M::default();
         self.add(name, help, &metric);
         metric
+    }
+
+    /// When it is full.
+    pub(crate) fn into_registry(self) -> Registry {
+        self.0
     }
 }

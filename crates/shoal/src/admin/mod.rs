@@ -6,4 +6,5 @@ mod histogram;
 pub mod members;
 pub mod metrics;
 pub mod observe;
+pub mod pages;
 pub mod server;

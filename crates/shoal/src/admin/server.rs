@@ -7,13 +7,10 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, ORIGIN};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http::header::ORIGIN;
+use http::{Method, Request, StatusCode};
 use hyper::service::Service;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -22,24 +19,14 @@ use tokio::net::TcpListener;
 use super::explain::{Explanation, Question};
 use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
+use super::pages::{self, LIMITS, Page, not_allowed, page, text};
 use crate::dirty::FlushOrders;
-use crate::front::connection::{ClientBody, Timeouts};
-use crate::front::listener::{ConnectionLimits, serve};
+use crate::front::connection::ClientBody;
+use crate::front::listener::serve;
 use crate::front::operation::Query;
 use crate::handoff::Handoff;
 use crate::s3_uri::S3Uri;
 use crate::shutdown::Shutdown;
-
-/// Operators, scrapers and probes are few and quick; whoever is not must not keep them out.
-const LIMITS: ConnectionLimits = ConnectionLimits {
-    connections: 64,
-    timeouts: Timeouts {
-        header: Duration::from_secs(5),
-        idle: Duration::from_mins(1),
-        stall: Duration::from_secs(10),
-    },
-    shutdown_grace: Duration::from_secs(1),
-};
 
 /// What must be there before clients are sent to this node.
 ///
@@ -152,7 +139,7 @@ impl Admin {
     }
 
     /// Carries an order out.
-    async fn obey(&self, order: Order, request: &Request<ClientBody>) -> Response<Full<Bytes>> {
+    async fn obey(&self, order: Order, request: &Request<ClientBody>) -> Page {
         let (method, headers) = (request.method(), request.headers());
         if *method != Method::POST {
             return not_allowed("only POST is understood here\n", "POST");
@@ -183,7 +170,7 @@ impl Admin {
     }
 
     /// `below=s3://bucket/prefix`; nothing, or an empty one, is everything.
-    fn flush(&self, query: &str) -> Response<Full<Bytes>> {
+    fn flush(&self, query: &str) -> Page {
         let query = Query::parse(Some(query));
         let below = query.get("below").filter(|below| !below.is_empty());
         match below.map(S3Uri::from_str).transpose() {
@@ -199,7 +186,7 @@ impl Admin {
         }
     }
 
-    async fn explained(&self, query: &str) -> Response<Full<Bytes>> {
+    async fn explained(&self, query: &str) -> Page {
         match Question::parse(query) {
             Ok(question) => {
                 let explanation = (self.explain)(question).await;
@@ -214,7 +201,7 @@ impl Admin {
     }
 
     /// The page at `path`.
-    fn answer(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    fn answer(&self, method: &Method, path: &str) -> Page {
         let known = matches!(
             path,
             "/healthz" | "/readyz" | "/metrics" | "/status" | "/members" | EXPLAIN
@@ -225,24 +212,12 @@ impl Admin {
                 "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /drain, /undrain and /flush are here\n",
             );
         }
-        if !matches!(*method, Method::GET | Method::HEAD) {
-            return not_allowed("only GET and HEAD are understood here\n", "GET, HEAD");
+        if let Some(refusal) = pages::only_read(method) {
+            return refusal;
         }
         match path {
             "/healthz" => text(StatusCode::OK, "alive\n"),
-            "/readyz" => {
-                let missing = self.readiness.missing();
-                let status = if missing.is_empty() {
-                    StatusCode::OK
-                } else {
-                    StatusCode::SERVICE_UNAVAILABLE
-                };
-                page(
-                    status,
-                    "application/json",
-                    json!({ "ready": missing.is_empty(), "missing": missing }),
-                )
-            }
+            "/readyz" => pages::ready(&self.readiness.missing()),
             "/metrics" => {
                 (self.measure)(&self.metrics);
                 page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
@@ -253,35 +228,11 @@ impl Admin {
     }
 }
 
-fn not_allowed(body: &'static str, allowed: &'static str) -> Response<Full<Bytes>> {
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, body);
-    response
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allowed));
-    response
-}
-
-fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
-    page(status, "text/plain; charset=utf-8", body)
-}
-
-fn page(status: StatusCode, content_type: &'static str, body: impl fmt::Display) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-        .headers_mut()
-        .insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
 /// The service of one connection.
 struct Pages(Arc<Admin>);
 
 impl Service<Request<ClientBody>> for Pages {
-    type Response = Response<Full<Bytes>>;
+    type Response = Page;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 

@@ -159,7 +159,7 @@ async fn serve(config: config::Lookup) -> Result<(), Failure> {
     let mut lookup = Lookup::start(&config)
         .await
         .map_err(|error| Failure::new("the name server cannot start", &error))?;
-    tracing::info!(name = config.name, listen = ?lookup.addresses(), "answering");
+    tracing::info!(name = config.name, listen = ?lookup.addresses(), admin = ?lookup.admin_address(), "answering");
     tokio::select! {
         () = stop.next() => {}
         () = lookup.ended() => {

@@ -265,6 +265,8 @@ pub struct Limits {
 pub struct Lookup {
     /// Addresses and ports, each for UDP and TCP.
     pub listen: Vec<SocketAddr>,
+    /// Address of the admin pages; `None`: there are none.
+    pub admin: Option<SocketAddr>,
     /// The name that clients ask for, and below which each node has a name of its own.
     pub name: Option<String>,
     /// How long an answer may be reused, in whole seconds.
@@ -424,6 +426,7 @@ impl Default for Lookup {
     fn default() -> Self {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 5300))],
+            admin: None,
             name: None,
             ttl: Duration::from_secs(5),
             nodes: Vec::new(),

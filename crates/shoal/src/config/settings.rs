@@ -114,6 +114,7 @@ settings! {
     limits retry_budget_percent => config.limits.retry_budget_percent, "Retries to the lake, in percent of requests";
 
     lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
+    lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are; without it they are nowhere";
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
     lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
     lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second who is alive; a few of the cluster suffice";

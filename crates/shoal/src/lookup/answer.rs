@@ -60,6 +60,15 @@ pub struct Answerer {
     places: Places,
 }
 
+/// A message to send.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The message.
+    pub bytes: Vec<u8>,
+    /// What it says of the question.
+    pub code: ResponseCode,
+}
+
 /// What an answer consists of.
 #[derive(Debug, Default)]
 struct Answer {
@@ -108,7 +117,7 @@ impl Answerer {
         source: IpAddr,
         transport: Transport,
         live: &[Arc<Live>],
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Reply> {
         let header = Header::read(&mut BinDecoder::new(bytes)).ok()?;
         if header.metadata.message_type == MessageType::Response {
             return None;
@@ -118,7 +127,9 @@ impl Answerer {
             Transport::Udp => usize::from(room_bytes),
             Transport::Tcp => usize::from(u16::MAX),
         };
-        encode(response, limit_bytes).ok()
+        let code = response.metadata.response_code;
+        let bytes = encode(response, limit_bytes).ok()?;
+        Some(Reply { bytes, code })
     }
 
     /// The choice among the living for an asker, with reasons, addresses of both families together.
@@ -202,7 +213,7 @@ impl Answerer {
         if query.query_class() != DNSClass::IN || subject == Subject::Outside {
             return Answer::of(ResponseCode::Refused);
         }
-        if !live.iter().any(|live| live.address.is_some()) {
+        if !can_answer(live) {
             return Answer::of(ResponseCode::ServFail);
         }
         match (subject, query.query_type()) {
@@ -309,6 +320,11 @@ impl Answerer {
         );
         self.record(name, RData::SOA(data))
     }
+}
+
+/// Whether clients can be led to one of these nodes.
+pub fn can_answer(live: &[Arc<Live>]) -> bool {
+    live.iter().any(|live| live.address.is_some())
 }
 
 /// No living node has the name. One without records above one that has some is there all the same (RFC 8020).

@@ -1,16 +1,20 @@
 //! The name server that leads each client to the nearest living node.
 //!
 //! `poll` asks nodes every second who is alive, `roster` keeps what counts of it, `asker` says for whom a question is asked, `places` where that
-//! is, `choice` who is nearest, `answer` puts it into a message, `listener` carries messages. Nothing is shared with other name
+//! is, `choice` who is nearest, `answer` puts it into a message, `listener` carries messages, `admin` shows what `metrics` counts and `polled`
+//! remembers. Nothing is shared with other name
 //! servers and nothing is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/lookup.md).
 
+mod admin;
 pub mod answer;
 pub mod asker;
 pub mod choice;
 pub mod explain;
 pub mod listener;
+pub mod metrics;
 pub mod places;
 pub mod poll;
+pub mod polled;
 pub mod roster;
 #[cfg(test)]
 mod tests;
@@ -19,7 +23,7 @@ pub mod zone;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hickory_proto::ProtoError;
@@ -31,13 +35,16 @@ use crate::admin::client::{AdminUrl, NotAdminUrl, Said, Trouble};
 use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
+use crate::front::listener::{ListenError, listen};
 use crate::shutdown::{self, Shutdown, Trigger};
 
-use answer::{Answerer, Transport};
+use answer::{Answerer, Transport, can_answer};
 use explain::{Explanation, Silent};
 use listener::{Answers, Sockets};
+use metrics::LookupMetrics;
 use poll::Poller;
-use roster::Roster;
+use polled::Polled;
+use roster::{Live, Roster};
 
 /// How often each node is asked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -72,12 +79,16 @@ pub enum LookupError {
         #[source]
         source: io::Error,
     },
+    /// The admin port.
+    #[error(transparent)]
+    Admin(#[from] ListenError),
 }
 
 /// A running name server.
 #[derive(Debug)]
 pub struct Lookup {
     addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
     stop: Trigger,
     tasks: JoinSet<()>,
 }
@@ -91,18 +102,24 @@ impl Lookup {
             let bound = Sockets::bind(address).await;
             sockets.push(bound.map_err(|source| LookupError::Listen { address, source })?);
         }
-        let address = |sockets: &Sockets| sockets.address().expect("a bound socket has an address");
-        let addresses = sockets.iter().map(address).collect();
+        let admin = config.admin.map(listen).transpose()?;
+        let bound = |address: io::Result<SocketAddr>| address.expect("a bound socket has an address");
+        let addresses = sockets.iter().map(|sockets| bound(sockets.address())).collect();
+        let admin_address = admin.as_ref().map(|admin| bound(admin.local_addr()));
         let (stop, stopping) = shutdown::channel();
         let mut tasks = JoinSet::new();
-        for poller in pollers(config)? {
-            tasks.spawn(keep_asking(poller, Arc::clone(&desk), stopping.clone()));
+        for (place, poller) in pollers(config)?.into_iter().enumerate() {
+            tasks.spawn(keep_asking(poller, place, Arc::clone(&desk), stopping.clone()));
+        }
+        if let Some(listener) = admin {
+            tasks.spawn(admin::serve(listener, Arc::clone(&desk), stopping.clone()));
         }
         for sockets in sockets {
             tasks.spawn(sockets.serve(Arc::clone(&desk), stopping.clone()));
         }
         Ok(Self {
             addresses,
+            admin: admin_address,
             stop,
             tasks,
         })
@@ -111,6 +128,11 @@ impl Lookup {
     /// Where it listens, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where its admin pages are, if it has any.
+    pub const fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
     }
 
     /// Waits until a part of it ends by itself, which only a fault in it brings about. A name server that answers on one address and not on
@@ -138,11 +160,11 @@ pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Ex
     let mut silent = Vec::new();
     for (poller, said) in pollers.iter().zip(asked) {
         match said {
-            Ok(said) => desk.hear(said),
+            Ok(said) => desk.hear(said, clock::instant()),
             Err(error) => silent.push(Silent::new(poller.url(), &error)),
         }
     }
-    let live = desk.roster.lock().live(clock::instant());
+    let live = desk.live();
     let location = desk.answerer.places().locate(client.network);
     let choices = desk.answerer.explain(&client, &live);
     Ok(Explanation::new(config, client, location, &choices, silent))
@@ -163,6 +185,8 @@ fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
 struct Desk {
     answerer: Answerer,
     roster: Mutex<Roster>,
+    polled: Mutex<Polled>,
+    metrics: LookupMetrics,
 }
 
 impl Desk {
@@ -175,23 +199,42 @@ impl Desk {
         Ok(Self {
             answerer,
             roster: Mutex::default(),
+            polled: Mutex::new(Polled::new(config.nodes.iter().cloned(), clock::instant())),
+            metrics: LookupMetrics::default(),
         })
     }
 
-    fn hear(&self, said: Said<Members>) {
-        self.roster.lock().hear(said.page, said.reached, clock::instant());
+    fn hear(&self, said: Said<Members>, now: Instant) {
+        self.roster.lock().hear(said.page, said.reached, now);
+    }
+
+    fn live(&self) -> Vec<Arc<Live>> {
+        self.roster.lock().live(clock::instant())
+    }
+
+    fn knows_a_node(&self) -> bool {
+        can_answer(&self.live())
+    }
+
+    /// The metrics of this moment.
+    fn counted(&self) -> String {
+        let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
+        let polled = self.polled.lock().standings(clock::instant());
+        self.metrics.render(&living, &polled)
     }
 }
 
 impl Answers for Desk {
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>> {
-        let live = self.roster.lock().live(clock::instant());
-        self.answerer.answer(bytes, source.ip(), transport, &live)
+        let reply = self.answerer.answer(bytes, source.ip(), transport, &self.live());
+        let code = reply.as_ref().map(|reply| reply.code);
+        self.metrics.answered(transport, code);
+        reply.map(|reply| reply.bytes)
     }
 }
 
 /// Asks a node again and again. Only changes are logged: a node that is down stays down for many seconds.
-async fn keep_asking(poller: Poller, desk: Arc<Desk>, stopping: Shutdown) {
+async fn keep_asking(poller: Poller, place: usize, desk: Arc<Desk>, stopping: Shutdown) {
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent = false;
@@ -203,8 +246,10 @@ async fn keep_asking(poller: Poller, desk: Arc<Desk>, stopping: Shutdown) {
         let said = poller.ask().await;
         log_change(poller.url(), silent, said.as_ref().err());
         silent = said.is_err();
+        let now = clock::instant();
+        desk.polled.lock().asked(place, !silent, now);
         if let Ok(said) = said {
-            desk.hear(said);
+            desk.hear(said, now);
         }
     }
 }

@@ -12,7 +12,7 @@ use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
 
-use super::answer::{Answerer, Transport};
+use super::answer::{Answerer, Reply, Transport};
 use super::roster::tests::member;
 use super::roster::{Live, Roster};
 use crate::admin::members::{Member, MemberState, Members};
@@ -77,7 +77,7 @@ fn ask_among(members: Vec<Member>, question: &Message, source: impl Into<IpAddr>
     let answerer = Answerer::new(&config(), "s3.example.org").unwrap();
     let bytes = question.to_vec().unwrap();
     let answer = answerer.answer(&bytes, source.into(), Transport::Udp, &live(members));
-    Message::from_vec(&answer.unwrap()).unwrap()
+    Message::from_vec(&answer.unwrap().bytes).unwrap()
 }
 
 fn ask(question: &Message) -> Message {
@@ -236,7 +236,7 @@ fn buckets_in_front_of_the_name_lead_to_the_nearest_nodes_where_they_should() {
     let ask = |name, kind| {
         let bytes = question(name, kind).to_vec().unwrap();
         let answer = answerer.answer(&bytes, CLIENT.into(), Transport::Udp, &live(cluster()));
-        Message::from_vec(&answer.unwrap()).unwrap()
+        Message::from_vec(&answer.unwrap().bytes).unwrap()
     };
     for (name, kind, expected) in [
         ("demo.s3.example.org.", RecordType::A, "10.1.1.1"),
@@ -380,7 +380,8 @@ fn what_does_not_fit_into_a_datagram_is_asked_again_on_a_connection() {
     let (answerer, live) = crowd(60);
     let ask = |question: &Message, transport| {
         let bytes = question.to_vec().unwrap();
-        let answer = answerer.answer(&bytes, CLIENT.into(), transport, &live).unwrap();
+        let answer = answerer.answer(&bytes, CLIENT.into(), transport, &live);
+        let answer = answer.unwrap().bytes;
         (answer.len(), Message::from_vec(&answer).unwrap())
     };
     let plain = question("s3.example.org.", RecordType::A);
@@ -407,7 +408,8 @@ fn addresses_beside_services_are_left_out_before_the_answer_is() {
         edns.set_max_payload(room_bytes);
         question.set_edns(edns);
         let bytes = question.to_vec().unwrap();
-        answerer.answer(&bytes, CLIENT.into(), transport, &live).unwrap()
+        let answer = answerer.answer(&bytes, CLIENT.into(), transport, &live);
+        answer.unwrap().bytes
     };
     let whole = ask(1232, Transport::Tcp);
     let room_bytes = whole.len() as u16 - 1;
@@ -471,11 +473,12 @@ fn check_bounds(bytes: &[u8]) -> Result<(), proptest::test_runner::TestCaseError
     let answer = answerer.answer(bytes, RESOLVER.into(), Transport::Udp, &live(cluster()));
     let is_question = bytes.len() >= 12 && bytes[2] & 0x80 == 0;
     prop_assert_eq!(answer.is_some(), is_question);
-    if let Some(answer) = answer {
+    if let Some(Reply { bytes: answer, code }) = answer {
         prop_assert!(answer.len() <= 1232);
         prop_assert_eq!(&answer[..2], &bytes[..2]);
         prop_assert!(answer[2] & 0x80 != 0);
         prop_assert!(Message::from_vec(&answer).is_ok());
+        prop_assert_eq!(answer[3] & 0x0f, code.low());
     }
     Ok(())
 }

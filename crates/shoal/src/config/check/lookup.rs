@@ -32,6 +32,12 @@ impl Check<'_> {
             let what = format!("names {b}, which collides with {a}");
             self.refuse("lookup", "listen", &what, "keep one of the two");
         }
+        let admin = self.config.lookup.admin;
+        let taken = admin.and_then(|admin| listen.iter().find(|listen| overlap(**listen, admin)));
+        if let Some(taken) = taken {
+            let what = format!("collides with listen, which names {taken}");
+            self.refuse("lookup", "admin", &what, "choose another port");
+        }
     }
 
     fn lookup_name(&mut self) {

@@ -63,6 +63,10 @@ fn what_cannot_be_served_is_refused_with_what_to_write() {
             "listen = [\"0.0.0.0:53\", \"10.0.0.1:53\"]",
             "names 10.0.0.1:53, which collides with 0.0.0.0:53",
         ),
+        (
+            "listen = [\"0.0.0.0:53\"]\nadmin = \"127.0.0.1:53\"",
+            "[lookup] admin collides with listen, which names 0.0.0.0:53 | choose another port",
+        ),
         ("answers = 0", "answers is not a number of addresses"),
         ("ttl = \"1500ms\"", "ttl cannot be told to resolvers"),
         ("ttl = \"2d\"", "ttl cannot be told to resolvers"),

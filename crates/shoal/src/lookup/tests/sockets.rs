@@ -205,3 +205,59 @@ async fn an_explanation_says_who_is_answered_why_others_are_not_and_who_was_sile
     );
     assert_eq!(json["topology"], "dc1/a/r1");
 }
+
+/// Status and body of an admin page.
+async fn page(server: &Lookup, method: &str, path: &str) -> (u16, String) {
+    let address = server.admin_address().expect("it was configured");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head[9..12].parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test]
+async fn operators_see_whether_it_can_answer_and_what_it_has_answered() {
+    let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
+    let gone = Node::start("b1", vec![]).await;
+    let config = Config {
+        admin: Some("127.0.0.1:0".parse().unwrap()),
+        ..asking(&[&a1, &gone])
+    };
+    let (up, down) = (a1.url.clone(), gone.url.clone());
+    drop(gone);
+    let server = Lookup::start(&config).await.unwrap();
+    until(server.addresses()[0], &["10.1.1.1"]).await;
+    assert_eq!(page(&server, "GET", "/healthz").await, (200, "alive\n".into()));
+    assert_eq!(page(&server, "GET", "/readyz").await.0, 200);
+    assert_eq!(page(&server, "POST", "/readyz").await.0, 405);
+    assert_eq!(page(&server, "GET", "/status").await.0, 404);
+
+    let mut stream = TcpStream::connect(server.addresses()[0]).await.unwrap();
+    ask_tcp(&mut stream, &question("elsewhere.example.", RecordType::A)).await;
+    let (status, metrics) = page(&server, "GET", "/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "shoal_lookup_questions_total{transport=\"tcp\",code=\"REFUSED\"} 1",
+        "shoal_lookup_questions_total{transport=\"udp\",code=\"NOERROR\"} 1",
+        "shoal_lookup_nodes{state=\"serving\"} 1",
+        &format!("shoal_lookup_polled_up{{node=\"{up}\"}} 1"),
+        &format!("shoal_lookup_polled_up{{node=\"{down}\"}} 0"),
+    ] {
+        assert!(metrics.lines().any(|said| said == line), "{line}\n{metrics}");
+    }
+
+    drop(a1);
+    until(server.addresses()[0], &[]).await;
+    let (status, said) = page(&server, "GET", "/readyz").await;
+    assert_eq!(
+        (status, said.as_str()),
+        (503, r#"{"missing":["nodes"],"ready":false}"#)
+    );
+    stop(server).await;
+}

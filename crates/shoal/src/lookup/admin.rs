@@ -1,0 +1,57 @@
+//! The name server's admin listener: does it run, does it know whom to answer, what has it counted? Never DNS.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+
+use http::{Method, Request, StatusCode};
+use hyper::service::Service;
+use tokio::net::TcpListener;
+
+use super::Desk;
+use crate::admin::metrics::{self, ConnectionMetrics};
+use crate::admin::pages::{self, LIMITS, Page, page, text};
+use crate::front::connection::ClientBody;
+use crate::front::listener;
+use crate::shutdown::Shutdown;
+
+/// What is missing while no living node is known, and every question would be answered with SERVFAIL.
+const NODES: &str = "nodes";
+
+/// Serves until `shutdown` begins.
+pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, shutdown: Shutdown) {
+    let counted = ConnectionMetrics::default();
+    let pages = move |_| Pages(Arc::clone(&desk));
+    listener::serve(listener, None, LIMITS, counted, shutdown, pages).await;
+}
+
+/// The service of one connection.
+struct Pages(Arc<Desk>);
+
+impl Service<Request<ClientBody>> for Pages {
+    type Response = Page;
+    type Error = Infallible;
+    type Future = Ready<Result<Page, Infallible>>;
+
+    fn call(&self, request: Request<ClientBody>) -> Self::Future {
+        ready(Ok(answer(&self.0, request.method(), request.uri().path())))
+    }
+}
+
+fn answer(desk: &Desk, method: &Method, path: &str) -> Page {
+    if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
+        return text(
+            StatusCode::NOT_FOUND,
+            "not found: /healthz, /readyz and /metrics are here\n",
+        );
+    }
+    if let Some(refusal) = pages::only_read(method) {
+        return refusal;
+    }
+    match path {
+        "/healthz" => text(StatusCode::OK, "alive\n"),
+        "/readyz" if desk.knows_a_node() => pages::ready(&[]),
+        "/readyz" => pages::ready(&[NODES]),
+        _ => page(StatusCode::OK, metrics::CONTENT_TYPE, desk.counted()),
+    }
+}

@@ -1,0 +1,95 @@
+//! What became of asking each configured node, for operators. The time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// The nodes that are asked who is alive.
+#[derive(Debug)]
+pub struct Polled {
+    nodes: Vec<PolledNode>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct PolledNode {
+    url: String,
+    answers: bool,
+    /// When it last said who is alive.
+    said: Option<Instant>,
+}
+
+/// How one of them stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its admin URL.
+    pub url: String,
+    /// Whether it answered when it was last asked.
+    pub answers: bool,
+    /// How long ago it last said who is alive; since the beginning, if it never has.
+    pub age: Duration,
+}
+
+impl Polled {
+    /// Nodes that have not been asked yet, at the moment `now`.
+    pub fn new(urls: impl Iterator<Item = String>, now: Instant) -> Self {
+        let node = |url| PolledNode {
+            url,
+            answers: false,
+            said: None,
+        };
+        Self {
+            nodes: urls.map(node).collect(),
+            since: now,
+        }
+    }
+
+    /// Whether the node at this place of the configuration has answered at `now`.
+    pub fn asked(&mut self, place: usize, answered: bool, now: Instant) {
+        let node = self.nodes.get_mut(place).expect("each poller has a place");
+        node.answers = answered;
+        if answered {
+            node.said = Some(now);
+        }
+    }
+
+    /// How each of them stands, in the order of the configuration.
+    pub fn standings(&self, now: Instant) -> Vec<Standing> {
+        let standing = |node: &PolledNode| Standing {
+            url: node.url.clone(),
+            answers: node.answers,
+            age: now.saturating_duration_since(node.said.unwrap_or(self.since)),
+        };
+        self.nodes.iter().map(standing).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::Polled;
+    use crate::clock;
+
+    #[test]
+    fn what_a_node_said_ages_until_it_says_more() {
+        let start = clock::instant();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut polled = Polled::new(["a", "b"].map(String::from).into_iter(), start);
+        let standings = |polled: &Polled, seconds| {
+            let standings = polled.standings(after(seconds)).into_iter();
+            standings
+                .map(|standing| (standing.url, standing.answers, standing.age.as_secs()))
+                .collect::<Vec<_>>()
+        };
+        polled.asked(0, true, after(1));
+        assert_eq!(
+            standings(&polled, 3),
+            [("a".into(), true, 2), ("b".into(), false, 3)]
+        );
+        polled.asked(0, false, after(4));
+        polled.asked(1, true, after(5));
+        assert_eq!(
+            standings(&polled, 6),
+            [("a".into(), false, 5), ("b".into(), true, 1)]
+        );
+    }
+}
