@@ -143,10 +143,13 @@ impl Front {
         why: Uncached,
     ) -> Result<Response<ResponseBody>, S3Error> {
         self.settle_before(&admitted, name).await?;
+        let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
         let mut response = self.write_through(admitted, name).await?;
-        if response.status() == StatusCode::OK {
+        // Why the bytes are not even cached says more than why they are not dirty.
+        let is_told = has_bytes && response.headers().contains_key(X_CACHE_REASON);
+        if response.status() == StatusCode::OK && !is_told {
             let reason = HeaderValue::from_static(why.as_str());
-            response.headers_mut().entry(X_CACHE_REASON).or_insert(reason);
+            response.headers_mut().insert(X_CACHE_REASON, reason);
         }
         Ok(response)
     }
