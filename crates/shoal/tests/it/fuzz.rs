@@ -12,12 +12,14 @@ mod dirty_manifest;
 mod dirty_request;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
+#[path = "../../../../fuzz/checks/upload_request.rs"]
+mod upload_request;
 
 use std::fs;
 use std::path::Path;
 
 use http::uri::PathAndQuery;
-use shoal::dirty::{Manifest, Request};
+use shoal::dirty::{Manifest, Request, UploadRequest};
 
 const MUTATIONS_PER_SEED: usize = 300;
 
@@ -60,6 +62,11 @@ fn requests_about_dirty_objects_hold_what_the_fuzzer_checks() {
 }
 
 #[test]
+fn requests_about_uploads_hold_what_the_fuzzer_checks() {
+    replay("upload_request", upload_request::check);
+}
+
+#[test]
 fn manifests_hold_what_the_fuzzer_checks() {
     replay("dirty_manifest", dirty_manifest::check);
 }
@@ -67,9 +74,11 @@ fn manifests_hold_what_the_fuzzer_checks() {
 /// Seeds that are refused at the door would lead nowhere.
 #[test]
 fn what_nodes_tell_each_other_is_understood_in_the_corpus() {
-    for seed in seeds("dirty_request") {
-        let target: PathAndQuery = String::from_utf8(seed).unwrap().parse().unwrap();
+    for target in targets("dirty_request") {
         assert!(Request::parse(&target).is_ok(), "{target}");
+    }
+    for target in targets("upload_request") {
+        assert!(UploadRequest::parse(&target).is_ok(), "{target}");
     }
     let manifests = seeds("dirty_manifest");
     let read = manifests.iter().filter(|seed| Manifest::of_bytes(seed).is_ok());
@@ -98,6 +107,14 @@ fn replay(target: &str, check: fn(&[u8])) {
             check(&input);
         }
     }
+}
+
+/// A corpus of requests between nodes.
+fn targets(target: &str) -> Vec<PathAndQuery> {
+    let seeds = seeds(target).into_iter();
+    seeds
+        .map(|seed| String::from_utf8(seed).unwrap().parse().unwrap())
+        .collect()
 }
 
 /// The corpus of a target, in the order of its names.
