@@ -52,6 +52,7 @@ pub struct Gateway {
     admin_address: SocketAddr,
     recovery: Recovery,
     store: Arc<Store>,
+    dirty: Arc<Dirty>,
     readiness: Arc<Readiness>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
@@ -144,6 +145,7 @@ impl Gateway {
                 Some(cluster)
             }
         };
+        let dirty = Arc::clone(&parts.dirty);
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
@@ -157,6 +159,7 @@ impl Gateway {
             admin_address,
             recovery,
             store,
+            dirty,
             readiness,
             stop,
             servers,
@@ -196,6 +199,11 @@ impl Gateway {
     /// The store, for tests and commands that look at it.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// What the lake does not have yet, for tests that look at it.
+    pub fn dirty(&self) -> &Arc<Dirty> {
+        &self.dirty
     }
 
     /// Finishes the requests in flight and stops.

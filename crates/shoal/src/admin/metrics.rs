@@ -94,6 +94,9 @@ pub struct Metrics {
     written_back: Family<OutcomeLabel, Counter>,
     dirty_objects: Gauge,
     dirty_bytes: Gauge,
+    uploads_ended: Family<OutcomeLabel, Counter>,
+    uploads_open: Gauge,
+    upload_bytes: Gauge,
     connections: ConnectionMetrics,
 }
 
@@ -158,6 +161,15 @@ impl Metrics {
             dirty_bytes: names.metric(
                 "dirty_bytes",
                 "Bytes on this node's disk that the lake does not have.",
+            ),
+            uploads_ended: names.metric(
+                "uploads_ended",
+                "Uploads in parts that this node kept, to be written back, by how they ended.",
+            ),
+            uploads_open: names.metric("uploads_open", "Uploads of these that have not ended."),
+            upload_bytes: names.metric(
+                "upload_bytes",
+                "Bytes on this node's disk of parts that are not an object yet, for whichever node keeps the upload.",
             ),
             store_paused: names.metric("store_paused", "1 while the disk takes no new blocks."),
             layer_bytes: names.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
@@ -285,6 +297,19 @@ impl Metrics {
     pub fn set_dirty(&self, objects: u64, bytes: u64) {
         self.dirty_objects.set(objects);
         self.dirty_bytes.set(bytes);
+    }
+
+    /// So many uploads that were kept here ended in this way.
+    pub fn uploads_ended(&self, end: &'static str, count: u64) {
+        self.uploads_ended
+            .get_or_create(&OutcomeLabel { outcome: end })
+            .inc_by(count);
+    }
+
+    /// Uploads that are kept here and have not ended, and bytes of parts that are here.
+    pub fn set_uploads(&self, open: u64, bytes: u64) {
+        self.uploads_open.set(open);
+        self.upload_bytes.set(bytes);
     }
 
     /// Whether the disk takes no new blocks for now.

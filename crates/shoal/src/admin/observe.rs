@@ -12,7 +12,7 @@ use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::metrics::Metrics;
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
-use crate::dirty::{Dirty, FlushOrders, Outcome};
+use crate::dirty::{Dirty, FlushOrders, Outcome, UploadEnd};
 use crate::endpoint::{Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
@@ -65,6 +65,7 @@ pub struct Told {
     layers: Vec<Requests>,
     peers: peers::Told,
     written_back: Vec<(Outcome, u64)>,
+    upload_ends: Vec<(UploadEnd, u64)>,
 }
 
 impl Observer {
@@ -103,6 +104,8 @@ impl Observer {
         metrics.set_fill_bytes(self.fetcher.window_used_bytes());
         let written_back = self.dirty.home().outcomes();
         self.measure_dirty(metrics, &told.written_back, &written_back);
+        let upload_ends = self.dirty.upload_ends().to_vec();
+        self.measure_uploads(metrics, &told.upload_ends, &upload_ends);
         let layers = self.split.requests();
         self.measure_layers(metrics, &told.layers, &layers);
         let mut peers = std::mem::take(&mut told.peers);
@@ -116,6 +119,7 @@ impl Observer {
             layers,
             peers,
             written_back,
+            upload_ends,
         };
     }
 
@@ -126,6 +130,14 @@ impl Observer {
         }
         let (objects, bytes) = self.dirty.home().size();
         metrics.set_dirty(objects, bytes);
+    }
+
+    fn measure_uploads(&self, metrics: &Metrics, before: &[(UploadEnd, u64)], now: &[(UploadEnd, u64)]) {
+        for (place, (end, total)) in now.iter().enumerate() {
+            let before = before.get(place).map_or(0, |(_, before)| *before);
+            metrics.uploads_ended(end.as_str(), total - before);
+        }
+        metrics.set_uploads(self.dirty.open_uploads().len() as u64, self.dirty.upload_bytes());
     }
 
     /// Who lives, for `/members`. A node that does not cooperate knows itself, and only of itself a node knows how busy it is.
@@ -225,6 +237,8 @@ impl Observer {
         });
         let outcomes = home.outcomes();
         let outcomes = outcomes.iter().map(|(outcome, count)| (outcome.as_str(), *count));
+        let ends = self.dirty.upload_ends();
+        let ends = ends.iter().map(|(end, count)| (end.as_str(), *count));
         json!({
             "settled": home.is_settled(),
             "objects": objects,
@@ -234,6 +248,7 @@ impl Observer {
             "uploads": {
                 "open": uploads.len(),
                 "bytes": self.dirty.upload_bytes(),
+                "ended": ends.collect::<std::collections::BTreeMap<_, _>>(),
                 "shown": shown.collect::<Vec<_>>(),
             },
             "flush": self.flushes.progress(),

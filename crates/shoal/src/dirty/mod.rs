@@ -63,7 +63,7 @@ pub use self::structure::{PlacedPart, Structure};
 pub use self::upload::UploadError;
 pub use self::uploads::{
     Completed, Incomplete, ListError, ListedPart, Open, PART_BYTES_MIN, Part, PartError, Progress, Selection,
-    Upload, UploadId, UploadLost, UploadRequest, select,
+    Upload, UploadEnd, UploadId, UploadLost, UploadRequest, select,
 };
 pub use self::writing::{Order, WriteError, Written};
 

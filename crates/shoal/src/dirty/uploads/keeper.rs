@@ -11,7 +11,7 @@ use super::completion::{Ended, Incomplete};
 use super::request::COMPLETION_ROUND;
 use super::table::{Begin, NotNoted};
 use super::taking::Progress;
-use super::{Part, Selection, Upload, UploadId, UploadRequest};
+use super::{Part, Selection, Upload, UploadEnd, UploadId, UploadRequest};
 use crate::clock;
 use crate::dirty::{Answer, Dirty};
 
@@ -35,7 +35,7 @@ impl Dirty {
             UploadRequest::Complete(id, selection, conditions) => {
                 self.complete_here(id, &selection, conditions).await
             }
-            UploadRequest::Abort(id) => self.abort_here(id).await,
+            UploadRequest::Abort(id) => self.give_up(id, UploadEnd::Aborted).await,
             UploadRequest::Wants(id, version) => told(uploads.table.lock().wants(id, version).then(Vec::new)),
             UploadRequest::Release(version) => {
                 uploads.release(version).await;
@@ -118,9 +118,10 @@ impl Dirty {
         }
     }
 
-    async fn abort_here(self: &Arc<Self>, id: UploadId) -> Answer {
-        let aborted = self.uploads.table.lock().abort(id);
-        match aborted {
+    /// Ends an upload that is kept here without an object.
+    pub(super) async fn give_up(self: &Arc<Self>, id: UploadId, end: UploadEnd) -> Answer {
+        let given_up = self.uploads.table.lock().give_up(id, end);
+        match given_up {
             Ok(Some((upload, parts))) => {
                 let record = upload.record_name(&self.uploads.lake);
                 self.uploads.drop_record(record).await;

@@ -34,7 +34,7 @@ pub use self::part::{Part, Upload};
 pub(super) use self::request::PREFIX;
 pub use self::request::UploadRequest;
 pub use self::selection::{ListError, ListedPart, PART_BYTES_MIN, Selection, select};
-pub use self::table::Open;
+pub use self::table::{Open, UploadEnd};
 pub use self::taking::{PartError, Progress, UploadLost};
 
 use self::part::Record;
@@ -181,6 +181,11 @@ impl Uploads {
     /// Uploads that are kept here and not complete, with their parts.
     pub(super) fn open(&self) -> Vec<Open> {
         self.table.lock().open()
+    }
+
+    /// How many uploads that were kept here ended how since the node started.
+    pub(super) fn ends(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
+        self.table.lock().ends()
     }
 
     /// Bytes of parts that are here.

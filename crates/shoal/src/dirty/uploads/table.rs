@@ -19,6 +19,8 @@ pub(super) struct Table {
     kept: HashMap<UploadId, Kept>,
     held: HashMap<VersionId, Held>,
     held_bytes: u64,
+    /// How many uploads ended how, in the order of [`UploadEnd::ALL`].
+    ends: [u64; UploadEnd::ALL.len()],
 }
 
 struct Kept {
@@ -37,6 +39,31 @@ enum Stage {
 
 /// An upload that is not complete, and its parts.
 pub type Open = (Arc<Upload>, Vec<Arc<Part>>);
+
+/// How an upload that was kept here ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadEnd {
+    /// An object was made of it.
+    Completed,
+    /// Its client gave it up.
+    Aborted,
+    /// Nothing was done to it for too long.
+    Expired,
+}
+
+impl UploadEnd {
+    /// Every end, in the order of its declaration.
+    pub const ALL: [Self; 3] = [Self::Completed, Self::Aborted, Self::Expired];
+
+    /// The word in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Aborted => "aborted",
+            Self::Expired => "expired",
+        }
+    }
+}
 
 /// A part whose blocks are here.
 #[derive(Clone)]
@@ -183,17 +210,19 @@ impl Table {
             return Vec::new();
         };
         kept.stage = Stage::Complete(completed);
+        self.ends[UploadEnd::Completed as usize] += 1;
         std::mem::take(&mut kept.parts).into_values().collect()
     }
 
-    /// Forgets an upload; its parts. `Err`: it is being completed.
-    pub(super) fn abort(&mut self, id: UploadId) -> Result<Option<Open>, NotNoted> {
+    /// Forgets an upload that ends without an object; its parts. `Err`: it is being completed.
+    pub(super) fn give_up(&mut self, id: UploadId, end: UploadEnd) -> Result<Option<Open>, NotNoted> {
         match self.kept.get(&id).map(|kept| &kept.stage) {
             None | Some(Stage::Complete(_)) => return Ok(None),
             Some(Stage::Completing(_)) => return Err(NotNoted::Completing),
             Some(Stage::Open) => {}
         }
         let kept = self.kept.remove(&id);
+        self.ends[end as usize] += u64::from(kept.is_some());
         Ok(kept.map(|kept| (kept.upload, kept.parts.into_values().collect())))
     }
 
@@ -234,6 +263,11 @@ impl Table {
             key(one).cmp(&key(other))
         });
         open
+    }
+
+    /// How many uploads ended how since the node started.
+    pub(super) fn ends(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
+        UploadEnd::ALL.map(|end| (end, self.ends[end as usize]))
     }
 
     /// The blocks of a part are here.
@@ -284,7 +318,7 @@ mod tests {
     use std::time::Duration;
 
     use super::super::part::tests::{part, upload};
-    use super::{Begin, Completed, NotNoted, Selection, Table, Upload};
+    use super::{Begin, Completed, NotNoted, Selection, Table, Upload, UploadEnd};
     use crate::clock;
 
     const MAX: u64 = 1000;
@@ -329,7 +363,7 @@ mod tests {
             NotNoted::Completing
         );
         assert!(
-            table.abort(upload.id).is_err(),
+            table.give_up(upload.id, UploadEnd::Aborted).is_err(),
             "what is being completed is not aborted"
         );
         assert!(
@@ -346,6 +380,22 @@ mod tests {
         assert!(table.get(upload.id).is_none() && table.open().is_empty());
         table.forget_complete(now + super::REMEMBERED + Duration::from_secs(1));
         assert!(matches!(table.begin(upload.id, &selection, now), Begin::Nothing));
+    }
+
+    #[test]
+    fn uploads_are_counted_once_by_how_they_ended() {
+        let (mut table, upload, now) = (Table::default(), Arc::new(upload()), clock::instant());
+        for end in [UploadEnd::Expired, UploadEnd::Aborted, UploadEnd::Aborted] {
+            table.keep(Upload::clone(&upload), now);
+            assert!(table.give_up(upload.id, end).unwrap().is_some());
+            assert!(table.give_up(upload.id, end).unwrap().is_none());
+        }
+        table.keep(Upload::clone(&upload), now);
+        table.ended(upload.id, None, now);
+        table.ended(upload.id, Some(Arc::default()), now);
+        assert!(table.give_up(upload.id, UploadEnd::Aborted).unwrap().is_none());
+        let counts = table.ends().map(|(end, count)| (end.as_str(), count));
+        assert_eq!(counts, [("completed", 1), ("aborted", 2), ("expired", 1)]);
     }
 
     #[test]

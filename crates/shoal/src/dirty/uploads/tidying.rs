@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::table::Held;
-use super::{Open, UploadRequest, Uploads};
+use super::{Open, UploadEnd, UploadRequest, Uploads};
 use crate::clock;
 use crate::dirty::messenger::Unheard;
 use crate::dirty::{Answer, Dirty};
@@ -34,12 +34,13 @@ impl Dirty {
         }
     }
 
-    async fn tidy_uploads_at(self: &Arc<Self>, now: Instant) {
+    /// Gives up what nobody goes on with, and lets go of what nobody needs, as it is at the moment `now`.
+    pub async fn tidy_uploads_at(self: &Arc<Self>, now: Instant) {
         let idle = self.uploads.table.lock().idle(IDLE_MAX, now);
         for id in idle {
             tracing::warn!(upload = %id, "an upload to which nothing was done for a day is given up");
             // One that is being completed after all goes on.
-            let _ = self.ask_keeper(id, UploadRequest::Abort(id)).await;
+            let _ = self.give_up(id, UploadEnd::Expired).await;
         }
         self.uploads.table.lock().forget_complete(now);
         let all_held = self.uploads.table.lock().held();
@@ -71,6 +72,11 @@ impl Dirty {
     /// Uploads that are kept here and not complete, with their parts.
     pub fn open_uploads(&self) -> Vec<Open> {
         self.uploads.open()
+    }
+
+    /// How many uploads that were kept here ended how since the node started.
+    pub fn upload_ends(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
+        self.uploads.ends()
     }
 
     /// Bytes of parts of uploads, of any keeper, that are here.
