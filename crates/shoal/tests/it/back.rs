@@ -8,6 +8,7 @@ mod listing;
 mod moving;
 mod multipart;
 mod slow;
+mod uploads;
 
 use std::time::Duration;
 

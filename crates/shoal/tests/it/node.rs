@@ -2,7 +2,9 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
+use shoal::clock;
 use shoal::config::{Config, FreshnessMode, IdentityConfig};
 use shoal::gateway::Gateway;
 use shoal::secret::Secret;
@@ -125,6 +127,12 @@ impl Node {
         self.gateway.store()
     }
 
+    /// Looks after uploads in parts as this node will after so long.
+    pub(crate) async fn tidies_uploads_after(&self, time: Duration) {
+        let now = clock::instant() + time;
+        self.gateway.dirty().tidy_uploads_at(now).await;
+    }
+
     /// The owner of the lake's account.
     pub(crate) fn client(&self) -> Client {
         Client::signing(self.address(), ACCESS_KEY, SECRET_KEY)
@@ -180,7 +188,7 @@ impl Node {
             {
                 return;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("blocks are still on their way");
     }

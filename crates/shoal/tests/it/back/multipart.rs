@@ -29,7 +29,7 @@ async fn node() -> Node {
 }
 
 /// Two large parts and a small one.
-fn parts(seed: u64) -> Vec<Bytes> {
+pub(super) fn parts(seed: u64) -> Vec<Bytes> {
     let sizes = [PART, PART + BLOCK, 1_000].into_iter();
     let parts = sizes
         .zip(seed..)
@@ -38,7 +38,7 @@ fn parts(seed: u64) -> Vec<Bytes> {
 }
 
 /// What S3 calls an object of these parts.
-fn etag(parts: &[Bytes]) -> String {
+pub(super) fn etag(parts: &[Bytes]) -> String {
     let digests: Vec<u8> = parts.iter().flat_map(Md5::digest).collect();
     format!("\"{}-{}\"", hex(&Md5::digest(digests)), parts.len())
 }
@@ -50,7 +50,7 @@ fn between(xml: &str, name: &str) -> String {
     rest.split_once(&format!("</{name}>")).unwrap().0.into()
 }
 
-async fn begin(client: &Client, key: &str) -> String {
+pub(super) async fn begin(client: &Client, key: &str) -> String {
     let begun = client.post(&format!("/b/{key}?uploads="), "").send().await;
     assert_eq!(begun.status, StatusCode::OK, "{}", begun.text());
     assert_eq!(
@@ -62,13 +62,13 @@ async fn begin(client: &Client, key: &str) -> String {
     between(begun.text(), "UploadId")
 }
 
-async fn put(client: &Client, key: &str, id: &str, number: usize, part: &Bytes) -> Reply {
+pub(super) async fn put(client: &Client, key: &str, id: &str, number: usize, part: &Bytes) -> Reply {
     let target = format!("/b/{key}?partNumber={number}&uploadId={id}");
     client.put(&target, part.clone()).send().await
 }
 
 /// The list of parts that completes an upload, by number and ETag.
-fn list(parts: impl IntoIterator<Item = (usize, String)>) -> String {
+pub(super) fn list(parts: impl IntoIterator<Item = (usize, String)>) -> String {
     let parts = parts.into_iter().map(|(number, etag)| {
         format!(
             "<Part><PartNumber>{number}</PartNumber><ETag>{}</ETag></Part>",
@@ -79,7 +79,7 @@ fn list(parts: impl IntoIterator<Item = (usize, String)>) -> String {
     format!("<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>")
 }
 
-async fn complete(client: &Client, key: &str, id: &str, list: &str) -> Reply {
+pub(super) async fn complete(client: &Client, key: &str, id: &str, list: &str) -> Reply {
     client
         .post(&format!("/b/{key}?uploadId={id}"), list.to_owned())
         .send()
@@ -103,7 +103,7 @@ async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
     reply
 }
 
-fn is_upload(request: &Request) -> bool {
+pub(super) fn is_upload(request: &Request) -> bool {
     request.parameter("uploadId").is_some() && request.method != "DELETE"
 }
 
@@ -389,7 +389,7 @@ async fn parts_take_of_the_room_for_what_is_dirty_until_their_upload_is_over() {
     node.stop().await;
 }
 
-async fn cluster(nodes: usize) -> Cluster {
+pub(super) async fn cluster(nodes: usize) -> Cluster {
     let cluster = Cluster::start_with(nodes, |_, config| roomy(config)).await;
     settled(&cluster).await;
     cluster
