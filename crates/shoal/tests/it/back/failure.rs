@@ -190,6 +190,32 @@ async fn a_node_that_is_gone_takes_its_dirty_objects_along_whole_and_brings_them
 }
 
 #[tokio::test]
+async fn what_is_lost_is_lost_also_while_its_home_is_silent() {
+    let mut cluster = cluster(4).await;
+    let keys = written(&cluster, 24).await;
+    for (seed, key) in (0..).zip(&keys) {
+        // Copies of blocks are left behind that make nothing whole which is not.
+        reads(&cluster.nodes[0].client(), key, &bytes(seed)).await;
+    }
+    cluster.nodes.pop().unwrap().stop().await;
+    cluster.sees(3).await;
+    settled(&cluster).await;
+    let mut missing = Vec::new();
+    for key in &keys {
+        if status_of(&cluster.nodes[0].client(), key).await == StatusCode::NOT_FOUND {
+            missing.push(key);
+        }
+    }
+    assert!(missing.len() > 6, "each node is home to some of {missing:?}");
+    cluster.ways[1].becomes(Wire::Stuck);
+    for key in missing {
+        let status = status_of(&cluster.nodes[0].client(), key).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{key}");
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn while_a_node_is_silent_the_others_give_what_they_hold_whole_or_not_at_all() {
     let cluster = cluster(3).await;
     let keys = written(&cluster, 12).await;
