@@ -71,7 +71,7 @@ struct LayerRequestLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    operations: HashMap<&'static str, Operation>,
+    operations: HashMap<&'static str, Operation, foldhash::fast::RandomState>,
     requests: Family<RequestLabels, Counter>,
     durations: Family<OperationLabel, Durations>,
     requests_in_flight: Gauge,

@@ -35,7 +35,8 @@ impl fmt::Debug for SigningKey {
 /// Signing keys by access key. An access key has one secret and, nearly always, one day and region at a time.
 #[derive(Debug, Default)]
 pub struct KeyCache {
-    keys: RwLock<HashMap<Box<str>, Derived>>,
+    /// The names are those of identities and accounts that are known: no client chooses one.
+    keys: RwLock<HashMap<Box<str>, Derived, foldhash::fast::RandomState>>,
 }
 
 #[derive(Debug)]
