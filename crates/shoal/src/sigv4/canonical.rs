@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use super::{hex, words};
 
@@ -68,7 +68,9 @@ impl Request<'_> {
                 write_header_value(self.host, out);
             } else {
                 // Looking through a dozen headers is quicker than hashing a name that is a string.
-                let named = self.headers.iter().filter(|(other, _)| *other == name);
+                // Nearly all are spelled alike; the comparison that sees through the case of letters is slower.
+                let is_named = |other: &HeaderName| other.as_str() == name || *other == *name;
+                let named = self.headers.iter().filter(|(other, _)| is_named(other));
                 let mut values = named.map(|(_, value)| value);
                 write_header_value(
                     values.next().ok_or(CanonicalError::MissingHeader)?.as_bytes(),
@@ -88,7 +90,11 @@ impl Request<'_> {
 /// Writes the path: every byte decoded once, then encoded unless it is unreserved or a slash.
 pub fn write_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> {
     let mut rest = path;
-    while let [byte, tail @ ..] = rest {
+    loop {
+        rest = write_plain(rest, |byte| is_unreserved(byte) || byte == b'/', out);
+        let [byte, tail @ ..] = rest else {
+            return Ok(());
+        };
         rest = tail;
         if *byte == b'%' {
             let (decoded, tail) = decode_escape(rest).ok_or(CanonicalError::MalformedPath)?;
@@ -96,10 +102,9 @@ pub fn write_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> 
             // An encoded slash is a slash: S3 decodes before it signs.
             write_encoded(decoded, decoded == b'/', out);
         } else {
-            write_encoded(*byte, *byte == b'/', out);
+            write_encoded(*byte, false, out);
         }
     }
-    Ok(())
 }
 
 /// Writes the query: sorted pairs without [`SIGNATURE_PARAMETER`]. A `%` that encodes nothing stands for itself.
@@ -150,7 +155,16 @@ pub fn decode_component(component: &[u8]) -> Vec<u8> {
 }
 
 fn write_component(component: &[u8], out: &mut Vec<u8>) {
-    each_decoded(component, |byte| write_encoded(byte, false, out));
+    let rest = write_plain(component, is_unreserved, out);
+    each_decoded(rest, |byte| write_encoded(byte, false, out));
+}
+
+/// Writes the bytes up to the first that is not written as it is, all at once, and gives the rest.
+fn write_plain<'a>(bytes: &'a [u8], is_plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) -> &'a [u8] {
+    let end = bytes.iter().position(|byte| !is_plain(*byte));
+    let (plain, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+    out.extend_from_slice(plain);
+    rest
 }
 
 fn each_decoded(component: &[u8], mut each: impl FnMut(u8)) {
@@ -180,7 +194,7 @@ fn decode_escape(after_percent: &[u8]) -> Option<(u8, &[u8])> {
 
 fn write_encoded(byte: u8, keep: bool, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    if keep || byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+    if keep || is_unreserved(byte) {
         out.push(byte);
     } else {
         out.extend_from_slice(&[
@@ -191,8 +205,16 @@ fn write_encoded(byte: u8, keep: bool, out: &mut Vec<u8>) {
     }
 }
 
+fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
 /// Writes a header's value trimmed, with every run of blanks inside it as one space.
 fn write_header_value(value: &[u8], out: &mut Vec<u8>) {
+    // Most hold none.
+    if memchr::memchr2(b' ', b'\t', value).is_none() {
+        return out.extend_from_slice(value);
+    }
     let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
     let words = value.split(blank).filter(|word| !word.is_empty());
     for (at, word) in words.enumerate() {
