@@ -18,25 +18,21 @@ impl<'a> Authorization<'a> {
     /// Reads the header: each part once, in any order, separated by commas with or without spaces.
     pub(super) fn parse(value: &'a HeaderValue) -> Result<Self, Refusal> {
         let text = value.to_str().map_err(|_| malformed("it is not ASCII."))?;
-        let (algorithm, parts) = text.split_once(' ').unwrap_or((text, ""));
-        if algorithm != ALGORITHM {
-            return Err(unsupported(algorithm));
-        }
+        let parts = match text.strip_prefix(ALGORITHM) {
+            Some(rest) if rest.is_empty() || rest.starts_with(' ') => rest,
+            _ => return Err(unsupported(text)),
+        };
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
         for part in words(parts, b',') {
             let part = part.trim_ascii();
-            let sign = memchr::memchr(b'=', part.as_bytes())
-                .ok_or_else(|| malformed("a part has no \"=\" sign."))?;
-            let (name, value) = (&part[..sign], &part[sign + 1..]);
-            let place = match name {
-                "Credential" => &mut credential,
-                "SignedHeaders" => &mut signed_headers,
-                "Signature" => &mut signature,
-                _ => {
-                    return Err(malformed(
-                        "only Credential, SignedHeaders and Signature are expected.",
-                    ));
-                }
+            let (place, value) = if let Some(value) = part.strip_prefix("Credential=") {
+                (&mut credential, value)
+            } else if let Some(value) = part.strip_prefix("SignedHeaders=") {
+                (&mut signed_headers, value)
+            } else if let Some(value) = part.strip_prefix("Signature=") {
+                (&mut signature, value)
+            } else {
+                return Err(unexpected(part));
             };
             if place.replace(value).is_some() {
                 return Err(malformed("a part is given twice."));
@@ -49,6 +45,14 @@ impl<'a> Authorization<'a> {
             signature: signature.ok_or_else(missing("missing Signature."))?,
         })
     }
+}
+
+fn unexpected(part: &str) -> Refusal {
+    malformed(if part.contains('=') {
+        "only Credential, SignedHeaders and Signature are expected."
+    } else {
+        "a part has no \"=\" sign."
+    })
 }
 
 fn malformed(detail: &'static str) -> Refusal {
