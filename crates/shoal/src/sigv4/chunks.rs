@@ -3,10 +3,10 @@
 use sha2::{Digest, Sha256};
 
 use super::payload_hash::EMPTY_SHA256;
-use super::{SigningKey, Timestamp, hex};
+use super::{Signature, SigningKey, Timestamp, hex};
 
 /// Where a chain begins: the signature of the request head, and what it was made with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct SeedSignature {
     /// Signs every link of the chain.
     pub key: SigningKey,
@@ -14,8 +14,8 @@ pub struct SeedSignature {
     pub timestamp: Timestamp,
     /// `day/region/s3/aws4_request`
     pub scope: String,
-    /// The head's signature: 64 hexadecimal digits.
-    pub signature: String,
+    /// The head's signature.
+    pub signature: Signature,
 }
 
 /// Computes the signatures of chunks and trailer, each from the one before.
@@ -31,7 +31,7 @@ impl ChunkSigner {
     }
 
     /// The signature of the next chunk, whose data has this SHA-256.
-    pub fn sign_chunk(&mut self, data_sha256: &[u8; 32]) -> &str {
+    pub fn sign_chunk(&mut self, data_sha256: &[u8; 32]) -> &Signature {
         self.sign_next(
             "AWS4-HMAC-SHA256-PAYLOAD",
             &[EMPTY_SHA256.as_bytes(), &hex::encode(data_sha256)],
@@ -39,16 +39,16 @@ impl ChunkSigner {
     }
 
     /// The signature of the trailer, written canonically: `name:value\n` for each header.
-    pub fn sign_trailer(&mut self, canonical_trailer: &[u8]) -> &str {
+    pub fn sign_trailer(&mut self, canonical_trailer: &[u8]) -> &Signature {
         let digest = hex::encode(&Sha256::digest(canonical_trailer).into());
         self.sign_next("AWS4-HMAC-SHA256-TRAILER", &[&digest])
     }
 
-    fn sign_next(&mut self, algorithm: &str, digests: &[&[u8]]) -> &str {
+    fn sign_next(&mut self, algorithm: &str, digests: &[&[u8]]) -> &Signature {
         let last = &self.last;
         let mut text = Vec::with_capacity(320);
         text.extend_from_slice(algorithm.as_bytes());
-        for line in [last.timestamp.as_str(), &last.scope, &last.signature] {
+        for line in [last.timestamp.as_str(), &last.scope, last.signature.as_str()] {
             text.push(b'\n');
             text.extend_from_slice(line.as_bytes());
         }
@@ -65,7 +65,7 @@ impl ChunkSigner {
 mod tests {
     use super::{ChunkSigner, SeedSignature};
     use crate::secret::Secret;
-    use crate::sigv4::{SigningKey, Timestamp, scope};
+    use crate::sigv4::{Signature, SigningKey, Timestamp, hex, scope};
     use sha2::{Digest, Sha256};
 
     /// The account, the day and the region of Amazon's published examples.
@@ -76,7 +76,7 @@ mod tests {
             key: SigningKey::derive(&secret, &timestamp, "us-east-1"),
             timestamp,
             scope: scope(&timestamp, "us-east-1"),
-            signature: signature.to_owned(),
+            signature: Signature::of(&hex::decode(signature.as_bytes()).unwrap()),
         }
     }
 
@@ -103,7 +103,7 @@ mod tests {
                 "b6c6ea8a5354eaf15b3cb7646744f4275b71ea724fed81ceb9323e279d449df9",
             ),
         ] {
-            assert_eq!(signer.sign_chunk(&sha256(&data)), signature);
+            assert_eq!(signer.sign_chunk(&sha256(&data)).as_str(), signature);
         }
     }
 
@@ -126,12 +126,10 @@ mod tests {
                 "2ca2aba2005185cf7159c6277faf83795951dd77a3a99e6e65d5c9f85863f992",
             ),
         ] {
-            assert_eq!(signer.sign_chunk(&sha256(&data)), signature);
+            assert_eq!(signer.sign_chunk(&sha256(&data)).as_str(), signature);
         }
         let signature = "d81f82fc3505edab99d459891051a732e8730629a2e4a59689829ca17fe2e435";
-        assert_eq!(
-            signer.sign_trailer(b"x-amz-checksum-crc32c:sOO8/Q==\n"),
-            signature
-        );
+        let signed = signer.sign_trailer(b"x-amz-checksum-crc32c:sOO8/Q==\n");
+        assert_eq!(signed.as_str(), signature);
     }
 }

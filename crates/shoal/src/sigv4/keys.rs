@@ -2,27 +2,35 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
-use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
+use aws_sigv4::sign::v4::generate_signing_key;
+use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::RwLock;
+use sha2::Sha256;
 
-use super::{SERVICE, Timestamp};
+use super::{SERVICE, Signature, Timestamp};
 use crate::secret::Secret;
 
 /// The key of one secret for one day and region.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SigningKey([u8; 32]);
+///
+/// Kept as the state of an HMAC that has taken it in: two of the six blocks that a signature takes are hashed once a day.
+#[derive(Clone)]
+pub struct SigningKey(Arc<Hmac<Sha256>>);
 
 impl SigningKey {
     /// Derives the key: four HMACs.
     pub fn derive(secret: &Secret, day: &Timestamp, region: &str) -> Self {
         let key = generate_signing_key(secret.expose(), day.time(), region, SERVICE);
-        Self(key.as_ref().try_into().expect("HMAC-SHA256 has 32 bytes"))
+        let keyed = Hmac::new_from_slice(key.as_ref()).expect("HMAC takes keys of any length");
+        Self(Arc::new(keyed))
     }
 
-    /// The signature of `text`: 64 lower-case hexadecimal digits.
-    pub fn sign(&self, text: &[u8]) -> String {
-        calculate_signature(self.0, text)
+    /// The signature of `text`.
+    pub fn sign(&self, text: &[u8]) -> Signature {
+        let mut mac = (*self.0).clone();
+        mac.update(text);
+        Signature::of(&mac.finalize().into_bytes().into())
     }
 }
 
@@ -67,7 +75,7 @@ impl KeyCache {
             secret: secret.clone(),
             day: *timestamp,
             region: region.into(),
-            key,
+            key: key.clone(),
         };
         let mut keys = self.keys.write();
         if keys.len() >= Self::CAPACITY {
@@ -80,14 +88,17 @@ impl KeyCache {
 
 impl Derived {
     fn fits(&self, secret: &Secret, timestamp: &Timestamp, region: &str) -> Option<SigningKey> {
-        let fits = self.day.day() == timestamp.day() && &*self.region == region && self.secret == *secret;
-        fits.then_some(self.key)
+        let fits = self.day.is_same_day(timestamp) && &*self.region == region && self.secret == *secret;
+        fits.then(|| self.key.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{KeyCache, SigningKey};
+    use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
+    use proptest::prelude::{any, proptest};
+
+    use super::{KeyCache, SERVICE, SigningKey};
     use crate::secret::Secret;
     use crate::sigv4::Timestamp;
 
@@ -111,7 +122,9 @@ mod tests {
             (&two, tomorrow, there),
             (&two, tomorrow, there),
         ] {
-            assert!(cache.key("AK", secret, &day, region) == SigningKey::derive(secret, &day, region));
+            let signature = cache.key("AK", secret, &day, region).sign(b"text");
+            let derived = SigningKey::derive(secret, &day, region).sign(b"text");
+            assert_eq!(signature.as_str(), derived.as_str());
         }
     }
 
@@ -131,5 +144,17 @@ mod tests {
         let key = cache.key("AK", &Secret::new("hush"), &day("20130524T000000Z"), "us-east-1");
         assert!(!format!("{cache:?}").contains("hush"));
         assert_eq!(format!("{key:?}"), "[hidden]");
+    }
+
+    proptest! {
+        #[test]
+        fn a_kept_state_signs_each_text_as_aws_does(texts in proptest::collection::vec(any::<Vec<u8>>(), 1..4)) {
+            let (secret, day) = (Secret::new("secret"), day("20130524T000000Z"));
+            let key = SigningKey::derive(&secret, &day, "us-east-1");
+            let raw = generate_signing_key(secret.expose(), day.time(), "us-east-1", SERVICE);
+            for text in texts {
+                assert_eq!(key.sign(&text).as_str(), calculate_signature(raw.as_ref(), &text));
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! AWS Signature Version 4: the canonical request, the signing keys, and how both sides use them.
 //!
 //! The front recomputes what a client signed; the lake client signs anew. Both write the same canonical
-//! request, so both live here. `aws-sigv4` derives the keys and computes the signatures.
+//! request, so both live here. `aws-sigv4` derives the keys.
 
 pub mod canonical;
 pub mod chunks;
@@ -9,6 +9,7 @@ pub mod hex;
 pub mod keys;
 pub mod payload_hash;
 pub mod sign;
+pub mod signature;
 pub mod timestamp;
 
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use chunks::{ChunkSigner, SeedSignature};
 pub use keys::{KeyCache, SigningKey};
 pub use payload_hash::PayloadHash;
 pub use sign::{SignError, Signer};
+pub use signature::Signature;
 pub use timestamp::Timestamp;
 
 /// The one algorithm spoken here, as the `Authorization` header and `X-Amz-Algorithm` name it.
@@ -44,19 +46,21 @@ pub fn words(list: &str, separator: u8) -> impl Iterator<Item = &str> {
 
 /// `20130524/us-east-1/s3/aws4_request`: what a signature is valid for.
 pub fn scope(timestamp: &Timestamp, region: &str) -> String {
-    let mut scope = String::with_capacity(timestamp.day().len() + region.len() + 17);
-    for part in [timestamp.day(), "/", region, "/", SERVICE, "/", TERMINATOR] {
+    let day = timestamp.day();
+    let mut scope = String::with_capacity(day.len() + region.len() + 17);
+    for part in [day, "/", region, "/", SERVICE, "/", TERMINATOR] {
         scope.push_str(part);
     }
     scope
 }
 
-/// The text whose HMAC is the signature of a request.
-pub fn string_to_sign(timestamp: &Timestamp, scope: &str, canonical_request: &[u8]) -> Vec<u8> {
+/// The text whose HMAC is the signature of a request, in the place of its canonical form.
+pub fn string_to_sign(timestamp: &Timestamp, scope: &str, canonical_request: Vec<u8>) -> Vec<u8> {
     use sha2::{Digest, Sha256};
 
-    let digest = hex::encode(&Sha256::digest(canonical_request).into());
-    let mut text = Vec::with_capacity(ALGORITHM.len() + scope.len() + 16 + 64 + 3);
+    let mut text = canonical_request;
+    let digest = hex::encode(&Sha256::digest(&text).into());
+    text.clear();
     for part in [
         ALGORITHM.as_bytes(),
         b"\n",

@@ -57,7 +57,12 @@ impl Signer<'_> {
         }
         let unsigned = PathAndQuery::try_from(text.as_slice()).unwrap();
         let seed = self.signature(method, &unsigned, headers, &signed_headers, payload, timestamp)?;
-        append(&mut text, b'&', canonical::SIGNATURE_PARAMETER, &seed.signature);
+        append(
+            &mut text,
+            b'&',
+            canonical::SIGNATURE_PARAMETER,
+            seed.signature.as_str(),
+        );
         Ok(PathAndQuery::try_from(text).unwrap())
     }
 }

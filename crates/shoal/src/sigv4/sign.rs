@@ -103,7 +103,7 @@ impl Signer<'_> {
         .write(&mut text)?;
         let scope = scope(&timestamp, self.region);
         let key = self.key(&timestamp);
-        let signature = key.sign(&string_to_sign(&timestamp, &scope, &text));
+        let signature = key.sign(&string_to_sign(&timestamp, &scope, text));
         Ok(SeedSignature {
             key,
             timestamp,

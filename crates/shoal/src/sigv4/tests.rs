@@ -174,10 +174,10 @@ proptest! {
         let mut headers = sample.headers();
         let seed =
             sample.signer(&keys).sign(&sample.method, &sample.target, &mut headers, sample.payload, sample.now).unwrap();
-        assert_eq!(seed.signature, sample.expected_signature(settings()));
+        assert_eq!(seed.signature.as_str(), sample.expected_signature(settings()));
 
         let authorization = headers["authorization"].to_str().unwrap();
-        assert!(authorization.ends_with(&seed.signature));
+        assert!(authorization.ends_with(seed.signature.as_str()));
         assert!(headers["authorization"].is_sensitive());
         assert_eq!(headers.contains_key("x-amz-security-token"), sample.account.session_token.is_some());
     }
@@ -234,7 +234,7 @@ fn a_request_signed_before_is_signed_anew_in_our_name() {
     let other = signer
         .sign(&Method::PUT, &target, &mut used, PayloadHash::empty(), now)
         .unwrap();
-    assert_eq!(one, other);
+    assert_eq!(one.signature.as_str(), other.signature.as_str());
     assert_eq!(fresh, used);
 }
 

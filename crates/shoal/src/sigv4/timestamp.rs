@@ -61,6 +61,11 @@ impl Timestamp {
         &self.as_str()[..8]
     }
 
+    /// Whether the credential scopes of both name one day.
+    pub fn is_same_day(&self, other: &Self) -> bool {
+        self.text[..8] == other.text[..8]
+    }
+
     /// The moment itself.
     pub fn time(&self) -> SystemTime {
         self.time

@@ -20,7 +20,6 @@ use std::time::{Duration, SystemTime};
 use http::header::HOST;
 use http::request::Parts;
 use http::{HeaderMap, Method};
-use subtle::ConstantTimeEq;
 
 pub use refusal::Refusal;
 
@@ -178,8 +177,8 @@ impl Gate {
             &claim.timestamp,
             &self.region,
         );
-        let signature = key.sign(&string_to_sign(&claim.timestamp, &scope, &text));
-        if !bool::from(signature.as_bytes().ct_eq(&claim.signature)) {
+        let signature = key.sign(&string_to_sign(&claim.timestamp, &scope, text));
+        if !signature.is(&claim.signature) {
             return Err(Refusal::SignatureMismatch);
         }
         Ok(SeedSignature {

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 
 use super::Payload;
 use super::announced::{Announced, Expected, Trailer};
@@ -13,7 +12,7 @@ use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
 use crate::pieces::Pieces;
-use crate::sigv4::{ChunkSigner, SeedSignature};
+use crate::sigv4::{ChunkSigner, SeedSignature, Signature};
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 
@@ -303,7 +302,7 @@ impl Signatures {
         let sha256: [u8; 32] = data.finalize().into();
         verify(self.theirs.sign_chunk(&sha256), line.signature())?;
         let ours = self.ours.as_mut().ok_or(PayloadError::NotResigned)?;
-        Ok(line.with_signature(ours.sign_chunk(&sha256)))
+        Ok(line.with_signature(ours.sign_chunk(&sha256).as_str()))
     }
 
     /// Verifies the client's signature of the trailer and gives its line with ours.
@@ -322,12 +321,12 @@ impl Signatures {
         verify(self.theirs.sign_trailer(&canonical), line.value())?;
         self.trailer_verified = true;
         let ours = self.ours.as_mut().ok_or(PayloadError::NotResigned)?;
-        Ok(line.with_value(ours.sign_trailer(&canonical)))
+        Ok(line.with_value(ours.sign_trailer(&canonical).as_str()))
     }
 }
 
-fn verify(computed: &str, claimed: &[u8]) -> Result<(), PayloadError> {
-    if bool::from(computed.as_bytes().ct_eq(claimed)) {
+fn verify(computed: &Signature, claimed: &[u8]) -> Result<(), PayloadError> {
+    if computed.is(claimed) {
         Ok(())
     } else {
         Err(PayloadError::WrongSignature)

@@ -133,7 +133,12 @@ async fn signed_chunks_go_on_from_the_signature_of_the_head() {
     lake.create_bucket("bucket");
     let (body, trailer) = (&b"some bytes in signed chunks"[..], Checksum::Crc64Nvme);
     let chunks = move |seed: SeedSignature| {
-        let signer = ChunkSigner::new(SECRET_KEY, seed.timestamp.as_str(), &seed.scope, &seed.signature);
+        let signer = ChunkSigner::new(
+            SECRET_KEY,
+            seed.timestamp.as_str(),
+            &seed.scope,
+            seed.signature.as_str(),
+        );
         whole(encode(body, 8, signer, Some(trailer)))
     };
     let seeded = RequestBody::Seeded {

@@ -154,10 +154,10 @@ fn a_date_header_serves_in_place_of_the_one_of_amazon() {
         .write(&mut text)
         .unwrap();
         let key = SigningKey::derive(&Secret::new(SECRET_KEY), &timestamp, REGION);
-        let signature = key.sign(&string_to_sign(&timestamp, &scope(&timestamp, REGION), &text));
+        let signature = key.sign(&string_to_sign(&timestamp, &scope(&timestamp, REGION), text));
         parts.headers.insert(
             "authorization",
-            authorization(signed_headers, &signature).parse().unwrap(),
+            authorization(signed_headers, signature.as_str()).parse().unwrap(),
         );
         parts
     };
