@@ -1,6 +1,6 @@
 //! What the head of a GET or HEAD says about how to read, found in one pass over its headers.
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderValue, header};
 
 use crate::front::conditions::Conditions;
 use crate::front::range::RangeRequest;
@@ -49,28 +49,51 @@ impl ReadHead {
     /// Reads the headers.
     pub fn parse(headers: &HeaderMap) -> Self {
         let mut head = Self {
-            range: RangeRequest::parse(range(headers)).filter(|_| !headers.contains_key(header::IF_RANGE)),
-            conditions: Conditions::parse(headers),
-            cache_control: CacheControl::parse(headers),
+            range: Some(RangeRequest::Whole),
+            conditions: Conditions::default(),
+            cache_control: CacheControl::default(),
             checksum_mode: false,
             sse_c: false,
             plain: true,
         };
+        // Most reads carry none of these, and to see that a name is another one is cheaper than to search the map for it.
+        let (mut has_range, mut has_condition, mut has_cache_control) = (false, false, false);
         for (name, value) in headers {
-            let name = name.as_str();
-            if !name.starts_with("x-amz-") {
-                continue;
-            }
-            head.plain &= PLAIN_AMZ_HEADERS.contains(&name);
-            match name {
-                "x-amz-checksum-mode" => {
-                    head.checksum_mode |= value.as_bytes().eq_ignore_ascii_case(b"enabled");
-                }
-                "x-amz-server-side-encryption-customer-algorithm" => head.sse_c = true,
-                _ => {}
+            match *name {
+                header::RANGE | header::IF_RANGE => has_range = true,
+                header::IF_MATCH
+                | header::IF_NONE_MATCH
+                | header::IF_MODIFIED_SINCE
+                | header::IF_UNMODIFIED_SINCE => has_condition = true,
+                header::CACHE_CONTROL | header::PRAGMA => has_cache_control = true,
+                _ => head.take_amz(name.as_str(), value),
             }
         }
+        if has_range {
+            head.range =
+                RangeRequest::parse(range(headers)).filter(|_| !headers.contains_key(header::IF_RANGE));
+        }
+        if has_condition {
+            head.conditions = Conditions::parse(headers);
+        }
+        if has_cache_control {
+            head.cache_control = CacheControl::parse(headers);
+        }
         head
+    }
+
+    fn take_amz(&mut self, name: &str, value: &HeaderValue) {
+        if !name.starts_with("x-amz-") {
+            return;
+        }
+        self.plain &= PLAIN_AMZ_HEADERS.contains(&name);
+        match name {
+            "x-amz-checksum-mode" => {
+                self.checksum_mode |= value.as_bytes().eq_ignore_ascii_case(b"enabled");
+            }
+            "x-amz-server-side-encryption-customer-algorithm" => self.sse_c = true,
+            _ => {}
+        }
     }
 }
 
@@ -136,7 +159,14 @@ mod tests {
         let sse_c = head(&[("x-amz-server-side-encryption-customer-algorithm", "AES256")]);
         assert!(sse_c.sse_c && !sse_c.plain);
         assert!(!head(&[("x-amz-request-payer", "requester")]).plain);
-        assert!(!head(&[("if-match", "x")]).conditions.is_empty());
+        for condition in ["if-match", "if-none-match"] {
+            assert!(!head(&[(condition, "x")]).conditions.is_empty());
+        }
+        for condition in ["if-modified-since", "if-unmodified-since"] {
+            let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+            assert!(!head(&[(condition, date)]).conditions.is_empty());
+        }
+        assert_eq!(head(&[("if-range", "\"x\"")]).range, None);
     }
 
     #[test]

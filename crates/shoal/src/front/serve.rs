@@ -170,14 +170,11 @@ impl Front {
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
-        let is_copy = parts.headers.contains_key(&COPY_SOURCE);
-        let classified = classify(
-            &parts.method,
-            &target,
-            host(&parts),
-            is_copy,
-            self.domain.as_deref(),
-        )?;
+        let is_copy = parts.method == Method::PUT && parts.headers.contains_key(&COPY_SOURCE);
+        // Only in virtual-host style does it name a bucket.
+        let domain = self.domain.as_deref();
+        let host = domain.and_then(|_| host(&parts));
+        let classified = classify(&parts.method, &target, host, is_copy, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
         // Under the name that the client is told.

@@ -108,7 +108,9 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<
         Some(Uncacheable::SseC)
     } else if admitted.classified.query.has("partNumber") {
         Some(Uncacheable::PartNumber)
-    } else if head.range.is_none() || head.conditions.is_dialect(clock::utc_now()) {
+    } else if head.range.is_none()
+        || (!head.conditions.is_empty() && head.conditions.is_dialect(clock::utc_now()))
+    {
         Some(Uncacheable::Dialect)
     } else if unsigned && !wishes.overrides.is_empty() {
         Some(Uncacheable::UnsignedOverride)
