@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -33,7 +32,7 @@ pub struct BlockStream {
     slots: VecDeque<Slot>,
     window: Window,
     first: Option<Bytes>,
-    tally: Arc<Tally>,
+    tally: Tally,
     /// Keeps the opening response alive while this reader is there.
     _ticket: Option<StreamTicket>,
 }
@@ -49,21 +48,17 @@ pub struct Window {
 }
 
 /// Where the bytes of a response came from.
-#[derive(Debug, Default)]
-pub struct Tally([AtomicU64; 4]);
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally([u64; 4]);
 
 impl Tally {
     /// Bytes sent so far that came from `source`.
-    pub fn bytes(&self, source: Source) -> u64 {
-        self.counter(source).load(Ordering::Relaxed)
+    pub fn bytes(self, source: Source) -> u64 {
+        self.0[source as usize]
     }
 
-    fn add(&self, source: Source, bytes: usize) {
-        self.counter(source).fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    fn counter(&self, source: Source) -> &AtomicU64 {
-        &self.0[source as usize]
+    fn add(&mut self, source: Source, bytes: usize) {
+        self.0[source as usize] += bytes as u64;
     }
 }
 
@@ -163,7 +158,7 @@ impl BlockStream {
             slots: VecDeque::new(),
             window,
             first: None,
-            tally: Arc::default(),
+            tally: Tally::default(),
             _ticket: ticket,
         }
     }
@@ -174,9 +169,9 @@ impl BlockStream {
         Ok(())
     }
 
-    /// Counts the bytes by source, also after the stream has been handed on.
-    pub fn tally(&self) -> Arc<Tally> {
-        Arc::clone(&self.tally)
+    /// The bytes given so far, by source.
+    pub fn tally(&self) -> Tally {
+        self.tally
     }
 
     /// The next bytes; `None` at the end of the range.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use crate::blocks::BlockStream;
+use crate::blocks::{BlockStream, Tally};
 use crate::endpoint::LakeBody;
 use crate::front::in_flight::Place;
 use crate::front::record::Record;
@@ -150,8 +150,12 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        if let Some(record) = self.record.take() {
-            record.end();
+        let tally = match &self.content {
+            Content::Blocks { stream, .. } => stream.tally(),
+            _ => Tally::default(),
+        };
+        if let Some(record) = &self.record {
+            record.end(tally);
         }
     }
 }

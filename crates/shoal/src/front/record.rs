@@ -37,8 +37,6 @@ pub struct Record {
     pub cache: Option<CacheStatus>,
     /// Why it was not cached.
     pub reason: Option<Uncacheable>,
-    /// Where the bytes of blocks came from.
-    pub tally: Option<Arc<Tally>>,
     /// Present when the access log is on.
     pub subject: Option<Box<Subject>>,
     /// Held until the end.
@@ -87,7 +85,6 @@ impl Record {
             status: StatusCode::INTERNAL_SERVER_ERROR,
             cache: None,
             reason: None,
-            tally: None,
             subject: None,
             places: [None, None],
             sent_bytes: 0,
@@ -109,14 +106,16 @@ impl Record {
         tracing::warn!(request_id = self.request_id.as_str(), operation = self.operation.as_str(), %error, "response broken off");
     }
 
-    /// Writes it down; the body is over, sent or not.
-    pub fn end(&self) {
+    /// Writes it down; the body is over, sent or not, and its blocks came from where `tally` says.
+    pub fn end(&self, tally: Tally) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
             .request(self.operation.as_str(), self.status.as_u16(), duration);
-        let by_source = |source| self.tally.as_ref().map_or(0, |tally| tally.bytes(source));
         for source in [Source::Local, Source::Peer, Source::Lake] {
-            self.metrics.read(source, by_source(source));
+            let bytes = tally.bytes(source);
+            if bytes > 0 {
+                self.metrics.read(source, bytes);
+            }
         }
         if let Some(reason) = self.reason {
             self.metrics.uncached(reason.as_str());
@@ -139,9 +138,9 @@ impl Record {
             body_bytes: self.sent_bytes,
             duration,
             x_cache: self.cache.map(CacheStatus::as_str),
-            local_bytes: by_source(Source::Local),
-            peer_bytes: by_source(Source::Peer),
-            lake_bytes: by_source(Source::Lake),
+            local_bytes: tally.bytes(Source::Local),
+            peer_bytes: tally.bytes(Source::Peer),
+            lake_bytes: tally.bytes(Source::Lake),
         });
     }
 }

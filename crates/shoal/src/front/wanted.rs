@@ -40,7 +40,6 @@ impl Wanted {
         match known {
             Known::Object(reading) => {
                 record.cache = Some(CacheStatus::of(&reading));
-                record.tally = Some(reading.blocks.tally());
                 respond::object(reading, self.ask.range, &self.wishes)
             }
             Known::NotModified(version) => respond::not_modified(&version),
