@@ -251,12 +251,17 @@ impl Reader {
                     Pin::Answer(answer) => return Ok(*answer),
                 },
             };
-            let version = Arc::clone(&pinned.version);
+            let Pinned {
+                version,
+                asked,
+                ticket,
+                opened,
+            } = pinned;
             let range = match ask.locate(&version) {
                 Ok(range) => range,
                 Err(answer) => return Ok(answer),
             };
-            let residency = if pinned.opened {
+            let residency = if opened {
                 Residency::None
             } else {
                 Residency::of(&version, range, |block| self.fetcher.holds(block))
@@ -264,14 +269,14 @@ impl Reader {
             if ask.only_if_cached && residency != Residency::All {
                 return Ok(Known::NotCached.into());
             }
-            let mut blocks = Box::new(self.stream(ask, &version, range, pinned.ticket));
+            let mut blocks = Box::new(self.stream(ask, &version, range, ticket));
             match blocks.first_piece().await {
                 Ok(()) => {
                     let reading = Reading {
                         version,
                         range,
                         blocks,
-                        asked: pinned.asked,
+                        asked,
                         residency,
                     };
                     return Ok(Known::Object(reading).into());

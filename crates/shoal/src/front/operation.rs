@@ -356,6 +356,9 @@ fn split(path: &str) -> Result<Named, S3Error> {
 
 fn decode_strictly(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
     let bytes = text.as_bytes();
+    if memchr::memchr(b'%', bytes).is_none() {
+        return Ok(Cow::Borrowed(bytes));
+    }
     let broken = bytes
         .iter()
         .enumerate()

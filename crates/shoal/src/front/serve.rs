@@ -150,8 +150,8 @@ impl Front {
         record.places[1] = Some(place.inspect_err(refused("requests-per-identity"))?);
         // Only a hit is quick. What waits for the lake has a box of its own, so that a hit carries none of it along.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
-            (Operation::GetObject, Some(name)) => self.get(admitted, &name, record).await,
-            (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, &name, record)).await,
+            (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
+            (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
             (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
             (Operation::DeleteObject, Some(name)) if self.may_be_dirty(&name) => {
                 Box::pin(self.delete_dirty(admitted, &name)).await
@@ -201,10 +201,11 @@ impl Front {
     async fn get(
         &self,
         admitted: Box<Admitted>,
-        name: &ObjectName,
+        name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let wanted = self.wanted(&admitted, name)?;
+        let name = &wanted.ask.name;
         if self.may_be_dirty(name)
             && let Some(response) = Box::pin(self.get_dirty(&admitted, name, &wanted, record)).await?
         {
@@ -231,10 +232,11 @@ impl Front {
     async fn head(
         &self,
         admitted: Box<Admitted>,
-        name: &ObjectName,
+        name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let wanted = self.wanted(&admitted, name)?;
+        let name = &wanted.ask.name;
         if self.may_be_dirty(name)
             && let Some(response) = self.head_dirty(&admitted, name, &wanted, record).await?
         {

@@ -62,7 +62,7 @@ impl Wanted {
 
 impl Front {
     /// Understands a GET or HEAD of `name`.
-    pub(super) fn wanted(&self, admitted: &Admitted, name: &ObjectName) -> Result<Wanted, S3Error> {
+    pub(super) fn wanted(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         let reason = uncacheable(admitted, &head, &wishes);
@@ -73,11 +73,10 @@ impl Front {
         })
     }
 
-    fn ask(&self, admitted: &Admitted, name: &ObjectName, head: ReadHead) -> Ask {
+    fn ask(&self, admitted: &Admitted, name: ObjectName, head: ReadHead) -> Ask {
         let reusable = !head.cache_control.no_cache && head.plain;
         Ask {
             caller: admitted.verified.caller.id(),
-            name: name.clone(),
             object: name.id(self.lake.url()),
             range: head.range.unwrap_or(RangeRequest::Whole),
             conditions: head.conditions,
@@ -88,12 +87,13 @@ impl Front {
                 admitted.classified.target.clone(),
             )),
             reuse: if reusable {
-                self.freshness.reuse(name)
+                self.freshness.reuse(&name)
             } else {
                 Duration::ZERO
             },
             only_if_cached: head.cache_control.only_if_cached,
             checksum_mode: head.checksum_mode,
+            name,
         }
     }
 }
