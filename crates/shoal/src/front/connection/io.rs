@@ -155,9 +155,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             self.inbound = Inbound::Ended;
             return Poll::Ready(Ok(()));
         }
-        self.exchange
-            .received_bytes
-            .fetch_add(read as u64, Ordering::Relaxed);
+        self.exchange.received_bytes.add(read);
 
         let Inbound::Http1(framing) = &mut self.inbound else {
             unreachable!("only HTTP/1.1 is followed")
@@ -256,9 +254,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         if read == 0 {
             self.inbound = Inbound::Ended;
         }
-        self.exchange
-            .received_bytes
-            .fetch_add(read as u64, Ordering::Relaxed);
+        self.exchange.received_bytes.add(read);
         Poll::Ready(Ok(()))
     }
 
@@ -280,9 +276,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
 
     fn count_sent(&self, polled: &Poll<io::Result<usize>>) {
         if let Poll::Ready(Ok(sent)) = polled {
-            self.exchange
-                .sent_bytes
-                .fetch_add(*sent as u64, Ordering::Relaxed);
+            self.exchange.sent_bytes.add(*sent);
         }
     }
 
