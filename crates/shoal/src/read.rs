@@ -264,7 +264,7 @@ impl Reader {
             let residency = if opened {
                 Residency::None
             } else {
-                Residency::of(&version, range, |block| self.fetcher.holds(block))
+                Residency::of(&version, range, |block| self.holds(block))
             };
             if ask.only_if_cached && residency != Residency::All {
                 return Ok(Known::NotCached.into());
@@ -482,6 +482,11 @@ impl Reader {
         self.catalog
             .learn(ask.caller, &ask.name, &version, checksums, asked);
         Ok((version, range))
+    }
+
+    /// Whether the block is here, on disk or waiting for it. All readers share the lock of the store's index; a hit does without it.
+    fn holds(&self, block: BlockId) -> bool {
+        self.store.is_mapped(block) || self.fetcher.holds(block)
     }
 
     fn stream(

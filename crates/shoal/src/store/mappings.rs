@@ -77,6 +77,11 @@ impl Mappings {
         Some(Hit { bytes, uses })
     }
 
+    /// Whether the block is mapped, in memory or not.
+    pub(super) fn contains(&self, block: BlockId) -> bool {
+        self.shard(block).blocks.contains_key(&block)
+    }
+
     /// Keeps a mapping whose pages are in memory; a block already mapped keeps the mapping its readers hold.
     pub(super) fn insert(&self, block: BlockId, mapping: Mapping, now: Instant) -> Bytes {
         let mut shard = self.shard(block);

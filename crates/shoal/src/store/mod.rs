@@ -222,6 +222,11 @@ impl Store {
         self.ledger.lock().residency.contains(&block)
     }
 
+    /// Whether the block is here and mapped, so that a hit may be had of it.
+    pub fn is_mapped(&self, block: BlockId) -> bool {
+        self.mappings.contains(block)
+    }
+
     /// The version of `object` that was stored last, among those that still have a block here.
     pub fn recall(&self, object: ObjectId) -> Option<VersionId> {
         self.ledger.lock().catalogue.newest(object)
