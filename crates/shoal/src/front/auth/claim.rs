@@ -93,7 +93,7 @@ pub(super) struct Claim<'a> {
 impl<'a> Claim<'a> {
     fn from_header(authorization: &'a HeaderValue, headers: &'a HeaderMap) -> Result<Self, Refusal> {
         let authorization = header::Authorization::parse(authorization)?;
-        let payload_hash = headers.get(&CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;
+        let payload_hash = find(headers, &CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;
         Ok(Self {
             place: Place::Header,
             credential: Credential::parse(Cow::Borrowed(authorization.credential), Place::Header)?,
@@ -108,14 +108,18 @@ impl<'a> Claim<'a> {
 
 /// Whether a session token stands in the headers.
 pub(super) fn has_token(headers: &HeaderMap) -> bool {
-    headers
-        .get(&SECURITY_TOKEN)
-        .is_some_and(|token| !token.is_empty())
+    find(headers, &SECURITY_TOKEN).is_some_and(|token| !token.is_empty())
+}
+
+/// As [`HeaderMap::get`], which hashes a name as long as Amazon's for longer than it takes to look through a dozen headers.
+fn find<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+    let mut named = headers.iter().filter(|(other, _)| *other == name);
+    named.next().map(|(_, value)| value)
 }
 
 /// `x-amz-date`, or else `Date` in its own format or that of signatures.
 fn date(headers: &HeaderMap) -> Result<Timestamp, Refusal> {
-    if let Some(date) = headers.get(&AMZ_DATE) {
+    if let Some(date) = find(headers, &AMZ_DATE) {
         return Timestamp::parse(date.as_bytes()).ok_or(Refusal::MissingDate);
     }
     let date = headers.get(DATE).ok_or(Refusal::MissingDate)?;

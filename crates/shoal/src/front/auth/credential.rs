@@ -35,12 +35,17 @@ impl<'a> Credential<'a> {
         &self.text[..self.access_key_len]
     }
 
-    /// Holds the scope against the only one this node accepts for a request signed at `timestamp`.
-    pub(super) fn check(&self, expected_region: &str, timestamp: &Timestamp) -> Result<(), Refusal> {
-        let mut words = words(&self.text[self.access_key_len + 1..], b'/');
+    /// What the signature is said to be valid for.
+    pub(super) fn scope(&self) -> &str {
+        &self.text[self.access_key_len + 1..]
+    }
+
+    /// What is wrong with a scope that is not the only one this node accepts for a request signed at `timestamp`.
+    pub(super) fn refuse_scope(&self, expected_region: &str, timestamp: &Timestamp) -> Refusal {
+        let mut words = words(self.scope(), b'/');
         let mut word = || words.next().expect("parse found four words");
         let (day, region, service, terminator) = (word(), word(), word(), word());
-        let wrong = |detail: String| Err(Refusal::malformed(self.place, detail));
+        let wrong = |detail: String| Refusal::malformed(self.place, detail);
 
         if region != expected_region {
             return wrong(format!(
@@ -60,13 +65,10 @@ impl<'a> Credential<'a> {
                 "incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."
             ));
         }
-        if day != timestamp.day() {
-            let (day, signed) = (shown(day), timestamp.day());
-            return wrong(format!(
-                "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
-            ));
-        }
-        Ok(())
+        let (day, signed) = (shown(day), timestamp.day());
+        wrong(format!(
+            "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
+        ))
     }
 }
 

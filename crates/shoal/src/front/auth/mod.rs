@@ -125,7 +125,10 @@ impl Gate {
         host: &[u8],
         now: SystemTime,
     ) -> Result<Verified, Refusal> {
-        claim.credential.check(&self.region, &claim.timestamp)?;
+        let scope = scope(&claim.timestamp, &self.region);
+        if claim.credential.scope() != scope {
+            return Err(claim.credential.refuse_scope(&self.region, &claim.timestamp));
+        }
         let identity = self
             .identities
             .get(claim.credential.access_key())
@@ -136,7 +139,7 @@ impl Gate {
         check_time(claim, now)?;
         check_signed_headers(&parts.headers, claim)?;
         let payload_hash = payload_hash(claim)?;
-        let seed = self.check_signature(parts, host, claim, identity)?;
+        let seed = self.check_signature(parts, host, claim, identity, scope)?;
 
         Ok(Verified {
             caller: Caller::Identity(Arc::clone(identity)),
@@ -158,6 +161,7 @@ impl Gate {
         host: &[u8],
         claim: &Claim<'_>,
         identity: &Identity,
+        scope: String,
     ) -> Result<SeedSignature, Refusal> {
         let mut text = Vec::with_capacity(1024);
         canonical::Request {
@@ -170,7 +174,6 @@ impl Gate {
             payload_hash: &claim.payload_hash,
         }
         .write(&mut text)?;
-        let scope = scope(&claim.timestamp, &self.region);
         let key = self.keys.key(
             &identity.access_key,
             &identity.secret_key,

@@ -56,7 +56,13 @@ impl<'a> Parameters<'a> {
 impl<'a> Claim<'a> {
     /// The claim in an `Authorization` header; `None` if it is not of version 2.
     pub(super) fn of_header(value: &'a HeaderValue) -> Option<Self> {
-        let (access_key, signature) = value.to_str().ok()?.strip_prefix("AWS ")?.rsplit_once(':')?;
+        const ALGORITHM: &str = "AWS ";
+        // Nearly every header is of version 4, and not worth reading to its end for this.
+        if !value.as_bytes().starts_with(ALGORITHM.as_bytes()) {
+            return None;
+        }
+        let claim = value.to_str().ok()?.strip_prefix(ALGORITHM)?;
+        let (access_key, signature) = claim.rsplit_once(':')?;
         Some(Self::Header {
             access_key,
             signature,
