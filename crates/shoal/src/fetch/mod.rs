@@ -145,6 +145,13 @@ impl Fetcher {
         self.store.contains(block) || self.flights.holds(block, || self.store.contains(block))
     }
 
+    /// Whether more than a quarter of the memory window is taken when so many bytes come. What is written should leave it soon then: the next
+    /// writes and reads need it.
+    pub fn is_filling(&self, bytes: u64) -> bool {
+        let taken_kib = self.window_kib.saturating_sub(self.window.available_permits()) as u64;
+        taken_kib + bytes.div_ceil(1024) > self.window_kib as u64 / 4
+    }
+
     /// Whether half of the memory window is taken: what nobody waits for should wait.
     pub fn is_busy(&self) -> bool {
         self.window.available_permits() < self.window_kib / 2
@@ -213,9 +220,7 @@ impl Fetcher {
             pilot.push(piece);
         }
         let (this, version) = (Arc::clone(self), Arc::clone(version));
-        // What waits keeps its room, which the next writes and the next reads need as well.
-        let is_filling = self.window.available_permits() < self.window_kib / 4 * 3;
-        let urgency = if is_filling { Urgency::Now } else { urgency };
+        let urgency = if self.is_filling(0) { Urgency::Now } else { urgency };
         Some(async move { this.land(&version, pilot, urgency).await })
     }
 

@@ -1,4 +1,5 @@
-//! The bytes of a write while they pass: cut into blocks, of which all but the last go to disk at once.
+//! The bytes of a write while they pass: cut into blocks, which stay in memory if there is plenty of it for all of them, and else go to disk
+//! as they come.
 //!
 //! What passes is not known to be right, and not known to stay: nothing of it can be found by anybody until the lake has committed it
 //! and the blocks get their names.
@@ -27,8 +28,10 @@ struct State {
     size_bytes: u64,
     block_bytes: u64,
     received_bytes: u64,
+    /// Blocks of which the disk has the bytes, or soon will.
     drafts: Drafts,
-    growing: Option<Growing>,
+    /// Those behind them, all complete but for the last one.
+    in_memory: Vec<InMemory>,
     /// Why nothing is gathered any more.
     lost: Option<Uncached>,
 }
@@ -36,7 +39,7 @@ struct State {
 /// A block that is on its way to the disk, in memory until then.
 pub(super) type Drafting = JoinHandle<Result<Draft, Refusal>>;
 
-/// The first blocks of a write.
+/// The first blocks of a write, when they had to leave memory.
 #[derive(Default)]
 pub(super) struct Drafts(pub(super) Vec<Drafting>);
 
@@ -50,8 +53,8 @@ impl Drop for Drafts {
     }
 }
 
-/// A block that is not complete yet, or the last one.
-pub(super) struct Growing {
+/// A block in memory, whole or growing.
+pub(super) struct InMemory {
     pieces: Pieces,
     missing_bytes: u64,
     room: OwnedSemaphorePermit,
@@ -61,8 +64,8 @@ pub(super) struct Growing {
 pub(super) struct Gathered {
     pub(super) size_bytes: u64,
     pub(super) drafts: Drafts,
-    /// `None` if the object is empty.
-    pub(super) last: Option<Growing>,
+    /// The blocks behind those.
+    pub(super) in_memory: Vec<InMemory>,
 }
 
 impl Gathering {
@@ -75,7 +78,7 @@ impl Gathering {
             block_bytes,
             received_bytes: 0,
             drafts: Drafts::default(),
-            growing: None,
+            in_memory: Vec::new(),
             lost: None,
         })))
     }
@@ -105,7 +108,7 @@ impl Gathering {
         Ok(Gathered {
             size_bytes: state.size_bytes,
             drafts: std::mem::take(&mut state.drafts),
-            last: state.growing.take(),
+            in_memory: std::mem::take(&mut state.in_memory),
         })
     }
 }
@@ -119,55 +122,62 @@ impl fmt::Debug for Gathering {
 impl State {
     fn add(&mut self, mut piece: Bytes) -> Result<(), Uncached> {
         while !piece.is_empty() {
-            let mut growing = match self.growing.take() {
-                Some(growing) if growing.missing_bytes > 0 => growing,
-                complete => {
-                    if let Some(complete) = complete {
-                        self.set_aside(complete);
-                    }
-                    self.begin_block()?
-                }
-            };
+            let growing = self.growing()?;
             let taken = growing.missing_bytes.min(piece.len() as u64);
             growing.push(piece.split_to(taken as usize));
             self.received_bytes += taken;
-            self.growing = Some(growing);
         }
         Ok(())
     }
 
-    fn begin_block(&self) -> Result<Growing, Uncached> {
+    /// The block that the next bytes belong to.
+    fn growing(&mut self) -> Result<&mut InMemory, Uncached> {
+        let is_growing = self.in_memory.last().is_some_and(|last| last.missing_bytes > 0);
+        if !is_growing {
+            // An object that will not fit begins to go at once: then there is more time for it.
+            if self.fetcher.is_filling(self.size_bytes - self.received_bytes) {
+                self.set_aside();
+            }
+            let next = self.begin_block()?;
+            self.in_memory.push(next);
+        }
+        Ok(self.in_memory.last_mut().expect("a block was just begun"))
+    }
+
+    fn begin_block(&self) -> Result<InMemory, Uncached> {
         let missing_bytes = self.block_bytes.min(self.size_bytes - self.received_bytes);
         if missing_bytes == 0 {
             return Err(Uncached::Incomplete);
         }
         let room = self.fetcher.spare_room(missing_bytes).ok_or(Uncached::NoMemory)?;
-        Ok(Growing {
+        Ok(InMemory {
             pieces: Pieces::default(),
             missing_bytes,
             room,
         })
     }
 
-    /// Lets a complete block go to disk, and its memory when it is there.
-    fn set_aside(&mut self, complete: Growing) {
-        let store = Arc::clone(&self.store);
-        let (pieces, room) = complete.into_pieces();
-        self.drafts.0.push(tokio::spawn(async move {
-            let draft = store.draft(pieces).await;
-            drop(room);
-            draft
-        }));
+    /// Lets the blocks go to disk, which are all complete, and their memory when they are there.
+    fn set_aside(&mut self) {
+        for complete in self.in_memory.drain(..) {
+            let store = Arc::clone(&self.store);
+            let (pieces, room) = complete.into_pieces();
+            self.drafts.0.push(tokio::spawn(async move {
+                let draft = store.draft(pieces).await;
+                drop(room);
+                draft
+            }));
+        }
     }
 
     fn lose(&mut self, why: Uncached) {
         self.lost = Some(why);
-        self.growing = None;
+        self.in_memory.clear();
         self.drafts = Drafts::default();
     }
 }
 
-impl Growing {
+impl InMemory {
     fn push(&mut self, piece: Bytes) {
         self.missing_bytes -= piece.len() as u64;
         self.pieces.push(piece);

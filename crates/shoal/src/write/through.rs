@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
@@ -92,7 +93,7 @@ impl Through {
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
             let landing = this.finish(gathered, &version, Urgency::Late).await;
-            // The version of one block is found by what the disk has of it, which may be nothing yet.
+            // A version is found by what the disk has of it, which may be nothing yet.
             this.catalog.introduce(&version);
             drop(unfinished);
             tokio::join!(landing, this.hand_over(&version));
@@ -111,30 +112,33 @@ impl Through {
         Arc::strong_count(&self.underway) - 1
     }
 
-    /// Gives the blocks their names, and lets the last one go to disk by `urgency`, where it is when what is returned has ended. Reads find them
-    /// from now on, the last one in memory.
+    /// Gives the blocks on the disk their names, and lets those in memory go there by `urgency`, where they are when what is returned has
+    /// ended. Reads find all of them from now on.
     pub(super) async fn finish(
         &self,
         gathered: Gathered,
         version: &Arc<Version>,
         urgency: Urgency,
     ) -> impl Future<Output = ()> + use<> {
-        let Gathered { mut drafts, last, .. } = gathered;
+        let Gathered {
+            mut drafts,
+            in_memory,
+            ..
+        } = gathered;
+        let behind = drafts.0.len() as u32;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A block that is not there costs a way to the lake; the store has counted the reason.
             if let Ok(Ok(draft)) = drafting.await {
                 let _refused = draft.name(Arc::clone(version), index).await;
             }
         }
-        let landing = last.and_then(|last| {
-            let index = version.block_count() - 1;
+        let landings = (behind..).zip(in_memory).filter_map(|(index, block)| {
             self.fetcher
-                .land_written(version, index, last.into_pieces(), urgency)
+                .land_written(version, index, block.into_pieces(), urgency)
         });
+        let landings: Vec<_> = landings.collect();
         async move {
-            if let Some(landing) = landing {
-                landing.await;
-            }
+            join_all(landings).await;
         }
     }
 

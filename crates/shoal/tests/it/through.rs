@@ -19,6 +19,11 @@ fn bytes(seed: u64) -> Bytes {
     Content::synthetic(3 * BLOCK + 1_000, seed).all()
 }
 
+/// With so little memory that the first blocks of such an object are on the disk before it is whole.
+async fn node_short_of_memory() -> Node {
+    Node::start_with(|config| config.limits.fill_bytes = 8 * BLOCK).await
+}
+
 fn through(node: &Node, key: &str, bytes: &Bytes) -> Call {
     let put = node.client().put(&format!("/b/{key}"), bytes.clone());
     put.header("x-shoal-write", "through")
@@ -84,7 +89,12 @@ async fn the_mode_of_a_write_is_this_nodes_alone() {
 
 #[tokio::test]
 async fn what_is_written_through_is_read_at_once_without_the_lakes_bytes() {
-    let node = Node::start().await;
+    for node in [Node::start().await, node_short_of_memory().await] {
+        is_read_at_once(node).await;
+    }
+}
+
+async fn is_read_at_once(node: Node) {
     for (number, mode) in modes().into_iter().enumerate() {
         let (key, bytes) = (format!("k{number}"), bytes(number as u64));
         let put = through(&node, &key, &bytes).payload(mode);
@@ -94,6 +104,8 @@ async fn what_is_written_through_is_read_at_once_without_the_lakes_bytes() {
         assert!(read.body == bytes, "{mode:?}");
         assert_eq!(read.header("x-cache"), Some("REVALIDATED"), "{mode:?}");
         assert_eq!(read.header("x-amz-meta-colour"), Some("blue"));
+        // What waits for the disk keeps the little memory that there is.
+        node.settle().await;
     }
     assert_eq!(node.lake.body_bytes_sent(), 0);
     node.stop().await;
@@ -101,7 +113,12 @@ async fn what_is_written_through_is_read_at_once_without_the_lakes_bytes() {
 
 #[tokio::test]
 async fn what_was_written_through_outlives_the_node_with_what_the_lake_says_of_it() {
-    let node = Node::start().await;
+    for node in [Node::start().await, node_short_of_memory().await] {
+        outlives_the_node(node).await;
+    }
+}
+
+async fn outlives_the_node(node: Node) {
     let bytes = bytes(2);
     let put = through(&node, "k", &bytes).header("content-type", "text/x-story");
     assert_eq!(put.send().await.status, StatusCode::OK);
@@ -144,11 +161,16 @@ async fn objects_below_a_prefix_are_written_as_its_rule_says() {
 
 #[tokio::test]
 async fn bytes_that_are_not_what_was_signed_are_not_cached() {
-    let node = Node::start().await;
+    for node in [Node::start().await, node_short_of_memory().await] {
+        keeps_nothing_of_other_bytes(node).await;
+    }
+}
+
+async fn keeps_nothing_of_other_bytes(node: Node) {
     for mode in modes().into_iter().filter(|mode| *mode != Payload::Unsigned) {
         let put = through(&node, "k", &bytes(4)).payload(mode).tampered(|request| {
             let mut bytes = request.body().to_vec();
-            // Inside the data of the last block, when others are on the disk.
+            // Inside the data of the last block, when others may be on the disk.
             bytes[3 * BLOCK as usize] ^= 1;
             *request.body_mut() = bytes.into();
         });
@@ -232,6 +254,27 @@ async fn a_disk_that_does_not_keep_up_costs_the_cache_and_not_the_write() {
     assert!(keeps_nothing(&node).await);
     assert!(node.client().get("/b/k").send().await.body == bytes);
     node.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_too_much_for_the_memory_goes_to_the_disk_while_it_comes() {
+    let node = Node::start().await;
+    // Writes may take half of the memory, 64 blocks.
+    let large = Content::synthetic(66 * BLOCK, 15).all();
+    // The disk may be slower than the client; hardly ever each time.
+    for number in 0..20 {
+        let key = format!("k{number}");
+        let reply = through(&node, &key, &large).send().await;
+        assert_eq!(reply.status, StatusCode::OK);
+        node.settle().await;
+        if reply.header("x-shoal-write") == Some("through") {
+            assert_eq!(node.store().counters().blocks, 66);
+            assert!(node.client().get(&format!("/b/{key}")).send().await.body == large);
+            assert_eq!(node.lake.body_bytes_sent(), 0);
+            return node.stop().await;
+        }
+    }
+    panic!("it had to fit into memory");
 }
 
 #[tokio::test]
