@@ -9,7 +9,8 @@ mod wire;
 mod writing;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -181,12 +182,19 @@ pub(crate) async fn seen(node: &Node) -> Vec<String> {
         .collect()
 }
 
-/// An address that nobody uses now, neither by TCP nor by UDP.
+/// Ports below those that the kernel gives to connections, which could take one before its node listens, or while it is away.
+const PORTS: std::ops::Range<u32> = 10_000..32_000;
+
+/// An address that nobody uses now, neither by TCP nor by UDP, and no other node of these stories.
 fn free_address() -> SocketAddr {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    // Stories of another checkout begin elsewhere.
+    let first = std::process::id().wrapping_mul(997);
     loop {
-        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let address = listener.local_addr().unwrap();
-        if std::net::UdpSocket::bind(address).is_ok() {
+        let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + number % (PORTS.end - PORTS.start);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16));
+        if std::net::TcpListener::bind(address).is_ok() && std::net::UdpSocket::bind(address).is_ok() {
             return address;
         }
     }

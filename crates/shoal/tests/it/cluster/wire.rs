@@ -9,6 +9,8 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::free_address;
+
 /// What the wire does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wire {
@@ -34,8 +36,8 @@ pub(crate) struct Way {
 impl Way {
     /// A way to `node`.
     pub(crate) async fn to(node: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let address = free_address();
+        let listener = TcpListener::bind(address).await.unwrap();
         let gossip = UdpSocket::bind(address).await.unwrap();
         let (state, watched) = watch::channel(Wire::Whole);
         let breaks_after = Arc::new(AtomicU64::new(u64::MAX));
