@@ -122,30 +122,39 @@ impl Writers {
             Urgency::Now => Duration::ZERO,
         };
         let due = clock::instant() + patience;
-        self.desk.queue.lock().push(due, Waiting { bytes, job })?;
-        self.desk.changed.notify_one();
+        let rouses = self.desk.queue.lock().push(due, Waiting { bytes, job })?;
+        if rouses {
+            self.desk.changed.notify_one();
+        }
         outcome.await.ok()
     }
 }
 
 impl Queue {
-    /// `None` when nobody works any more.
-    fn push(&mut self, due: Instant, waiting: Waiting) -> Option<()> {
+    /// Whether a thread that waits has to look again: while a burst is answered none is roused to see that it is not over yet. `None` when
+    /// nobody works any more.
+    fn push(&mut self, due: Instant, waiting: Waiting) -> Option<bool> {
         if self.stopped || self.threads == 0 {
             return None;
         }
         self.waiting_bytes += waiting.bytes;
         self.waiting.insert((due, self.came), waiting);
+        let is_first = self.waiting.first_key_value().map(|(key, _)| key.1) == Some(self.came);
         self.came += 1;
-        Some(())
+        Some(is_first || self.is_overfull())
+    }
+
+    fn is_overfull(&self) -> bool {
+        self.waiting_bytes > WAITING_BYTES
     }
 
     fn next(&mut self, now: Instant) -> Next {
+        let may_wait = !self.stopped && !self.is_overfull();
         let Some(first) = self.waiting.first_entry() else {
             return if self.stopped { Next::End } else { Next::Wait(None) };
         };
         let (due, _) = *first.key();
-        if !self.stopped && self.waiting_bytes <= WAITING_BYTES && now < due {
+        if may_wait && now < due {
             return Next::Wait(Some(due));
         }
         let Waiting { bytes, job } = first.remove();
@@ -162,10 +171,17 @@ impl Desk {
         let mut queue = self.queue.lock();
         loop {
             match queue.next(clock::instant()) {
-                // The panic has been printed; the next block is not to blame.
-                Next::Work(job) => parking_lot::MutexGuard::unlocked(&mut queue, || {
-                    drop(catch_unwind(AssertUnwindSafe(job)));
-                }),
+                Next::Work(job) => {
+                    let leaves_some = !queue.waiting.is_empty();
+                    parking_lot::MutexGuard::unlocked(&mut queue, || {
+                        // The next one may be due before this one is done.
+                        if leaves_some {
+                            self.changed.notify_one();
+                        }
+                        // The panic has been printed; the next block is not to blame.
+                        drop(catch_unwind(AssertUnwindSafe(job)));
+                    });
+                }
                 Next::Wait(None) => self.changed.wait(&mut queue),
                 Next::Wait(Some(due)) => {
                     self.changed.wait_until(&mut queue, due);
@@ -228,6 +244,43 @@ mod tests {
         for thread in threads {
             thread.join().unwrap();
         }
+    }
+
+    #[tokio::test]
+    async fn while_one_thread_works_the_other_takes_what_is_due_next() {
+        let writers = Writers::new(Duration::from_millis(5));
+        let threads = writers.start().unwrap();
+        // By then both of them wait, and one alone is told of the first.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (second_done, second_is_done) = std::sync::mpsc::channel();
+        let first = writers.run(Urgency::Late, 1, move || {
+            second_is_done.recv_timeout(Duration::from_secs(20)).is_ok()
+        });
+        let second = writers.run(Urgency::Late, 1, move || second_done.send(()).unwrap());
+        let (first, second) = tokio::join!(first, second);
+        assert_eq!((first, second), (Some(true), Some(())));
+        writers.stop();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_block_that_changes_nothing_for_those_who_wait_rouses_nobody() {
+        let now = clock::instant();
+        let mut queue = Queue {
+            threads: 1,
+            ..Queue::default()
+        };
+        let mut rouses = |due, bytes| {
+            let job = Box::new(|| ());
+            queue.push(due, Waiting { bytes, job }).unwrap()
+        };
+        assert!(rouses(now + PATIENCE, 1), "nobody knew of any");
+        assert!(!rouses(now + PATIENCE, 1), "it waits behind the other");
+        assert!(rouses(now, 1), "it is due first");
+        assert!(!rouses(now + PATIENCE, 1));
+        assert!(rouses(now + PATIENCE, WAITING_BYTES), "too much waits");
     }
 
     #[test]
