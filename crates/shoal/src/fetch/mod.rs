@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -219,9 +220,12 @@ impl Fetcher {
         for piece in pieces {
             pilot.push(piece);
         }
-        let (this, version) = (Arc::clone(self), Arc::clone(version));
         let urgency = if self.is_filling(0) { Urgency::Now } else { urgency };
-        Some(async move { this.land(&version, pilot, urgency).await })
+        let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
+        Some(async move {
+            let stored = store.put(version.block(index), version, pilot.pieces(), urgency);
+            end(pilot, stored.await);
+        })
     }
 
     /// A place in the flight of a block that is here as a whole and waits for the disk.
@@ -280,7 +284,7 @@ impl Fetcher {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                self.land(&errand.version, pilot, errand.way.urgency()).await;
+                self.land(errand.version, pilot, errand.way.urgency());
             }
             Err(error) => pilot.fail(error),
         }
@@ -291,14 +295,11 @@ impl Fetcher {
             .join(shipment, traffic, || self.store.contains(shipment.id))
     }
 
-    /// Writes a complete block beside its readers' streams.
-    async fn land(&self, version: &Arc<Version>, pilot: Pilot, urgency: Urgency) {
+    /// Has a complete block written beside its readers' streams.
+    fn land(&self, version: Arc<Version>, pilot: Pilot, urgency: Urgency) {
         let (block, pieces) = (pilot.shipment().id, pilot.pieces());
-        match self.store.put(block, Arc::clone(version), pieces, urgency).await {
-            Ok(mapped) => pilot.land(mapped),
-            // Not storing costs speed, never a read; the store has counted the reason.
-            Err(_refused) => pilot.keep(),
-        }
+        self.store
+            .put_then(block, version, pieces, urgency, |stored| end(pilot, stored));
     }
 
     /// A share of the memory window, waited for. Errors: it stays full.
@@ -315,6 +316,15 @@ impl Fetcher {
             _of_writers: acquire(&self.writers, bytes, self.window_kib / 2).await?,
             _of_window: self.room(bytes).await?,
         })
+    }
+}
+
+/// Ends the flight of a complete block that the store has taken, or not.
+fn end(pilot: Pilot, stored: Result<Bytes, Refusal>) {
+    match stored {
+        Ok(mapped) => pilot.land(mapped),
+        // Not storing costs speed, never a read; the store has counted the reason.
+        Err(_refused) => pilot.keep(),
     }
 }
 

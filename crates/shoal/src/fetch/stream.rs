@@ -117,7 +117,7 @@ impl Stream {
             if pilot.shipment().first > 0 {
                 self.headless = Some(pilot);
             } else {
-                self.land(pilot);
+                self.fetcher.land(Arc::clone(&self.version), pilot, Urgency::Late);
             }
         }
         self.complete_first();
@@ -127,11 +127,6 @@ impl Stream {
         let Shipment { len, first, .. } = pilot.shipment();
         pilot.hold_window(self.fetcher.room(len).await?);
         self.body.fill(pilot, len - first).await
-    }
-
-    fn land(&self, pilot: Pilot) {
-        let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
-        tokio::spawn(async move { fetcher.land(&version, pilot, Urgency::Late).await });
     }
 
     /// Asks for the head of the first block, in a task of its own: the rest of it has been paid for.
@@ -150,7 +145,7 @@ impl Stream {
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.land(&version, pilot, Urgency::Late).await,
+                Ok(()) => fetcher.land(version, pilot, Urgency::Late),
                 Err(error) => pilot.fail(error),
             }
         });

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
+use tokio::sync::oneshot;
 
 use super::Store;
 use super::absence::Absence;
@@ -32,23 +33,44 @@ impl Store {
         pieces: Vec<Bytes>,
         urgency: Urgency,
     ) -> Result<Bytes, Refusal> {
+        let (done, outcome) = oneshot::channel();
+        self.put_then(block, version, pieces, urgency, move |stored| {
+            // Nobody may be waiting any more; the block was stored for later readers, too.
+            let _ = done.send(stored);
+        });
+        outcome.await.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    /// As [`Store::put`], for those who do not wait: `then` is told what became of it, on the thread that wrote the block. It is dropped untold
+    /// when the threads have stopped.
+    pub fn put_then(
+        self: &Arc<Self>,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+        then: impl FnOnce(Result<Bytes, Refusal>) + Send + 'static,
+    ) {
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let stored = match self.check(block, &version, data_bytes) {
-            Ok(()) => {
-                let store = Arc::clone(self);
-                self.writers
-                    .run(urgency, version.block_len(block.index), move || {
-                        store.put_now(block, &version, &pieces)
-                    })
-                    .await
-                    .unwrap_or(Err(Refusal::Exhausted))
-            }
-            Err(refusal) => Err(refusal),
-        };
-        stored.inspect_err(|&refusal| {
-            self.tally.refused(refusal);
-            self.absences.note(block, Absence::Refused(refusal));
-        })
+        if let Err(refusal) = self.check(block, &version, data_bytes) {
+            self.refused(block, refusal);
+            return then(Err(refusal));
+        }
+        let store = Arc::clone(self);
+        let handed = self.writers.hand_over(urgency, data_bytes, move || {
+            let stored = store.put_now(block, &version, &pieces);
+            // Whoever is told gives back the room in memory that was taken for them.
+            drop(pieces);
+            then(stored.inspect_err(|refusal| store.refused(block, *refusal)));
+        });
+        if handed.is_none() {
+            self.refused(block, Refusal::Exhausted);
+        }
+    }
+
+    fn refused(&self, block: BlockId, refusal: Refusal) {
+        self.tally.refused(refusal);
+        self.absences.note(block, Absence::Refused(refusal));
     }
 
     pub(super) fn check(&self, block: BlockId, version: &Version, data_bytes: u64) -> Result<(), Refusal> {

@@ -113,20 +113,31 @@ impl Writers {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, outcome) = oneshot::channel();
-        let job: Job = Box::new(move || {
+        self.hand_over(urgency, bytes, move || {
             // Nobody may be waiting any more; the work was done for the store.
             let _ = done.send(work());
-        });
+        })?;
+        outcome.await.ok()
+    }
+
+    /// As [`Writers::run`], for those who do not wait. `None` when the threads have stopped: the job is dropped.
+    pub(super) fn hand_over(
+        &self,
+        urgency: Urgency,
+        bytes: u64,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Option<()> {
         let patience = match urgency {
             Urgency::Late => self.patience,
             Urgency::Now => Duration::ZERO,
         };
         let due = clock::instant() + patience;
+        let job: Job = Box::new(job);
         let rouses = self.desk.queue.lock().push(due, Waiting { bytes, job })?;
         if rouses {
             self.desk.changed.notify_one();
         }
-        outcome.await.ok()
+        Some(())
     }
 }
 
