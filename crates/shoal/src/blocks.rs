@@ -34,7 +34,7 @@ pub struct BlockStream {
     first: Option<Bytes>,
     tally: Tally,
     /// Keeps the opening response alive while this reader is there.
-    _ticket: Option<StreamTicket>,
+    ticket: Option<StreamTicket>,
 }
 
 /// How many blocks are asked for ahead: doubled with each block read, up to a bound, so that a reader that asks to the end and
@@ -116,6 +116,13 @@ enum SlotState {
     Nowhere,
 }
 
+impl SlotState {
+    fn aboard(mut boarded: Boarded, wanted: ByteRange) -> Self {
+        boarded.passenger.seek(wanted.start);
+        Self::Aboard(boarded)
+    }
+}
+
 enum Found {
     Resident(Bytes),
     Aboard(Boarded),
@@ -159,7 +166,7 @@ impl BlockStream {
             window,
             first: None,
             tally: Tally::default(),
-            _ticket: ticket,
+            ticket,
         }
     }
 
@@ -227,12 +234,16 @@ impl BlockStream {
             start: self.planned.start - block_start,
             end: end - block_start,
         };
-        let (state, peer) = if let Some(block) = self.shelf.store.get_resident(version.block(index)) {
+        let block = version.block(index);
+        let seat = self.ticket.as_mut().and_then(|ticket| ticket.take_seat(block));
+        let (state, peer) = if let Some(boarded) = seat {
+            (SlotState::aboard(boarded, wanted), None)
+        } else if let Some(block) = self.shelf.store.get_resident(block) {
             self.shelf.fetcher.hit(version, index);
             (SlotState::Resident(block), None)
         } else {
             let way = self.shelf.ways.to(index);
-            let peer = way.and_then(|way| self.shelf.fetcher.first_peer(version.block(index), way));
+            let peer = way.and_then(|way| self.shelf.fetcher.first_peer(block, way));
             if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
                 return None;
             }
@@ -259,10 +270,7 @@ impl Slot {
         if let Poll::Ready(found) = search.as_mut().poll(cx) {
             self.state = match found {
                 Found::Resident(block) => SlotState::Resident(block),
-                Found::Aboard(mut boarded) => {
-                    boarded.passenger.seek(self.wanted.start);
-                    SlotState::Aboard(boarded)
-                }
+                Found::Aboard(boarded) => SlotState::aboard(boarded, self.wanted),
                 Found::Nowhere => SlotState::Nowhere,
             };
         }

@@ -369,6 +369,11 @@ impl Passenger {
         }
     }
 
+    /// The block that is read.
+    pub fn block(&self) -> BlockId {
+        self.flight.shipment.id
+    }
+
     /// Goes on reading at this byte of the block.
     pub fn seek(&mut self, offset: u64) {
         self.offset = offset;

@@ -81,8 +81,18 @@ pub struct WriterRoom {
 /// Keeps a stream going while its reader is there, even when the reader is slow.
 #[derive(Debug)]
 pub struct StreamTicket {
+    /// The reader's place in the first block of the response.
+    seat: Option<Boarded>,
     _owner: Arc<()>,
     traffic: Arc<Notify>,
+}
+
+impl StreamTicket {
+    /// The place that is kept for the reader, if it is one in `block`. It is kept for the first block that the reader asks for, and not longer.
+    pub fn take_seat(&mut self, block: BlockId) -> Option<Boarded> {
+        let seat = self.seat.take()?;
+        (seat.passenger.block() == block).then_some(seat)
+    }
 }
 
 impl Drop for StreamTicket {
@@ -364,5 +374,51 @@ fn shipment(version: &Version, index: u32, first: u64) -> Shipment {
         id: version.block(index),
         len: version.block_len(index),
         first,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::VersionId;
+
+    use super::*;
+
+    fn block(index: u32) -> BlockId {
+        let version = VersionId([7; 16]);
+        BlockId { version, index }
+    }
+
+    fn ticket() -> StreamTicket {
+        let shipment = Shipment {
+            id: block(3),
+            len: 6,
+            first: 0,
+        };
+        let Join::Lead(_pilot, passenger) =
+            Arc::<Flights>::default().join(shipment, &Arc::default(), || false)
+        else {
+            panic!("nobody else flies");
+        };
+        StreamTicket {
+            seat: Some(Boarded {
+                passenger,
+                led: false,
+            }),
+            _owner: Arc::default(),
+            traffic: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn the_seat_is_for_whoever_asks_first_and_wants_that_block() {
+        let mut wanted = ticket();
+        assert!(wanted.take_seat(block(3)).is_some());
+        assert!(wanted.take_seat(block(3)).is_none(), "there is one");
+        let mut another = ticket();
+        assert!(another.take_seat(block(4)).is_none());
+        assert!(
+            another.take_seat(block(3)).is_none(),
+            "who reads on does not come back"
+        );
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use futures_util::FutureExt as _;
 use tokio::sync::Notify;
 
 use super::cursor::Cursor;
-use super::{Fetcher, StreamTicket, shipment};
+use super::{Boarded, Fetcher, StreamTicket, shipment};
 use crate::endpoint::LakeBody;
 use crate::flights::{FlightError, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
@@ -62,37 +63,45 @@ impl Stream {
             traffic: Arc::new(Notify::new()),
             body: Cursor::new(body),
         };
-        stream.announce();
-        if stream.announced.is_empty() {
-            return None;
-        }
         let ticket = StreamTicket {
+            seat: Some(stream.announce()?),
             _owner: owner,
             traffic: Arc::clone(&stream.traffic),
         };
-        tokio::spawn(stream.run());
+        let mut run = Box::pin(stream.run());
+        // A small object has come along with the head of the response: no task is needed for what does not wait.
+        if run.as_mut().now_or_never().is_none() {
+            tokio::spawn(run);
+        }
         Some(ticket)
     }
 
     /// Announces blocks until the window is full. A block that someone else brings, or has brought, ends the stream
     /// before it: the lake is not asked to send what we have.
-    fn announce(&mut self) {
+    ///
+    /// Returns a place in the first of them. The other passengers leave at once: a block is brought for readers, not for the stream itself.
+    fn announce(&mut self) -> Option<Boarded> {
+        let mut first_seat = None;
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
             let first = std::mem::take(&mut self.first);
             match self
                 .fetcher
                 .board(shipment(&self.version, self.next, first), &self.traffic)
             {
-                // The passenger leaves at once: a block is brought for readers, not for the stream itself.
-                Join::Lead(pilot, _) => {
+                Join::Lead(pilot, passenger) => {
                     // A node that caches alone has nothing to divide: its misses are counted, not timed.
                     self.fetcher.missed(&self.version, self.next);
                     self.announced.push_back(pilot);
+                    first_seat.get_or_insert(Boarded {
+                        passenger,
+                        led: false,
+                    });
                 }
                 Join::Aboard(_) | Join::Landed => self.end = self.next,
             }
             self.next += 1;
         }
+        first_seat
     }
 
     async fn run(mut self) {
