@@ -22,7 +22,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 /// All flights of a node.
 #[derive(Debug, Default)]
 pub struct Flights {
-    in_the_air: Mutex<HashMap<BlockId, Arc<Flight>>>,
+    in_the_air: Mutex<HashMap<BlockId, Arc<Flight>, foldhash::fast::RandomState>>,
     coalesced: AtomicU64,
 }
 

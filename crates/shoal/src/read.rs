@@ -326,9 +326,8 @@ impl Reader {
             match self.openings.enter(ask.object) {
                 Opening::Lead(_guard) => return self.open(ask, asked).await,
                 Opening::Wait(_) if waited => return self.open(ask, asked).await,
-                Opening::Wait(mut ended) => {
-                    // An error means that the leader is gone, which is what we wait for.
-                    let _ = ended.changed().await;
+                Opening::Wait(ended) => {
+                    ended.await;
                     waited = true;
                 }
             }

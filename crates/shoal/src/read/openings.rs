@@ -1,48 +1,52 @@
 //! Who opens an object that nothing is known of, and who waits for that.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 
 /// Objects being opened: one leader each, the others wait for its end.
 #[derive(Debug, Default)]
-pub struct Openings(Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>);
+pub struct Openings(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
 
 /// What to do about an object that is not known yet.
 pub(super) enum Opening {
     /// Open it; the others wait until the guard is gone.
     Lead(OpeningGuard),
     /// Wait until this ends.
-    Wait(watch::Receiver<()>),
+    Wait(OwnedNotified),
 }
 
 pub(super) struct OpeningGuard {
-    openings: Arc<Mutex<HashMap<ObjectId, watch::Receiver<()>>>>,
+    openings: Openings,
     object: ObjectId,
-    _ended: watch::Sender<()>,
 }
 
 impl Openings {
     pub(super) fn enter(&self, object: ObjectId) -> Opening {
         let mut openings = self.0.lock();
-        if let Some(ended) = openings.get(&object) {
-            return Opening::Wait(ended.clone());
+        match openings.entry(object) {
+            // Made under the lock, it hears of an end that comes before it is waited for.
+            Entry::Occupied(ended) => Opening::Wait(Arc::clone(ended.get()).notified_owned()),
+            Entry::Vacant(place) => {
+                place.insert(Arc::default());
+                Opening::Lead(OpeningGuard {
+                    openings: Self(Arc::clone(&self.0)),
+                    object,
+                })
+            }
         }
-        let (ended, waiting) = watch::channel(());
-        openings.insert(object, waiting);
-        Opening::Lead(OpeningGuard {
-            openings: Arc::clone(&self.0),
-            object,
-            _ended: ended,
-        })
     }
 }
 
 impl Drop for OpeningGuard {
     fn drop(&mut self) {
-        self.openings.lock().remove(&self.object);
+        if let Some(ended) = self.openings.0.lock().remove(&self.object) {
+            ended.notify_waiters();
+        }
     }
 }
