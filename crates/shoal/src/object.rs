@@ -247,10 +247,10 @@ impl Version {
         let last_modified = headers
             .get(http::header::LAST_MODIFIED)
             .and_then(|value| value.to_str().ok());
-        let mut kept = headers.clone();
-        for name in EXCHANGE_HEADERS {
-            kept.remove(name);
-        }
+        let kept = headers
+            .iter()
+            .filter(|(name, _)| !EXCHANGE_HEADERS.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
             id: Self::id_of(object, etag, size_bytes),
             object,
@@ -258,7 +258,7 @@ impl Version {
             size_bytes,
             block_bytes,
             last_modified: last_modified.and_then(|date| httpdate::parse_http_date(date).ok()),
-            headers: kept,
+            headers: kept.collect(),
         })
     }
 }

@@ -57,10 +57,18 @@ impl Signer<'_> {
         let signed_headers = signed_headers(headers);
         let seed = self.signature(method, target, headers, &signed_headers, payload, timestamp)?;
 
-        let (access_key, scope, signature) = (&self.account.access_key, &seed.scope, &seed.signature);
-        let authorization = format!(
-            "{ALGORITHM} Credential={access_key}/{scope}, SignedHeaders={signed_headers}, Signature={signature}"
-        );
+        let authorization = [
+            ALGORITHM,
+            " Credential=",
+            &self.account.access_key,
+            "/",
+            &seed.scope,
+            ", SignedHeaders=",
+            &signed_headers,
+            ", Signature=",
+            seed.signature.as_str(),
+        ]
+        .concat();
         headers.insert(AUTHORIZATION, secret_value(&authorization)?);
         Ok(seed)
     }
