@@ -2,11 +2,14 @@
 
 mod peers;
 
+use std::collections::BTreeMap;
+use std::iter::repeat;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use shoal_policy::admission::Refusal;
 
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::metrics::Metrics;
@@ -20,7 +23,7 @@ use crate::handoff::Progress;
 use crate::membership;
 use crate::peer::Host;
 use crate::split::{Requests, Split};
-use crate::store::{Counters, Health, LayerRoom, Store};
+use crate::store::{Counters, Departure, Health, LayerRoom, Store};
 use crate::write::Through;
 
 /// Objects shown by name in `/status`.
@@ -86,17 +89,11 @@ impl Observer {
         metrics.coalesced(coalesced - told.coalesced);
         let before = told.store.take();
         let before = before.as_ref();
-        for (index, (reason, total)) in store.evictions.iter().enumerate() {
-            metrics.evicted(
-                reason.as_str(),
-                total - before.map_or(0, |before| before.evictions[index].1),
-            );
+        for (reason, count) in growth(before.map_or(&[], |before| &before.evictions), &store.evictions) {
+            metrics.evicted(reason.as_str(), count);
         }
-        for (index, (reason, total)) in store.refusals.iter().enumerate() {
-            metrics.refused(
-                reason.as_str(),
-                total - before.map_or(0, |before| before.refusals[index].1),
-            );
+        for (reason, count) in growth(before.map_or(&[], |before| &before.refusals), &store.refusals) {
+            metrics.refused(reason.as_str(), count);
         }
         metrics.corrupt_blocks(store.corrupt_blocks - before.map_or(0, |before| before.corrupt_blocks));
         metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
@@ -124,18 +121,16 @@ impl Observer {
     }
 
     fn measure_dirty(&self, metrics: &Metrics, before: &[(Outcome, u64)], now: &[(Outcome, u64)]) {
-        for (place, (outcome, total)) in now.iter().enumerate() {
-            let before = before.get(place).map_or(0, |(_, before)| *before);
-            metrics.written_back(outcome.as_str(), total - before);
+        for (outcome, count) in growth(before, now) {
+            metrics.written_back(outcome.as_str(), count);
         }
         let (objects, bytes) = self.dirty.home().size();
         metrics.set_dirty(objects, bytes);
     }
 
     fn measure_uploads(&self, metrics: &Metrics, before: &[(UploadEnd, u64)], now: &[(UploadEnd, u64)]) {
-        for (place, (end, total)) in now.iter().enumerate() {
-            let before = before.get(place).map_or(0, |(_, before)| *before);
-            metrics.uploads_ended(end.as_str(), total - before);
+        for (end, count) in growth(before, now) {
+            metrics.uploads_ended(end.as_str(), count);
         }
         metrics.set_uploads(self.dirty.open_uploads().len() as u64, self.dirty.upload_bytes());
     }
@@ -235,20 +230,16 @@ impl Observer {
                 "bytes": parts.iter().map(|part| part.size_bytes()).sum::<u64>(),
             })
         });
-        let outcomes = home.outcomes();
-        let outcomes = outcomes.iter().map(|(outcome, count)| (outcome.as_str(), *count));
-        let ends = self.dirty.upload_ends();
-        let ends = ends.iter().map(|(end, count)| (end.as_str(), *count));
         json!({
             "settled": home.is_settled(),
             "objects": objects,
             "bytes": bytes,
-            "outcomes": outcomes.collect::<std::collections::BTreeMap<_, _>>(),
+            "outcomes": by_word(&home.outcomes(), Outcome::as_str),
             "troubled": troubled.collect::<Vec<_>>(),
             "uploads": {
                 "open": uploads.len(),
                 "bytes": self.dirty.upload_bytes(),
-                "ended": ends.collect::<std::collections::BTreeMap<_, _>>(),
+                "ended": by_word(&self.dirty.upload_ends(), UploadEnd::as_str),
                 "shown": shown.collect::<Vec<_>>(),
             },
             "flush": self.flushes.progress(),
@@ -274,9 +265,6 @@ impl Observer {
             Health::Serving => json!("serving"),
             Health::Paused { why } => json!({ "paused": why }),
         };
-        let by_reason = |counts: Vec<(&'static str, u64)>| {
-            counts.into_iter().collect::<std::collections::BTreeMap<_, _>>()
-        };
         json!({
             "node": { "name": self.config.node.name, "topology": self.config.node.topology, "version": env!("CARGO_PKG_VERSION") },
             "lake": {
@@ -296,8 +284,8 @@ impl Observer {
                 "mapped_blocks": store.mapped_blocks,
                 "mapped_bytes": store.mapped_bytes,
                 "stored_blocks": store.stored_blocks,
-                "evictions": by_reason(store.evictions.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()),
-                "refusals": by_reason(store.refusals.iter().map(|(reason, count)| (reason.as_str(), *count)).collect()),
+                "evictions": by_word(&store.evictions, Departure::as_str),
+                "refusals": by_word(&store.refusals, Refusal::as_str),
                 "corrupt_blocks": store.corrupt_blocks,
                 "quarantined": store.quarantined,
                 "io_errors": store.io_errors,
@@ -315,5 +303,30 @@ impl Observer {
             "cooperation": self.cooperation(),
             "drain": drain,
         })
+    }
+}
+
+/// Counts under the words that stand for what is counted.
+fn by_word<W: Copy>(counts: &[(W, u64)], word: impl Fn(W) -> &'static str) -> BTreeMap<&'static str, u64> {
+    counts.iter().map(|(what, count)| (word(*what), *count)).collect()
+}
+
+/// By how much each total has grown; nothing stands before the first look.
+fn growth<W: Copy>(before: &[(W, u64)], now: &[(W, u64)]) -> impl Iterator<Item = (W, u64)> {
+    let before = before.iter().map(|(_, total)| *total).chain(repeat(0));
+    let pairs = now.iter().zip(before);
+    pairs.map(|((what, total), before)| (*what, total - before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::growth;
+
+    #[test]
+    fn a_total_grows_by_what_has_come_since_and_at_first_by_all_of_it() {
+        let (first, second) = ([("a", 2), ("b", 0)], [("a", 5), ("b", 1)]);
+        let grown = |before: &[_], now| growth(before, now).collect::<Vec<_>>();
+        assert_eq!(grown(&[], &first), first);
+        assert_eq!(grown(&first, &second), [("a", 3), ("b", 1)]);
     }
 }
