@@ -121,7 +121,14 @@ impl Home {
 
     async fn carry(&self, manifest: &Manifest, cancel: &Cancel) {
         let object = manifest.version.object;
-        let error = match self.uploader.upload(manifest, cancel).await {
+        // Who is home now may have asked this node already. If not it finds this flush, for that is under way from here on, and breaks it off.
+        let is_home = self.settled_view().is_some_and(|view| view.is_first_home(object));
+        let uploaded = if is_home {
+            self.uploader.upload(manifest, cancel).await
+        } else {
+            Err(UploadError::Cancelled)
+        };
+        let error = match uploaded {
             Ok(uploaded) => self.settle_flushed(manifest, &uploaded).await,
             Err(UploadError::Cancelled) => None,
             Err(error) => {

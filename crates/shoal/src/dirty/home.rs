@@ -159,7 +159,7 @@ impl Home {
     /// Whether this node, and no other, decides about an object.
     pub(super) fn decides(&self, view: u64, object: ObjectId) -> bool {
         self.is_settled_in(view)
-            .is_some_and(|view| view.homes(object).first() == Some(&view.me))
+            .is_some_and(|view| view.is_first_home(object))
     }
 
     fn find(&self, view: u64, name: &ObjectName) -> Answer {
@@ -171,7 +171,7 @@ impl Home {
         let Some(manifest) = self.records.get(name) else {
             return Answer::Nothing;
         };
-        // The next home has not heard from everybody what they hold, and knows who is gone.
+        // Only the first home looks at what everybody holds; the next one knows at least who is gone.
         let is_there = |node: &NodeId| view.members().contains(node);
         if self.fates.lock().is_lost(object) || !manifest.placement.nodes().iter().all(is_there) {
             return Answer::Lost(manifest.to_bytes().into());
@@ -215,7 +215,7 @@ impl Home {
     /// Whether a flush is under way that began when this node was the object's home; it is told to break off. Who is home now could flush a
     /// later write, and this one must not come to the lake after it.
     fn flushes_for_others(&self, now: &View) -> bool {
-        let is_home = |object| now.homes(object).first() == Some(&now.me);
+        let is_home = |object| now.is_first_home(object);
         self.fates.lock().leave_to_others(is_home)
     }
 
@@ -418,7 +418,7 @@ impl Home {
     /// The objects of which this node is the first home in a view.
     pub(super) fn at_home(&self, view: &View) -> Vec<Arc<Manifest>> {
         let mut manifests = self.records.all(None);
-        manifests.retain(|manifest| view.homes(manifest.version.object).first() == Some(&view.me));
+        manifests.retain(|manifest| view.is_first_home(manifest.version.object));
         manifests
     }
 

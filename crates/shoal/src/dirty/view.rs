@@ -78,6 +78,11 @@ impl View {
         std::iter::once(home).chain(next).collect()
     }
 
+    /// Whether this node orders what is done to an object.
+    pub(super) fn is_first_home(&self, object: ObjectId) -> bool {
+        self.homes(object).first() == Some(&self.me)
+    }
+
     /// Who is to hold a block, among those that can be reached; this node if nobody else can.
     pub(super) fn holder(&self, block: BlockId, reachable: impl Fn(NodeId) -> bool) -> NodeId {
         let home = ring(&self.hierarchy).and_then(|ring| ring.home_among(block.into(), reachable));

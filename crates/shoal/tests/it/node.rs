@@ -7,6 +7,7 @@ use std::time::Duration;
 use shoal::clock;
 use shoal::config::{Config, FreshnessMode, IdentityConfig};
 use shoal::gateway::Gateway;
+use shoal::object::ObjectName;
 use shoal::secret::Secret;
 use shoal::store::Store;
 use tempfile::TempDir;
@@ -131,6 +132,17 @@ impl Node {
     pub(crate) async fn tidies_uploads_after(&self, time: Duration) {
         let now = clock::instant() + time;
         self.gateway.dirty().tidy_uploads_at(now).await;
+    }
+
+    /// Begins a flush as it would if it found this object due, and waits for its end.
+    pub(crate) async fn takes_as_due(&self, key: &str) {
+        let home = self.gateway.dirty().home();
+        let name = ObjectName {
+            bucket: "b".into(),
+            key: key.as_bytes().into(),
+            version: None,
+        };
+        let _ = home.flush(&name).await;
     }
 
     /// The owner of the lake's account.

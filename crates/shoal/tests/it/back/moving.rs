@@ -63,6 +63,23 @@ async fn who_has_not_heard_from_everybody_flushes_nothing() {
 }
 
 #[tokio::test]
+async fn what_has_another_home_by_the_time_its_flush_begins_is_left_to_that_one() {
+    let cluster = cluster(2).await;
+    written_back(&cluster, KEYS).await;
+    // Both have the records of all: with two nodes, who is not the home is the next one.
+    let mut flushed = Vec::new();
+    for node in &cluster.nodes {
+        for number in 0..KEYS {
+            node.takes_as_due(&key(number)).await;
+        }
+        flushed.push(cluster.lake.count(is_put));
+    }
+    assert!((1..KEYS as usize).contains(&flushed[0]), "{flushed:?}");
+    assert_eq!(flushed[1], KEYS as usize, "each by its home, and only once");
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn a_flush_that_began_at_the_former_home_never_comes_after_that_of_a_later_write() {
     let mut cluster = cluster(2).await;
     written_back(&cluster, FLIGHTS as u64).await;
