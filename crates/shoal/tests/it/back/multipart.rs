@@ -86,19 +86,29 @@ pub(super) async fn complete(client: &Client, key: &str, id: &str, list: &str) -
         .await
 }
 
-/// Uploads and completes; each part by way of another one of the clients.
-async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
-    let mut client = clients.iter().cycle();
-    let mut next = || client.next().unwrap();
-    let id = begin(next(), key).await;
+/// Puts each part by way of the client beside it; what `list` is made of.
+pub(super) async fn put_all(
+    clients: impl IntoIterator<Item = &Client>,
+    key: &str,
+    id: &str,
+    parts: &[Bytes],
+) -> Vec<(usize, String)> {
     let mut listed = Vec::new();
-    for (part, number) in parts.iter().zip(1..) {
-        let reply = put(next(), key, &id, number, part).await;
+    for ((part, client), number) in parts.iter().zip(clients).zip(1..) {
+        let reply = put(client, key, id, number, part).await;
         assert_eq!(reply.status, StatusCode::OK, "part {number}: {}", reply.text());
         assert_eq!(reply.header("x-shoal-write"), Some("back"));
         listed.push((number, reply.header("etag").unwrap().to_owned()));
     }
-    let reply = complete(next(), key, &id, &list(listed)).await;
+    listed
+}
+
+/// Uploads and completes; each part by way of another one of the clients.
+async fn upload(clients: &[Client], key: &str, parts: &[Bytes]) -> Reply {
+    let mut turns = clients.iter().cycle();
+    let id = begin(turns.next().unwrap(), key).await;
+    let listed = put_all(turns.by_ref(), key, &id, parts).await;
+    let reply = complete(turns.next().unwrap(), key, &id, &list(listed)).await;
     assert_back(&reply);
     reply
 }
@@ -342,11 +352,7 @@ async fn an_upload_survives_a_restart() {
     let node = node().await;
     let parts = parts(8);
     let id = begin(&node.client(), "tmp/k").await;
-    let mut listed = Vec::new();
-    for (part, number) in parts.iter().zip(1..) {
-        let reply = put(&node.client(), "tmp/k", &id, number, part).await;
-        listed.push((number, reply.header("etag").unwrap().to_owned()));
-    }
+    let listed = put_all([&node.client(); 3], "tmp/k", &id, &parts).await;
     let node = node.restart_after(|_| ()).await;
     let completed = complete(&node.client(), "tmp/k", &id, &list(listed)).await;
     assert_eq!(completed.status, StatusCode::OK, "{}", completed.text());
@@ -428,19 +434,9 @@ async fn parts_may_come_by_way_of_any_node_and_every_node_sees_the_object() {
 async fn a_part_whose_node_is_gone_is_named_and_can_be_uploaded_again() {
     let mut cluster = cluster(3).await;
     let parts = parts(10);
-    let id = begin(&cluster.nodes[0].client(), "tmp/k").await;
-    let mut listed = Vec::new();
-    for (node, number) in [(0, 1), (2, 2), (1, 3)] {
-        let reply = put(
-            &cluster.nodes[node].client(),
-            "tmp/k",
-            &id,
-            number,
-            &parts[number - 1],
-        )
-        .await;
-        listed.push((number, reply.header("etag").unwrap().to_owned()));
-    }
+    let clients = [0, 2, 1].map(|node| cluster.nodes[node].client());
+    let id = begin(&clients[0], "tmp/k").await;
+    let listed = put_all(&clients, "tmp/k", &id, &parts).await;
     let gone = cluster.nodes.pop().unwrap().halt().await;
     cluster.sees(2).await;
     settled(&cluster).await;

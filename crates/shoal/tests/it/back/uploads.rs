@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::cluster::settled;
-use super::multipart::{begin, cluster, complete, etag, is_upload, list, parts, put};
+use super::multipart::{self, begin, cluster, complete, etag, is_upload, list, parts};
 use super::{reads, until};
 use crate::cluster::Cluster;
 use crate::node::Node;
@@ -21,13 +21,8 @@ async fn uploads(node: &Node) -> Value {
 
 /// Puts each part by way of the node beside it; the list that completes them.
 async fn put_all(cluster: &Cluster, id: &str, parts: &[Bytes], nodes: &[usize]) -> String {
-    let mut listed = Vec::new();
-    for ((part, &node), number) in parts.iter().zip(nodes).zip(1..) {
-        let reply = put(&cluster.nodes[node].client(), "tmp/k", id, number, part).await;
-        assert_eq!(reply.status, StatusCode::OK, "part {number}: {}", reply.text());
-        listed.push((number, reply.header("etag").unwrap().to_owned()));
-    }
-    list(listed)
+    let clients: Vec<_> = nodes.iter().map(|&node| cluster.nodes[node].client()).collect();
+    list(multipart::put_all(&clients, "tmp/k", id, parts).await)
 }
 
 /// Nothing of any part is on the disk of a node.
