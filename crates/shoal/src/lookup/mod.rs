@@ -2,8 +2,8 @@
 //!
 //! `poll` asks nodes every second who is alive, `roster` keeps what counts of it, `asker` says for whom a question is asked, `places` where that
 //! is, `choice` who is nearest, `answer` puts it into a message, `listener` carries messages, `admin` shows what `metrics` counts and `polled`
-//! remembers. Nothing is shared with other name
-//! servers and nothing is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/lookup.md).
+//! remembers. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any number of them can stand behind one
+//! anycast address (docs/lookup.md).
 
 mod admin;
 pub mod answer;
