@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    parser = CommandLine("experiments/testbed/run.sh", __doc__, "row", ROWS)
+    parser = CommandLine("experiments/testbed/run.sh", __doc__, "row", ROWS, lake="minio")
     parser.add_argument("--quick", action="store_true", help="two rounds of an eighth, nothing kept: does it work?")
     parser.add_argument("--rounds", type=int, default=5, help="of each row (5)")
     return parser.understood()

@@ -21,8 +21,10 @@ _CAPACITY_BYTES = 5_000_000_000_000 // 2 // SCALE
 # "The production (non-adaptive) version of D3N, with a static cache of 50% to each cache layer" (dissertation 6.5.1).
 _SPLIT = (50, 50)
 _RACKS = (1, 2)
-# Published: 80 and 12 Gbit/s over both nodes.
-_LINKS = {"80": 200, "12": 30}
+# Gbit/s over both nodes, and ours for each. Published are 80 and 12. What the published lake gave over the wide links
+# lies between 60 and 21.6 (README): those in the middle are links of 80 to a slower lake.
+_WIDE, _SLOWER_LAKES, _NARROW = "80", ("60", "40"), "12"
+_LINKS = {_WIDE: 200, "60": 150, "40": 100, _NARROW: 30}
 # Mappers of a rack at a time; the paper does not say.
 _CONNECTIONS = 16
 
@@ -57,16 +59,10 @@ def facebook(bed: Bed) -> list[Line]:
 
 
 def _lines(found: dict[str, list[tuple[_Replay, _Replay]]]) -> list[Line]:
-    wide, narrow = found["80"], found["12"]
+    wide, narrow = found[_WIDE], found[_NARROW]
     return [
-        Line(
-            "Facebook, lake link wide (80): run time against vanilla",
-            "−25%",
-            "≤ −25%",
-            [ours.whole_s / vanilla.whole_s - 1 for vanilla, ours in wide],
-            "{:+.0%}",
-            most=-0.25,
-        ),
+        _saved(f"lake link wide ({_WIDE}), the lake as fast", wide),
+        *(_saved(f"lake link wide ({_WIDE}), the lake gives {lake}", found[lake]) for lake in _SLOWER_LAKES),
         Line(
             "Facebook, narrow (12): whole run, times faster than vanilla",
             "2.4×",
@@ -96,6 +92,11 @@ def _lines(found: dict[str, list[tuple[_Replay, _Replay]]]) -> list[Line]:
         _seconds("narrow, vanilla", [vanilla for vanilla, _ in narrow]),
         _seconds("narrow, nodes", [ours for _, ours in narrow]),
     ]
+
+
+def _saved(which: str, rounds: Sequence[tuple[_Replay, _Replay]]) -> Line:
+    values = [ours.whole_s / vanilla.whole_s - 1 for vanilla, ours in rounds]
+    return Line(f"Facebook, {which}: run time against vanilla", "−25%", "≤ −25%", values, "{:+.0%}", most=-0.25)
 
 
 def _seconds(which: str, replays: Sequence[_Replay]) -> Line:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from net.cluster import Cluster, Shape
@@ -27,8 +27,8 @@ class Bed:
     haste: int
 
     def cluster(self, name: str, shape: Shape) -> Cluster:
-        """A cluster that ends with its block."""
-        return Cluster(self.binary, self.folder / name, shape)
+        """A cluster before this bed's lake, that ends with its block."""
+        return Cluster(self.binary, self.folder / name, replace(shape, lake=self.lake))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from real.lakes import Lake, minio, versitygw
 from real.node import Node
 from real.processes import run
-from real.wire import send
+from real.wire import Answer, send
 
 from .fabric import LAKE_ADDRESS, Fabric, Rates, admin_address, node_address, within
 from .objects import Read, contents
@@ -85,7 +85,8 @@ class Cluster:
         self.nodes = {rack: self._node(binary, folder, shape, rack) for rack in self.fabric.racks}
         if shape.disk:
             self._mount(*shape.disk)
-        send(self.lake.url, self.lake.account, "PUT", BUCKET)
+        # A lake that has just begun says for a moment that it is not ready.
+        await_that("the lake has a bucket", lambda: self._put_at_lake().status == 200)
 
     def __enter__(self) -> Cluster:
         try:
@@ -104,7 +105,7 @@ class Cluster:
 
     def put(self, key: str, size: int) -> None:
         """Writes an object to the lake, past all links."""
-        answer = send(self.lake.url, self.lake.account, "PUT", BUCKET, key, body=contents(key, size))
+        answer = self._put_at_lake(key, contents(key, size))
         if answer.status != 200:
             raise RuntimeError(f"the lake answered {answer.status} to a PUT of {key}")
 
@@ -169,6 +170,9 @@ class Cluster:
         account = self.lake.account
         urls = [self.nodes[rack].url for rack in racks]
         return Plan(urls, account.access_key, account.secret_key, BUCKET, reads, **settings)  # type: ignore[arg-type]
+
+    def _put_at_lake(self, key: str = "", body: bytes = b"") -> Answer:
+        return send(self.lake.url, self.lake.account, "PUT", BUCKET, key, body=body)
 
     def _mount(self, rack: int, size: int) -> None:
         disk = self.nodes[rack].store

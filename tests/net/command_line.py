@@ -10,13 +10,15 @@ from .cluster import LAKES
 
 
 class CommandLine(argparse.ArgumentParser):
-    """What is common to them; the names end up in `names`."""
+    """What is common to them; the names end up in `names`. Without `--lake` it is `lake`."""
 
-    def __init__(self, program: str, description: str | None, noun: str, names: Collection[str]) -> None:
+    def __init__(
+        self, program: str, description: str | None, noun: str, names: Collection[str], lake: str = "versitygw"
+    ) -> None:
         super().__init__(prog=program, description=description)
         self._noun, self._names = noun, names
         self.add_argument("--shoal", type=Path, required=True, help="the binary")
-        self.add_argument("--lake", choices=tuple(LAKES), default="versitygw", help="(versitygw)")
+        self.add_argument("--lake", choices=tuple(LAKES), default=lake, help=f"({lake})")
         self.add_argument("names", nargs="*", metavar=noun.upper(), help="some of: " + ", ".join(names))
         self.add_argument("folder", type=Path, help="scratch")
 
