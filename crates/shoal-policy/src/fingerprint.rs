@@ -1,11 +1,9 @@
 //! Names for blocks that are equally spread over 64 bits, the same on every machine and in every release.
 
-use crate::BlockId;
+use crate::{BlockId, VersionId};
 
-/// 64 bits that stand for a block, each of them as likely set as not.
-///
-/// The nodes of a cluster must agree on it, as [`crate::ring`] derives a block's home from it: the values are part of what
-/// nodes tell each other and are held by a test. Two of n blocks share one with probability n²/2⁶⁵: 10⁻⁷ among two million.
+/// 64 bits that stand for a block or for its place, each of them as likely set as not. Two of n share one with probability n²/2⁶⁵: 10⁻⁷ among
+/// two million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u64);
 
@@ -13,6 +11,23 @@ impl Fingerprint {
     /// The fingerprint of a number, such as the keys of a trace or of a simulation.
     pub const fn of_number(number: u64) -> Self {
         Self(mix(number))
+    }
+}
+
+/// A key that has a place on rings.
+pub trait Placed {
+    /// The place, from which [`crate::ring`] derives a home. The nodes of a cluster must agree on it: the values are part of what nodes tell
+    /// each other, and are held by a test.
+    fn place(&self) -> Fingerprint;
+}
+
+impl Placed for BlockId {
+    /// By object and index: a block of another version has the same place.
+    fn place(&self) -> Fingerprint {
+        let mut object = [0; 8];
+        object[..VersionId::OF_THE_OBJECT].copy_from_slice(&self.version.0[..VersionId::OF_THE_OBJECT]);
+        let object = mix(u64::from_le_bytes(object));
+        Fingerprint(mix(object.wrapping_add(u64::from(self.index))))
     }
 }
 
@@ -41,8 +56,8 @@ pub(crate) const fn mix(number: u64) -> u64 {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{Fingerprint, mix};
-    use crate::{BlockId, VersionId};
+    use super::{Fingerprint, Placed as _, mix};
+    use crate::{BlockId, ObjectId, VersionId};
 
     fn block(version: u128, index: u32) -> BlockId {
         let version = VersionId(version.to_le_bytes());
@@ -63,6 +78,19 @@ mod tests {
             Fingerprint::from(block(version, 7)),
             Fingerprint(0xabf0_1d98_b7e3_5254)
         );
+        assert_eq!(block(version, 0).place(), Fingerprint(0xd993_3c65_9b56_7d29));
+        assert_eq!(block(version, 7).place(), Fingerprint(0xd211_3f64_b5d2_0eec));
+    }
+
+    #[test]
+    fn versions_of_an_object_have_their_blocks_at_one_place_and_those_of_others_at_others() {
+        let version = |object: u8, digest: u8| VersionId::of(ObjectId([object; 16]), [digest; 16]);
+        let place = |version, index| BlockId { version, index }.place();
+        assert_ne!(version(1, 1), version(1, 2));
+        assert_eq!(place(version(1, 1), 3), place(version(1, 2), 3));
+        let blocks = (0..64).flat_map(|object| (0..64).map(move |index| place(version(object, 9), index)));
+        let places: HashSet<Fingerprint> = blocks.collect();
+        assert_eq!(places.len(), 64 * 64);
     }
 
     #[test]

@@ -51,9 +51,22 @@ impl PartOf for BlockId {
     }
 }
 
-/// Digest that names one immutable version of one object of one lake (128 bits of SHA-256).
+/// Digest that names one immutable version of one object of one lake: [`VersionId::OF_THE_OBJECT`] bytes of the object's digest, the rest of
+/// SHA-256 over all that tells the version from others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VersionId(pub [u8; 16]);
+
+impl VersionId {
+    /// So many bytes are the first ones of the object's digest: all versions of an object have their blocks at the same homes, which are
+    /// known before the version is.
+    pub const OF_THE_OBJECT: usize = 6;
+
+    /// The version of `object` that `digest` tells from others.
+    pub fn of(object: ObjectId, mut digest: [u8; 16]) -> Self {
+        digest[..Self::OF_THE_OBJECT].copy_from_slice(&object.0[..Self::OF_THE_OBJECT]);
+        Self(digest)
+    }
+}
 
 /// Digest that names an object (lake, bucket, key) whatever its version (128 bits of SHA-256).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

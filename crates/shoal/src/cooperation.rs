@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use shoal_policy::fingerprint::Fingerprint;
+use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood, Stop};
 use shoal_policy::{BlockId, Layer, NodeId};
@@ -80,7 +80,7 @@ impl Cooperation {
             let peer: Option<&Arc<Peer>> = view.peers.get(&node);
             !tried.contains(&node) && peer.is_some_and(|peer| peer.is_reachable())
         };
-        view.hierarchy.route(Fingerprint::from(block), asked, reachable)
+        view.hierarchy.route(block.place(), asked, reachable)
     }
 
     /// Who is to take a block over from this node, which was home to what `before` says.
@@ -96,7 +96,7 @@ impl Cooperation {
                 .get(&node)
                 .filter(|peer| stays(&node) && peer.is_reachable())
         };
-        let heirs = before.heirs(Fingerprint::from(block), |node| peer(node).is_some());
+        let heirs = before.heirs(block.place(), |node| peer(node).is_some());
         heirs.into_iter().filter_map(|node| peer(node).cloned()).collect()
     }
 
@@ -162,7 +162,7 @@ impl Cooperation {
             let known = view.members.iter().find(|member| member.id() == node);
             known.map(|member| member.name.clone())
         };
-        let homes = view.hierarchy.homes(Fingerprint::from(block));
+        let homes = view.hierarchy.homes(block.place());
         homes.into_iter().filter_map(name).collect()
     }
 
@@ -273,7 +273,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use shoal_policy::fingerprint::Fingerprint;
+    use shoal_policy::fingerprint::Placed as _;
     use shoal_policy::route::Stop;
     use shoal_policy::{BlockId, Layer, VersionId};
 
@@ -317,7 +317,7 @@ mod tests {
     }
 
     fn layer_here(node: &Cooperation, number: u32) -> Layer {
-        node.hierarchy().layer_here(Fingerprint::from(block(number)))
+        node.hierarchy().layer_here(block(number).place())
     }
 
     /// When every node of these tests has been there for long.

@@ -70,7 +70,8 @@ pub struct Version {
 impl Version {
     /// The digest that names the version of `object` with this ETag and size.
     pub fn id_of(object: ObjectId, etag: &str, size_bytes: u64) -> VersionId {
-        VersionId(digest(&[&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()]))
+        let parts = [&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()];
+        VersionId::of(object, digest(&parts))
     }
 
     /// Writes the version down, for a footer or another node.

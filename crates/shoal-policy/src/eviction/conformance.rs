@@ -14,7 +14,7 @@ use crate::eviction::gwf::Ageing;
 
 use super::{Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve};
 use crate::NodeId;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{Fingerprint, Placed};
 use crate::ring::Ring;
 use crate::route::{Hierarchy, Neighbourhood};
 
@@ -75,9 +75,9 @@ fn cluster_of(rings: usize) -> Arc<Hierarchy> {
     })
 }
 
-impl From<u32> for Fingerprint {
-    fn from(key: u32) -> Self {
-        Self::of_number(key.into())
+impl Placed for u32 {
+    fn place(&self) -> Fingerprint {
+        Fingerprint::of_number((*self).into())
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::Eviction;
 use crate::Layer;
 use crate::admission::Refusal;
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::Placed;
 use crate::route::Hierarchy;
 
 /// More layers than a data center has.
@@ -71,7 +71,7 @@ pub fn divide<P: Copy + Into<u64>>(capacity_bytes: u64, parts: &[P]) -> Vec<u64>
     sizes
 }
 
-impl<K: Copy + Into<Fingerprint>, P: Eviction<K>> Layered<K, P> {
+impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
     /// Empty layers from L1 outwards, each with its policy and its target; keys belong where `hierarchy` says.
     pub fn new(layers: impl IntoIterator<Item = (P, u64)>, hierarchy: Arc<Hierarchy>) -> Self {
         let share = |(policy, target_bytes)| Share {
@@ -104,7 +104,7 @@ impl<K: Copy + Into<Fingerprint>, P: Eviction<K>> Layered<K, P> {
 
     /// The layer a key belongs to, whether it is held or not.
     pub fn layer_of(&self, key: K) -> Layer {
-        self.hierarchy.layer_here(key.into())
+        self.hierarchy.layer_here(key.place())
     }
 
     /// Whether the layer of a key takes it in; if not, why.
@@ -178,7 +178,7 @@ impl<P> Share<P> {
     }
 }
 
-impl<K: Copy + Into<Fingerprint>, P: Eviction<K>> Eviction<K> for Layered<K, P> {
+impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     fn insert(&mut self, key: K, bytes: u64) {
         let layer = self.layer_of(key);
         self.shares[place(layer)].insert(key, bytes);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use shoal_policy::fingerprint::Fingerprint;
+use shoal_policy::fingerprint::{Fingerprint, Placed as _};
 use shoal_policy::ring::Ring;
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, NodeId, ObjectId};
@@ -85,7 +85,7 @@ impl View {
 
     /// Who is to hold a block, among those that can be reached; this node if nobody else can.
     pub(super) fn holder(&self, block: BlockId, reachable: impl Fn(NodeId) -> bool) -> NodeId {
-        let home = ring(&self.hierarchy).and_then(|ring| ring.home_among(block.into(), reachable));
+        let home = ring(&self.hierarchy).and_then(|ring| ring.home_among(block.place(), reachable));
         home.unwrap_or(self.me)
     }
 }

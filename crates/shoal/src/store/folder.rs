@@ -29,7 +29,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// A store written by another release.
-    #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: empty the folder; the lake has it all", path.display())]
+    #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: flush with the release that wrote it what is not at the lake yet (shoal flush), then empty the folder", path.display())]
     OtherFormat {
         /// The folder.
         path: PathBuf,

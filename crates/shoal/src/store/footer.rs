@@ -18,7 +18,7 @@ use crate::encoding::{Malformed, Reader};
 use crate::object::Version;
 
 /// Counts up when the layout changes. A store of another format is refused as a whole, see `folder`.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 /// Length of the tail in bytes.
 pub(super) const TAIL_BYTES: usize = 24;

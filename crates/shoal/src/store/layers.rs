@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use shoal_policy::eviction::layered::LayerRoom;
+use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, VersionId};
 
@@ -34,7 +35,7 @@ impl Store {
 
     /// The layer to which a block belongs, whether it is here or not. Takes no lock.
     pub fn layer_of(&self, block: BlockId) -> Layer {
-        self.hierarchy.load().layer_here(block.into())
+        self.hierarchy.load().layer_here(block.place())
     }
 
     /// The targets of the layers are these from now on, from L1 outwards. A layer above its target gives when room is needed.
