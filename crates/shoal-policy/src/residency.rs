@@ -41,7 +41,7 @@ pub struct Reservation {
     bytes: u64,
 }
 
-/// Something that no longer counts as held and whose room is not yet free. Give it back: [`Residency::left`].
+/// Something that no longer counts as held and whose room is not yet free. Give it back: [`Residency::left`] or [`Residency::retake`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "room that is not given back is lost"]
 pub struct Leaving<K> {
@@ -191,6 +191,13 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         self.leaving_bytes -= bytes;
     }
 
+    /// What was leaving stays on the medium, to be held by another name: its room is reserved for that.
+    pub fn retake(&mut self, Leaving { bytes, .. }: Leaving<K>) -> Reservation {
+        self.leaving_bytes -= bytes;
+        self.reserved_bytes += bytes;
+        Reservation { bytes }
+    }
+
     /// From now on there is room for `capacity_bytes`. Evict before it becomes less: what is taken stays taken.
     pub fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
         assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
@@ -299,6 +306,18 @@ mod tests {
         let room = cache.reserve(100).unwrap();
         cache.cancel(room);
         assert_eq!(cache.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn what_gets_another_name_takes_its_room_along() {
+        let mut cache = cache(100);
+        fill(&mut cache, 0..1, 60);
+        let leaving = cache.remove(&0).unwrap();
+        let room = cache.retake(leaving);
+        assert_eq!((room.bytes(), cache.taken_bytes()), (60, 60));
+        assert_eq!(cache.reserve(60), Err(Refusal::NoRoom));
+        cache.commit(room, 1);
+        assert_eq!((cache.used_bytes(), cache.taken_bytes()), (60, 60));
     }
 
     #[test]

@@ -105,6 +105,11 @@ impl Cooperation {
         self.me
     }
 
+    /// Whether a node can be asked for something; this one always can.
+    pub fn can_be_asked(&self, node: NodeId) -> bool {
+        node == self.me || self.peer(node).is_some_and(|peer| peer.is_reachable())
+    }
+
     /// The node of a route's stop; `None` when it has left since.
     pub fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.view.load().peers.get(&node).cloned()

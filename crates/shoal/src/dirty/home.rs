@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use shoal_policy::{NodeId, ObjectId};
+use shoal_policy::{NodeId, ObjectId, VersionId};
 use tokio::sync::Notify;
 
 use super::fates::{Fates, Standing};
@@ -27,7 +27,7 @@ use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::membership::{Member, State};
-use crate::object::ObjectName;
+use crate::object::{ObjectName, Version};
 
 /// Names share a lock by digest.
 const NAME_LOCKS: usize = 64;
@@ -126,6 +126,11 @@ impl Home {
                 after,
             } => self.list(view, home, (&bucket, &prefix, &after)),
             Request::Sync { view, node, after } => self.tell_all(view, node, after.as_ref()),
+            Request::Name {
+                stand_in,
+                blocks,
+                version,
+            } => self.name((stand_in, blocks), Arc::from(version)).await,
             Request::Keep(manifest) => match self.records.keep(Arc::from(manifest)).await {
                 Ok(()) => done(),
                 Err(error) => {
@@ -143,6 +148,13 @@ impl Home {
             Request::Remove { view, name, sequence } => self.remove(view, &name, sequence).await,
             Request::Flush { view, name } => self.flush_for(view, &name).await,
         }
+    }
+
+    /// Blocks that came before their version was known are named; which there are now.
+    async fn name(&self, sent: (VersionId, u32), version: Arc<Version>) -> Answer {
+        let indexes = self.records.name_blocks(sent, version).await;
+        let indexes: Vec<u8> = indexes.into_iter().flat_map(u32::to_le_bytes).collect();
+        Answer::Done(indexes.into())
     }
 
     /// What this node sees now, once it knows everything that it is home to in this view.

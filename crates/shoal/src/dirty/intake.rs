@@ -15,6 +15,7 @@ use md5::{Digest, Md5};
 use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
+use super::ahead::{Ahead, Kept, Sent};
 use crate::fetch::{Fetcher, WriterRoom};
 use crate::flights::FlightError;
 use crate::front::connection::ClientBody;
@@ -28,12 +29,19 @@ const WRITES: usize = 2;
 
 /// All bytes of a write, on disk.
 pub(super) struct Taken {
-    /// The blocks, in order.
-    pub drafts: Vec<Draft>,
+    /// The blocks.
+    pub blocks: Blocks,
     /// The MD5 of all of it, in quotes.
     pub etag: String,
     /// The checksum that came behind the bytes.
     pub trailer: Option<(HeaderName, HeaderValue)>,
+}
+
+/// The blocks of a write whose version is not known yet, in order.
+pub(super) struct Blocks {
+    pub drafts: Vec<Draft>,
+    /// What other nodes have of them already.
+    pub sent: Sent,
 }
 
 /// Why they are not.
@@ -56,10 +64,13 @@ pub(super) struct Intake {
     fetcher: Arc<Fetcher>,
     size_bytes: u64,
     block_bytes: u64,
+    ahead: Option<Arc<Ahead>>,
     received_bytes: u64,
     growing: Option<Growing>,
-    writing: FuturesOrdered<JoinHandle<Result<Draft, Refusal>>>,
-    drafts: Vec<Draft>,
+    writing: FuturesOrdered<JoinHandle<Result<Kept, Refusal>>>,
+    /// Blocks that began to be written.
+    begun: u32,
+    kept: Vec<Kept>,
 }
 
 /// The block that arrives.
@@ -70,17 +81,25 @@ struct Growing {
 }
 
 impl Intake {
-    /// Takes `size_bytes` in blocks of `block_bytes`.
-    pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, size_bytes: u64, block_bytes: u64) -> Self {
+    /// Takes `size_bytes` in blocks of `block_bytes`, which go on `ahead` if there is a way.
+    pub(super) fn new(
+        store: Arc<Store>,
+        fetcher: Arc<Fetcher>,
+        size_bytes: u64,
+        block_bytes: u64,
+        ahead: Option<Arc<Ahead>>,
+    ) -> Self {
         Self {
             store,
             fetcher,
             size_bytes,
             block_bytes,
+            ahead,
             received_bytes: 0,
             growing: None,
             writing: FuturesOrdered::new(),
-            drafts: Vec::new(),
+            begun: 0,
+            kept: Vec::new(),
         }
     }
 
@@ -93,17 +112,17 @@ impl Intake {
                 self.add(data).await?;
             }
         }
-        let drafts = self.finish().await?;
+        let blocks = self.finish().await?;
         let digits: Vec<String> = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Taken {
-            drafts,
+            blocks,
             etag: format!("\"{}\"", digits.concat()),
             trailer: body.trailer(),
         })
     }
 
-    /// The blocks of all bytes, in order, once they are on the disk. Errors: there are fewer than were announced.
-    pub(super) async fn finish(mut self) -> Result<Vec<Draft>, IntakeError> {
+    /// The blocks of all bytes, once they are on the disk and those that went ahead have arrived. Errors: there are fewer than were announced.
+    pub(super) async fn finish(mut self) -> Result<Blocks, IntakeError> {
         if self.received_bytes != self.size_bytes {
             return Err(wrong_length());
         }
@@ -111,7 +130,12 @@ impl Intake {
             self.set_aside(last);
         }
         self.written(0).await?;
-        Ok(self.drafts)
+        let (mut drafts, mut sent) = (Vec::with_capacity(self.kept.len()), Sent::default());
+        for kept in self.kept {
+            let draft = kept.arrived(&mut sent).await;
+            drafts.push(draft.map_err(IntakeError::Disk)?);
+        }
+        Ok(Blocks { drafts, sent })
     }
 
     /// Takes the next bytes. Errors: nothing of them all stays on the disk.
@@ -149,14 +173,18 @@ impl Intake {
         })
     }
 
-    /// Lets a complete block go to disk, and its memory when it is there.
+    /// Lets a complete block go to disk, its memory when it is there, and then on its way.
     fn set_aside(&mut self, complete: Growing) {
-        let store = Arc::clone(&self.store);
+        let (store, ahead, index) = (Arc::clone(&self.store), self.ahead.clone(), self.begun);
+        self.begun += 1;
         self.writing.push_back(tokio::spawn(async move {
             let Growing { pieces, room, .. } = complete;
-            let draft = store.draft(pieces.into_vec()).await;
+            let draft = store.draft(pieces.into_vec()).await?;
             drop(room);
-            draft
+            match ahead {
+                Some(ahead) => ahead.send(draft, index).await,
+                None => Ok(Kept::Here(draft)),
+            }
         }));
     }
 
@@ -164,8 +192,8 @@ impl Intake {
     async fn written(&mut self, most: usize) -> Result<(), IntakeError> {
         while self.writing.len() > most {
             let written = self.writing.next().await.expect("something is on its way");
-            let draft = written.unwrap_or(Err(Refusal::Exhausted));
-            self.drafts.push(draft.map_err(IntakeError::Disk)?);
+            let kept = written.unwrap_or(Err(Refusal::Exhausted));
+            self.kept.push(kept.map_err(IntakeError::Disk)?);
         }
         Ok(())
     }

@@ -136,7 +136,7 @@ impl Messenger {
 
 const fn patience(request: &Request) -> Duration {
     match request {
-        Request::Keep(_) => KEEP_PATIENCE,
+        Request::Name { .. } | Request::Keep(_) => KEEP_PATIENCE,
         Request::Commit { .. } => COMMIT_PATIENCE,
         Request::Hold { .. } => HOLD_PATIENCE,
         Request::Flush { .. } => FLUSH_PATIENCE,

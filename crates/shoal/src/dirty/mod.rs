@@ -1,7 +1,7 @@
 //! Objects that were acknowledged before the lake has them (D3N, IV; dissertation 4.4): *dirty* ones, for data that can be made again.
 //!
 //! ```text
-//! PUT ─▶ writing      may the writer? ─▶ blocks on disk ─▶ blocks at their homes in the last layer
+//! PUT ─▶ writing      may the writer? ─▶ blocks on disk, and ahead of the rest at their homes in the last layer
 //!          ▼
 //!        home         of the name: a manifest at both homes and at every holder ─▶ 200
 //!          │ when it is due, on order, when room is short
@@ -14,6 +14,7 @@
 //! A [`Manifest`] makes an object exist. One node, the home of its name, orders what happens to it ([`Home`]); others ask that
 //! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
 
+mod ahead;
 mod checksums;
 mod desk;
 mod directory;

@@ -13,12 +13,15 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::{NodeId, VersionId};
 
 use super::manifest::Manifest;
-use crate::object::ObjectName;
+use crate::object::{ObjectName, Version};
 use crate::store::Store;
 
 /// Blocks that were sent here are on disk by then.
 const ARRIVAL_LOOKS: u32 = 500;
 const ARRIVAL_PAUSE: Duration = Duration::from_millis(10);
+
+/// Those that are not may have left, and can be sent again.
+const NAME_LOOKS: u32 = 100;
 
 /// Objects of which it is remembered that they do not exist any more.
 const GONE_MAX: usize = 1 << 14;
@@ -96,6 +99,22 @@ impl Records {
             }
         }
         records
+    }
+
+    /// Gives blocks that came before their version was known its name; the indexes of all blocks of the version that are here.
+    pub(super) async fn name_blocks(
+        &self,
+        (stand_in, sent): (VersionId, u32),
+        version: Arc<Version>,
+    ) -> Vec<u32> {
+        let here = |version| self.store.blocks_of(version).len();
+        for _ in 0..NAME_LOOKS {
+            if here(stand_in) + here(version.id) >= sent as usize {
+                break;
+            }
+            tokio::time::sleep(ARRIVAL_PAUSE).await;
+        }
+        self.store.rename_version(stand_in, version).await
     }
 
     /// Keeps a manifest in place of earlier writes of the same name, once the blocks that it places here are here.

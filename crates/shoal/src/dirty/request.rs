@@ -8,12 +8,12 @@
 //! [`crate::encoding`] writes them, or nothing.
 
 use http::uri::PathAndQuery;
-use shoal_policy::NodeId;
+use shoal_policy::{NodeId, VersionId};
 
 use super::manifest::{Manifest, read_name, write_name};
 use super::target;
 use crate::encoding::{Malformed, Reader, write_bytes};
-use crate::object::ObjectName;
+use crate::object::{ObjectName, Version};
 
 /// Where the paths of these requests begin.
 pub const PREFIX: &str = "/dirty/";
@@ -55,6 +55,15 @@ pub enum Request {
         node: NodeId,
         /// Names up to this one are known already.
         after: Option<ObjectName>,
+    },
+    /// The blocks that went to you under the name of `stand_in` are of this version. Which have you of it?
+    Name {
+        /// The name until now.
+        stand_in: VersionId,
+        /// How many went.
+        blocks: u32,
+        /// The version.
+        version: Box<Version>,
     },
     /// Keep this manifest, and the blocks that it places with you.
     Keep(Box<Manifest>),
@@ -110,6 +119,7 @@ impl Request {
             Self::Held { .. } => "held",
             Self::List { .. } => "list",
             Self::Sync { .. } => "sync",
+            Self::Name { .. } => "name",
             Self::Keep(_) => "keep",
             Self::Drop { .. } => "drop",
             Self::Commit { .. } => "commit",
@@ -162,6 +172,15 @@ impl Request {
                     write_name(&mut out, after);
                 }
             }
+            Self::Name {
+                stand_in,
+                blocks,
+                version,
+            } => {
+                out.extend_from_slice(&stand_in.0);
+                out.extend_from_slice(&blocks.to_le_bytes());
+                version.write(&mut out);
+            }
             Self::Keep(manifest) => manifest.write(&mut out),
             Self::Drop { name, sequence } => {
                 write_name(&mut out, name);
@@ -209,6 +228,11 @@ impl Request {
                     _ => Some(read_name(reader)?),
                 },
             },
+            "name" => Self::Name {
+                stand_in: VersionId(reader.array()?),
+                blocks: reader.u32()?,
+                version: Box::new(Version::read(reader)?),
+            },
             "keep" => Self::Keep(Box::new(Manifest::read(reader)?)),
             "drop" => Self::Drop {
                 name: read_name(reader)?,
@@ -243,12 +267,12 @@ impl Request {
 mod tests {
     use http::uri::PathAndQuery;
     use proptest::prelude::{any, proptest};
-    use shoal_policy::NodeId;
+    use shoal_policy::{NodeId, VersionId};
 
     use super::Request;
     use crate::dirty::manifest::tests::manifest;
     use crate::dirty::target::tests::hears_what_is_said;
-    use crate::object::ObjectName;
+    use crate::object::{ObjectName, Version};
 
     fn name() -> ObjectName {
         manifest("a/b", 1).name
@@ -279,6 +303,11 @@ mod tests {
                 view,
                 node: NodeId(9),
                 after: Some(named),
+            },
+            Request::Name {
+                stand_in: VersionId([3; 16]),
+                blocks: 2,
+                version: Box::new(Version::clone(&manifest("k", 5).version)),
             },
             Request::Keep(Box::new(manifest("k", 5))),
             Request::Drop {

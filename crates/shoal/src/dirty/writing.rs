@@ -1,15 +1,18 @@
 //! A write back, from its first byte to its acknowledgement.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use shoal_policy::NodeId;
 
-use super::intake::{Intake, IntakeError, Taken};
+use super::ahead::{Ahead, OFFERS, Sent, SentTo, offer};
+use super::intake::{Blocks, Intake, IntakeError, Taken};
 use super::manifest::Manifest;
 use super::messenger::Answer;
 use super::permission::{self, Permission};
@@ -26,12 +29,7 @@ use crate::front::operation::Classified;
 use crate::front::payload::CheckedBody;
 use crate::identity::Caller;
 use crate::object::{ObjectName, Version};
-use crate::peer::BlockRequest;
-use crate::store::Draft;
 use crate::write::{Uncached, size_to_gather};
-
-/// Blocks of one object on their way to their holders at a time.
-const OFFERS: usize = 4;
 
 /// What S3 says of an object whose writer did not say what it is.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
@@ -168,26 +166,39 @@ impl Dirty {
             Arc::clone(&self.fetcher),
             order.size_bytes,
             self.block_bytes,
+            self.way_ahead(&order.name, order.size_bytes),
         );
         let Taken {
-            drafts,
+            blocks,
             etag,
             trailer,
         } = intake.take(body).await?;
         order.headers.extend(trailer);
         let manifest = self.describe(order, &etag, Parted::default(), clock::utc_now());
-        let through = self.finish(&manifest, drafts, &HeaderMap::new()).await?;
+        let through = self.finish(&manifest, blocks, &HeaderMap::new()).await?;
         Ok(Written {
             version: manifest.version,
             through,
         })
     }
 
+    /// The way of the blocks of an object to their holders, before it is complete.
+    pub(super) fn way_ahead(&self, name: &ObjectName, size_bytes: u64) -> Option<Arc<Ahead>> {
+        let object = name.id(self.lake.url());
+        Ahead::of(
+            &self.store,
+            &self.home.cooperation,
+            object,
+            size_bytes,
+            self.block_bytes,
+        )
+    }
+
     /// Lets an object exist whose blocks are here. With conditions, or when it cannot be kept dirty, it is brought to the lake first; why.
     pub(super) async fn finish(
         &self,
         manifest: &Manifest,
-        drafts: Vec<Draft>,
+        Blocks { drafts, sent }: Blocks,
         conditions: &HeaderMap,
     ) -> Result<Option<Uncached>, WriteError> {
         let version = &manifest.version;
@@ -198,7 +209,7 @@ impl Dirty {
             named.map_err(WriteError::Disk)?;
         }
         let committed = if conditions.is_empty() {
-            self.commit(manifest).await
+            self.commit(manifest, &sent).await
         } else {
             Err(Uncached::Condition)
         };
@@ -243,8 +254,8 @@ impl Dirty {
     }
 
     /// Gives the blocks to their holders and lets the object exist. Should a holder not keep what it has taken, everything stays here.
-    async fn commit(&self, manifest: &Manifest) -> Result<(), Uncached> {
-        let placed = self.place(manifest).await;
+    async fn commit(&self, manifest: &Manifest, sent: &Sent) -> Result<(), Uncached> {
+        let placed = self.place(manifest, sent).await;
         if self.commit_as(&placed).await? {
             return Ok(());
         }
@@ -266,18 +277,21 @@ impl Dirty {
         }
     }
 
-    /// Offers each block to its home in the last layer; those that it does not take stay here.
-    async fn place(&self, manifest: &Manifest) -> Manifest {
+    /// Gives each block to its home in the last layer, unless it went there ahead; those that it does not take stay here.
+    async fn place(&self, manifest: &Manifest, sent: &Sent) -> Manifest {
         let cooperation = &self.home.cooperation;
         let view = View::of(cooperation);
-        let reachable =
-            |node: NodeId| node == view.me || cooperation.peer(node).is_some_and(|peer| peer.is_reachable());
         let version = &manifest.version;
+        let there = self.name_ahead(version, sent).await;
         let offers = (0..version.block_count()).map(|index| {
-            let holder = view.holder(version.block(index), reachable);
+            let holder = view.holder(version.block(index), |node| cooperation.can_be_asked(node));
+            let there = there.get(&index).copied();
             async move {
-                let taken = holder == view.me || self.offer(version, index, holder).await;
-                if taken { holder } else { view.me }
+                match there {
+                    Some(node) => node,
+                    None if holder != view.me && offer(cooperation, version, index, holder).await => holder,
+                    None => view.me,
+                }
             }
         });
         let holders: Vec<NodeId> = stream::iter(offers).buffered(OFFERS).collect().await;
@@ -288,19 +302,25 @@ impl Dirty {
         }
     }
 
-    async fn offer(&self, version: &Version, index: u32, holder: NodeId) -> bool {
-        let cooperation = &self.home.cooperation;
-        let Some(peer) = cooperation.peer(holder) else {
-            return false;
-        };
-        let request = BlockRequest::offer(version, index, cooperation.me());
-        match peer.offer(&request).await {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::debug!(peer = peer.name(), %error, "a dirty block is not taken");
-                false
-            }
-        }
+    /// Tells the nodes to which blocks went ahead by which name these are to be found now; which node has which block.
+    async fn name_ahead(&self, version: &Version, sent: &Sent) -> HashMap<u32, NodeId> {
+        let told = sent.0.iter().map(async |(node, SentTo { stand_in, indexes })| {
+            let request = Request::Name {
+                stand_in: *stand_in,
+                blocks: indexes.len() as u32,
+                version: Box::new(version.clone()),
+            };
+            let here = match self.home.messenger.say(*node, &request).await {
+                Ok(answer) => read_indexes(&answer.into_body()),
+                Err(error) => {
+                    tracing::debug!(%error, "blocks that went ahead are not given their name");
+                    Vec::new()
+                }
+            };
+            let named = indexes.iter().filter(|index| here.contains(index));
+            named.map(|index| (*index, *node)).collect::<Vec<_>>()
+        });
+        join_all(told).await.into_iter().flatten().collect()
     }
 
     /// Brings an object to the lake that nobody else has heard of. What is dirty under its name is overwritten by it.
@@ -322,6 +342,16 @@ impl Dirty {
             }
         }
     }
+}
+
+/// Indexes of blocks as a node tells them.
+fn read_indexes(body: &[u8]) -> Vec<u32> {
+    body.as_chunks()
+        .0
+        .iter()
+        .copied()
+        .map(u32::from_le_bytes)
+        .collect()
 }
 
 /// The headers that the lake is told with the bytes. Errors: one of them means something that is not understood here.

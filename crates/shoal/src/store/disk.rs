@@ -12,7 +12,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, IoSlice, Read as _, Write as _};
+use std::io::{self, IoSlice, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,6 +153,22 @@ impl Disk {
     pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.aside_path(aside.number), self.block_path(block))
+    }
+
+    /// Takes a block's name and footer from it: its data are as if they had been written aside.
+    pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<Aside> {
+        self.check(DiskOp::Publish)?;
+        let path = self.aside_path(number);
+        fs::rename(self.block_path(block), &path)?;
+        let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+        file.set_len(data_bytes)?;
+        file.seek(SeekFrom::End(0))?;
+        let allocated_bytes = allocated_bytes(&file.metadata()?);
+        Ok(Aside {
+            number,
+            file,
+            allocated_bytes,
+        })
     }
 
     /// Gives a written record its name, in place of whatever had it.

@@ -1,4 +1,4 @@
-//! Blocks whose version is not known yet, because the lake has not committed it: written aside as they come, named afterwards.
+//! Blocks whose version is not known yet, as it has not been committed: written aside as they come, named afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
+use shoal_policy::{BlockId, VersionId};
 
 use super::Store;
 use super::disk::Aside;
@@ -58,6 +59,71 @@ impl Store {
                 store: self,
             }),
             Err(refusal) => {
+                self.abandon(number, room);
+                Err(refusal)
+            }
+        }
+    }
+}
+
+impl Store {
+    /// Takes its name from a block: a draft again, of the same bytes. Errors: it is not here, or not what it should be.
+    pub async fn unname(self: &Arc<Self>, block: BlockId) -> Result<Draft, Refusal> {
+        let store = Arc::clone(self);
+        let draft = on_pool(move || store.unname_now(block)).await;
+        draft.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    /// Gives the blocks of version `known_as` that are here to `version`, each with its index; all indexes of that which are here then.
+    pub async fn rename_version(self: &Arc<Self>, known_as: VersionId, version: Arc<Version>) -> Vec<u32> {
+        let _protection = self.protect(known_as);
+        for index in self.blocks_of(known_as) {
+            let block = BlockId {
+                version: known_as,
+                index,
+            };
+            let renamed = match self.unname(block).await {
+                Ok(draft) => draft.name(Arc::clone(&version), index).await,
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(refusal) = renamed {
+                tracing::debug!(?block, ?refusal, "a block does not get another name");
+            }
+        }
+        self.blocks_of(version.id)
+    }
+
+    fn unname_now(self: Arc<Self>, block: BlockId) -> Result<Draft, Refusal> {
+        let number = self.sequence.fetch_add(1, Ordering::Relaxed);
+        let name = self.lock_name(block);
+        let footer = match self.disk.open_block(block) {
+            Ok((_, footer)) => footer,
+            Err(error) => {
+                drop(name);
+                self.read_failed(block, &error);
+                return Err(Refusal::Mismatched);
+            }
+        };
+        let mut ledger = self.ledger.lock();
+        let Some((leaving, mapping)) = ledger.remove(block, &self.mappings).pop() else {
+            return Err(Refusal::Mismatched);
+        };
+        let room = ledger.residency.retake(leaving);
+        drop(ledger);
+        match self.disk.unpublish(block, number, footer.data_bytes) {
+            Ok(aside) => {
+                drop(name);
+                drop(mapping);
+                Ok(Draft {
+                    store: Arc::clone(&self),
+                    aside,
+                    data_bytes: footer.data_bytes,
+                    data_checksum: footer.data_checksum,
+                    room: Some(room),
+                })
+            }
+            Err(error) => {
+                let refusal = self.write_failed("rename", &error);
                 self.abandon(number, room);
                 Err(refusal)
             }

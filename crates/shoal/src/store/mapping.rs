@@ -1,8 +1,8 @@
 //! A block's data as pages of its file. The only unsafe code of the store.
 //!
-//! A mapping is sound as long as nobody shortens or rewrites the file beneath it. The store never does: a block file is written once,
-//! under another name, before it is mapped; afterwards it is only renamed or unlinked, and an unlinked file lives until it
-//! is unmapped. The store's folder is locked against other nodes.
+//! A mapping is sound as long as nobody shortens or rewrites what it maps of the file. The store never does: a block's data are written once,
+//! under another name, before they are mapped; afterwards the file is only renamed or unlinked, or gets another footer behind its data, and an
+//! unlinked file lives until it is unmapped. The store's folder is locked against other nodes.
 //!
 //! **What remains.** A page that was dropped from memory and can no longer be read from the disk raises SIGBUS when this
 //! process touches it. Pages are therefore read with `pread` first, where a failing disk is an error and not a signal, and
@@ -32,7 +32,7 @@ impl Mapping {
     pub(super) fn of(file: &File, length: usize) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.len(length).populate();
-        // SAFETY: nothing shortens or rewrites a block file while it is mapped, see the module.
+        // SAFETY: nothing shortens or rewrites a block's data, see the module.
         let pages = unsafe { options.map(file) }?;
         Ok(Self {
             _backing: backing::register(&pages, file),

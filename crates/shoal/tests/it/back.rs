@@ -1,5 +1,6 @@
 //! Stories of objects that are acknowledged before the lake has them.
 
+mod ahead;
 mod alone;
 mod cluster;
 mod failure;

@@ -8,14 +8,13 @@ use http::{HeaderMap, StatusCode};
 use super::{Part, Upload, selection};
 use crate::clock;
 use crate::dirty::checksums::{ChecksumType, Checksummed};
-use crate::dirty::intake::{Intake, IntakeError};
+use crate::dirty::intake::{Blocks, Intake, IntakeError};
 use crate::dirty::upload::UploadError;
 use crate::dirty::writing::{Order, Parted, WriteError};
 use crate::dirty::{Dirty, Unsettled};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::flights::FlightError;
 use crate::front::payload::Digests;
-use crate::store::Draft;
 
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +49,7 @@ pub(super) type Ended = Result<Arc<Completed>, Incomplete>;
 
 /// The bytes of all parts, on this disk.
 struct Assembled {
-    drafts: Vec<Draft>,
+    blocks: Blocks,
     checksums: HeaderMap,
 }
 
@@ -74,7 +73,7 @@ impl Dirty {
 
     async fn try_to_complete(&self, upload: &Upload, parts: &[Arc<Part>], asked: &HeaderMap) -> Ended {
         let _yielded = self.uploads.yield_room(parts);
-        let Assembled { drafts, checksums } = self.assemble(upload, parts).await?;
+        let Assembled { blocks, checksums } = self.assemble(upload, parts).await?;
         let differs = |(name, value): (&http::HeaderName, _)| {
             let computed = checksums.get(name);
             computed.is_some_and(|computed| computed != value)
@@ -100,7 +99,7 @@ impl Dirty {
             self.directory.settle(&upload.name).await.map_err(unsettled)?;
         }
         let through = self
-            .finish(&manifest, drafts, &conditions)
+            .finish(&manifest, blocks, &conditions)
             .await
             .map_err(|error| unwritten(&error))?;
         Ok(Arc::new(Completed {
@@ -121,11 +120,13 @@ impl Dirty {
         {
             whole.add(algorithm);
         }
+        let size_bytes = parts.iter().map(|part| part.size_bytes()).sum();
         let mut intake = Intake::new(
             Arc::clone(&self.store),
             Arc::clone(&self.fetcher),
-            parts.iter().map(|part| part.size_bytes()).sum(),
+            size_bytes,
             self.block_bytes,
+            self.way_ahead(&upload.name, size_bytes),
         );
         for part in parts {
             let placed = (&part.version, part.holder);
@@ -137,12 +138,12 @@ impl Dirty {
                 intake.add(piece).await.map_err(|error| not_taken(&error))?;
             }
         }
-        let drafts = intake.finish().await.map_err(|error| not_taken(&error))?;
+        let blocks = intake.finish().await.map_err(|error| not_taken(&error))?;
         let digests: Option<Vec<_>> = parts.iter().map(|part| Some(part.checksum()?.digest)).collect();
         let checksums = checksummed.zip(digests);
         let checksums = checksums.map(|(of, digests)| of.headers_of_object(&digests, &whole));
         Ok(Assembled {
-            drafts,
+            blocks,
             checksums: checksums.unwrap_or_default(),
         })
     }

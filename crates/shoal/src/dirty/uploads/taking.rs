@@ -186,6 +186,7 @@ impl Dirty {
             Arc::clone(&self.fetcher),
             size_bytes,
             self.block_bytes,
+            None,
         );
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame.map_err(IntakeError::Body)?.into_data() {
@@ -193,7 +194,7 @@ impl Dirty {
                 intake.add(data).await?;
             }
         }
-        let drafts = intake.finish().await?;
+        let blocks = intake.finish().await?;
         let checksum = checksummed.map(|Checksummed { algorithm, .. }| Checksum {
             algorithm,
             digest: digests.of(algorithm),
@@ -202,7 +203,7 @@ impl Dirty {
         let version = Arc::new(version);
         // Until the record does it.
         let _protection = self.store.protect(version.id);
-        for (index, draft) in (0..).zip(drafts) {
+        for (index, draft) in (0..).zip(blocks.drafts) {
             let named = draft.name(Arc::clone(&version), index).await;
             named.map_err(PartError::Disk)?;
         }

@@ -108,3 +108,52 @@ async fn a_draft_of_a_block_that_is_here_gives_way() {
     assert_eq!((store.counters().blocks, aside(&lab)), (1, 0));
     assert_eq!(held, data(&version, 0), "who reads the first is not disturbed");
 }
+
+#[tokio::test]
+async fn blocks_get_another_name_and_are_the_same_after_a_restart() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let (stand_in, version) = (version(1, "", 2 * BLOCK + 1), version(2, "a", 2 * BLOCK + 1));
+    for index in [0, 2] {
+        put(&store, &stand_in, index).await.unwrap();
+    }
+    let (held, before) = (store.get_resident(stand_in.block(0)).unwrap(), lab.disk_bytes());
+    let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
+    assert_eq!(renamed, [0, 2]);
+    assert_eq!(lab.disk_bytes(), before, "nothing was written a second time");
+    assert_eq!(held, data(&stand_in, 0), "who reads it is not disturbed");
+    let is_renamed = async |store: &Arc<Store>| {
+        assert!(store.blocks_of(stand_in.id).is_empty());
+        for index in [0, 2] {
+            let block = store.load(version.block(index)).await.unwrap();
+            assert_eq!(block, data(&stand_in, index));
+        }
+        assert_eq!((store.counters().blocks, aside(&lab)), (2, 0));
+    };
+    is_renamed(&store).await;
+    assert_eq!(
+        store.rename_version(stand_in.id, Arc::clone(&version)).await,
+        [0, 2],
+        "whoever asks again hears the same"
+    );
+    drop(held);
+    let (store, recovery) = lab.reopen(store).await;
+    assert_eq!(recovery.blocks, 2);
+    is_renamed(&store).await;
+}
+
+#[tokio::test]
+async fn a_block_that_is_not_whole_gets_no_other_name() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let (stand_in, version) = (version(1, "", 2 * BLOCK), version(2, "a", 2 * BLOCK));
+    for index in 0..2 {
+        put(&store, &stand_in, index).await.unwrap();
+    }
+    let path = lab.path(&stand_in, 0);
+    fs::write(&path, &fs::read(&path).unwrap()[..100]).unwrap();
+    let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
+    assert_eq!(renamed, [1]);
+    assert_eq!((store.counters().blocks, aside(&lab)), (1, 0));
+    assert_eq!(lab.quarantine(), 1);
+}

@@ -161,3 +161,20 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
     assert!(store.load(version.block(0)).await.is_none());
 }
+
+#[tokio::test]
+async fn a_disk_that_fails_while_a_block_gets_another_name_loses_no_room() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let empty = store.counters().taken_bytes;
+    for op in [DiskOp::Publish, DiskOp::Write] {
+        let (stand_in, version) = (version(1, "", BLOCK), version(2, "a", BLOCK));
+        put_all(&store, &stand_in).await;
+        faults.set(&[(op, libc::EIO)]);
+        let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
+        assert_eq!(renamed, [0_u32; 0], "{op:?}");
+        faults.set(&[]);
+        assert_eq!(store.probe(), Health::Serving);
+        assert_eq!(store.counters().taken_bytes, empty, "{op:?}");
+    }
+}

@@ -12,13 +12,13 @@ use crate::node::{BLOCK, Node};
 const ROOM_BLOCKS: u64 = 2;
 
 /// A client that has sent a part of its object.
-struct Slow {
+pub(super) struct Slow {
     stream: TcpStream,
     rest: Bytes,
 }
 
 impl Slow {
-    async fn begin(node: &Node, key: &str, object: Bytes) -> Self {
+    pub(super) async fn begin(node: &Node, key: &str, object: Bytes) -> Self {
         let request = node.client().put(&format!("/b/{key}"), object).into_request();
         let mut sent = format!("PUT {} HTTP/1.1\r\nconnection: close\r\n", request.uri().path()).into_bytes();
         for (name, value) in request.headers() {
@@ -32,8 +32,14 @@ impl Slow {
         Self { stream, rest }
     }
 
+    /// Sends more, but for so many bytes.
+    pub(super) async fn sends_all_but(&mut self, bytes: usize) {
+        let more = self.rest.split_to(self.rest.len() - bytes);
+        self.stream.write_all(&more).await.unwrap();
+    }
+
     /// Sends the rest; gives the answer.
-    async fn end(mut self) -> String {
+    pub(super) async fn end(mut self) -> String {
         self.stream.write_all(&self.rest).await.unwrap();
         let mut answer = String::new();
         self.stream.read_to_string(&mut answer).await.unwrap();
