@@ -15,8 +15,8 @@ use super::{Member, Members, Order, Refused};
 use crate::{chance, clock};
 
 /// How often seeds are greeted by a node that knows nobody, and by one that does: a cluster that was started in two halves finds together.
-const GREETING_ALONE: Duration = Duration::from_millis(500);
-const GREETING: Duration = Duration::from_secs(15);
+pub(super) const GREETING_ALONE: Duration = Duration::from_millis(500);
+pub(super) const GREETING: Duration = Duration::from_secs(15);
 
 /// Larger datagrams are nobody's gossip.
 const DATAGRAM_BYTES_MAX: usize = 2_048;

@@ -197,7 +197,8 @@ fn config() -> Config {
         num_indirect_probes: count(3),
         max_transmissions: NonZeroU8::new(10).expect("written here and not zero"),
         suspect_to_down_after: SUSPICION,
-        // The dead come back with a higher generation; who never does is forgotten after a day.
+        // The dead come back with a higher generation; who never does is forgotten after a day. A node that hears nothing is not told of its death,
+        // keeps its generation and calls for ever: forgotten sooner, it would be let in, miss its probes and be put out, again and again.
         remove_down_after: Some(Duration::from_hours(24)),
         max_packet_size: count(DATAGRAM_BYTES - ENVELOPE_BYTES),
         notify_down_members: true,

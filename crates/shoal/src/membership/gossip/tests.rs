@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::{Gossip, Member, State};
+use crate::membership::driver::{GREETING, GREETING_ALONE};
 
 /// How long a datagram takes.
 const DELAY: Duration = Duration::from_millis(2);
@@ -19,6 +20,10 @@ struct Cluster {
     dead: BTreeSet<usize>,
     /// Nodes that only reach each other.
     island: BTreeSet<usize>,
+    /// Nodes that hear nothing and are heard.
+    deaf: BTreeSet<usize>,
+    /// Nodes that hear everything and that nobody hears.
+    mute: BTreeSet<usize>,
     on_the_way: Vec<(Instant, usize, usize, Vec<u8>)>,
     loss: f64,
     chance: fastrand::Rng,
@@ -47,6 +52,8 @@ impl Cluster {
                 .collect(),
             dead: BTreeSet::new(),
             island: BTreeSet::new(),
+            deaf: BTreeSet::new(),
+            mute: BTreeSet::new(),
             on_the_way: Vec::new(),
             loss,
             chance: fastrand::Rng::with_seed(seed),
@@ -76,7 +83,9 @@ impl Cluster {
             .partition(|(at, ..)| *at <= self.now);
         self.on_the_way = later;
         for (_, from, to, message) in due {
-            let cut = self.island.contains(&from) != self.island.contains(&to);
+            let cut = self.island.contains(&from) != self.island.contains(&to)
+                || self.deaf.contains(&to)
+                || self.mute.contains(&from);
             if !cut && !self.dead.contains(&to) && self.chance.f64() >= self.loss {
                 self.nodes[to].hear(&message, self.now).unwrap();
             }
@@ -92,6 +101,37 @@ impl Cluster {
                 self.on_the_way.push((self.now + DELAY, node, to, message));
             }
         }
+    }
+
+    /// Lets time pass while nodes greet their seeds, the first two, as they do for as long as they run. Says of each node when its members
+    /// changed, and who they were then.
+    fn history(&mut self, length: Duration) -> Vec<Vec<(Duration, Vec<String>)>> {
+        let since = self.now;
+        let mut history = vec![Vec::new(); self.nodes.len()];
+        let mut seen: Vec<_> = (0..self.nodes.len()).map(|node| self.seen_by(node)).collect();
+        let mut greet_at: Vec<Instant> = (1..=self.nodes.len())
+            .map(|node| since + GREETING.mul_f64(node as f64 / self.nodes.len() as f64))
+            .collect();
+        while self.now - since < length {
+            self.now += Duration::from_millis(1);
+            self.step();
+            for node in 0..self.nodes.len() {
+                let gossip = &mut self.nodes[node];
+                if self.now >= greet_at[node] {
+                    for seed in [0, 1] {
+                        gossip.greet(member(seed).address, self.now);
+                    }
+                    let alone = gossip.is_alone();
+                    greet_at[node] = self.now + if alone { GREETING_ALONE } else { GREETING };
+                }
+                // News that changes nobody's standing, such as a new generation, does not count.
+                if gossip.take_changed() && self.seen_by(node) != seen[node] {
+                    seen[node] = self.seen_by(node);
+                    history[node].push((self.now - since, seen[node].clone()));
+                }
+            }
+        }
+        history
     }
 
     /// Whether every living node sees exactly `expected`.
@@ -135,6 +175,98 @@ fn a_dead_node_is_gone_for_everyone_within_five_seconds() {
         let others: Vec<usize> = everyone.iter().copied().filter(|node| *node != 1).collect();
         let took = cluster.pass(Duration::from_secs(5), |cluster| cluster.all_see(&others));
         assert!(took.is_some(), "{nodes} nodes still believe in the dead one");
+    }
+}
+
+/// How a node can be cut off in one direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum HalfDead {
+    Deaf,
+    Mute,
+}
+
+impl HalfDead {
+    /// A cluster in which everybody knows everybody and `victim` has just become half dead.
+    fn strike(self, victim: usize, nodes: usize) -> Cluster {
+        let everyone: Vec<usize> = (0..nodes).collect();
+        let mut cluster = Cluster::start(nodes, 0.0, 1);
+        cluster
+            .pass(Duration::from_secs(20), |cluster| cluster.all_see(&everyone))
+            .unwrap();
+        match self {
+            Self::Deaf => cluster.deaf.insert(victim),
+            Self::Mute => cluster.mute.insert(victim),
+        };
+        cluster
+    }
+
+    /// How often the members of another node may change, and by when they do so for the last time.
+    fn changes(self) -> (usize, Duration) {
+        match self {
+            // One goes.
+            Self::Mute => (1, Duration::from_secs(5)),
+            // It is still heard when it takes others for dead, from two seconds on and every half second. Who hears that of itself comes back at
+            // once as somebody newer, but forgets whom it has suspected. Each does so once: of somebody newer the deaf one never hears.
+            Self::Deaf => (1 + 2 * 10, Duration::from_secs(7)),
+        }
+    }
+}
+
+#[test]
+fn who_hears_nothing_or_is_heard_by_nobody_goes_once_and_stays_away() {
+    // Also a seed, which everybody greets.
+    for (victim, nodes, minutes) in [(2, 3, 10), (0, 3, 10), (4, 5, 10), (0, 40, 3)] {
+        for half_dead in [HalfDead::Deaf, HalfDead::Mute] {
+            let history = half_dead
+                .strike(victim, nodes)
+                .history(Duration::from_mins(minutes));
+            let others = (0..nodes).filter(|node| *node != victim);
+            let rest: Vec<String> = others.clone().map(|node| member(node).name).collect();
+            let name = member(victim).name;
+            let (changes_max, settled_by) = half_dead.changes();
+            for node in others {
+                let case = format!("{half_dead:?} {name} of {nodes}, as node {node} sees it");
+                let changes = &history[node];
+                let (settled, last) = changes.last().expect(&case);
+                assert_eq!(*last, rest, "{case}");
+                assert!(*settled < settled_by, "{case}: {settled:?}");
+                assert!(changes.len() <= changes_max, "{case}: {} changes", changes.len());
+                let mut gone = changes.iter().skip_while(|(_, seen)| seen.contains(&name));
+                assert!(
+                    gone.all(|(_, seen)| !seen.contains(&name)),
+                    "{case}: it came back"
+                );
+            }
+            let (_, last) = history[victim].last().unwrap();
+            assert_eq!(*last, [name], "{half_dead:?} among {nodes}: it talks with nobody");
+        }
+    }
+}
+
+#[test]
+fn who_was_half_dead_is_taken_back_within_seconds() {
+    for (victim, nodes) in [(1, 3), (2, 3), (1, 5), (4, 5), (0, 40)] {
+        for half_dead in [HalfDead::Deaf, HalfDead::Mute] {
+            let case = format!("{half_dead:?} node {victim} of {nodes}");
+            let name = member(victim).name;
+            let mut cluster = half_dead.strike(victim, nodes);
+            cluster.history(Duration::from_mins(1));
+            let missed = |node| node == victim || !cluster.seen_by(node).contains(&name);
+            assert!((0..nodes).all(missed), "{case}");
+            cluster.deaf.clear();
+            cluster.mute.clear();
+            let history = cluster.history(Duration::from_secs(30));
+            let everyone: Vec<usize> = (0..nodes).collect();
+            assert!(cluster.all_see(&everyone), "{case}");
+            for other in everyone.into_iter().filter(|node| *node != victim) {
+                let with_it = history[other]
+                    .iter()
+                    .rev()
+                    .take_while(|(_, seen)| seen.contains(&name));
+                let (back, _) = with_it.last().expect(&case);
+                assert!(*back < Duration::from_secs(5), "{case}: {back:?}");
+            }
+        }
     }
 }
 
