@@ -1,150 +1,32 @@
-//! What a listing shows of dirty objects: the lake's page, with those in between that the lake does not have yet. Pure.
-//!
-//! A page begins behind a name and ends with one. What is dirty between the two belongs to it; what makes it too long belongs to the
-//! next one. So pages must begin at names and not at the lake's own tokens: a token that is given out here is a name.
+//! What a listing shows of what the lake does not have yet: the lake's page, with the rest in between. Pure.
 
+mod objects;
 mod page;
 
-use std::sync::Arc;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
+pub use self::objects::Listing;
 pub use self::page::{escape, unescape};
 
-use self::page::{Entry, ListPage};
-use super::Manifest;
-use crate::front::access_log::rfc3339;
 use crate::front::operation::Query;
-
-/// Where tokens begin that are given out here.
-const TOKEN: &str = "shoal-";
 
 /// Behind every key that begins with a prefix.
 const BEHIND_PREFIX: &str = "\u{10ffff}";
 
-/// What a client wants listed.
+/// Which keys are listed, and which of them are shown as one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
+pub struct Scope {
     /// Beginning of the keys.
     pub prefix: Vec<u8>,
-    /// Names up to this one were shown before.
-    pub after: Vec<u8>,
     delimiter: Vec<u8>,
-    is_version2: bool,
-    /// As the client sent it.
-    token: Option<String>,
-    start_after: Option<String>,
-    most: Option<usize>,
 }
 
-impl Listing {
-    /// Reads the question; `None`: only the lake can go on from where it is.
-    pub fn parse(query: &Query) -> Option<Self> {
-        let bytes = |name| query.get(name).unwrap_or_default().as_bytes().to_vec();
-        let is_version2 = query.get("list-type") == Some("2");
-        let token = query.get("continuation-token").filter(|_| is_version2);
-        let start_after = query.get("start-after").filter(|_| is_version2);
-        let after = match (token, is_version2) {
-            (Some(token), _) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
-            (None, true) => bytes("start-after"),
-            (None, false) => bytes("marker"),
-        };
-        Some(Self {
-            prefix: bytes("prefix"),
-            after,
-            delimiter: bytes("delimiter"),
-            is_version2,
-            token: token.map(Into::into),
-            start_after: start_after.map(Into::into),
-            most: query.get("max-keys").and_then(|most| most.parse().ok()),
-        })
-    }
-
-    /// Whether the client goes on from where a page ended that was put together here.
-    pub fn goes_on(&self) -> bool {
-        self.token.is_some()
-    }
-
-    /// Whether nothing is to be shown.
-    pub fn is_empty(&self) -> bool {
-        self.most == Some(0)
-    }
-
-    /// The query for the lake, from that of the client: it begins behind the same name.
-    pub fn query(&self, raw: &str) -> String {
-        if !self.is_version2 {
-            return raw.into();
+impl Scope {
+    fn parse(query: &Query) -> Self {
+        Self {
+            prefix: bytes_in(query, "prefix"),
+            delimiter: bytes_in(query, "delimiter"),
         }
-        let is_kept = |pair: &&str| {
-            let name = pair.split('=').next().unwrap_or_default();
-            !matches!(name, "continuation-token" | "start-after")
-        };
-        let mut kept: Vec<String> = raw
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-            .filter(is_kept)
-            .map(Into::into)
-            .collect();
-        if !self.after.is_empty() {
-            let ends_in_prefix = self.token.is_some() && self.is_group(&self.after);
-            let behind = if ends_in_prefix { BEHIND_PREFIX } else { "" };
-            let after = [&self.after, behind.as_bytes()].concat();
-            kept.push(format!(
-                "start-after={}",
-                percent_encode(&after, NON_ALPHANUMERIC)
-            ));
-        }
-        kept.join("&")
-    }
-
-    /// The lake's page with what is dirty in between; `None` when it is not a page.
-    pub fn merge(&self, xml: &str, dirty: &[Arc<Manifest>]) -> Option<String> {
-        let mut page = ListPage::parse(xml)?;
-        let end = page.entries.last().filter(|_| page.is_truncated);
-        let end = end.map(|last| last.name.clone());
-        let is_here = |manifest: &&Arc<Manifest>| {
-            let key = &manifest.name.key;
-            end.as_deref()
-                .is_none_or(|end| **key <= *end || self.group(key) == Some(end))
-        };
-        for manifest in dirty.iter().filter(is_here) {
-            self.add(&mut page, manifest);
-        }
-        page.entries.sort_by(|one, other| one.name.cmp(&other.name));
-        let most = page.max_keys().or(self.most).unwrap_or(usize::MAX);
-        if page.entries.len() > most {
-            page.entries.truncate(most);
-            page.is_truncated = true;
-        }
-        Some(page.write(&self.endings(&page)))
-    }
-
-    fn add(&self, page: &mut ListPage, manifest: &Manifest) {
-        let key = &manifest.name.key;
-        let name = match self.group(key) {
-            // The group was shown on an earlier page.
-            Some(group) if group == &*self.after => return,
-            Some(group) => group,
-            None => key,
-        };
-        if **key <= *self.after {
-            return;
-        }
-        let is_prefix = self.group(key).is_some();
-        let shown = page.encode(name);
-        let xml = if is_prefix {
-            format!("<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>")
-        } else {
-            contents(&shown, manifest)
-        };
-        page.entries.retain(|entry| entry.name != name);
-        page.entries.push(Entry {
-            name: name.into(),
-            is_prefix,
-            xml,
-        });
     }
 
     /// The prefix that a key is shown by: up to the delimiter behind that of the listing.
@@ -161,161 +43,21 @@ impl Listing {
     fn is_group(&self, name: &[u8]) -> bool {
         self.group(name) == Some(name)
     }
-
-    /// Where the page ends, in the words of the version that was asked.
-    fn endings(&self, page: &ListPage) -> Vec<(&'static str, String)> {
-        let mut endings = vec![("IsTruncated", page.is_truncated.to_string())];
-        let last = page.entries.last().filter(|_| page.is_truncated);
-        if self.is_version2 {
-            endings.push(("KeyCount", page.entries.len().to_string()));
-            if let Some(token) = &self.token {
-                endings.push(("ContinuationToken", escape(token)));
-            }
-            if let Some(last) = last {
-                let token = URL_SAFE_NO_PAD.encode(&last.name);
-                endings.push(("NextContinuationToken", format!("{TOKEN}{token}")));
-            }
-            if let Some(start_after) = &self.start_after {
-                endings.push(("StartAfter", page.encode(start_after.as_bytes())));
-            }
-        } else if let Some(last) = last {
-            endings.push(("NextMarker", page.encode(&last.name)));
-        }
-        endings
-    }
 }
 
-fn contents(key: &str, manifest: &Manifest) -> String {
-    let version = &manifest.version;
-    let modified = version.last_modified.map(rfc3339).unwrap_or_default();
-    format!(
-        "<Contents><Key>{key}</Key><LastModified>{modified}</LastModified><ETag>{}</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
-        escape(&version.etag),
-        version.size_bytes
-    )
+fn bytes_in(query: &Query, name: &str) -> Vec<u8> {
+    query.get(name).unwrap_or_default().as_bytes().to_vec()
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::{ListPage, Listing, Manifest};
-    use crate::dirty::manifest::tests::manifest;
-    use crate::front::operation::Query;
-
-    fn listing(query: &str) -> Listing {
-        Listing::parse(&Query::parse(Some(query))).unwrap()
-    }
-
-    fn dirty(keys: &[&str]) -> Vec<Arc<Manifest>> {
-        keys.iter().map(|key| Arc::new(manifest(key, 1))).collect()
-    }
-
-    fn page(most: usize, truncated: bool, keys: &[&str]) -> String {
-        let entry = |key: &&str| match key.strip_suffix('/') {
-            Some(_) => format!("<CommonPrefixes><Prefix>{key}</Prefix></CommonPrefixes>"),
-            None => format!("<Contents><Key>{key}</Key><Size>1</Size></Contents>"),
-        };
-        let entries: String = keys.iter().map(entry).collect();
-        format!(
-            "<ListBucketResult><MaxKeys>{most}</MaxKeys><IsTruncated>{truncated}</IsTruncated>{entries}</ListBucketResult>"
-        )
-    }
-
-    /// The names of a page in their order, and where the next one begins.
-    fn shown(listing: &Listing, xml: &str) -> (Vec<String>, Option<Listing>) {
-        let page = ListPage::parse(xml).unwrap();
-        let names = page
-            .entries
-            .iter()
-            .map(|entry| String::from_utf8(entry.name.clone()).unwrap());
-        let between = |name: &str| {
-            let (_, rest) = xml.split_once(&format!("<{name}>"))?;
-            rest.split_once("</").map(|(text, _)| text.to_owned())
-        };
-        assert_eq!(
-            page.is_truncated,
-            between("IsTruncated").as_deref() == Some("true")
-        );
-        let next = between("NextContinuationToken").map(|token| {
-            let delimiter = String::from_utf8(listing.delimiter.clone()).unwrap();
-            self::listing(&format!(
-                "list-type=2&delimiter={delimiter}&continuation-token={token}"
-            ))
-        });
-        (names.collect(), next)
-    }
-
-    #[test]
-    fn what_is_dirty_stands_where_the_lake_would_show_it() {
-        let listing = listing("list-type=2&prefix=");
-        let merged = listing
-            .merge(&page(9, false, &["b", "d"]), &dirty(&["a", "c", "d", "e"]))
-            .unwrap();
-        assert_eq!(shown(&listing, &merged).0, ["a", "b", "c", "d", "e"]);
-        assert!(
-            merged.contains("<Key>d</Key><LastModified>"),
-            "what is dirty is newer: {merged}"
-        );
-        assert!(merged.contains("<KeyCount>5</KeyCount>"));
-    }
-
-    #[test]
-    fn each_name_is_on_one_page_and_no_page_is_too_long() {
-        let first = listing("list-type=2&max-keys=2");
-        let all = dirty(&["a", "c", "e"]);
-        let merged = first.merge(&page(2, true, &["b", "d"]), &all).unwrap();
-        let (names, next) = shown(&first, &merged);
-        assert_eq!(names, ["a", "b"]);
-        let second = next.unwrap();
-        assert_eq!(
-            second.query("list-type=2&max-keys=2&continuation-token=x"),
-            "list-type=2&max-keys=2&start-after=b"
-        );
-        let merged = second.merge(&page(2, false, &["d", "f"]), &all).unwrap();
-        let (names, next) = shown(&second, &merged);
-        assert_eq!(names, ["c", "d"]);
-        let third = next.unwrap();
-        let merged = third.merge(&page(2, false, &["f"]), &all).unwrap();
-        let (names, next) = shown(&third, &merged);
-        assert_eq!((names, next), (vec!["e".to_owned(), "f".to_owned()], None));
-    }
-
-    #[test]
-    fn what_lies_behind_a_delimiter_is_one_prefix_shown_once() {
-        let first = listing("list-type=2&delimiter=/&max-keys=2");
-        let all = dirty(&["a/x", "a/y", "c/z", "d"]);
-        let merged = first.merge(&page(2, true, &["a/", "b"]), &all).unwrap();
-        assert_eq!(shown(&first, &merged).0, ["a/", "b"]);
-        let merged = first.merge(&page(2, false, &[]), &all).unwrap();
-        let (names, next) = shown(&first, &merged);
-        assert_eq!(names, ["a/", "c/"]);
-        let second = next.unwrap();
-        assert_eq!(
-            second.query(""),
-            "start-after=c%2F%F4%8F%BF%BF",
-            "the lake does not show the prefix again"
-        );
-        let merged = second.merge(&page(2, false, &[]), &all).unwrap();
-        assert_eq!(shown(&second, &merged).0, ["d"]);
-    }
-
-    #[test]
-    fn version_1_goes_on_by_markers() {
-        let listing = listing("marker=b&max-keys=1");
-        let merged = listing
-            .merge(&page(1, false, &["d"]), &dirty(&["a", "b", "c"]))
-            .unwrap();
-        assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
-        assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
-        assert_eq!(listing.query("marker=b&max-keys=1"), "marker=b&max-keys=1");
-    }
-
-    #[test]
-    fn a_token_of_the_lake_is_the_lakes() {
-        let parse = |query| Listing::parse(&Query::parse(Some(query)));
-        assert_eq!(parse("list-type=2&continuation-token=abc"), None);
-        assert_eq!(parse("list-type=2&continuation-token=shoal-!"), None);
-        assert!(parse("list-type=2&start-after=a").is_some());
-    }
+/// The query for the lake, from that of the client: other parameters stand in place of some.
+fn requery(raw: &str, without: &[&str], with: &[(&str, &[u8])]) -> String {
+    let is_kept = |pair: &&str| {
+        let name = pair.split('=').next().unwrap_or_default();
+        !pair.is_empty() && !without.contains(&name)
+    };
+    let kept = raw.split('&').filter(is_kept).map(String::from);
+    let new = with
+        .iter()
+        .map(|(name, value)| format!("{name}={}", percent_encode(value, NON_ALPHANUMERIC)));
+    kept.chain(new).collect::<Vec<_>>().join("&")
 }

@@ -12,6 +12,32 @@ const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'*')
     .remove(b'/');
 
+/// How one kind of listing spells its pages.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Spelling {
+    /// The element that is the page.
+    root: &'static str,
+    /// Those that are its entries, by their keys.
+    entry: &'static str,
+    /// How many entries the lake was asked for.
+    most: &'static str,
+    /// Where the page begins and ends: whoever puts a page together says that anew.
+    limits: &'static [&'static str],
+}
+
+pub(super) const OBJECTS: Spelling = Spelling {
+    root: "ListBucketResult",
+    entry: "Contents",
+    most: "MaxKeys",
+    limits: &[
+        "NextMarker",
+        "NextContinuationToken",
+        "ContinuationToken",
+        "KeyCount",
+        "StartAfter",
+    ],
+};
+
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -26,11 +52,12 @@ pub(super) struct Entry {
 /// A page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListPage {
+    spelling: &'static Spelling,
     /// Up to the first element.
     opening: String,
     /// Elements that are not entries, by name; those that say where the page ends are not among them.
     rest: Vec<(String, String)>,
-    /// In the order of their names.
+    /// In the order of their names, as far as the lake keeps to that.
     pub(super) entries: Vec<Entry>,
     /// Whether the lake has more behind the last entry.
     pub(super) is_truncated: bool,
@@ -40,18 +67,20 @@ pub(super) struct ListPage {
 
 impl ListPage {
     /// Takes a page apart; `None` when it is not one.
-    pub(super) fn parse(xml: &str) -> Option<Self> {
-        let root = xml.find("<ListBucketResult")?;
+    pub(super) fn parse(spelling: &'static Spelling, xml: &str) -> Option<Self> {
+        let root = xml.find(&format!("<{}", spelling.root))?;
         let opening_end = root + xml[root..].find('>')? + 1;
         let mut page = Self {
+            spelling,
             opening: xml[..opening_end].into(),
             rest: Vec::new(),
             entries: Vec::new(),
             is_truncated: false,
             is_encoded: xml.contains("<EncodingType>url</EncodingType>"),
         };
+        let end = format!("</{}", spelling.root);
         let mut rest = xml[opening_end..].trim_start();
-        while !rest.starts_with("</ListBucketResult") {
+        while !rest.starts_with(&end) {
             let (name, element, behind) = element(rest)?;
             page.take(name, element)?;
             rest = behind.trim_start();
@@ -61,21 +90,15 @@ impl ListPage {
     }
 
     fn take(&mut self, name: &str, element: &str) -> Option<()> {
+        let Spelling { entry, limits, .. } = self.spelling;
         match name {
-            "Contents" => self.add(element, "Key", false),
-            "CommonPrefixes" => self.add(element, "Prefix", true),
-            "IsTruncated" => {
-                self.is_truncated = content(element)?.trim() == "true";
-                Some(())
-            }
-            "NextMarker" | "NextContinuationToken" | "ContinuationToken" | "KeyCount" | "StartAfter" => {
-                Some(())
-            }
-            _ => {
-                self.rest.push((name.into(), element.into()));
-                Some(())
-            }
+            _ if name == *entry => self.add(element, "Key", false)?,
+            "CommonPrefixes" => self.add(element, "Prefix", true)?,
+            "IsTruncated" => self.is_truncated = content(element)?.trim() == "true",
+            _ if limits.contains(&name) => {}
+            _ => self.rest.push((name.into(), element.into())),
         }
+        Some(())
     }
 
     fn add(&mut self, element: &str, inner: &str, is_prefix: bool) -> Option<()> {
@@ -89,9 +112,19 @@ impl ListPage {
         Some(())
     }
 
+    /// The line that stands for all keys that begin with `prefix`.
+    pub(super) fn group(&self, prefix: &[u8]) -> Entry {
+        let shown = self.encode(prefix);
+        Entry {
+            name: prefix.into(),
+            is_prefix: true,
+            xml: format!("<CommonPrefixes><Prefix>{shown}</Prefix></CommonPrefixes>"),
+        }
+    }
+
     /// The most entries that the lake was asked for, as it understood it.
-    pub(super) fn max_keys(&self) -> Option<usize> {
-        let (_, element) = self.rest.iter().find(|(name, _)| name == "MaxKeys")?;
+    pub(super) fn most(&self) -> Option<usize> {
+        let (_, element) = self.rest.iter().find(|(name, _)| name == self.spelling.most)?;
         content(element)?.trim().parse().ok()
     }
 
@@ -128,7 +161,7 @@ impl ListPage {
                 xml.push_str(&entry.xml);
             }
         }
-        xml.push_str("</ListBucketResult>");
+        let _ = write!(xml, "</{}>", self.spelling.root);
         xml
     }
 }
@@ -216,7 +249,7 @@ fn character(reference: &str) -> Option<char> {
 mod tests {
     use proptest::prelude::proptest;
 
-    use super::{ListPage, escape, unescape};
+    use super::{ListPage, OBJECTS, escape, unescape};
 
     const PAGE: &str = "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"http://s3\"><Name>b</Name><Prefix/>\
         <MaxKeys>2</MaxKeys><IsTruncated>true</IsTruncated>\n  <Contents><Key>b&amp;c</Key><ETag>&quot;e&quot;</ETag>\
@@ -225,16 +258,16 @@ mod tests {
 
     #[test]
     fn a_page_is_taken_apart_and_put_together_again() {
-        let page = ListPage::parse(PAGE).unwrap();
+        let page = ListPage::parse(&OBJECTS, PAGE).unwrap();
         let names: Vec<_> = page
             .entries
             .iter()
             .map(|entry| (&entry.name[..], entry.is_prefix))
             .collect();
         assert_eq!(names, [(&b"a/"[..], true), (&b"b&c"[..], false)]);
-        assert!(page.is_truncated && page.max_keys() == Some(2));
+        assert!(page.is_truncated && page.most() == Some(2));
         let again = page.write(&[("IsTruncated", "true".into())]);
-        assert_eq!(ListPage::parse(&again), Some(page));
+        assert_eq!(ListPage::parse(&OBJECTS, &again), Some(page));
         assert!(
             !again.contains("NextContinuationToken"),
             "the end of the page is said anew"
@@ -244,7 +277,7 @@ mod tests {
     #[test]
     fn names_that_are_percent_encoded_are_compared_as_they_are() {
         let xml = "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>a%2Bb+c/%FF</Key></Contents></ListBucketResult>";
-        let page = ListPage::parse(xml).unwrap();
+        let page = ListPage::parse(&OBJECTS, xml).unwrap();
         assert_eq!(page.entries[0].name, b"a+b c/\xff");
         assert_eq!(page.encode(b"a+b/\xff"), "a%2Bb/%FF");
     }
@@ -259,7 +292,7 @@ mod tests {
             "<ListBucketResult>text</ListBucketResult>",
             "<ListBucketResult><Contents></Contents></ListBucketResult>",
         ] {
-            assert_eq!(ListPage::parse(xml), None, "{xml}");
+            assert_eq!(ListPage::parse(&OBJECTS, xml), None, "{xml}");
         }
     }
 
@@ -271,7 +304,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_a_page_or_refused(text in "(<ListBucketResult>)?(<[A-Za-z]{0,9}/?>|</[A-Za-z]{1,9}>|[a-z&;]{0,4}){0,9}(</ListBucketResult>)?") {
-            let _ = ListPage::parse(&text);
+            let _ = ListPage::parse(&OBJECTS, &text);
         }
 
         #[test]

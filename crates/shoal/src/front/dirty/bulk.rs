@@ -42,7 +42,7 @@ impl Front {
         let Some(listing) = listing else {
             return self.pass_on(admitted).await;
         };
-        let below = self.dirty.directory.list(bucket, &listing.prefix, b"");
+        let below = self.dirty.directory.list(bucket, &listing.scope.prefix, b"");
         let mut dirty = below.await.map_err(unknown)?;
         dirty.retain(|manifest| is_writer(&admitted.verified.caller, manifest));
         if dirty.is_empty() && !listing.goes_on() {
