@@ -12,6 +12,7 @@ use super::messenger::{Answer, Unheard};
 use super::page::Page;
 use super::request::Request;
 use super::view::View;
+use crate::cooperation::Cooperation;
 use crate::object::ObjectName;
 
 /// While the members of the cluster change, a home decides nothing; most often that is over in less.
@@ -200,19 +201,12 @@ impl Directory {
         prefix: &[u8],
         after: &[u8],
     ) -> Result<Vec<Arc<Manifest>>, Unknown> {
-        for _ in 0..UNSETTLED_LOOKS {
-            let view = View::of(&self.0.cooperation);
-            let members = view.members().iter();
-            let parts = members.map(|home| self.list_of(&view, *home, (bucket, prefix, after)));
-            let parts: Option<Vec<_>> = join_all(parts).await.into_iter().collect();
-            if let Some(parts) = parts {
-                let mut manifests: Vec<_> = parts.into_iter().flatten().collect();
-                manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
-                return Ok(manifests);
-            }
-            tokio::time::sleep(UNSETTLED_PAUSE).await;
-        }
-        Err(Unknown)
+        let ask = |view: Arc<View>, home| async move {
+            Ok(self.list_of(&view, home, (bucket, prefix, after)).await)
+        };
+        let mut manifests = ask_all(&self.0.cooperation, ask).await?;
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
     }
 
     /// Those that are at home at one node. When it is out of reach, whoever is next home to them tells of them. `None`: not everybody who
@@ -277,6 +271,28 @@ impl Directory {
         }
         self.0.messenger.say(node, &request).await
     }
+}
+
+/// What everybody in the last layer says, also while the members change, as long as that does not take long. Who is asked gives `None`
+/// while it is not settled.
+pub(super) async fn ask_all<T, F>(
+    cooperation: &Cooperation,
+    ask: impl Fn(Arc<View>, NodeId) -> F,
+) -> Result<Vec<T>, Unknown>
+where
+    F: Future<Output = Result<Option<Vec<T>>, Unknown>>,
+{
+    for _ in 0..UNSETTLED_LOOKS {
+        let view = Arc::new(View::of(cooperation));
+        let answers = view.members().iter().map(|node| ask(Arc::clone(&view), *node));
+        let answers = join_all(answers).await.into_iter();
+        let said: Option<Vec<_>> = answers.collect::<Result<_, _>>()?;
+        if let Some(said) = said {
+            return Ok(said.into_iter().flatten().collect());
+        }
+        tokio::time::sleep(UNSETTLED_PAUSE).await;
+    }
+    Err(Unknown)
 }
 
 /// An object is dirty yet.

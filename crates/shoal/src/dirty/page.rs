@@ -1,4 +1,4 @@
-//! Many manifests in one answer, and what is known not to exist any more.
+//! Much in one answer, as far as it fits: manifests and what is known not to exist any more, or uploads.
 
 use std::sync::Arc;
 
@@ -6,8 +6,11 @@ use super::manifest::{Manifest, read_name, write_name};
 use crate::encoding::{Malformed, Reader};
 use crate::object::ObjectName;
 
-/// A page ends with the manifest that passes this.
+/// A page ends with what passes this.
 const BYTES_MAX: usize = 1 << 20;
+
+/// Whether there is more, and how much there is.
+const HEAD_BYTES: usize = 5;
 
 /// A part of what a node has.
 #[derive(Clone, Debug, Default)]
@@ -23,20 +26,8 @@ pub(super) struct Page {
 impl Page {
     /// The first of these that fit, and what is gone when they are all.
     pub(super) fn write(manifests: &[Arc<Manifest>], gone: &[(ObjectName, u64)]) -> Vec<u8> {
-        let (mut body, mut count) = (Vec::new(), 0_u32);
-        for manifest in manifests {
-            if body.len() > BYTES_MAX {
-                break;
-            }
-            manifest.write(&mut body);
-            count += 1;
-        }
-        let more = (count as usize) < manifests.len();
+        let (mut out, more) = write_first(manifests, |manifest, out| manifest.write(out));
         let gone = if more { &[] } else { gone };
-        let mut out = Vec::with_capacity(body.len() + 64);
-        out.push(u8::from(more));
-        out.extend_from_slice(&count.to_le_bytes());
-        out.append(&mut body);
         out.extend_from_slice(&(gone.len() as u32).to_le_bytes());
         for (name, sequence) in gone {
             write_name(&mut out, name);
@@ -48,21 +39,46 @@ impl Page {
     /// The pair of [`Page::write`].
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let [more] = reader.array()?;
+        let (manifests, more) = read_first(&mut reader, |reader| Manifest::read(reader).map(Arc::new))?;
         let mut page = Self {
-            more: more != 0,
-            ..Self::default()
+            manifests,
+            gone: Vec::new(),
+            more,
         };
-        for _ in 0..reader.u32()? {
-            page.manifests.push(Arc::new(Manifest::read(&mut reader)?));
-        }
         for _ in 0..reader.u32()? {
             page.gone.push((read_name(&mut reader)?, reader.u64()?));
         }
-        // A page with more to come and nothing in it would be asked for again for ever.
-        let is_whole = reader.rest().is_empty() && !(page.more && page.manifests.is_empty());
-        is_whole.then_some(page).ok_or(Malformed)
+        reader.rest().is_empty().then_some(page).ok_or(Malformed)
     }
+}
+
+/// As many of these as fit, at least one; whether there are more.
+pub(super) fn write_first<T>(all: &[T], write: impl Fn(&T, &mut Vec<u8>)) -> (Vec<u8>, bool) {
+    let (mut out, mut count) = (vec![0; HEAD_BYTES], 0);
+    for one in all {
+        if out.len() > BYTES_MAX {
+            break;
+        }
+        write(one, &mut out);
+        count += 1;
+    }
+    let more = count < all.len();
+    out[0] = u8::from(more);
+    out[1..HEAD_BYTES].copy_from_slice(&(count as u32).to_le_bytes());
+    (out, more)
+}
+
+/// The pair of [`write_first`].
+pub(super) fn read_first<T>(
+    reader: &mut Reader<'_>,
+    read: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<(Vec<T>, bool), Malformed> {
+    let [more] = reader.array()?;
+    let (count, more) = (reader.u32()?, more != 0);
+    let first = (0..count).map(|_| read(reader)).collect::<Result<Vec<_>, _>>()?;
+    // A page with more to come and nothing in it would be asked for again for ever.
+    let ends = !more || !first.is_empty();
+    ends.then_some((first, more)).ok_or(Malformed)
 }
 
 #[cfg(test)]
