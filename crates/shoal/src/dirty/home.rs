@@ -164,7 +164,7 @@ impl Home {
     }
 
     /// The same, if this node may answer for names that it is home to, to somebody who sees this view.
-    fn is_settled_in(&self, view: u64) -> Option<View> {
+    pub(super) fn is_settled_in(&self, view: u64) -> Option<View> {
         self.settled_view().filter(|now| now.digest == view)
     }
 

@@ -63,8 +63,8 @@ pub use self::request::{PREFIX, Request};
 pub use self::structure::{PlacedPart, Structure};
 pub use self::upload::UploadError;
 pub use self::uploads::{
-    Completed, Incomplete, ListError, ListedPart, Open, PART_BYTES_MIN, Part, PartError, Progress, Selection,
-    Upload, UploadEnd, UploadId, UploadLost, UploadRequest, select,
+    Completed, Incomplete, Inquiry, ListError, ListedPart, Open, PART_BYTES_MIN, Part, PartError, Place,
+    Progress, Selection, Upload, UploadEnd, UploadId, UploadLost, UploadRequest, select,
 };
 pub use self::writing::{Order, WriteError, Written};
 

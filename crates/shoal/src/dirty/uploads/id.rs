@@ -11,7 +11,7 @@ use crate::encoding::{Malformed, Reader};
 const PREFIX: &str = "shoal-";
 
 /// Names an upload. It is no secret: who names it must also be who began it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId {
     /// The node that keeps it.
     pub keeper: NodeId,

@@ -37,6 +37,7 @@ impl Dirty {
             }
             UploadRequest::Abort(id) => self.give_up(id, UploadEnd::Aborted).await,
             UploadRequest::Wants(id, version) => told(uploads.table.lock().wants(id, version).then(Vec::new)),
+            UploadRequest::List(view, inquiry) => self.tell_uploads(view, &inquiry),
             UploadRequest::Release(version) => {
                 uploads.release(version).await;
                 Answer::Done(Bytes::new())

@@ -13,6 +13,7 @@
 
 mod completion;
 mod id;
+mod inquiry;
 mod keeper;
 mod part;
 mod request;
@@ -30,6 +31,7 @@ use shoal_policy::{NodeId, VersionId};
 
 pub use self::completion::{Completed, Incomplete};
 pub use self::id::UploadId;
+pub use self::inquiry::{Inquiry, Place};
 pub use self::part::{Part, Upload};
 pub(super) use self::request::PREFIX;
 pub use self::request::UploadRequest;

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_policy::VersionId;
 
-use super::{Part, Selection, UploadId};
+use super::{Inquiry, Part, Selection, UploadId};
 use crate::dirty::target;
 use crate::encoding::{Malformed, Reader, write_headers};
 
@@ -41,6 +41,8 @@ pub enum UploadRequest {
     Abort(UploadId),
     /// To the keeper: is this part, which I hold, one of it?
     Wants(UploadId, VersionId),
+    /// To anybody: which of these do you keep? With the digest of what the speaker sees of the cluster: the listener answers when it sees the same.
+    List(u64, Box<Inquiry>),
     /// To a holder: nobody needs this part any more.
     Release(VersionId),
 }
@@ -55,6 +57,7 @@ impl UploadRequest {
             Self::Complete(..) => "complete",
             Self::Abort(_) => "abort",
             Self::Wants(..) => "wants",
+            Self::List(..) => "list",
             Self::Release(_) => "release",
         }
     }
@@ -94,6 +97,10 @@ impl UploadRequest {
                 id.write(&mut out);
                 out.extend_from_slice(&version.0);
             }
+            Self::List(view, inquiry) => {
+                out.extend_from_slice(&view.to_le_bytes());
+                inquiry.write(&mut out);
+            }
             Self::Release(version) => out.extend_from_slice(&version.0),
         }
         out
@@ -105,8 +112,10 @@ impl UploadRequest {
     }
 
     fn read(verb: &str, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        if verb == "release" {
-            return Ok(Self::Release(VersionId(reader.array()?)));
+        match verb {
+            "list" => return Ok(Self::List(reader.u64()?, Box::new(Inquiry::read(reader)?))),
+            "release" => return Ok(Self::Release(VersionId(reader.array()?))),
+            _ => {}
         }
         let id = UploadId::read(reader)?;
         Ok(match verb {
@@ -129,14 +138,23 @@ mod tests {
     use proptest::prelude::proptest;
     use shoal_policy::VersionId;
 
+    use super::super::Place;
+    use super::super::inquiry::tests::inquiry;
     use super::super::part::tests::{part, upload};
-    use super::{Selection, UploadRequest};
+    use super::{Inquiry, Selection, UploadRequest};
     use crate::dirty::target::tests::hears_what_is_said;
 
     fn requests() -> Vec<UploadRequest> {
         let (id, part) = (upload().id, part(3, 'a', 250));
         let version = part.version.id;
         let selection = Selection::of(&[Arc::new(part.clone())]);
+        let behind = |place| {
+            let inquiry = Inquiry {
+                behind: Some(place),
+                ..inquiry("")
+            };
+            UploadRequest::List(7, Box::new(inquiry))
+        };
         let mut conditions = HeaderMap::new();
         conditions.insert("if-none-match", "*".parse().unwrap());
         vec![
@@ -147,6 +165,9 @@ mod tests {
             UploadRequest::Abort(id),
             UploadRequest::Wants(id, version),
             UploadRequest::Release(VersionId([7; 16])),
+            UploadRequest::List(7, Box::new(inquiry("a/"))),
+            behind(Place::of(&upload())),
+            behind(Place::behind_all_of(b"k\xff")),
         ]
     }
 

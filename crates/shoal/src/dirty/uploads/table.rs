@@ -8,7 +8,7 @@ use shoal_policy::VersionId;
 use tokio::sync::watch;
 
 use super::completion::{Completed, Ended};
-use super::{Part, Progress, Selection, Upload, UploadId};
+use super::{Inquiry, Part, Progress, Selection, Upload, UploadId};
 
 /// Somebody who was not told that an upload is complete, and asks again, is told so for a while.
 const REMEMBERED: Duration = Duration::from_mins(10);
@@ -263,6 +263,15 @@ impl Table {
             key(one).cmp(&key(other))
         });
         open
+    }
+
+    /// Uploads that are not complete and that somebody wants to hear of.
+    pub(super) fn meant_by(&self, inquiry: &Inquiry) -> Vec<Arc<Upload>> {
+        let meant = self.kept.values().filter(|kept| {
+            let is_open = !matches!(kept.stage, Stage::Complete(_));
+            is_open && inquiry.is_about(&kept.upload)
+        });
+        meant.map(|kept| Arc::clone(&kept.upload)).collect()
     }
 
     /// How many uploads ended how since the node started.

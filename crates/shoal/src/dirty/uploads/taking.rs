@@ -7,6 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
 use http_body_util::BodyExt;
+use shoal_policy::NodeId;
 use shoal_policy::admission::Refusal;
 
 use super::completion::{self, Ended};
@@ -286,14 +287,23 @@ impl Dirty {
         id: UploadId,
         request: UploadRequest,
     ) -> Result<Answer, Unknown> {
-        if id.keeper == self.uploads.me {
+        self.ask_about_uploads(id.keeper, request).await
+    }
+
+    /// Asks a node about uploads that it keeps. One that is gone from the cluster keeps none.
+    pub(super) async fn ask_about_uploads(
+        self: &Arc<Self>,
+        node: NodeId,
+        request: UploadRequest,
+    ) -> Result<Answer, Unknown> {
+        if node == self.uploads.me {
             return Ok(Box::pin(self.answer_upload(request)).await);
         }
-        match self.home.messenger.say_of_upload(id.keeper, &request).await {
+        match self.home.messenger.say_of_upload(node, &request).await {
             Ok(answer) => Ok(answer),
             Err(Unheard::Gone) => Ok(Answer::Nothing),
             Err(error) => {
-                tracing::debug!(%error, upload = %id, "the keeper of an upload cannot be asked");
+                tracing::debug!(%error, asked = request.verb(), "a node that keeps uploads cannot be asked");
                 Err(Unknown)
             }
         }
