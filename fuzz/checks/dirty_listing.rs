@@ -1,10 +1,10 @@
-//! What must hold of listings with dirty objects in between, whatever the client asks and the lake answers.
+//! What must hold of listings with what the lake does not have in between, whatever the client asks and the lake answers.
 //!
 //! An input is `query LF page`.
 
 use http::Method;
 use http::uri::PathAndQuery;
-use shoal::dirty::Listing;
+use shoal::dirty::{Listing, UploadListing};
 use shoal::front::operation::classify;
 
 /// Panics when a promise is broken.
@@ -21,15 +21,19 @@ pub(crate) fn check(data: &[u8]) {
     let Ok(asked) = classify(&Method::GET, &target, None, false, None) else {
         return;
     };
-    let Some(listing) = Listing::parse(&asked.query) else {
-        return;
-    };
-    let for_the_lake = listing.query(query);
+    if let Some(listing) = Listing::parse(&asked.query) {
+        is_listed(&listing.query(query), page, |page| listing.merge(page, &[]));
+    }
+    let listing = UploadListing::parse(&asked.query);
+    is_listed(&listing.query(query), page, |page| listing.merge(page, &[]));
+}
+
+fn is_listed(for_the_lake: &str, page: &str, merge: impl Fn(&str) -> Option<String>) {
     assert!(
         PathAndQuery::try_from(format!("/bucket?{for_the_lake}")).is_ok(),
         "the lake can be asked"
     );
-    if let Some(merged) = listing.merge(page, &[]) {
-        assert!(listing.merge(&merged, &[]).is_some(), "what is shown is a page");
+    if let Some(merged) = merge(page) {
+        assert!(merge(&merged).is_some(), "what is shown is a page");
     }
 }

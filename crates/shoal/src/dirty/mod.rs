@@ -54,7 +54,7 @@ pub use self::fates::Standing;
 pub use self::flushing::FlushError;
 pub use self::home::{Home, Outcome};
 pub use self::intake::IntakeError;
-pub use self::listing::{Listing, escape, unescape};
+pub use self::listing::{Listing, UploadListing, described, escape, unescape};
 pub use self::manifest::Manifest;
 pub use self::messenger::Answer;
 pub use self::orders::{FlushOrders, FlushProgress};

@@ -36,6 +36,8 @@ pub enum Operation {
     AbortMultipartUpload,
     /// `GET` of a bucket.
     ListObjects,
+    /// `GET ?uploads` of a bucket.
+    ListMultipartUploads,
     /// `GET /`
     ListBuckets,
     /// A sub-resource or an operation we do not know that only reads.
@@ -57,7 +59,7 @@ pub enum Effect {
 
 impl Operation {
     /// Every operation, for metrics.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::GetObject,
         Self::HeadObject,
         Self::PutObject,
@@ -68,6 +70,7 @@ impl Operation {
         Self::CompleteMultipartUpload,
         Self::AbortMultipartUpload,
         Self::ListObjects,
+        Self::ListMultipartUploads,
         Self::ListBuckets,
         Self::OtherRead,
         Self::OtherWrite,
@@ -94,6 +97,7 @@ impl Operation {
             Self::CompleteMultipartUpload => "complete_multipart_upload",
             Self::AbortMultipartUpload => "abort_multipart_upload",
             Self::ListObjects => "list_objects",
+            Self::ListMultipartUploads => "list_multipart_uploads",
             Self::ListBuckets => "list_buckets",
             Self::OtherRead => "other_read",
             Self::OtherWrite => "other_write",
@@ -124,6 +128,7 @@ impl Classified {
             O::GetObject
             | O::HeadObject
             | O::ListObjects
+            | O::ListMultipartUploads
             | O::ListBuckets
             | O::OtherRead
             | O::CreateMultipartUpload
@@ -221,6 +226,9 @@ fn operation(method: &Method, bucket: bool, object: bool, query: &Query, is_copy
         ("GET", _, true) if query.has_only(is_read_parameter) => O::GetObject,
         ("HEAD", _, true) if query.has_only(is_read_parameter) => O::HeadObject,
         ("GET", true, false) if query.has_only(is_list_parameter) => O::ListObjects,
+        ("GET", true, false) if query.has("uploads") && query.has_only(is_uploads_parameter) => {
+            O::ListMultipartUploads
+        }
         ("GET", false, false) => O::ListBuckets,
         ("PUT", _, true) if query.has("uploadId") => O::UploadPart,
         ("PUT", _, true) if is_copy || query.has_only(is_read_parameter) => O::PutObject,
@@ -255,6 +263,20 @@ fn is_list_parameter(name: &str) -> bool {
         "allow-unordered",
     ];
     LIST.contains(&name)
+}
+
+fn is_uploads_parameter(name: &str) -> bool {
+    const UPLOADS: [&str; 8] = [
+        "uploads",
+        "prefix",
+        "delimiter",
+        "key-marker",
+        "upload-id-marker",
+        "max-uploads",
+        "encoding-type",
+        "x-id",
+    ];
+    UPLOADS.contains(&name)
 }
 
 /// Parameters that carry a presigned URL's credentials.
@@ -413,6 +435,13 @@ mod tests {
             ("GET", "/", O::ListBuckets, E::None),
             ("GET", "/b", O::ListObjects, E::None),
             ("GET", "/b/?list-type=2&prefix=x", O::ListObjects, E::None),
+            (
+                "GET",
+                "/b?uploads&prefix=x&max-uploads=1",
+                O::ListMultipartUploads,
+                E::None,
+            ),
+            ("GET", "/b?uploads&never-heard-of", O::OtherRead, E::None),
             ("GET", "/b?policy", O::OtherRead, E::None),
             ("PUT", "/b/k", O::PutObject, E::Object),
             ("PUT", "/b/k?acl", O::OtherWrite, E::Object),

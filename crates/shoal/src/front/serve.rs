@@ -354,6 +354,7 @@ impl Front {
         });
         match (operation, bucket) {
             (Operation::ListObjects, Some(bucket)) => self.list_dirty(admitted, &bucket).await,
+            (Operation::ListMultipartUploads, Some(bucket)) => self.list_uploads(admitted, bucket).await,
             (Operation::DeleteObjects, Some(bucket)) => self.delete_many_dirty(admitted, &bucket).await,
             (_, Some(_)) => {
                 self.settle_for_bucket(&admitted).await?;

@@ -6,6 +6,7 @@ mod cluster;
 mod failure;
 mod interrupted;
 mod listing;
+mod listing_uploads;
 mod moving;
 mod multipart;
 mod slow;
@@ -58,6 +59,15 @@ pub(crate) async fn reads(client: &Client, key: &str, expected: &Bytes) -> Reply
     assert_eq!(reply.status, StatusCode::OK, "{key}: {}", reply.code());
     assert!(reply.body == expected, "{key} has other bytes");
     reply
+}
+
+/// What stands in the elements of this name.
+pub(crate) fn texts(reply: &Reply, element: &str) -> Vec<String> {
+    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
+    let elements = reply.text().split(&*open).skip(1);
+    elements
+        .filter_map(|rest| rest.split_once(&*close).map(|(text, _)| text.to_owned()))
+        .collect()
 }
 
 /// Orders a flush, and waits until it is over.

@@ -26,6 +26,7 @@ mod write;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
@@ -119,6 +120,17 @@ impl Lake {
             .entry(bucket.to_owned())
             .or_default()
             .versioned = true;
+    }
+
+    /// Begins an upload in parts, as somebody did at that time; gives its id.
+    pub(crate) fn begin_upload(&self, bucket: &str, key: &str, begun: SystemTime) -> String {
+        let upload = uploads::Upload::of(bucket, key, begun);
+        uploads::begin(&mut self.state.lock(), upload)
+    }
+
+    /// Uploads in parts that were begun and have not ended.
+    pub(crate) fn uploads(&self) -> usize {
+        self.state.lock().uploads.len()
     }
 
     // Who may do what.

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime};
 use http::{Method, StatusCode};
 use shoal::clock;
 
+use crate::back::texts;
 use crate::chunks::Checksum;
-use crate::client::{Client, Payload};
+use crate::client::{Client, Payload, Reply};
 use crate::lake::{ACCESS_KEY, ANONYMOUS, Access, Fault, Lake, Object, Request, SECRET_KEY};
 
 fn client(lake: &Lake) -> Client {
@@ -356,6 +357,34 @@ async fn rules_acls_and_policies_decide_who_may() {
     );
     owner.delete("/bucket?policy").send().await;
     assert_eq!(guest.get("/bucket/public/key").send().await.text(), "x");
+}
+
+#[tokio::test]
+async fn uploads_are_listed_by_key_and_time_and_only_markers_that_were_given_out_are_known() {
+    let lake = Lake::start().await;
+    let client = client(&lake);
+    lake.create_bucket("bucket");
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    let late = lake.begin_upload("bucket", "k", at(9));
+    let early = lake.begin_upload("bucket", "k", at(1));
+    let first = lake.begin_upload("bucket", "a/b", at(5));
+    let list = async |query: &str| client.get(&format!("/bucket?uploads&{query}")).send().await;
+    let ids = |reply: &Reply| texts(reply, "UploadId");
+    assert_eq!(ids(&list("").await), [&*first, &*early, &*late]);
+    let page = list("delimiter=/&max-uploads=2").await;
+    assert_eq!(
+        (texts(&page, "Prefix"), ids(&page)),
+        (vec![String::new(), "a/".into()], vec![early.clone()])
+    );
+    assert_eq!(texts(&page, "NextUploadIdMarker"), [&*early]);
+    assert_eq!(
+        ids(&list(&format!("key-marker=k&upload-id-marker={early}")).await),
+        [&*late]
+    );
+    assert!(ids(&list("key-marker=k").await).is_empty());
+    assert_eq!(ids(&list("delimiter=/&key-marker=a/").await), [&*early, &*late]);
+    let unknown = list("key-marker=k&upload-id-marker=other").await;
+    assert_eq!(unknown.code(), "InvalidArgument");
 }
 
 #[tokio::test]

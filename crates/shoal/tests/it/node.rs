@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use shoal::clock;
 use shoal::config::{Config, FreshnessMode, IdentityConfig};
+use shoal::dirty::{Answer, Desk, UploadRequest};
 use shoal::gateway::Gateway;
 use shoal::object::ObjectName;
 use shoal::secret::Secret;
@@ -132,6 +133,12 @@ impl Node {
     pub(crate) async fn tidies_uploads_after(&self, time: Duration) {
         let now = clock::instant() + time;
         self.gateway.dirty().tidy_uploads_at(now).await;
+    }
+
+    /// What it answers when another node asks about uploads.
+    pub(crate) async fn answers(&self, request: &UploadRequest) -> Answer {
+        let desk = Desk::new(Arc::clone(self.gateway.dirty()));
+        desk.answer(&request.target().expect("it is short")).await
     }
 
     /// Begins a flush as it would if it found this object due, and waits for its end.

@@ -2,11 +2,13 @@
 
 mod objects;
 mod page;
+mod uploads;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 pub use self::objects::Listing;
 pub use self::page::{escape, unescape};
+pub use self::uploads::{UploadListing, described};
 
 use crate::front::operation::Query;
 

@@ -38,6 +38,18 @@ pub(super) const OBJECTS: Spelling = Spelling {
     ],
 };
 
+pub(super) const UPLOADS: Spelling = Spelling {
+    root: "ListMultipartUploadsResult",
+    entry: "Upload",
+    most: "MaxUploads",
+    limits: &[
+        "KeyMarker",
+        "UploadIdMarker",
+        "NextKeyMarker",
+        "NextUploadIdMarker",
+    ],
+};
+
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -49,14 +61,25 @@ pub(super) struct Entry {
     pub(super) xml: String,
 }
 
+impl Entry {
+    /// What stands in the first of its elements of this name.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        let (_, rest) = self.xml.split_once(&format!("<{name}>"))?;
+        let (text, _) = rest.split_once("</")?;
+        Some(unescape(text))
+    }
+}
+
 /// A page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListPage {
     spelling: &'static Spelling,
     /// Up to the first element.
     opening: String,
-    /// Elements that are not entries, by name; those that say where the page ends are not among them.
+    /// Elements that are not entries, by name.
     rest: Vec<(String, String)>,
+    /// What the lake says of where the page begins and ends: element and text.
+    limits: Vec<(String, String)>,
     /// In the order of their names, as far as the lake keeps to that.
     pub(super) entries: Vec<Entry>,
     /// Whether the lake has more behind the last entry.
@@ -74,6 +97,7 @@ impl ListPage {
             spelling,
             opening: xml[..opening_end].into(),
             rest: Vec::new(),
+            limits: Vec::new(),
             entries: Vec::new(),
             is_truncated: false,
             is_encoded: xml.contains("<EncodingType>url</EncodingType>"),
@@ -85,7 +109,7 @@ impl ListPage {
             page.take(name, element)?;
             rest = behind.trim_start();
         }
-        page.entries.sort_by(|one, other| one.name.cmp(&other.name));
+        page.entries = in_order(page.entries);
         Some(page)
     }
 
@@ -95,7 +119,7 @@ impl ListPage {
             _ if name == *entry => self.add(element, "Key", false)?,
             "CommonPrefixes" => self.add(element, "Prefix", true)?,
             "IsTruncated" => self.is_truncated = content(element)?.trim() == "true",
-            _ if limits.contains(&name) => {}
+            _ if limits.contains(&name) => self.limits.push((name.into(), content(element)?.into())),
             _ => self.rest.push((name.into(), element.into())),
         }
         Some(())
@@ -128,6 +152,12 @@ impl ListPage {
         content(element)?.trim().parse().ok()
     }
 
+    /// What the lake says of where the page begins or ends, as it stands there.
+    pub(super) fn limit(&self, name: &str) -> Option<&str> {
+        let (_, text) = self.limits.iter().find(|(limit, _)| limit == name)?;
+        Some(text)
+    }
+
     /// A name as it stands in a page like this.
     pub(super) fn encode(&self, name: &[u8]) -> String {
         if self.is_encoded {
@@ -137,7 +167,8 @@ impl ListPage {
         }
     }
 
-    fn decode(&self, text: &str) -> Vec<u8> {
+    /// The pair of [`ListPage::encode`].
+    pub(super) fn decode(&self, text: &str) -> Vec<u8> {
         let text = unescape(text);
         if self.is_encoded {
             // S3 writes a blank as a plus.
@@ -164,6 +195,21 @@ impl ListPage {
         let _ = write!(xml, "</{}>", self.spelling.root);
         xml
     }
+}
+
+/// Keys and prefixes stand in runs of their own on a page. Either keeps its order, which is the lake's to know.
+fn in_order(entries: Vec<Entry>) -> Vec<Entry> {
+    let (prefixes, keys): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_prefix);
+    let mut all = Vec::with_capacity(prefixes.len() + keys.len());
+    let mut prefixes = prefixes.into_iter().peekable();
+    for key in keys {
+        while let Some(prefix) = prefixes.next_if(|prefix| prefix.name < key.name) {
+            all.push(prefix);
+        }
+        all.push(key);
+    }
+    all.extend(prefixes);
+    all
 }
 
 /// The first element of a text: its name, all of it, and what is behind it. No element of a listing holds one of its own name.
@@ -258,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_page_is_taken_apart_and_put_together_again() {
-        let page = ListPage::parse(&OBJECTS, PAGE).unwrap();
+        let mut page = ListPage::parse(&OBJECTS, PAGE).unwrap();
         let names: Vec<_> = page
             .entries
             .iter()
@@ -267,6 +313,9 @@ mod tests {
         assert_eq!(names, [(&b"a/"[..], true), (&b"b&c"[..], false)]);
         assert!(page.is_truncated && page.most() == Some(2));
         let again = page.write(&[("IsTruncated", "true".into())]);
+        let limits = vec![("NextContinuationToken".to_owned(), "t".to_owned())];
+        assert_eq!(page.limits, limits);
+        page.limits.clear();
         assert_eq!(ListPage::parse(&OBJECTS, &again), Some(page));
         assert!(
             !again.contains("NextContinuationToken"),

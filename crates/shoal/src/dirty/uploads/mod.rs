@@ -31,6 +31,8 @@ use shoal_policy::{NodeId, VersionId};
 
 pub use self::completion::{Completed, Incomplete};
 pub use self::id::UploadId;
+#[cfg(test)]
+pub(super) use self::inquiry::tests::begun;
 pub use self::inquiry::{Inquiry, Place};
 pub use self::part::{Part, Upload};
 pub(super) use self::request::PREFIX;

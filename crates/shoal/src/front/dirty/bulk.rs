@@ -1,25 +1,19 @@
-//! Listings, and the removal of many objects at once: what the lake says, and what it does not know yet.
+//! The removal of many objects at once: of those that the lake has, and of those that it does not know yet.
 
-use bytes::Bytes;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Response, StatusCode, header, response};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
 use sha2::{Digest, Sha256};
 
-use super::{is_writer, unknown};
-use crate::dirty::{Listing, Unknown, unescape};
-use crate::endpoint::{
-    EndpointRequest, LakeBody, RequestBody, end_to_end, end_to_end_of_response, without_presigned_credentials,
-};
+use super::listing::{answered_with, read};
+use super::unknown;
+use crate::dirty::{Unknown, unescape};
+use crate::endpoint::{EndpointRequest, RequestBody, end_to_end, without_presigned_credentials};
 use crate::front::body::ResponseBody;
-use crate::front::error::{ErrorCode, S3Error};
+use crate::front::error::S3Error;
 use crate::front::lake_errors;
 use crate::front::serve::{Admitted, Front, Opened};
 use crate::object::ObjectName;
 use crate::sigv4::PayloadHash;
-
-/// A page of a thousand keys of a thousand bytes, each of which may be written as six.
-const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// What S3 takes.
 const DELETION_BYTES_MAX: usize = 8 << 20;
@@ -31,38 +25,6 @@ struct Held {
 }
 
 impl Front {
-    /// The lake's listing, and in it what its caller has written and the lake does not have.
-    pub(in crate::front) async fn list_dirty(
-        &self,
-        mut admitted: Box<Admitted>,
-        bucket: &str,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let classified = &admitted.classified;
-        let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
-        let Some(listing) = listing else {
-            return self.pass_on(admitted).await;
-        };
-        let below = self.dirty.directory.list(bucket, &listing.scope.prefix, b"");
-        let mut dirty = below.await.map_err(unknown)?;
-        dirty.retain(|manifest| is_writer(&admitted.verified.caller, manifest));
-        if dirty.is_empty() && !listing.goes_on() {
-            return self.pass_on(admitted).await;
-        }
-        let query = listing.query(classified.target.query().unwrap_or_default());
-        let target = format!("{}?{query}", classified.target.path());
-        admitted.classified.target = PathAndQuery::try_from(target).map_err(|_| unreadable())?;
-        let (head, body) = self.send_on(admitted, None).await?.into_parts();
-        let body = read(body).await?;
-        let merged = match head.status {
-            StatusCode::OK => {
-                let page = std::str::from_utf8(&body).map_err(|_| unreadable())?;
-                listing.merge(page, &dirty).ok_or_else(unreadable)?.into()
-            }
-            _ => body,
-        };
-        Ok(answered_with(&head, merged))
-    }
-
     /// Removes many objects, each from wherever it is. The lake says which of them the caller may remove.
     pub(in crate::front) async fn delete_many_dirty(
         &self,
@@ -186,23 +148,6 @@ fn of_decoded(sent: &HeaderMap) -> HeaderMap {
         headers.remove(name);
     }
     headers
-}
-
-async fn read(body: LakeBody) -> Result<Bytes, S3Error> {
-    let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
-    Ok(body.map_err(|_| unreadable())?.to_bytes())
-}
-
-fn answered_with(head: &response::Parts, body: Bytes) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(body));
-    *response.status_mut() = head.status;
-    *response.headers_mut() = end_to_end_of_response(&head.headers);
-    response.headers_mut().remove(header::CONTENT_LENGTH);
-    response
-}
-
-fn unreadable() -> S3Error {
-    S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
 }
 
 #[cfg(test)]

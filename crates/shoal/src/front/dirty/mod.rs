@@ -1,6 +1,7 @@
 //! Requests for objects that the lake may not have yet: answered here where that is sure, else the object is brought to the lake first.
 
 mod bulk;
+mod listing;
 mod multipart;
 
 use std::sync::Arc;

@@ -2,18 +2,10 @@
 
 use http::StatusCode;
 
-use super::{back, bytes, flush, write_back};
-use crate::client::{Client, Reply};
+use super::{back, bytes, flush, texts, write_back};
+use crate::client::Client;
 use crate::lake::{Access, Request};
 use crate::node::{Node, OTHER_KEY};
-
-fn texts(reply: &Reply, element: &str) -> Vec<String> {
-    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
-    let elements = reply.text().split(&*open).skip(1);
-    elements
-        .filter_map(|rest| rest.split_once(&*close).map(|(text, _)| text.to_owned()))
-        .collect()
-}
 
 /// Every key below `tmp/`, page by page.
 async fn pages(client: &Client, version: &str, most: usize) -> Vec<Vec<String>> {

@@ -36,6 +36,7 @@ pub(super) fn write(
         Method::POST if has("delete") => delete_many(state, request, &body),
         Method::POST if has("uploads") => uploads::start(state, request),
         Method::POST if has("uploadId") => uploads::complete(state, request, &body),
+        Method::GET if !on_object && has("uploads") => uploads::list(state, request),
         Method::GET | Method::HEAD if !on_object && (request.query.is_empty() || is_list(request)) => {
             list(state, request)
         }

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::dirty::{
-    Checksum, ChecksumType, Checksummed, Completed, ListedPart, Part, Upload, UploadId, element_name, escape,
-    unescape,
+    Checksum, Completed, ListedPart, Part, Upload, UploadId, described, element_name, escape, unescape,
 };
 use crate::encoding::Malformed;
 use crate::front::access_log::rfc3339;
@@ -126,39 +125,19 @@ impl PartPage {
         let shown: Vec<_> = uploaded[behind..].iter().take(most).collect();
         let is_truncated = behind + shown.len() < uploaded.len();
         let last = shown.last().map_or(self.marker, |part| part.number);
-        let owner = format!(
-            "<ID>{0}</ID><DisplayName>{0}</DisplayName>",
-            escape(&upload.writer)
-        );
         let mut xml = format!(
-            "{DECLARATION}<ListPartsResult {NAMESPACE}>{}<UploadId>{}</UploadId><Initiator>{owner}</Initiator><Owner>{owner}</Owner>\
-             <StorageClass>STANDARD</StorageClass><PartNumberMarker>{}</PartNumberMarker><NextPartNumberMarker>{last}</NextPartNumberMarker>\
+            "{DECLARATION}<ListPartsResult {NAMESPACE}>{}{}<PartNumberMarker>{}</PartNumberMarker><NextPartNumberMarker>{last}</NextPartNumberMarker>\
              <MaxParts>{most}</MaxParts><IsTruncated>{is_truncated}</IsTruncated>",
             named(&upload.name),
-            upload.id,
+            described(upload),
             self.marker,
         );
-        xml.push_str(&checksummed(upload));
         for part in shown {
             write_part(&mut xml, part);
         }
         xml.push_str("</ListPartsResult>");
         xml
     }
-}
-
-fn checksummed(upload: &Upload) -> String {
-    let Ok(Some(Checksummed { algorithm, kind })) = Checksummed::of(&upload.headers) else {
-        return String::new();
-    };
-    let kind = match kind {
-        ChecksumType::Composite => "COMPOSITE",
-        ChecksumType::FullObject => "FULL_OBJECT",
-    };
-    format!(
-        "<ChecksumAlgorithm>{}</ChecksumAlgorithm><ChecksumType>{kind}</ChecksumType>",
-        algorithm.as_str().to_uppercase()
-    )
 }
 
 fn write_part(xml: &mut String, part: &Part) {

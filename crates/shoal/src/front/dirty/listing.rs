@@ -1,0 +1,122 @@
+//! Listings: the lake's page, and in it what its caller has and the lake does not know yet.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{Response, StatusCode, header, response};
+use http_body_util::{BodyExt, Limited};
+
+use super::{is_writer, unknown};
+use crate::dirty::{Inquiry, Listing, Upload, UploadListing};
+use crate::endpoint::{LakeBody, end_to_end_of_response};
+use crate::front::body::ResponseBody;
+use crate::front::error::{ErrorCode, S3Error};
+use crate::front::serve::{Admitted, Front};
+use crate::identity::Caller;
+
+/// A page of a thousand keys of a thousand bytes, each of which may be written as six.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+
+impl Front {
+    /// The lake's listing, and in it what its caller has written and the lake does not have.
+    pub(in crate::front) async fn list_dirty(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: &str,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
+        let Some(listing) = listing else {
+            return self.pass_on(admitted).await;
+        };
+        let below = self.dirty.directory.list(bucket, &listing.scope.prefix, b"");
+        let mut dirty = below.await.map_err(unknown)?;
+        dirty.retain(|manifest| is_writer(&admitted.verified.caller, manifest));
+        if dirty.is_empty() && !listing.goes_on() {
+            return self.pass_on(admitted).await;
+        }
+        let query = listing.query(classified.target.query().unwrap_or_default());
+        let merge = |page: &str| listing.merge(page, &dirty);
+        self.pass_on_merged(admitted, &query, merge).await
+    }
+
+    /// The lake's listing of uploads, and in it those that its caller has begun and the lake does not know of.
+    pub(in crate::front) async fn list_uploads(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: Arc<str>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let listing = UploadListing::parse(&classified.query);
+        if listing.is_empty() {
+            return self.pass_on(admitted).await;
+        }
+        let kept = self
+            .kept_uploads(bucket, &listing, &admitted.verified.caller)
+            .await?;
+        if kept.is_empty() && !listing.goes_on() {
+            return self.pass_on(admitted).await;
+        }
+        let query = listing.query(classified.target.query().unwrap_or_default());
+        let merge = |page: &str| listing.merge(page, &kept);
+        self.pass_on_merged(admitted, &query, merge).await
+    }
+
+    /// The uploads of a caller that nodes keep. A stranger has none.
+    async fn kept_uploads(
+        &self,
+        bucket: Arc<str>,
+        listing: &UploadListing,
+        caller: &Caller,
+    ) -> Result<Vec<Arc<Upload>>, S3Error> {
+        let Caller::Identity(identity) = caller else {
+            return Ok(Vec::new());
+        };
+        let inquiry = Inquiry {
+            bucket,
+            prefix: listing.scope.prefix.clone(),
+            writer: identity.access_key.as_str().into(),
+            behind: listing.behind().cloned(),
+        };
+        self.dirty.list_uploads(&inquiry).await.map_err(unknown)
+    }
+
+    /// Asks the lake with another query, and changes the page that it gives. Its refusal is the answer.
+    async fn pass_on_merged(
+        &self,
+        mut admitted: Box<Admitted>,
+        query: &str,
+        merge: impl FnOnce(&str) -> Option<String>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let target = format!("{}?{query}", admitted.classified.target.path());
+        admitted.classified.target = PathAndQuery::try_from(target).map_err(|_| unreadable())?;
+        let (head, body) = self.send_on(admitted, None).await?.into_parts();
+        let body = read(body).await?;
+        let merged = match head.status {
+            StatusCode::OK => {
+                let page = std::str::from_utf8(&body).map_err(|_| unreadable())?;
+                merge(page).ok_or_else(unreadable)?.into()
+            }
+            _ => body,
+        };
+        Ok(answered_with(&head, merged))
+    }
+}
+
+pub(super) async fn read(body: LakeBody) -> Result<Bytes, S3Error> {
+    let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
+    Ok(body.map_err(|_| unreadable())?.to_bytes())
+}
+
+pub(super) fn answered_with(head: &response::Parts, body: Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(body));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = end_to_end_of_response(&head.headers);
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response
+}
+
+fn unreadable() -> S3Error {
+    S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
+}

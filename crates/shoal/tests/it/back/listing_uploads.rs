@@ -1,0 +1,335 @@
+//! Listings of uploads in parts, some of which the lake does not know of.
+
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+use shoal::clock;
+use shoal::dirty::{Answer, Inquiry, UploadRequest};
+
+use super::cluster::{cluster, settled};
+use super::multipart::{begin, complete, list, parts, put};
+use super::{back, texts, until};
+use crate::client::{Client, Reply};
+use crate::cluster::{Cluster, Wire};
+use crate::lake::{ACCESS_KEY, Access, Lake};
+use crate::node::{Node, OTHER_KEY};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A page, or all of it when it is not told how long it may be.
+async fn page(client: &Client, query: &str) -> Reply {
+    let page = client.get(&format!("/b?uploads&{query}")).send().await;
+    assert_eq!(page.status, StatusCode::OK, "{}", page.text());
+    page
+}
+
+/// The ids of all uploads, and the prefixes that stand for some, page by page.
+async fn pages(client: &Client, query: &str, most: usize) -> Vec<Vec<String>> {
+    let (mut pages, mut from) = (Vec::new(), String::new());
+    loop {
+        let page = page(client, &format!("{query}&max-uploads={most}{from}")).await;
+        let mut shown = texts(&page, "UploadId");
+        shown.extend(prefixes(&page));
+        pages.push(shown);
+        if texts(&page, "IsTruncated") == ["false"] {
+            return pages;
+        }
+        from = format!(
+            "&key-marker={}&upload-id-marker={}",
+            texts(&page, "NextKeyMarker")[0],
+            texts(&page, "NextUploadIdMarker")[0]
+        );
+        assert!(pages.len() < 20, "the pages do not end: {pages:?}");
+    }
+}
+
+fn prefixes(page: &Reply) -> Vec<String> {
+    let groups = texts(page, "CommonPrefixes");
+    let tags = ["<Prefix>", "</Prefix>"];
+    groups
+        .iter()
+        .map(|group| group.replace(tags[0], "").replace(tags[1], ""))
+        .collect()
+}
+
+/// Every page that may be made of `expected` has its part of it.
+async fn is_paged(client: &Client, query: &str, expected: &[&str]) {
+    for most in [1, 2, 3, expected.len(), 1000] {
+        let pages = pages(client, query, most).await;
+        assert_eq!(pages.concat(), expected, "{query}, {most} a page");
+        let is_full = |page: &Vec<String>| page.len() == most;
+        assert!(
+            pages[..pages.len() - 1].iter().all(is_full),
+            "{query}, {most} a page: {pages:?}"
+        );
+    }
+}
+
+/// Whether a writer may write the lake is asked by an upload, too.
+async fn has_uploads(lake: &Lake, count: usize) {
+    until("the lake has no other upload", async || lake.uploads() == count).await;
+}
+
+#[tokio::test]
+async fn uploads_that_a_node_keeps_stand_between_those_of_the_lake_on_every_page() {
+    let node = Node::start_with(back).await;
+    let (client, lake) = (node.client(), &node.lake);
+    let long_ago = SystemTime::UNIX_EPOCH;
+    let b = lake.begin_upload("b", "tmp/b", clock::utc_now());
+    let early = lake.begin_upload("b", "tmp/k", long_ago);
+    let earlier = lake.begin_upload("b", "tmp/k", long_ago + HOUR);
+    let late = lake.begin_upload("b", "tmp/k", clock::utc_now() + HOUR);
+    let z = lake.begin_upload("b", "z", clock::utc_now());
+    let a = begin(&client, "tmp/a").await;
+    let one = begin(&client, "tmp/k").await;
+    let two = begin(&client, "tmp/k").await;
+    let y = begin(&client, "tmp/y").await;
+    has_uploads(lake, 5).await;
+    is_paged(
+        &client,
+        "",
+        &[&a, &b, &early, &earlier, &one, &two, &late, &y, &z],
+    )
+    .await;
+    is_paged(&client, "prefix=tmp/k", &[&early, &earlier, &one, &two, &late]).await;
+    is_paged(&client, "prefix=tmp/y", &[&y]).await;
+    is_paged(
+        &client,
+        "prefix=tmp/&delimiter=/",
+        &[&a, &b, &early, &earlier, &one, &two, &late, &y],
+    )
+    .await;
+    let behind = page(&client, "key-marker=tmp/k").await;
+    assert_eq!(texts(&behind, "UploadId"), [&*y, &*z]);
+    assert_eq!(texts(&behind, "KeyMarker"), ["tmp/k"]);
+    let none = page(&client, "max-uploads=0").await;
+    assert!(texts(&none, "UploadId").is_empty());
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_stands_behind_a_delimiter_is_one_prefix_of_both() {
+    let node = Node::start_with(back).await;
+    let (client, lake) = (node.client(), &node.lake);
+    let now = clock::utc_now();
+    for key in ["tmp/a/1", "tmp/b/1", "tmp/d/1", "tmp/d/2"] {
+        lake.begin_upload("b", key, now);
+    }
+    for key in ["tmp/b/0", "tmp/b/2", "tmp/c/1", "tmp/d/3"] {
+        begin(&client, key).await;
+    }
+    let e = begin(&client, "tmp/e").await;
+    has_uploads(lake, 4).await;
+    for most in [1, 2, 3, 5] {
+        let pages = pages(&client, "prefix=tmp/&delimiter=/", most).await;
+        let mut shown = pages.concat();
+        // On a page prefixes stand behind what is not one.
+        shown.sort_by_key(|name| *name == e);
+        assert_eq!(
+            shown,
+            ["tmp/a/", "tmp/b/", "tmp/c/", "tmp/d/", &e],
+            "{most} a page"
+        );
+    }
+    let behind = page(&client, "prefix=tmp/&delimiter=/&key-marker=tmp/c/").await;
+    assert_eq!(
+        (prefixes(&behind), texts(&behind, "UploadId")),
+        (vec!["tmp/d/".into()], vec![e])
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn keys_are_spelt_as_the_client_wants_them_on_every_page() {
+    let node = Node::start_with(back).await;
+    let client = node.client();
+    node.lake.begin_upload("b", "tmp/b&c", clock::utc_now());
+    for key in ["tmp/%C3%A9", "tmp/a+b%20c", "tmp/x%3Cy"] {
+        begin(&client, key).await;
+    }
+    has_uploads(&node.lake, 1).await;
+    let plain = page(&client, "").await;
+    assert_eq!(
+        texts(&plain, "Key"),
+        ["tmp/a+b c", "tmp/b&amp;c", "tmp/x&lt;y", "tmp/é"]
+    );
+    let encoded = page(&client, "encoding-type=url").await;
+    let keys = ["tmp/a%2Bb%20c", "tmp%2Fb%26c", "tmp/x%3Cy", "tmp/%C3%A9"];
+    assert_eq!(texts(&encoded, "Key"), keys);
+    for most in 1..4 {
+        let pages = pages(&client, "encoding-type=url", most).await;
+        assert_eq!(pages.concat(), texts(&plain, "UploadId"), "{most} a page");
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn an_upload_is_shown_as_its_parts_are() {
+    let node = Node::start_with(back).await;
+    let begun = node.client().post("/b/tmp/k?uploads", "");
+    let begun = begun.header("x-amz-checksum-algorithm", "CRC32").send().await;
+    let id = texts(&begun, "UploadId").remove(0);
+    let shown = page(&node.client(), "").await;
+    let its_parts = node.client().get(&format!("/b/tmp/k?uploadId={id}")).send().await;
+    for element in [
+        "UploadId",
+        "Initiator",
+        "Owner",
+        "StorageClass",
+        "ChecksumAlgorithm",
+        "ChecksumType",
+    ] {
+        assert_eq!(texts(&shown, element), texts(&its_parts, element), "{element}");
+        assert_eq!(texts(&shown, element).len(), 1, "{element}");
+    }
+    assert!(texts(&shown, "Initiated")[0].starts_with("20"));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn others_see_the_uploads_of_the_lake_and_who_may_not_list_sees_none() {
+    let node = Node::start_with(back).await;
+    let of_the_lake = node.lake.begin_upload("b", "tmp/b", clock::utc_now());
+    let own = begin(&node.client(), "tmp/a").await;
+    let others = begin(&node.other(), "tmp/a").await;
+    has_uploads(&node.lake, 1).await;
+    let ids = async |client: &Client| texts(&page(client, "").await, "UploadId");
+    assert_eq!(ids(&node.client()).await, [&*own, &*of_the_lake]);
+    assert_eq!(ids(&node.other()).await, [&*others, &*of_the_lake]);
+    // What one may go on with, another may not.
+    let first = page(&node.client(), "max-uploads=1").await;
+    let marker = &texts(&first, "NextUploadIdMarker")[0];
+    let further = page(
+        &node.other(),
+        &format!("key-marker=tmp/a&upload-id-marker={marker}"),
+    )
+    .await;
+    assert!(!texts(&further, "UploadId").contains(&own));
+    node.lake.deny(OTHER_KEY, Access::Read, "b");
+    let refused = node.other().get("/b?uploads").send().await;
+    assert_eq!(
+        (refused.status, refused.code()),
+        (StatusCode::FORBIDDEN, "AccessDenied")
+    );
+    let stranger = node.stranger().get("/b?uploads").send().await;
+    assert_eq!(stranger.status, StatusCode::FORBIDDEN);
+    node.stop().await;
+}
+
+/// The ids that each node shows.
+async fn shown(cluster: &Cluster) -> Vec<Vec<String>> {
+    let mut shown = Vec::new();
+    for node in &cluster.nodes {
+        shown.push(texts(&page(&node.client(), "").await, "UploadId"));
+    }
+    shown
+}
+
+#[tokio::test]
+async fn every_node_shows_the_uploads_of_all_until_they_end() {
+    let cluster = cluster(3).await;
+    let part = parts(40).remove(2);
+    let mut ids = Vec::new();
+    for (node, key) in cluster.nodes.iter().zip(["tmp/a", "tmp/b", "tmp/c"]) {
+        ids.push(begin(&node.client(), key).await);
+    }
+    has_uploads(&cluster.lake, 0).await;
+    assert_eq!(shown(&cluster).await, vec![ids.clone(); 3]);
+    for (node, most) in cluster.nodes.iter().zip(1..) {
+        assert_eq!(pages(&node.client(), "", most).await.concat(), ids);
+    }
+    let client = cluster.nodes[0].client();
+    let aborted = client
+        .delete(&format!("/b/tmp/b?uploadId={}", ids[1]))
+        .send()
+        .await;
+    assert_eq!(aborted.status, StatusCode::NO_CONTENT);
+    assert_eq!(shown(&cluster).await, vec![[&*ids[0], &*ids[2]]; 3]);
+    let put = put(&client, "tmp/c", &ids[2], 1, &part).await;
+    let list = list([(1, put.header("etag").unwrap().to_owned())]);
+    let completed = complete(&client, "tmp/c", &ids[2], &list).await;
+    assert_eq!(completed.status, StatusCode::OK, "{}", completed.text());
+    has_uploads(&cluster.lake, 0).await;
+    assert_eq!(shown(&cluster).await, vec![[&*ids[0]]; 3]);
+    cluster.nodes[0].tidies_uploads_after(25 * HOUR).await;
+    assert_eq!(shown(&cluster).await, vec![Vec::<String>::new(); 3]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_upload_is_shown_while_its_node_is_there_and_nothing_is_while_that_is_silent() {
+    let mut cluster = cluster(3).await;
+    let stays = begin(&cluster.nodes[0].client(), "tmp/a").await;
+    let goes = begin(&cluster.nodes[2].client(), "tmp/b").await;
+    has_uploads(&cluster.lake, 0).await;
+    assert_eq!(shown(&cluster).await, vec![[&*stays, &*goes]; 3]);
+    cluster.ways[2].becomes(Wire::Stuck);
+    let unknown = cluster.nodes[1].client().get("/b?uploads").send().await;
+    assert_eq!(
+        (unknown.status, unknown.code()),
+        (StatusCode::SERVICE_UNAVAILABLE, "SlowDown")
+    );
+    cluster.ways[2].becomes(Wire::Whole);
+    until("it is asked again", async || {
+        cluster.nodes[1].client().get("/b?uploads").send().await.status == StatusCode::OK
+    })
+    .await;
+    let gone = cluster.nodes.pop().unwrap().halt().await;
+    cluster.sees(2).await;
+    settled(&cluster).await;
+    assert_eq!(shown(&cluster).await, vec![[&*stays]; 2]);
+    cluster.nodes.push(gone.start().await);
+    cluster.sees(3).await;
+    settled(&cluster).await;
+    assert_eq!(
+        shown(&cluster).await,
+        vec![[&*stays, &*goes]; 3],
+        "it comes back with its node"
+    );
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_tells_of_uploads_only_who_sees_the_same_cluster() {
+    let node = Node::start_with(back).await;
+    begin(&node.client(), "tmp/a").await;
+    let inquiry = Inquiry {
+        bucket: "b".into(),
+        prefix: Vec::new(),
+        writer: ACCESS_KEY.into(),
+        behind: None,
+    };
+    let asked_by_another = UploadRequest::List(0, Box::new(inquiry));
+    assert_eq!(node.answers(&asked_by_another).await, Answer::Unsettled);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn where_no_upload_is_kept_the_lake_is_asked_as_the_client_asks_and_no_node_is() {
+    let cluster = cluster(2).await;
+    begin(&cluster.nodes[0].client(), "tmp/a").await;
+    has_uploads(&cluster.lake, 0).await;
+    let id = cluster.lake.begin_upload("b", "other/k", clock::utc_now());
+    let asked = async || {
+        let status = cluster.nodes[1].status().await;
+        let peers = status["cooperation"]["peers"].as_array().unwrap().clone();
+        peers
+            .iter()
+            .map(|peer| peer["asked"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    until("nodes have nothing to say to each other", async || {
+        let before = asked().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        asked().await == before
+    })
+    .await;
+    let before = asked().await;
+    let query = format!("prefix=other/&key-marker=other/k&upload-id-marker={id}&max-uploads=7");
+    page(&cluster.nodes[1].client(), &query).await;
+    assert_eq!(cluster.lake.last_request().query, format!("uploads&{query}"));
+    assert_eq!(asked().await, before);
+    page(&cluster.nodes[1].client(), "").await;
+    assert!(asked().await > before, "where some may be kept, nodes are asked");
+    cluster.stop().await;
+}
