@@ -21,6 +21,8 @@ pub(crate) fn check(data: &[u8]) {
     let Ok(asked) = classify(&Method::GET, &target, None, false, None) else {
         return;
     };
+    // A fragment is cut off.
+    let query = target.query().unwrap_or_default();
     if let Some(listing) = Listing::parse(&asked.query) {
         is_listed(&listing.query(query), page, |page| listing.merge(page, &[]));
     }
