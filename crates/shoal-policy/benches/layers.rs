@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances, STEPS};
-use shoal_policy::partition::{Demand, Partition, adapt, adaptation_limit};
+use shoal_policy::partition::{Demand, Pace, Partition, adapt};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood};
 use shoal_policy::{Layer, NodeId};
@@ -169,11 +169,11 @@ fn feeding() {
     warmup.iter().for_each(&record);
     let fed = nanoseconds_each(measured, record);
     let adapting = nanoseconds_each(&[(); 50], |()| {
-        let limit_bytes = adaptation_limit(reach.capacity_bytes);
+        let pace = Pace::published(reach.capacity_bytes);
         partition
             .lock()
             .expect("nobody panics")
-            .adapt(limit_bytes, &[Duration::ZERO; 3]);
+            .adapt(pace, &[Duration::ZERO; 3]);
     });
     println!(
         "feeding a partition of 3 layers: {fed:.1} ns a request, its lock included; adapting it: {:.3} ms a period",

@@ -73,9 +73,9 @@ impl Partition {
     }
 
     /// Ends a period: brings each layer nearer to the size that would have served the last periods best, see [`adapt`]. Who holds the
-    /// blocks shrinks a layer before another grows. `unanswered` tells, from L1 outwards, how long the misses that are worth timing and
+    /// blocks shrinks a layer before another grows. `pace` says how far, and how fast periods are forgotten; `unanswered` tells, from L1 outwards, how long the misses that are worth timing and
     /// have not been answered yet have waited by now, all together.
-    pub fn adapt(&mut self, limit_bytes: u64, unanswered: &[Duration]) {
+    pub fn adapt(&mut self, pace: Pace, unanswered: &[Duration]) {
         let curves: Vec<MissCurve> = self.layers.iter().map(|layer| layer.distances.curve()).collect();
         let layers = self.layers.iter().zip(&curves).zip(unanswered);
         let demands = layers.map(|((layer, curve), &unanswered)| Demand {
@@ -84,11 +84,11 @@ impl Partition {
             size_bytes: layer.size_bytes,
         });
         let demands: Vec<Demand> = demands.collect();
-        let sizes = adapt(&demands, limit_bytes);
+        let sizes = adapt(&demands, pace.limit_bytes);
         for (layer, size_bytes) in self.layers.iter_mut().zip(sizes) {
             layer.size_bytes = size_bytes;
-            layer.distances.decay();
-            layer.miss_latency.decay();
+            layer.distances.decay(pace.kept);
+            layer.miss_latency.decay(pace.kept);
         }
     }
 }
@@ -122,12 +122,13 @@ impl MissLatency {
         self.waited_seconds += latency.as_secs_f64();
     }
 
-    /// Ends a period: what was recorded counts half from now on, until little more than nothing is left. That stays: a layer without
+    /// Ends a period: of what was recorded this part counts from now on, until little more than nothing is left. That stays: a layer without
     /// misses would else be taken for one whose misses cost nothing, and be emptied until it has some.
-    pub fn decay(&mut self) {
+    pub fn decay(&mut self, kept: f64) {
         if self.misses > 1.0 {
-            self.waited_seconds /= 2.0;
-            self.misses /= 2.0;
+            let kept = kept.max(1.0 / (2.0 * self.misses));
+            self.waited_seconds *= kept;
+            self.misses *= kept;
         }
     }
 
@@ -142,10 +143,23 @@ impl MissLatency {
     }
 }
 
-/// How far a layer may grow or shrink in one period: the paper's q, 5% of the room that the layers share. It bounds what
-/// must be evicted at once.
-pub const fn adaptation_limit(capacity_bytes: u64) -> u64 {
-    capacity_bytes / 20
+/// How fast layers follow what is asked of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// How far a layer may grow or shrink in one period. It bounds what must be evicted at once.
+    pub limit_bytes: u64,
+    /// Which part of what was counted up to now counts after the period, from 0 to 1.
+    pub kept: f64,
+}
+
+impl Pace {
+    /// The paper's: q is 5% of the room that the layers share (Algorithm 2), and counts are halved (its footnote 4).
+    pub const fn published(capacity_bytes: u64) -> Self {
+        Self {
+            limit_bytes: capacity_bytes / 20,
+            kept: 0.5,
+        }
+    }
 }
 
 /// One step towards the sizes at which requests would have waited least in all: in the order of the layers, with the same sum, and
@@ -311,7 +325,7 @@ mod tests {
     use proptest::prelude::{any, prop_assert, prop_assert_eq};
     use proptest::{collection, proptest};
 
-    use super::{Demand, MissLatency, Partition, adapt, adaptation_limit, waiting};
+    use super::{Demand, MissLatency, Pace, Partition, adapt, waiting};
     use crate::Layer;
     use crate::fingerprint::{Fingerprint, mix};
     use crate::mrc::{MissCurve, Reach, ReuseDistances};
@@ -360,7 +374,7 @@ mod tests {
             }
             assert!(!partition.requested(Layer::L2, Fingerprint::of_number(1000 + time), 1));
             if time % 1000 == 999 {
-                partition.adapt(adaptation_limit(1001), &[Duration::ZERO; 2]);
+                partition.adapt(Pace::published(1001), &[Duration::ZERO; 2]);
             }
         }
         assert_eq!(
@@ -373,7 +387,7 @@ mod tests {
                 partition.missed(Layer::L2, Duration::from_millis(1));
             }
             if time % 1000 == 999 {
-                partition.adapt(adaptation_limit(1001), &[Duration::ZERO; 2]);
+                partition.adapt(Pace::published(1001), &[Duration::ZERO; 2]);
             }
         }
         assert_eq!(
@@ -390,11 +404,11 @@ mod tests {
         );
         let layers = |miss_millis| [demand(&local, miss_millis, 500_000), demand(&shared, 10, 500_000)];
         assert_eq!(
-            adapt(&layers(2), adaptation_limit(CAPACITY_BYTES)),
+            adapt(&layers(2), Pace::published(CAPACITY_BYTES).limit_bytes),
             [450_000, 550_000]
         );
         assert_eq!(
-            adapt(&layers(50), adaptation_limit(CAPACITY_BYTES)),
+            adapt(&layers(50), Pace::published(CAPACITY_BYTES).limit_bytes),
             [550_000, 450_000]
         );
         assert_eq!(adapt(&layers(50), CAPACITY_BYTES), [1_000_000, 0]);
@@ -406,11 +420,19 @@ mod tests {
         let mean = |latency: &MissLatency| latency.mean(Duration::ZERO);
         assert_eq!(mean(&latency), Duration::ZERO);
         (0..6).for_each(|_| latency.record(Duration::from_millis(10)));
-        latency.decay();
+        latency.decay(0.5);
         (0..3).for_each(|_| latency.record(Duration::from_millis(30)));
         assert_eq!(mean(&latency), Duration::from_millis(20));
-        (0..5000).for_each(|_| latency.decay());
+        (0..5000).for_each(|_| latency.decay(0.5));
         assert_eq!(mean(&latency), Duration::from_millis(20));
+        latency.decay(0.0);
+        assert_eq!(mean(&latency), Duration::from_millis(20), "the last of it stays");
+        (0..100).for_each(|_| latency.record(Duration::from_secs(1)));
+        (0..9).for_each(|_| latency.decay(1.0));
+        assert!(
+            mean(&latency) > Duration::from_millis(990),
+            "nothing is forgotten"
+        );
     }
 
     #[test]
@@ -439,7 +461,7 @@ mod tests {
                     }
                 }
             }
-            partition.adapt(adaptation_limit(1000), &[unanswered, Duration::ZERO]);
+            partition.adapt(Pace::published(1000), &[unanswered, Duration::ZERO]);
             partition.size_bytes(Layer::L1) > 500
         };
         assert!(!grown(Duration::ZERO), "L2 is asked for less, again and again");

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use shoal_policy::eviction::layered::divide;
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::mrc::{Reach, ReuseDistances};
-use shoal_policy::partition::{Partition, adaptation_limit};
+use shoal_policy::partition::{Pace, Partition};
 use shoal_policy::{BlockId, Layer};
 
 use crate::clock;
@@ -34,7 +34,7 @@ const SMALLNESS: usize = 4;
 pub struct Split {
     store: Arc<Store>,
     period: Duration,
-    room_bytes: u64,
+    pace: Pace,
     began: Instant,
     /// `None` when the split is fixed.
     partition: Option<Mutex<Adaptive>>,
@@ -126,7 +126,10 @@ impl Split {
         Self {
             store,
             period: settings.period,
-            room_bytes,
+            pace: Pace {
+                limit_bytes: percent_of(room_bytes, settings.step_percent),
+                kept: 1.0 - f64::from(settings.decay_percent) / 100.0,
+            },
             began: clock::instant(),
             partition: partition.map(|partition| {
                 Mutex::new(Adaptive {
@@ -183,7 +186,7 @@ impl Split {
             } = &mut *adaptive.lock();
             let unanswered = unanswered.iter().map(|layer| layer.waited(now));
             let unanswered: Vec<Duration> = unanswered.collect();
-            partition.adapt(adaptation_limit(self.room_bytes), &unanswered);
+            partition.adapt(self.pace, &unanswered);
             sizes(partition, self.counts.len())
         };
         self.store.resize_layers(&targets);
@@ -236,6 +239,11 @@ fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     };
     let distances = (0..layers).map(|_| ReuseDistances::sampled(reach));
     Partition::even(room_bytes, distances.collect())
+}
+
+/// So many percent of the room.
+fn percent_of(room_bytes: u64, percent: u32) -> u64 {
+    (u128::from(room_bytes) * u128::from(percent) / 100) as u64
 }
 
 fn place(layer: Layer) -> usize {

@@ -6,7 +6,7 @@ use shoal_policy::NodeId;
 use shoal_policy::eviction::{Eviction, Lru};
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::mrc::{Reach, ReuseDistances};
-use shoal_policy::partition::{Demand, MissLatency, adapt, adaptation_limit};
+use shoal_policy::partition::{Demand, MissLatency, Pace, adapt};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 
 /// What is tried, and for how long.
@@ -136,7 +136,7 @@ impl Node {
                 size_bytes: layer.capacity,
             };
             let demands = [demand(&self.l1, &curves[0]), demand(&self.l2, &curves[1])];
-            let sizes = adapt(&demands, adaptation_limit(setup.capacity));
+            let sizes = adapt(&demands, Pace::published(setup.capacity).limit_bytes);
             self.l1.end_period(sizes[0]);
             self.l2.end_period(sizes[1]);
         }
@@ -182,8 +182,8 @@ impl CacheLayer {
     fn end_period(&mut self, capacity: u64) {
         self.capacity = capacity;
         self.shrink();
-        self.distances.decay();
-        self.miss_latency.decay();
+        self.distances.decay(0.5);
+        self.miss_latency.decay(0.5);
     }
 
     fn shrink(&mut self) {

@@ -106,11 +106,11 @@ impl Histogram {
         }
     }
 
-    /// Everything counts half from now on.
-    pub(super) fn halve(&mut self) {
-        self.hits.iter_mut().for_each(|hits| *hits /= 2.0);
-        self.counted /= 2.0;
-        self.accesses /= 2.0;
+    /// Everything counts so much from now on.
+    pub(super) fn scale(&mut self, part: f64) {
+        self.hits.iter_mut().for_each(|hits| *hits *= part);
+        self.counted *= part;
+        self.accesses *= part;
     }
 
     /// The curve, where each counted request stands for `weight` requests.

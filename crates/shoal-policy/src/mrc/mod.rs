@@ -124,13 +124,13 @@ impl ReuseDistances {
             .curve(self.reach.capacity_bytes, self.blocks_per_tracked())
     }
 
-    /// Ends a period: what was counted counts half from now on, so that the curve is a moving average.
+    /// Ends a period: of what was counted this part counts from now on, so that the curve is a moving average.
     ///
-    /// The counts of a steady layer approach twice those of one period, in every layer alike (the paper's footnote 4). The
+    /// With one half, the counts of a steady layer approach twice those of one period, in every layer alike (the paper's footnote 4). The
     /// paper decays when sizes have changed; here it is for every period, or a layer that was steady for a day would need
     /// another day to be moved.
-    pub fn decay(&mut self) {
-        self.histogram.halve();
+    pub fn decay(&mut self, kept: f64) {
+        self.histogram.scale(kept);
     }
 
     /// Memory taken, in bytes. It is all taken at the start.
@@ -246,7 +246,7 @@ mod tests {
         let mut distances = ReuseDistances::exact(Reach::of_full_blocks(100 * BLOCK_BYTES, BLOCK_BYTES));
         record(&mut distances, (0..100).chain(0..100));
         let before = distances.curve();
-        distances.decay();
+        distances.decay(0.5);
         let after = distances.curve();
         assert_eq!(after.accesses(), before.accesses() / 2.0);
         for size_bytes in (0..=100).map(|blocks| blocks * BLOCK_BYTES) {

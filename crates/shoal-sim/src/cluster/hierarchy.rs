@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use shoal_policy::mrc::{Reach, ReuseDistances};
-use shoal_policy::partition::{Partition, adaptation_limit};
+use shoal_policy::partition::{Pace, Partition};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::{Layer, NodeId};
 
@@ -132,16 +132,16 @@ impl Layers {
 
     fn adapt(&mut self, limit_share: Option<f64>, now: Time) {
         let capacity_bytes = self.l1.capacity_bytes() + self.l2.capacity_bytes();
+        let mut pace = Pace::published(capacity_bytes);
         #[expect(clippy::cast_sign_loss, reason = "a share is between 0 and 1")]
-        let limit_bytes = match limit_share {
-            Some(share) => (capacity_bytes as f64 * share) as u64,
-            None => adaptation_limit(capacity_bytes),
-        };
+        if let Some(share) = limit_share {
+            pace.limit_bytes = (capacity_bytes as f64 * share) as u64;
+        }
         let unanswered = [Layer::L1, Layer::L2].map(|layer| self.unanswered(layer, now));
         let Some(partition) = &mut self.partition else {
             return;
         };
-        partition.adapt(limit_bytes, &unanswered);
+        partition.adapt(pace, &unanswered);
         let sizes = [Layer::L1, Layer::L2].map(|layer| (layer, partition.size_bytes(layer)));
         for (layer, bytes) in sizes {
             self.cache(layer).resize(bytes);

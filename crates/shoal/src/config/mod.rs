@@ -229,6 +229,10 @@ pub struct Cooperation {
     pub weight_percent: u32,
     /// How often the split is found anew.
     pub period: Duration,
+    /// How far a layer may grow or shrink at a time, in percent of the node's room (D3N Algorithm 2's q).
+    pub step_percent: u32,
+    /// How much less weight what was asked for has after each period, in percent.
+    pub decay_percent: u32,
     /// How layers share the room of this node.
     pub split: SplitRule,
     /// What nodes of this cluster, and nobody else, know (`secret_key` or the content of `secret_key_file`).
@@ -399,6 +403,8 @@ impl Default for Cooperation {
             layers: ["rack", "cluster", "datacenter"].map(Into::into).into(),
             weight_percent: 100,
             period: Duration::from_secs(90),
+            step_percent: 5,
+            decay_percent: 50,
             split: SplitRule::Adaptive,
             secret_key: None,
         }

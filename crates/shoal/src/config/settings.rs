@@ -98,6 +98,8 @@ settings! {
     cooperation layers => config.cooperation.layers, "What the parts of the topology are called, innermost first: this node, L2, L3";
     cooperation weight => config.cooperation.weight_percent, "Blocks at home here, in percent of an ordinary node's: 200 for twice the disk";
     cooperation period => config.cooperation.period, "How often the layers of this node divide its room anew";
+    cooperation step => config.cooperation.step_percent, "How far a layer may grow or shrink at a time, in percent of that room";
+    cooperation decay => config.cooperation.decay_percent, "How much less what was asked for counts after each period, in percent: 100 forgets it";
     cooperation split => config.cooperation.split, "Who gets it: adaptive, or fixed percents from L1 outwards such as [50, 50]";
     cooperation secret_key => config.cooperation.secret_key, "What the nodes of a cluster, and nobody else, know; better in a file";
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";

@@ -25,6 +25,10 @@ struct Node {
 
 impl Node {
     fn new(layers: usize, rule: SplitRule) -> Self {
+        Self::with(layers, |cooperation| cooperation.split = rule)
+    }
+
+    fn with(layers: usize, change: impl FnOnce(&mut Cooperation)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = config::Store {
             path: folder.path().join("store"),
@@ -33,11 +37,11 @@ impl Node {
             policy: PolicyName::Lru,
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
-        let cooperation = Cooperation {
+        let mut cooperation = Cooperation {
             period: PERIOD,
-            split: rule,
             ..Cooperation::default()
         };
+        change(&mut cooperation);
         let split = Split::new(Arc::clone(&store), &cooperation, BLOCK_BYTES);
         Self {
             store,
@@ -86,6 +90,24 @@ async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
         before = now;
     }
     assert!(before[1] > room_bytes * 85 / 100, "{before:?} of {room_bytes}");
+}
+
+#[tokio::test]
+async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() {
+    for (step, decay, steps) in [(5, 100, 1), (5, 0, 3), (12, 0, 3)] {
+        let node = Node::with(2, |cooperation| {
+            cooperation.split = SplitRule::Adaptive;
+            (cooperation.step_percent, cooperation.decay_percent) = (step, decay);
+        });
+        let (before, room_bytes) = (node.targets(), node.store.room_bytes());
+        node.is_asked();
+        for _ in 0..3 {
+            node.split.adapt();
+        }
+        let gained = node.targets()[1] - before[1];
+        let expected = steps * (room_bytes * u64::from(step) / 100);
+        assert_eq!(gained, expected, "{step}% at a time, {decay}% forgotten");
+    }
 }
 
 #[tokio::test]

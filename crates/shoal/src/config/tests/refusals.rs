@@ -586,4 +586,14 @@ fn a_split_names_shares_of_the_whole_room() {
             "shoal.toml:2: [cooperation] period is too short to learn from | {hint}"
         )]
     );
+    let pace = problems_of("[cooperation]\nstep = 0\ndecay = 101");
+    let step = "write 5 to move a twentieth of the room at a time; a fixed split never moves";
+    let decay = "write 50 to let each period count half as much as the next one";
+    assert_eq!(
+        pace,
+        [
+            format!("shoal.toml:2: [cooperation] step is not between 1 and 100 | {step}"),
+            format!("shoal.toml:3: [cooperation] decay is more than 100 | {decay}"),
+        ]
+    );
 }
