@@ -1,6 +1,7 @@
 //! What the values of a configuration must be to each other and to the world.
 
 mod lookup;
+mod split;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,10 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
-use super::{
-    Config, Cooperation, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, SplitRule,
-    WriteMode,
-};
+use super::{Config, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, WriteMode};
 use crate::s3_uri::S3Uri;
 
 /// Below this a block costs more to keep track of than to fetch again.
@@ -25,8 +23,6 @@ const BLOCK_BYTES_MIN: u64 = 64 << 10;
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 /// Eviction runs ahead of need between watermarks, for which fewer blocks leave no room.
 const CAPACITY_BLOCKS_MIN: u64 = 16;
-/// A split found in less time would follow chance.
-const PERIOD_MIN: Duration = Duration::from_secs(1);
 /// More often than this the lake would be asked about everything at once.
 const FLUSH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
@@ -363,46 +359,6 @@ impl Check<'_> {
                 &what,
                 "make one with: openssl rand -hex 32",
             );
-        }
-    }
-
-    fn split(&mut self) {
-        let Cooperation {
-            mode,
-            layers,
-            period,
-            step_percent,
-            decay_percent,
-            split,
-            ..
-        } = &self.config.cooperation;
-        if *period < PERIOD_MIN {
-            let hint = "write at least 1s; in 90s the requests of most clusters say enough";
-            self.refuse("cooperation", "period", "is too short to learn from", hint);
-        }
-        if !(1..=100).contains(step_percent) {
-            let hint = "write 5 to move a twentieth of the room at a time; a fixed split never moves";
-            self.refuse("cooperation", "step", "is not between 1 and 100", hint);
-        }
-        if *decay_percent > 100 {
-            let hint = "write 50 to let each period count half as much as the next one";
-            self.refuse("cooperation", "decay", "is more than 100", hint);
-        }
-        let SplitRule::Fixed(percents) = split else {
-            return;
-        };
-        let sum: u32 = percents.iter().map(|&percent| u32::from(percent)).sum();
-        if sum != 100 {
-            let hint = "name a percentage for each layer from L1 outwards, such as [50, 50]";
-            self.refuse("cooperation", "split", &format!("adds up to {sum} percent"), hint);
-        } else if percents.len() > LAYERS_MAX {
-            let what = format!("names {} layers", percents.len());
-            let hint = format!("a node has at most {LAYERS_MAX}");
-            self.refuse("cooperation", "split", &what, &hint);
-        } else if *mode == CooperationMode::Hierarchy && percents.len() != layers.len() {
-            let what = format!("names {} shares for {} layers", percents.len(), layers.len());
-            let hint = "name a percentage for each of layers, from L1 outwards";
-            self.refuse("cooperation", "split", &what, hint);
         }
     }
 

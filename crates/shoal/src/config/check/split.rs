@@ -1,0 +1,53 @@
+//! What the settings of the split must be.
+
+use std::time::Duration;
+
+use shoal_policy::eviction::layered::LAYERS_MAX;
+
+use super::Check;
+use crate::config::{Cooperation, CooperationMode, SplitRule};
+
+/// A split found in less time would follow chance.
+const PERIOD_MIN: Duration = Duration::from_secs(1);
+
+impl Check<'_> {
+    pub(super) fn split(&mut self) {
+        let Cooperation {
+            mode,
+            layers,
+            period,
+            step_percent,
+            decay_percent,
+            split,
+            ..
+        } = &self.config.cooperation;
+        if *period < PERIOD_MIN {
+            let hint = "write at least 1s; in 90s the requests of most clusters say enough";
+            self.refuse("cooperation", "period", "is too short to learn from", hint);
+        }
+        if !(1..=100).contains(step_percent) {
+            let hint = "write 5 to move a twentieth of the room at a time; a fixed split never moves";
+            self.refuse("cooperation", "step", "is not between 1 and 100", hint);
+        }
+        if *decay_percent > 100 {
+            let hint = "write 50 to let each period count half as much as the next one";
+            self.refuse("cooperation", "decay", "is more than 100", hint);
+        }
+        let SplitRule::Fixed(percents) = split else {
+            return;
+        };
+        let sum: u32 = percents.iter().map(|&percent| u32::from(percent)).sum();
+        if sum != 100 {
+            let hint = "name a percentage for each layer from L1 outwards, such as [50, 50]";
+            self.refuse("cooperation", "split", &format!("adds up to {sum} percent"), hint);
+        } else if percents.len() > LAYERS_MAX {
+            let what = format!("names {} layers", percents.len());
+            let hint = format!("a node has at most {LAYERS_MAX}");
+            self.refuse("cooperation", "split", &what, &hint);
+        } else if *mode == CooperationMode::Hierarchy && percents.len() != layers.len() {
+            let what = format!("names {} shares for {} layers", percents.len(), layers.len());
+            let hint = "name a percentage for each of layers, from L1 outwards";
+            self.refuse("cooperation", "split", &what, hint);
+        }
+    }
+}
