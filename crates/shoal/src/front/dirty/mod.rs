@@ -6,7 +6,7 @@ mod multipart;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use percent_encoding::percent_decode;
 
 use crate::config::WriteMode;
@@ -212,18 +212,17 @@ impl Front {
         Ok(())
     }
 
-    /// What a request that is not about one object needs at the lake first.
+    /// What a request that is not about one object needs at the lake first. What was acknowledged before a bucket is changed must be there:
+    /// it would be another object under another policy, and nobody's who may not write any more.
     pub(super) async fn settle_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
             return Ok(());
         };
-        let removes = admitted.parts.method == Method::DELETE && classified.query.iter().next().is_none();
-        let shows_all = classified.query.has("versions");
+        let shows_versions = classified.query.has("versions");
         match classified.operation {
-            Operation::OtherRead | Operation::OtherWrite if removes || shows_all => {
-                self.settle_below(bucket, b"").await
-            }
+            Operation::OtherWrite => self.settle_below(bucket, b"").await,
+            Operation::OtherRead if shows_versions => self.settle_below(bucket, b"").await,
             _ => Ok(()),
         }
     }

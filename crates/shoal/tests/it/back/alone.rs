@@ -256,6 +256,21 @@ async fn what_only_the_lake_can_do_with_an_object_is_done_once_it_has_it() {
 }
 
 #[tokio::test]
+async fn a_bucket_is_changed_once_the_lake_has_what_was_acknowledged_before() {
+    let node = node().await;
+    write_back(&node.client(), "tmp/k", &bytes(1)).await;
+    let policy = r#"{"Statement": [{"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::b/tmp/*"}]}"#;
+    let put = node.client().put("/b?policy", policy).send().await;
+    assert!(put.status.is_success(), "{}", put.text());
+    assert!(
+        node.lake.object("b", "tmp/k").is_some(),
+        "its writer may not bring it there any more"
+    );
+    reads(&node.client(), "tmp/k", &bytes(1)).await;
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_listing_shows_what_is_dirty() {
     let node = node().await;
     node.lake.put("b", "tmp/b", "at the lake");
