@@ -38,6 +38,8 @@ impl Listing {
         let token = query.get("continuation-token").filter(|_| is_version2);
         let start_after = query.get("start-after").filter(|_| is_version2);
         let after = match (token, is_version2) {
+            // Where it leads the lake says; if anywhere, to the beginning.
+            (Some(""), _) => Vec::new(),
             (Some(token), _) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
             (None, true) => bytes_in(query, "start-after"),
             (None, false) => bytes_in(query, "marker"),
@@ -54,7 +56,7 @@ impl Listing {
 
     /// Whether the client goes on from where a page ended that was put together here.
     pub fn goes_on(&self) -> bool {
-        self.token.is_some()
+        self.token.as_ref().is_some_and(|token| !token.is_empty())
     }
 
     /// Whether nothing is to be shown.
@@ -67,12 +69,14 @@ impl Listing {
         if !self.is_version2 {
             return raw.into();
         }
-        let ends_in_prefix = self.token.is_some() && self.scope.is_group(&self.after);
+        let ends_in_prefix = self.goes_on() && self.scope.is_group(&self.after);
         let behind = if ends_in_prefix { BEHIND_PREFIX } else { "" };
         let after = [&self.after, behind.as_bytes()].concat();
         let from = [("start-after", &*after)];
         let from = if self.after.is_empty() { &[][..] } else { &from };
-        requery(raw, &["continuation-token", "start-after"], from)
+        let mut replaced = vec!["start-after"];
+        replaced.extend(self.goes_on().then_some("continuation-token"));
+        requery(raw, &replaced, from)
     }
 
     /// The lake's page with what is dirty in between; `None` when it is not a page.
@@ -272,5 +276,22 @@ mod tests {
         assert_eq!(parse("list-type=2&continuation-token=abc"), None);
         assert_eq!(parse("list-type=2&continuation-token=shoal-!"), None);
         assert!(parse("list-type=2&start-after=a").is_some());
+    }
+
+    #[test]
+    fn an_empty_token_begins_where_the_lake_begins() {
+        let question = "list-type=2&continuation-token=";
+        let listing = listing(question);
+        assert_eq!(
+            listing.query(question),
+            question,
+            "whether it is one the lake says"
+        );
+        let merged = listing.merge(&page(9, false, &["b"]), &dirty(&["a"])).unwrap();
+        assert_eq!(shown(&listing, &merged).0, ["a", "b"]);
+        assert!(
+            merged.contains("<ContinuationToken></ContinuationToken>"),
+            "{merged}"
+        );
     }
 }
