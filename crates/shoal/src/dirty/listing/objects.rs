@@ -24,6 +24,8 @@ pub struct Listing {
     pub scope: Scope,
     /// Names up to this one were shown before.
     pub after: Vec<u8>,
+    /// Whether the owner of each object is asked for, which version 1 does not ask.
+    pub shows_owners: bool,
     is_version2: bool,
     /// As the client sent it.
     token: Option<String>,
@@ -47,6 +49,7 @@ impl Listing {
         Some(Self {
             scope: Scope::parse(query),
             after,
+            shows_owners: is_version2 && query.get("fetch-owner") == Some("true"),
             is_version2,
             token: token.map(Into::into),
             start_after: start_after.map(Into::into),

@@ -30,6 +30,10 @@ impl Front {
         let Some(listing) = listing else {
             return self.pass_on(admitted).await;
         };
+        if listing.shows_owners {
+            // Whom the lake calls the owner of an object only the lake knows.
+            self.settle_below(bucket, &listing.scope.prefix).await?;
+        }
         let below = self.dirty.directory.list(bucket, &listing.scope.prefix, b"");
         let mut dirty = below.await.map_err(unknown)?;
         dirty.retain(|manifest| is_writer(&admitted.verified.caller, manifest));

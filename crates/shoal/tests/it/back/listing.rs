@@ -79,6 +79,23 @@ async fn others_see_in_a_listing_what_the_lake_has_and_who_may_not_list_sees_not
 }
 
 #[tokio::test]
+async fn the_lake_says_who_owns_what_was_dirty() {
+    let node = Node::start_with(back).await;
+    for key in ["tmp/a", "tmp/other/b"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    let asked = "/b?list-type=2&fetch-owner=true&prefix=tmp/a";
+    let list = node.client().get(asked).send().await;
+    assert_eq!(texts(&list, "Key"), ["tmp/a"]);
+    assert!(node.lake.object("b", "tmp/a").is_some());
+    assert!(
+        node.lake.object("b", "tmp/other/b").is_none(),
+        "nobody asked whose it is"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn many_objects_are_removed_wherever_they_are() {
     let node = Node::start_with(back).await;
     node.lake.put("b", "tmp/at the lake", "bytes");
