@@ -35,8 +35,10 @@ use crate::write::{Uncached, size_to_gather};
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
 
 /// Headers of a write, among those that S3 might mean something by, that are understood here. A write with others is the lake's.
-const UNDERSTOOD: [&str; 7] = [
-    "x-amz-acl",
+///
+/// An ACL is none of them: it is there for others, who read at the lake, and Ceph RGW holds it against a bucket's policy only when
+/// it is given the object, which would be too late to say no.
+const UNDERSTOOD: [&str; 6] = [
     "x-amz-decoded-content-length",
     "x-amz-expected-bucket-owner",
     "x-amz-request-payer",
@@ -445,6 +447,7 @@ mod tests {
         for (name, why) in [
             ("if-none-match", Uncached::Condition),
             ("if-match", Uncached::Condition),
+            ("x-amz-acl", Uncached::Dialect),
             ("x-amz-object-lock-mode", Uncached::Dialect),
             ("x-amz-server-side-encryption", Uncached::Dialect),
             ("x-amz-tagging", Uncached::Dialect),
