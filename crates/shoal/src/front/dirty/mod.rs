@@ -6,6 +6,7 @@ mod multipart;
 
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use percent_encoding::percent_decode;
 
@@ -25,6 +26,9 @@ use crate::read::{Answer, HeadAnswer};
 use crate::write::{MODE_HEADER, Uncached};
 
 pub(in crate::front) use self::multipart::upload_named;
+
+/// Objects of a bucket on their way to the lake for one request.
+const PARALLEL: usize = 8;
 
 /// What a request for an object has to do with dirty ones.
 enum Sight {
@@ -206,10 +210,12 @@ impl Front {
             return Ok(());
         }
         let listed = self.dirty.directory.list(bucket, prefix, b"").await;
-        for manifest in listed.map_err(unknown)? {
-            self.settle(&manifest.name).await?;
-        }
-        Ok(())
+        let listed = listed.map_err(unknown)?.into_iter();
+        let settled = listed.map(|manifest| async move { self.settle(&manifest.name).await });
+        stream::iter(settled)
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await
     }
 
     /// What a request that is not about one object needs at the lake first. What was acknowledged before a bucket is changed must be there:

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::{back, bytes, flush, reads, write_back};
-use crate::lake::{Access, Request};
+use crate::lake::{Access, Fault, Gate, Request};
 use crate::node::{Node, OTHER_KEY};
 use crate::write::modes;
 
@@ -267,6 +267,27 @@ async fn a_bucket_is_changed_once_the_lake_has_what_was_acknowledged_before() {
         "its writer may not bring it there any more"
     );
     reads(&node.client(), "tmp/k", &bytes(1)).await;
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_bucket_is_waiting_for_goes_to_the_lake_side_by_side() {
+    let node = node().await;
+    for key in ["tmp/a", "tmp/b", "tmp/c"] {
+        write_back(&node.client(), key, &bytes(1)).await;
+    }
+    let gate = Gate::new();
+    let is_flush = |request: &Request| request.is_put() && is_object(request);
+    node.lake
+        .misbehave(Fault::new().body_held_by(&gate).when(is_flush).always());
+    let client = node.client();
+    let versions = tokio::spawn(async move { client.get("/b?versions").send().await });
+    gate.arrived(3).await;
+    gate.open();
+    versions.await.unwrap();
+    for key in ["tmp/a", "tmp/b", "tmp/c"] {
+        assert!(node.lake.object("b", key).is_some(), "{key}");
+    }
     node.stop().await;
 }
 
