@@ -1,4 +1,4 @@
-//! Listings: the lake's page, and in it what its caller has and the lake does not know yet.
+//! Listings: the lake's page, and in it what the lake does not know yet.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 use http::{Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Limited};
 
-use super::{is_writer, unknown};
+use super::unknown;
 use crate::dirty::{Inquiry, Listing, Upload, UploadListing};
 use crate::endpoint::{LakeBody, end_to_end_of_response};
 use crate::front::body::ResponseBody;
@@ -19,7 +19,7 @@ use crate::identity::Caller;
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 impl Front {
-    /// The lake's listing, and in it what its caller has written and the lake does not have.
+    /// The lake's listing, and in it what the lake does not have yet: who may list a bucket may see all names in it.
     pub(in crate::front) async fn list_dirty(
         &self,
         admitted: Box<Admitted>,
@@ -35,8 +35,7 @@ impl Front {
             self.settle_below(bucket, &listing.scope.prefix).await?;
         }
         let below = self.dirty.directory.list(bucket, &listing.scope.prefix, b"");
-        let mut dirty = below.await.map_err(unknown)?;
-        dirty.retain(|manifest| is_writer(&admitted.verified.caller, manifest));
+        let dirty = below.await.map_err(unknown)?;
         if dirty.is_empty() && !listing.goes_on() {
             return self.pass_on(admitted).await;
         }

@@ -88,7 +88,8 @@ impl Front {
         Ok(Some(wanted.respond_to_head(answer, record)))
     }
 
-    /// What there is under a name, as the caller may see it. Its writer alone sees a dirty object: the lake knows about the others.
+    /// What there is under a name, as the caller may see it. Its writer alone is sure to be allowed to: of the others the lake knows, once it
+    /// has the object.
     async fn look(&self, admitted: &Admitted, name: &ObjectName) -> Result<Sight, S3Error> {
         let found = self.dirty.directory.find(name).await.map_err(unknown)?;
         let (Found::Dirty(manifest) | Found::Lost(manifest)) = &found else {
@@ -96,11 +97,11 @@ impl Front {
         };
         // What the lake said of the name before is overtaken, also once it has the object.
         self.catalog.forget_object(name);
-        if !is_writer(&admitted.verified.caller, manifest) {
-            return Ok(Sight::Lake);
-        }
+        let is_own = is_writer(&admitted.verified.caller, manifest);
         match found {
-            Found::Dirty(manifest) => Ok(Sight::Own(manifest)),
+            Found::Dirty(manifest) if is_own => Ok(Sight::Own(manifest)),
+            Found::Dirty(_) => self.settle(name).await.map(|()| Sight::Lake),
+            _ if !is_own => Ok(Sight::Lake),
             _ => Err(S3Error::new(
                 ErrorCode::NoSuchKey,
                 "The object was written back and lost before the lake had it.",

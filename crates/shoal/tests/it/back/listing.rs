@@ -62,12 +62,12 @@ async fn dirty_objects_stand_between_those_of_the_lake_on_every_page() {
 }
 
 #[tokio::test]
-async fn others_see_in_a_listing_what_the_lake_has_and_who_may_not_list_sees_nothing() {
+async fn others_see_in_a_listing_what_is_dirty_and_who_may_not_list_sees_nothing() {
     let node = Node::start_with(back).await;
     node.lake.put("b", "tmp/b", "at the lake");
     write_back(&node.client(), "tmp/a", &bytes(1)).await;
     let list = node.other().get("/b?list-type=2").send().await;
-    assert_eq!(texts(&list, "Key"), ["tmp/b"]);
+    assert_eq!(texts(&list, "Key"), ["tmp/a", "tmp/b"]);
     node.lake.deny(OTHER_KEY, Access::Read, "b");
     write_back(&node.other(), "tmp/c", &bytes(1)).await;
     let list = node.other().get("/b?list-type=2").send().await;
