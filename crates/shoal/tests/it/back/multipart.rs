@@ -537,6 +537,11 @@ async fn a_part_may_be_copied_from_an_object_that_is_dirty_itself() {
         (missing.status, missing.code()),
         (StatusCode::NOT_FOUND, "NoSuchKey")
     );
+    let beyond = copy(1, "/b/tmp/source", &format!("bytes=5-{}", source.len())).await;
+    assert_eq!(
+        (beyond.status, beyond.code()),
+        (StatusCode::RANGE_NOT_SATISFIABLE, "InvalidRange")
+    );
     let last = format!("bytes=0-{}", source.len() - 1);
     let whole = copy(1, "/b/tmp/source", &last).await;
     assert_eq!(whole.status, StatusCode::OK, "{}", whole.text());

@@ -49,7 +49,7 @@ impl Front {
         })?;
         self.settle_before(admitted, &upload.name).await?;
         let asked = of_source(headers);
-        let is_part = asked.contains_key(header::RANGE);
+        let range_bytes = asked.get(header::RANGE).map(bytes_of).transpose()?;
         let request = EndpointRequest {
             operation: "get_object",
             method: Method::GET,
@@ -62,7 +62,7 @@ impl Front {
         };
         let answered_by_lake = self.lake.send(request).await;
         let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;
-        let size_bytes = size_of(&source, is_part)?;
+        let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
         let taken = self.dirty.take_part(upload, (number, size_bytes), bytes).await;
         let part = taken.map_err(untaken)?;
@@ -73,12 +73,26 @@ impl Front {
     }
 }
 
-/// How many bytes the lake gives, if it does.
-fn size_of(source: &Response<LakeBody>, is_part: bool) -> Result<u64, S3Error> {
+/// How many bytes a range has. Of an object that is copied both ends are named, and no other spelling is a range.
+fn bytes_of(range: &HeaderValue) -> Result<u64, S3Error> {
+    let ends = || {
+        let (first, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
+        let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    ends().ok_or_else(|| {
+        let message =
+            "x-amz-copy-source-range must be bytes=first-last, the offsets of the first and last byte.";
+        S3Error::new(ErrorCode::InvalidArgument, message)
+    })
+}
+
+/// How many bytes the lake gives, if it gives all that were asked for.
+fn size_of(source: &Response<LakeBody>, range_bytes: Option<u64>) -> Result<u64, S3Error> {
     let says = |code, message: &'static str| Err(S3Error::new(code, message));
     match source.status() {
-        StatusCode::OK if !is_part => {}
-        StatusCode::PARTIAL_CONTENT if is_part => {}
+        StatusCode::OK if range_bytes.is_none() => {}
+        StatusCode::PARTIAL_CONTENT if range_bytes.is_some() => {}
         StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => return Err(precondition_failed()),
         StatusCode::NOT_FOUND => {
             return says(ErrorCode::NoSuchKey, "The object that is copied does not exist.");
@@ -91,7 +105,15 @@ fn size_of(source: &Response<LakeBody>, is_part: bool) -> Result<u64, S3Error> {
     }
     let length = source.headers().get(header::CONTENT_LENGTH);
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-    length.ok_or_else(broken_off)
+    match (length, range_bytes) {
+        (None, _) => Err(broken_off()),
+        // A read ends with the object; what is copied is all of the range or nothing.
+        (Some(length), Some(asked)) if length != asked => says(
+            ErrorCode::InvalidRange,
+            "The range ends behind the object that is copied.",
+        ),
+        (Some(length), _) => Ok(length),
+    }
 }
 
 fn broken_off() -> S3Error {
@@ -132,7 +154,7 @@ fn of_source(sent: &HeaderMap) -> HeaderMap {
 mod tests {
     use http::{HeaderMap, HeaderValue, header};
 
-    use super::{of_source, target_of};
+    use super::{bytes_of, of_source, target_of};
 
     #[test]
     fn the_source_of_a_part_is_found_in_any_spelling() {
@@ -146,6 +168,24 @@ mod tests {
         );
         for text in ["b", "b/", "/", ""] {
             assert_eq!(target(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_range_that_is_copied_names_both_its_ends() {
+        let bytes = |text| bytes_of(&HeaderValue::from_static(text)).ok();
+        assert_eq!(bytes("bytes=0-9"), Some(10));
+        assert_eq!(bytes("bytes=9-9"), Some(1));
+        for text in [
+            "bytes=9-8",
+            "bytes=9-",
+            "bytes=-9",
+            "bytes=0-1,2-3",
+            "0-9",
+            "bytes=a-b",
+            "bytes=0-18446744073709551615",
+        ] {
+            assert_eq!(bytes(text), None, "{text}");
         }
     }
 
