@@ -26,12 +26,19 @@ pub(super) struct Wanted {
     pub(super) wishes: Wishes,
     /// Why it is the lake's alone.
     pub(super) reason: Option<Uncacheable>,
+    /// Whether its head asks nothing that only the lake knows.
+    pub(super) plain: bool,
 }
 
 impl Wanted {
     /// Whether not all of the object is meant. S3 has an answer to a HEAD of a part, too.
     pub(super) fn is_about_a_part(&self) -> bool {
         self.ask.range != RangeRequest::Whole
+    }
+
+    /// Whether a dirty object answers it: there is no lake to ask what this node does not understand.
+    pub(super) fn is_understood(&self) -> bool {
+        self.reason.is_none() && self.plain
     }
 
     /// The response to a GET of `path`.
@@ -66,10 +73,12 @@ impl Front {
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         let reason = uncacheable(admitted, &head, &wishes);
+        let plain = head.plain;
         Ok(Wanted {
             ask: self.ask(admitted, name, head),
             wishes,
             reason,
+            plain,
         })
     }
 

@@ -55,7 +55,7 @@ impl Front {
         let Sight::Own(manifest) = self.look(admitted, name).await? else {
             return Ok(None);
         };
-        if wanted.reason.is_some() {
+        if !wanted.is_understood() {
             self.settle(name).await?;
             return Ok(None);
         }
@@ -80,7 +80,7 @@ impl Front {
         let Sight::Own(manifest) = self.look(admitted, name).await? else {
             return Ok(None);
         };
-        if wanted.is_about_a_part() || wanted.reason.is_some() {
+        if wanted.is_about_a_part() || !wanted.is_understood() {
             self.settle(name).await?;
             return Ok(None);
         }

@@ -226,7 +226,8 @@ async fn the_last_write_of_a_name_is_the_one_that_is_read_and_flushed() {
 #[tokio::test]
 async fn what_only_the_lake_can_do_with_an_object_is_done_once_it_has_it() {
     let node = node().await;
-    for key in ["tmp/copied", "tmp/ruled", "tmp/parted"] {
+    let keys = ["tmp/copied", "tmp/ruled", "tmp/parted", "tmp/owned"];
+    for key in keys {
         write_back(&node.client(), key, &bytes(1)).await;
     }
     let copy = node
@@ -247,7 +248,10 @@ async fn what_only_the_lake_can_do_with_an_object_is_done_once_it_has_it() {
         .send()
         .await;
     assert!(parts.status.is_success(), "{}", parts.status);
-    for key in ["tmp/copied", "tmp/ruled", "tmp/parted"] {
+    let owned = node.client().get("/b/tmp/owned");
+    let owned = owned.header("x-amz-expected-bucket-owner", "somebody");
+    assert_eq!(owned.send().await.status, StatusCode::OK);
+    for key in keys {
         assert!(node.lake.object("b", key).is_some(), "{key}");
     }
     node.stop().await;
