@@ -1,6 +1,8 @@
 """Runs `ceph/s3-tests` on a lake and through a node: what passes on the lake must pass through the node.
 
 Three passes go through the node: its store empty, then twice with every read preceded by a read of the whole object.
+With `--write-back` there are two, through three nodes that answer in turn and write everything back: one in which what
+is written stays dirty until a request needs it at the lake, one in which it is flushed while the tests run.
 A test that fails in one of them is tried again alone, at the node and at the lake, before it counts.
 """
 
@@ -15,17 +17,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from real.lakes import LAKES, LakeUnavailable, cache_dir  # noqa: E402 - the path comes first
+from real.lakes import LAKES, Account, LakeUnavailable, cache_dir  # noqa: E402 - the path comes first
 from real.node import Node  # noqa: E402
 from real.processes import run  # noqa: E402
-from users import USERS, write_configuration  # noqa: E402
+from spread import NODES  # noqa: E402
+from users import BUCKETS, USERS, write_configuration  # noqa: E402
+from written_back import BUCKET_PREFIX, Cluster  # noqa: E402
 
 SUITE_URL = "https://github.com/ceph/s3-tests.git"
 SUITE_COMMIT = "8f0ae7b404a3a2fcf7038bf1e6bf29544fe9b6a3"
@@ -45,6 +51,10 @@ DESELECTED = ("s3tests/functional/test_s3.py::test_upload_part_copy_percent_enco
 LEFT_OUT_AT = {"versitygw": ("bucket_policy",)}
 # Some tests sign with version 2, which a node lets in only when told to.
 ENVIRONMENT = {"SHOAL_S3_SIGNATURE_V2": "true"}
+# What a dirty object cannot pass, by test and with the reasons.
+NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
+# Nothing goes to the lake before a request needs it there; everything does while the tests go on.
+FLUSH_INTERVALS = ("1h", "1s")
 TEST_TIMEOUT_S = 120
 PASS_TIMEOUT_S = 3600
 
@@ -57,25 +67,30 @@ class Suite:
     folder: Path
     name: str
     url: str
+    """What the names of its buckets begin with."""
+    buckets: str = BUCKETS
+    environment: dict[str, str] = field(default_factory=dict)
 
-    def run(self, tests: Sequence[str], *, warm: bool = False, label: str) -> dict[str, str]:
+    def run(self, tests: Sequence[str], *, plugins: Sequence[str] = (), label: str) -> dict[str, str]:
         """Runs tests (all of the selection when none are named) and returns `passed`, `failed` or `skipped` by test."""
         configuration = self.folder / f"{self.name}.conf"
-        write_configuration(configuration, self.url)
+        write_configuration(configuration, self.url, self.buckets)
         results = self.folder / f"{self.name}-{label}.xml"
         wanted = self.folder / f"{self.name}-{label}.txt"
         wanted.write_text("\n".join(tests or FILES) + "\n")
-        plugins = ("-p", "warm") if warm else ()
         left_out = " or ".join((*LEFT_OUT, *LEFT_OUT_AT.get(self.name, ())))
         selection = ("-m", f"not ({left_out})", *(f"--deselect={test}" for test in DESELECTED))
         environment = {
             **os.environ,
+            **self.environment,
             "S3TEST_CONF": str(configuration),
             "PYTHONPATH": str(HERE),
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         command = [
-            *(sys.executable, "-m", "pytest", "--quiet", "--tb=short", "-p", "no:cacheprovider", *plugins, *selection),
+            *(sys.executable, "-m", "pytest", "--quiet", "--tb=short", "-p", "no:cacheprovider"),
+            *(f"-p{plugin}" for plugin in plugins),
+            *selection,
             *(f"--timeout={TEST_TIMEOUT_S}", f"--junit-xml={results}", f"@{wanted}"),
         ]
         with (self.folder / f"{self.name}-{label}.log").open("wb") as log:
@@ -110,27 +125,92 @@ def passing(outcomes: dict[str, str]) -> list[str]:
     return sorted(test for test, outcome in outcomes.items() if outcome == "passed")
 
 
-def compare(lake: Suite, node: Suite, baseline: Sequence[str], forget: Callable[[], None]) -> int:
-    """The three passes through the node; returns how many tests were lost."""
+# The suite for a store of this name, at this URL.
+SuiteAt = Callable[..., Suite]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One run of the suite through a node."""
+
+    label: str
+    node: Suite
+    plugins: Sequence[str]
+    prepare: Callable[[], None]
+    """What else is wrong afterwards."""
+    conclude: Callable[[], list[str]]
+
+
+def nothing() -> None:
+    """What is to be done when nothing is."""
+
+
+def passes_of_node(node: Suite, forget: Callable[[], None]) -> list[Pass]:
+    """Its store empty, then twice with every read doubled."""
+    return [
+        Pass("cold", node, (), forget, list),
+        Pass("warm", node, ("warm",), nothing, list),
+        Pass("warm-again", node, ("warm",), nothing, list),
+    ]
+
+
+def passes_of_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
+    """Once for each time that what is written stays dirty."""
+
+    def conclude() -> list[str]:
+        outcomes = cluster.outcomes()
+        print("written back: " + ", ".join(f"{count} {word}" for word, count in outcomes.items()), flush=True)
+        if outcomes["committed"] == 0:
+            raise RuntimeError("nothing was written back, so nothing was proved")
+        return [f"objects that are {word}" for word in ("lost", "renamed") if outcomes[word] > 0]
+
+    return [
+        Pass(f"back-{interval}", node, ("spread",), lambda interval=interval: cluster.restart(interval), conclude)
+        for interval in FLUSH_INTERVALS
+    ]
+
+
+def one_node(
+    suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake_url: str, accounts: Sequence[Account]
+) -> tuple[list[Node], list[Pass]]:
+    """A node and its passes."""
+    node = running.enter_context(Node(binary, folder / "node", lake_url, accounts, environment=ENVIRONMENT))
+    return [node], passes_of_node(suite("node", node.url), node.restart_cold)
+
+
+def three_nodes(
+    suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake_url: str, accounts: Sequence[Account]
+) -> tuple[list[Node], list[Pass]]:
+    """Nodes that write everything back, and their passes."""
+    cluster = running.enter_context(Cluster(binary, folder, lake_url, accounts, ENVIRONMENT))
+    ports = ",".join(str(node.s3_port) for node in cluster.nodes)
+    through = suite("node", cluster.url, buckets=BUCKET_PREFIX, environment={NODES: ports})
+    return cluster.nodes, passes_of_cluster(through, cluster)
+
+
+def compare(lake: Suite, passes: Sequence[Pass], baseline: Sequence[str]) -> int:
+    """The passes, one after the other; returns how many tests were lost."""
     lost: dict[str, list[str]] = {}
-    for label, warm in (("cold", False), ("warm", True), ("warm-again", True)):
-        if not warm:
-            forget()
+    for through in passes:
+        through.prepare()
         started = time.monotonic()
-        outcomes = node.run(baseline, warm=warm, label=label)
-        print_counts(f"node, {label}", outcomes, time.monotonic() - started)
+        outcomes = through.node.run(baseline, plugins=through.plugins, label=through.label)
+        print_counts(f"node, {through.label}", outcomes, time.monotonic() - started)
         for test in baseline:
-            if outcomes.get(test) != "passed" and fails_again(lake, node, test, warm):
-                lost.setdefault(test, []).append(label)
+            if outcomes.get(test) != "passed" and fails_again(lake, through, test):
+                lost.setdefault(test, []).append(through.label)
+        for trouble in through.conclude():
+            lost.setdefault(trouble, []).append(through.label)
     for test, labels in sorted(lost.items()):
         print(f"LOST {test} ({', '.join(labels)})")
-    print(f"{len(baseline)} tests pass on the lake, {len(lost)} of them fail through the node")
+    through_node = f", {len(lost)} of them fail through the node" if passes else ""
+    print(f"{len(baseline)} tests pass on the lake{through_node}")
     return len(lost)
 
 
-def fails_again(lake: Suite, node: Suite, test: str, warm: bool) -> bool:
+def fails_again(lake: Suite, through: Pass, test: str) -> bool:
     """Whether a test that failed in a pass fails alone, too, while the lake still passes it."""
-    if node.run([test], warm=warm, label="alone").get(test) == "passed":
+    if through.node.run([test], plugins=through.plugins, label="alone").get(test) == "passed":
         print(f"flaky: {test}")
         return False
     if lake.run([test], label="alone").get(test) != "passed":
@@ -151,7 +231,7 @@ def print_counts(label: str, outcomes: dict[str, str], seconds: float) -> None:
 def baseline_of(lake: Suite, path: Path) -> list[str]:
     """The tests that pass on the lake: from the file of an earlier run, else those that pass twice in a row."""
     if path.exists():
-        return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+        return tests_in(path)
     started = time.monotonic()
     first = lake.run([], label="direct")
     print_counts("lake", first, time.monotonic() - started)
@@ -165,6 +245,11 @@ def baseline_of(lake: Suite, path: Path) -> list[str]:
     header = f"# Tests of ceph/s3-tests {SUITE_COMMIT[:12]} that pass on {lake.name} directly, twice in a row.\n"
     path.write_text(header + "\n".join(stable) + "\n")
     return stable
+
+
+def tests_in(path: Path) -> list[str]:
+    """The names of tests in a file of them, between comments."""
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def checkout_suite() -> Path:
@@ -185,6 +270,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--s3-tests", type=Path, help="a checkout of ceph/s3-tests; without it one is fetched")
     parser.add_argument("--lake", choices=("ceph", "versitygw"), default="ceph", help="the lake to start (ceph)")
     parser.add_argument("--shoal", type=Path, help="the binary; without it only the lake is tested")
+    parser.add_argument(
+        "--write-back", action="store_true", help="three nodes that acknowledge before the lake has what is written"
+    )
     parser.add_argument("--lake-url", help="a lake that runs already, with the accounts of users.py; needs --node-url")
     parser.add_argument("--node-url", help="a node in front of it that runs already")
     parser.add_argument(
@@ -197,6 +285,8 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if (arguments.lake_url is None) != (arguments.node_url is None):
         parser.error("--lake-url and --node-url go together")
+    if arguments.write_back and arguments.shoal is None:
+        parser.error("--write-back starts nodes of --shoal, in front of a lake of its own")
     arguments.baseline = arguments.baseline or HERE / "passing" / f"{arguments.lake}.txt"
     return arguments
 
@@ -211,26 +301,32 @@ def main() -> int:
     results = arguments.results or folder / "results"
     results.mkdir(parents=True, exist_ok=True)
 
-    def comparison(lake_url: str, node_url: str | None, forget: Callable[[], None]) -> int:
-        lake = Suite(checkout, results.resolve(), arguments.lake, lake_url)
-        baseline = [test for test in baseline_of(lake, arguments.baseline) if (arguments.only or "") in test]
-        if node_url is None:
-            print(f"{len(baseline)} tests pass on the lake")
-            return 0
-        return compare(lake, Suite(checkout, results.resolve(), "node", node_url), baseline, forget)
+    def suite(name: str, url: str, **more: Any) -> Suite:
+        return Suite(checkout, results.resolve(), name, url, **more)
+
+    def lost(lake: Suite, passes: Sequence[Pass]) -> int:
+        left_out = tests_in(NOT_WRITTEN_BACK) if arguments.write_back else ()
+        tests = [test for test in baseline_of(lake, arguments.baseline) if test not in left_out]
+        tests = [test for test in tests if (arguments.only or "") in test]
+        return int(compare(lake, passes, tests) > 0)
 
     try:
         if arguments.lake_url is not None:
-            return int(comparison(arguments.lake_url, arguments.node_url, lambda: None) > 0)
-        with LAKES[arguments.lake](folder / "lake", list(USERS.values())) as lake:
+            passes = passes_of_node(suite("node", arguments.node_url), nothing)
+            return lost(suite(arguments.lake, arguments.lake_url), passes)
+        with ExitStack() as running:
+            started = running.enter_context(LAKES[arguments.lake](folder / "lake", list(USERS.values())))
+            lake = suite(arguments.lake, started.url)
             if arguments.shoal is None:
-                return comparison(lake.url, None, lambda: None)
-            accounts = [lake.account, *(user.account for user in USERS.values())]
-            node = Node(arguments.shoal.resolve(), folder / "node", lake.url, accounts, environment=ENVIRONMENT)
-            with node:
-                lost = comparison(lake.url, node.url, node.restart_cold)
-                shutil.copy(node.log, results)
-                return int(lost > 0)
+                return lost(lake, ())
+            accounts = [started.account, *(user.account for user in USERS.values())]
+            build = three_nodes if arguments.write_back else one_node
+            nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started.url, accounts)
+            try:
+                return lost(lake, passes)
+            finally:
+                for node in (node for node in nodes if node.log.exists()):
+                    shutil.copy(node.log, results / f"{node.name}.log")
     except LakeUnavailable as reason:
         print(f"skipped: {reason}")
         return 0

@@ -32,8 +32,11 @@ USERS: dict[str, User] = {
     ),
 }
 
+# What the names of buckets begin with: other ones in each run.
+BUCKETS = "shoal-{random}-"
 
-def write_configuration(path: Path, url: str) -> None:
+
+def write_configuration(path: Path, url: str, buckets: str = BUCKETS) -> None:
     """Writes the `s3tests.conf` that makes the suite talk to `url`."""
     parts = urlsplit(url)
     if parts.hostname is None or parts.port is None:
@@ -48,7 +51,7 @@ def write_configuration(path: Path, url: str) -> None:
         "ssl_verify": "False",
     }
     conf["fixtures"] = {
-        "bucket prefix": "shoal-{random}-",
+        "bucket prefix": buckets,
         "iam name prefix": "shoal-",
         "iam path prefix": "/shoal/",
     }
