@@ -100,7 +100,7 @@ impl Front {
         let is_own = is_writer(&admitted.verified.caller, manifest);
         match found {
             Found::Dirty(manifest) if is_own => Ok(Sight::Own(manifest)),
-            Found::Dirty(_) => self.settle(name).await.map(|()| Sight::Lake),
+            Found::Dirty(_) => self.flush(name).await.map(|()| Sight::Lake),
             _ if !is_own => Ok(Sight::Lake),
             _ => Err(S3Error::new(
                 ErrorCode::NoSuchKey,
@@ -175,6 +175,14 @@ impl Front {
         }
     }
 
+    /// Brings an object to the lake if it is dirty. One that is lost stays so, for its writer to hear of.
+    async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
+        self.dirty.directory.flush(name).await.map_err(unsettled)?;
+        self.catalog.forget_object(name);
+        Ok(())
+    }
+
+    /// Brings an object to the lake if it is dirty, and what was lost out of the way, for a request that is about it.
     async fn settle(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty.directory.settle(name).await.map_err(unsettled)?;
         self.catalog.forget_object(name);
@@ -212,8 +220,8 @@ impl Front {
         }
         let listed = self.dirty.directory.list(bucket, prefix, b"").await;
         let listed = listed.map_err(unknown)?.into_iter();
-        let settled = listed.map(|manifest| async move { self.settle(&manifest.name).await });
-        stream::iter(settled)
+        let flushed = listed.map(|manifest| async move { self.flush(&manifest.name).await });
+        stream::iter(flushed)
             .buffer_unordered(PARALLEL)
             .try_collect()
             .await
