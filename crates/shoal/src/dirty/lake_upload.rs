@@ -102,12 +102,12 @@ impl LakeUpload {
         etag.ok_or(LakeUploadError::Misunderstood)
     }
 
-    /// Makes an object of the parts; its ETag.
+    /// Makes an object of the parts; its ETag. Ceph RGW 16 names none.
     pub(super) async fn complete(
         &self,
         parts: &[LakePart],
         conditions: HeaderMap,
-    ) -> Result<HeaderValue, LakeUploadError> {
+    ) -> Result<Option<HeaderValue>, LakeUploadError> {
         let list = listed(parts);
         let mut headers = conditions;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
@@ -129,7 +129,8 @@ impl LakeUpload {
         // An error may come behind a 200: the lake says that first, to keep the connection open.
         let etag = between(&body, "ETag").filter(|_| !body.contains("<Error>"));
         let etag = etag.ok_or(LakeUploadError::Misunderstood)?;
-        HeaderValue::from_str(&etag).map_err(|_| LakeUploadError::Misunderstood)
+        let etag = HeaderValue::from_str(&etag).map_err(|_| LakeUploadError::Misunderstood)?;
+        Ok((!etag.is_empty()).then_some(etag))
     }
 
     /// Gives it up, in a task of its own: nobody waits for it.

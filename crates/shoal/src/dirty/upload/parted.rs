@@ -38,18 +38,11 @@ impl Uploader {
             account,
             cancel,
         };
-        let etag = match parts.complete(conditions).await {
-            Ok(etag) => etag,
-            Err(error) => {
-                upload.abort();
-                return Err(error);
-            }
-        };
-        Ok(if etag == *manifest.version.etag {
-            Uploaded::Same
-        } else {
-            Uploaded::OtherEtag(Some(etag))
-        })
+        let completed = parts.complete(conditions).await;
+        if completed.is_err() {
+            upload.abort();
+        }
+        completed
     }
 }
 
@@ -64,30 +57,45 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    async fn complete(&self, conditions: &HeaderMap) -> Result<HeaderValue, UploadError> {
+    async fn complete(&self, conditions: &HeaderMap) -> Result<Uploaded, UploadError> {
         let checksummed = Checksummed::of(&self.manifest.headers).ok().flatten();
         let mut at_lake = Vec::with_capacity(self.manifest.structure.count());
+        let mut all_by_md5 = true;
         for part in self.manifest.structure.parts() {
-            at_lake.push(self.put(part, checksummed).await?);
+            let (part, by_md5) = self.put(part, checksummed).await?;
+            at_lake.push(part);
+            all_by_md5 &= by_md5;
         }
         if self.cancel.is_cancelled() {
             return Err(UploadError::Cancelled);
         }
-        Ok(self.upload.complete(&at_lake, conditions.clone()).await?)
+        Ok(match self.upload.complete(&at_lake, conditions.clone()).await? {
+            Some(etag) if etag == *self.manifest.version.etag => Uploaded::Same,
+            // What the object is called follows from what its parts are called.
+            None if all_by_md5 => Uploaded::Same,
+            other => Uploaded::OtherEtag(other),
+        })
     }
 
+    /// Brings one part to the lake, and says whether that calls it by its MD5.
+    ///
     /// A part is read twice: what the lake is told of its bytes beforehand, so that it takes no others, comes before them.
-    async fn put(&self, part: PlacedPart, checksummed: Option<Checksummed>) -> Result<LakePart, UploadError> {
+    async fn put(
+        &self,
+        part: PlacedPart,
+        checksummed: Option<Checksummed>,
+    ) -> Result<(LakePart, bool), UploadError> {
         let digests = self.digests(part, checksummed).await?;
         let checksum = checksummed.map(|Checksummed { algorithm, .. }| Checksum {
             algorithm,
             digest: digests.of(algorithm),
         });
         let mut headers = HeaderMap::new();
-        let md5 = STANDARD.encode(digests.of(Algorithm::Md5));
+        let md5 = digests.of(Algorithm::Md5);
+        let digits: Vec<String> = md5.iter().map(|byte| format!("{byte:02x}")).collect();
         headers.insert(
             CONTENT_MD5,
-            HeaderValue::try_from(md5).expect("base 64 is a header value"),
+            HeaderValue::try_from(STANDARD.encode(md5)).expect("base 64 is a header value"),
         );
         headers.extend(checksum.as_ref().map(Checksum::header));
         let trouble = Trouble::default();
@@ -102,11 +110,14 @@ impl Parts<'_> {
         );
         let put = self.upload.put(part.number, headers, size_bytes, body).await;
         trouble.check()?;
-        Ok(LakePart {
+        let etag = put?;
+        let by_md5 = etag.as_bytes() == format!("\"{}\"", digits.concat()).as_bytes();
+        let part = LakePart {
             number: part.number,
-            etag: put?,
+            etag,
             checksum,
-        })
+        };
+        Ok((part, by_md5))
     }
 
     async fn digests(

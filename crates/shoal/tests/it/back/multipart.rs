@@ -149,6 +149,23 @@ async fn an_object_that_came_in_parts_is_read_before_the_lake_has_it_and_is_the_
 }
 
 #[tokio::test]
+async fn a_lake_that_names_no_etag_of_what_it_completes_has_the_one_that_follows_from_its_parts() {
+    let node = node().await;
+    upload(&[node.client()], "tmp/k", &parts(1)).await;
+    let xml = "<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>";
+    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{xml}", xml.len());
+    let completes = |request: &Request| is_upload(request) && request.method == "POST";
+    node.lake.misbehave(Fault::raw(answer).when(completes));
+    let report = flush(&node, "").await;
+    assert_eq!(
+        (&report["outcomes"]["flushed"], &report["outcomes"]["renamed"]),
+        (&1.into(), &0.into())
+    );
+    assert_eq!(node.lake.object("b", "tmp/k").unwrap().etag, etag(&parts(1)));
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn the_checksum_of_an_upload_is_the_same_before_and_after_the_flush() {
     let node = node().await;
     let (parts, client) = (parts(2), node.client());
