@@ -14,6 +14,9 @@ use crate::s3_uri::S3Uri;
 /// Objects asked to be flushed at a time; each home bounds what it does by itself.
 const PARALLEL: usize = 8;
 
+/// So many times it is looked for what there is to flush, each of which waits some seconds for members that change.
+const LOOKS: u32 = 10;
+
 /// Carries out orders, one after the other.
 #[derive(Default)]
 pub struct FlushOrders {
@@ -87,7 +90,7 @@ async fn carry_out(dirty: &Dirty, now: &Mutex<Now>, order: u64, below: Option<&S
             change(&mut now.progress);
         }
     };
-    match dirty.all_below(below).await {
+    match dirty.all_below_patiently(below).await {
         Ok(names) => {
             note(&|progress| progress.left = names.len() as u64);
             stream::iter(names)
@@ -107,6 +110,16 @@ async fn carry_out(dirty: &Dirty, now: &Mutex<Now>, order: u64, below: Option<&S
 }
 
 impl Dirty {
+    /// As [`Dirty::all_below`], also when members change meanwhile: whoever has ordered a flush can wait for it.
+    async fn all_below_patiently(&self, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, super::Unknown> {
+        for _ in 1..LOOKS {
+            if let Ok(names) = self.all_below(below).await {
+                return Ok(names);
+            }
+        }
+        self.all_below(below).await
+    }
+
     /// The name of everything that is dirty on any node, or of what is below a prefix.
     async fn all_below(&self, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, super::Unknown> {
         let mut names = BTreeMap::new();

@@ -63,6 +63,28 @@ async fn who_has_not_heard_from_everybody_flushes_nothing() {
 }
 
 #[tokio::test]
+async fn an_order_to_flush_outlasts_a_change_of_members() {
+    let mut cluster = cluster(2).await;
+    written_back(&cluster, KEYS).await;
+    cluster.ways[1].becomes(Wire::Stuck);
+    cluster.add(|_, config| back(config)).await;
+    cluster.sees(3).await;
+    assert_eq!(
+        cluster.nodes[0].order("/flush").await.status,
+        StatusCode::ACCEPTED
+    );
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    cluster.ways[1].becomes(Wire::Whole);
+    until("the order is carried out", async || {
+        let progress = cluster.nodes[0].status().await["write_back"]["flush"].clone();
+        assert!(progress["error"].is_null(), "{progress}");
+        progress["flushed"] == KEYS
+    })
+    .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn what_has_another_home_by_the_time_its_flush_begins_is_left_to_that_one() {
     let cluster = cluster(2).await;
     written_back(&cluster, KEYS).await;
