@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from real.lakes import Lake, minio, versitygw
 from real.node import Node
-from real.processes import run
+from real.processes import await_that, run
 from real.wire import Answer, send
 
 from .fabric import LAKE_ADDRESS, Fabric, Rates, admin_address, node_address, within
@@ -36,7 +35,6 @@ prefix = "s3://{BUCKET}/"
 mode = "back"
 """
 LAKES = {"versitygw": versitygw.start, "minio": minio.start}
-_PATIENCE_S = 120
 
 COOPERATION = """
 [cooperation]
@@ -258,18 +256,3 @@ class Client:
         if self._child.stdout is None:
             raise RuntimeError("a client without stdout")
         return self._child.stdout.readline().strip()
-
-
-def await_that(what: str, holds: Callable[[], bool]) -> None:
-    """Returns once it holds; gives up, with a name for what was awaited, when it seems never to."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
-        try:
-            if holds():
-                return
-        except OSError:
-            # A node that does not answer yet, or stands still.
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {_PATIENCE_S} s in vain: {what}")
-        time.sleep(0.1)

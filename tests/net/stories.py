@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .cluster import Client, Cluster, await_that
+from real.processes import await_that
+
+from .cluster import Client, Cluster
 from .objects import Read, ranges
 from .reader import Outcome
 

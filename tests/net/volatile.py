@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 
-from .cluster import Cluster, await_that
+from real.processes import await_that
+
+from .cluster import Cluster
 from .objects import Read, whole
 from .reader import Outcome
 from .stories import VICTIM, Broken

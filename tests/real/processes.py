@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+_PATIENCE_S = 120
+
 
 class StartError(RuntimeError):
     """A process did not come up; the message ends with the tail of its log."""
@@ -108,3 +110,18 @@ def run(command: Sequence[str | Path], env: Mapping[str, str] | None = None, tim
         shown = " ".join(str(part) for part in command[:3])
         raise RuntimeError(f"`{shown} …` ended with status {done.returncode}: {(done.stdout + done.stderr).strip()}")
     return done.stdout
+
+
+def await_that(what: str, holds: Callable[[], bool]) -> None:
+    """Returns once it holds; gives up, with a name for what was awaited, when it seems never to."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            if holds():
+                return
+        except OSError:
+            # A node that does not answer yet, or stands still.
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {_PATIENCE_S} s in vain: {what}")
+        time.sleep(0.1)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from real.lakes import Account
 from real.node import Node
-from real.processes import free_port
+from real.processes import await_that, free_port
 
 NODES = 3
 # A rule names one bucket, so all that the suite will make are named beforehand: it numbers them from 1 on.
 BUCKET_PREFIX = "shoal-back-"
 BUCKETS = 3000
-_PATIENCE_S = 60
 
 TABLES = """
 [write]
@@ -75,7 +73,7 @@ class Cluster:
             node.tables = TABLES.format(flush_interval=flush_interval, port=port, seeds=seeds) + rules
         with ThreadPoolExecutor(NODES) as pool:
             list(pool.map(Node.restart_cold, self.nodes))
-        self._await_settled()
+        await_that("the nodes settle", lambda: all(self._is_settled(node) for node in self.nodes))
 
     def outcomes(self) -> dict[str, int]:
         """What became of the objects that were acknowledged, by word, on all nodes."""
@@ -92,13 +90,6 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _await_settled(self) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while not all(self._is_settled(node) for node in self.nodes):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {_PATIENCE_S} s in vain for the nodes to settle")
-            time.sleep(0.1)
 
     def _is_settled(self, node: Node) -> bool:
         members = json.loads(node.ask("/members"))["members"]
