@@ -16,6 +16,7 @@ pub mod dirty;
 pub mod embedded_lake;
 pub mod encoding;
 pub mod endpoint;
+pub mod etag;
 pub mod fetch;
 pub mod flights;
 pub mod freshness;

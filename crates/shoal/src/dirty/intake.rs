@@ -16,6 +16,7 @@ use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
 use super::ahead::{Ahead, Kept, Sent};
+use crate::etag;
 use crate::fetch::{Fetcher, WriterRoom};
 use crate::flights::FlightError;
 use crate::front::connection::ClientBody;
@@ -113,10 +114,9 @@ impl Intake {
             }
         }
         let blocks = self.finish().await?;
-        let digits: Vec<String> = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(Taken {
             blocks,
-            etag: format!("\"{}\"", digits.concat()),
+            etag: etag::of_md5(&md5.finalize()),
             trailer: body.trailer(),
         })
     }

@@ -11,7 +11,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
-use md5::{Digest, Md5};
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
 use tokio::task::JoinHandle;
@@ -23,7 +22,7 @@ use crate::front::operation::Classified;
 use crate::front::range::ByteRange;
 use crate::object::{ObjectName, Version};
 use crate::store::Urgency;
-use crate::{chance, clock};
+use crate::{chance, clock, etag};
 
 /// Uploads whose parts are kept aside at a time; beyond that the one that has waited longest is forgotten.
 const UPLOADS_MAX: usize = 1024;
@@ -287,12 +286,7 @@ fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
 
 /// What a lake calls an object of these parts: the MD5 of their MD5s, and how many there are.
 fn etag_of(parts: &[Part]) -> HeaderValue {
-    let mut md5 = Md5::new();
-    for part in parts {
-        md5.update(part.md5);
-    }
-    let digits: Vec<String> = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    let etag = format!("\"{}-{}\"", digits.concat(), parts.len());
+    let etag = etag::of_parts(parts.iter().map(|part| part.md5));
     HeaderValue::try_from(etag).expect("an ETag is a header value")
 }
 

@@ -11,6 +11,7 @@ use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
 use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
 use crate::dirty::{Manifest, PlacedPart};
 use crate::endpoint::LakeAccount;
+use crate::etag;
 use crate::flights::FlightError;
 use crate::front::payload::{Algorithm, Digests};
 use crate::identity::Caller;
@@ -92,10 +93,9 @@ impl Parts<'_> {
         });
         let mut headers = HeaderMap::new();
         let md5 = digests.of(Algorithm::Md5);
-        let digits: Vec<String> = md5.iter().map(|byte| format!("{byte:02x}")).collect();
         headers.insert(
             CONTENT_MD5,
-            HeaderValue::try_from(STANDARD.encode(md5)).expect("base 64 is a header value"),
+            HeaderValue::try_from(STANDARD.encode(&md5)).expect("base 64 is a header value"),
         );
         headers.extend(checksum.as_ref().map(Checksum::header));
         let trouble = Trouble::default();
@@ -110,11 +110,11 @@ impl Parts<'_> {
         );
         let put = self.upload.put(part.number, headers, size_bytes, body).await;
         trouble.check()?;
-        let etag = put?;
-        let by_md5 = etag.as_bytes() == format!("\"{}\"", digits.concat()).as_bytes();
+        let named = put?;
+        let by_md5 = named == *etag::of_md5(&md5);
         let part = LakePart {
             number: part.number,
-            etag,
+            etag: named,
             checksum,
         };
         Ok((part, by_md5))

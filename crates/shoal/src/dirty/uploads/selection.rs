@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use md5::{Digest, Md5};
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
 use super::Part;
 use crate::dirty::{Checksum, Structure};
 use crate::encoding::{Malformed, Reader};
+use crate::etag;
 
 /// Every part but the last one has at least this size, as S3 asks.
 pub const PART_BYTES_MIN: u64 = 5 << 20;
@@ -85,12 +85,10 @@ fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
 
 /// The ETag of an object that is made of these parts: the MD5 of their MD5s, and how many there are.
 pub(super) fn etag(parts: &[Arc<Part>]) -> String {
-    let mut md5 = Md5::new();
-    for part in parts {
-        md5.update(part.md5().expect("a part is known by its MD5"));
-    }
-    let digits: Vec<String> = md5.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{}-{}\"", digits.concat(), parts.len())
+    let md5s = parts
+        .iter()
+        .map(|part| part.md5().expect("a part is known by its MD5"));
+    etag::of_parts(md5s)
 }
 
 /// The boundaries of these parts.

@@ -20,6 +20,7 @@ use crate::dirty::messenger::Unheard;
 use crate::dirty::writing::Order;
 use crate::dirty::{Answer, Dirty, Unknown};
 use crate::encoding::{Malformed, Reader};
+use crate::etag;
 use crate::front::error::S3Error;
 use crate::front::operation::Classified;
 use crate::front::payload::{Algorithm, Digests};
@@ -233,14 +234,9 @@ impl Dirty {
             key: attempt.as_bytes().into(),
             version: None,
         };
-        let digits: Vec<String> = digests
-            .of(Algorithm::Md5)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
         let text = |text: &str| HeaderValue::from_str(text).expect("an ETag or a date is a header value");
         let mut headers = HeaderMap::new();
-        headers.insert(header::ETAG, text(&format!("\"{}\"", digits.concat())));
+        headers.insert(header::ETAG, text(&etag::of_md5(&digests.of(Algorithm::Md5))));
         headers.insert(
             header::LAST_MODIFIED,
             text(&httpdate::fmt_http_date(clock::utc_now())),
