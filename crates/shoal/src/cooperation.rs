@@ -17,7 +17,8 @@ use tokio::sync::watch;
 
 use crate::clock;
 use crate::membership::{Member, Members, State};
-use crate::peer::{Peer, Peers};
+use crate::object::Version;
+use crate::peer::{BlockRequest, Peer, Peers};
 use crate::shutdown::Shutdown;
 
 /// A node that has been there for less than this asks whoever would be home without it: as long as it takes that what is read now and then has
@@ -108,6 +109,18 @@ impl Cooperation {
     /// Whether a node can be asked for something; this one always can.
     pub fn can_be_asked(&self, node: NodeId) -> bool {
         node == self.me || self.peer(node).is_some_and(|peer| peer.is_reachable())
+    }
+
+    /// Offers a block that is here to a node, and waits until that has all of it; whether it took it.
+    pub async fn offer(&self, version: &Version, index: u32, node: NodeId) -> bool {
+        let Some(peer) = self.peer(node) else {
+            return false;
+        };
+        let offered = peer.offer(&BlockRequest::offer(version, index, self.me)).await;
+        if let Err(error) = &offered {
+            tracing::debug!(peer = peer.name(), %error, "a block that was written is not taken");
+        }
+        offered.is_ok()
     }
 
     /// The node of a route's stop; `None` when it has left since.

@@ -18,7 +18,6 @@ use super::view::View;
 use crate::chance;
 use crate::cooperation::Cooperation;
 use crate::object::Version;
-use crate::peer::BlockRequest;
 use crate::store::{Draft, Protection, Store};
 
 /// Blocks of one object on their way to their holders at a time.
@@ -98,7 +97,7 @@ impl Ahead {
         let this = Arc::clone(&self);
         let arrival = tokio::spawn(async move {
             let _turn = this.turns.acquire().await.expect("turns are never closed");
-            offer(&this.cooperation, &this.stand_in, index, holder).await
+            this.cooperation.offer(&this.stand_in, index, holder).await
         });
         Ok(Kept::Leaves(Leaving {
             ahead: self,
@@ -137,21 +136,6 @@ impl Drop for Ahead {
     /// A write that broke off leaves nothing here.
     fn drop(&mut self) {
         self.store.remove_version(self.stand_in.id);
-    }
-}
-
-/// Offers a block that is here to `holder`; whether it has it now.
-pub(super) async fn offer(cooperation: &Cooperation, version: &Version, index: u32, holder: NodeId) -> bool {
-    let Some(peer) = cooperation.peer(holder) else {
-        return false;
-    };
-    let request = BlockRequest::offer(version, index, cooperation.me());
-    match peer.offer(&request).await {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::debug!(peer = peer.name(), %error, "a dirty block is not taken");
-            false
-        }
     }
 }
 

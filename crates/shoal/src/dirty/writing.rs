@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use shoal_policy::NodeId;
 
-use super::ahead::{Ahead, OFFERS, Sent, SentTo, offer};
+use super::ahead::{Ahead, OFFERS, Sent, SentTo};
 use super::intake::{Blocks, Intake, IntakeError, Taken};
 use super::manifest::Manifest;
 use super::messenger::Answer;
@@ -291,7 +291,7 @@ impl Dirty {
             async move {
                 match there {
                     Some(node) => node,
-                    None if holder != view.me && offer(cooperation, version, index, holder).await => holder,
+                    None if holder != view.me && cooperation.offer(version, index, holder).await => holder,
                     None => view.me,
                 }
             }

@@ -1,8 +1,8 @@
 //! What must not be forgotten while the lake does not have it: records of dirty versions. Their blocks do not leave to make room.
 //!
 //! A record is bytes to the store, with a checksum behind them, in a file named after the version. It is written aside and renamed
-//! like a block, and takes room like one. A block's footer cannot say that the block is dirty: no block file is ever rewritten, and a
-//! block becomes clean without a new file.
+//! like a block, and takes room like one. A block's footer cannot say that the block is dirty: it says what the block is,
+//! and a block becomes clean without a new file.
 
 use std::collections::HashMap;
 use std::fs;

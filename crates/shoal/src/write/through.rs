@@ -7,7 +7,7 @@ use futures_util::{StreamExt, stream};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use shoal_policy::route::Stop;
-use shoal_policy::{Layer, NodeId, ObjectId};
+use shoal_policy::{Layer, ObjectId};
 
 use super::Uncached;
 use super::finishing::Finishing;
@@ -18,7 +18,6 @@ use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::front::operation::{Classified, Operation};
 use crate::object::Version;
-use crate::peer::BlockRequest;
 use crate::store::{Store, Urgency};
 
 /// An object may take this part of the disk, for its blocks cannot make room for each other before they have names.
@@ -155,19 +154,11 @@ impl Through {
             homes.filter(move |_| is_here).map(move |node| (index, node))
         });
         stream::iter(offers)
-            .for_each_concurrent(OFFERS, |(index, node)| self.offer(version, index, node))
+            .for_each_concurrent(OFFERS, |(index, node)| async move {
+                // A home that does not take it asks the lake when it is read.
+                let _ = self.cooperation.offer(version, index, node).await;
+            })
             .await;
-    }
-
-    async fn offer(&self, version: &Arc<Version>, index: u32, node: NodeId) {
-        let Some(peer) = self.cooperation.peer(node) else {
-            return;
-        };
-        let request = BlockRequest::offer(version, index, self.cooperation.me());
-        // A home that does not take it asks the lake when it is read.
-        if let Err(error) = peer.offer(&request).await {
-            tracing::debug!(peer = peer.name(), %error, "a block that was written is not taken");
-        }
     }
 }
 

@@ -151,9 +151,8 @@ impl Dirty {
     /// A part that is nowhere any more must be uploaded again. One whose holder is only out of reach may be found later.
     fn unread(&self, upload: &Upload, part: &Part, error: &FlightError) -> Incomplete {
         let holder = self.home.cooperation.peer(part.holder);
-        let is_there =
-            part.holder == self.uploads.me || holder.as_ref().is_some_and(|peer| peer.is_reachable());
-        let is_lost = matches!(error, FlightError::NotHeld) && (is_there || holder.is_none());
+        let is_silent = holder.is_some_and(|peer| !peer.is_reachable());
+        let is_lost = matches!(error, FlightError::NotHeld) && !is_silent;
         if !is_lost {
             tracing::debug!(%error, part = part.number, "a part cannot be read now");
             return Incomplete::Later;

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::cluster::{cluster, settled};
+use super::cluster::{all_read, cluster, settled};
 use super::slow::Slow;
-use super::{back, flush, reads, until};
+use super::{back, flush, until};
 use crate::cluster::{Cluster, Wire};
 use crate::lake::Content;
 use crate::node::{BLOCK, Node};
@@ -66,9 +66,7 @@ async fn blocks_are_with_their_holders_before_the_last_byte_has_come_and_go_ther
     let there = blocks(&cluster.nodes[1]) + blocks(&cluster.nodes[2]);
     assert_eq!(given(&cluster, 0).await, there, "each went to its holder, once");
     assert_eq!(blocks(&cluster.nodes[0]), BLOCKS, "nothing stands in any more");
-    for node in &cluster.nodes {
-        reads(&node.client(), "tmp/k", &object).await;
-    }
+    all_read(&cluster, "tmp/k", &object).await;
     assert_eq!(flush(&cluster.nodes[1], "").await["flush"]["failed"], 0);
     assert!(cluster.lake.object("b", "tmp/k").unwrap().content.all() == object);
     cluster.stop().await;
@@ -93,9 +91,7 @@ async fn a_write_that_breaks_off_leaves_nothing_at_its_node_and_nothing_to_be_fo
         .send()
         .await;
     assert_eq!(put.header("x-shoal-write"), Some("back"), "{}", put.text());
-    for node in &cluster.nodes {
-        reads(&node.client(), "tmp/k", &written).await;
-    }
+    all_read(&cluster, "tmp/k", &written).await;
     cluster.stop().await;
 }
 
@@ -111,9 +107,7 @@ async fn what_its_holder_has_no_more_when_the_write_is_complete_goes_there_again
     let answer = writer.end().await;
     assert!(answer.contains("x-shoal-write: back"), "{answer}");
     assert!(blocks(holder) > 0);
-    for node in &cluster.nodes {
-        reads(&node.client(), "tmp/k", &object).await;
-    }
+    all_read(&cluster, "tmp/k", &object).await;
     cluster.stop().await;
 }
 
@@ -134,9 +128,7 @@ async fn a_write_whose_blocks_cannot_go_ahead_is_written_all_the_same() {
     settled(&cluster).await;
     let answer = writer.end().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    for node in &cluster.nodes {
-        reads(&node.client(), "tmp/k", &object).await;
-    }
+    all_read(&cluster, "tmp/k", &object).await;
     cluster.stop().await;
 }
 
@@ -151,9 +143,7 @@ async fn a_holder_that_goes_while_an_object_comes_takes_nothing_of_it_along() {
     settled(&cluster).await;
     let answer = writer.end().await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    for node in &cluster.nodes {
-        reads(&node.client(), "tmp/k", &object).await;
-    }
+    all_read(&cluster, "tmp/k", &object).await;
     drop(gone);
     cluster.stop().await;
 }

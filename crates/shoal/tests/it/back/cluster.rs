@@ -1,5 +1,6 @@
 //! Several nodes: every one sees what is dirty, wherever it lies.
 
+use bytes::Bytes;
 use http::StatusCode;
 
 use super::{back, bytes, flush, reads, write_back};
@@ -21,6 +22,13 @@ pub(super) async fn settled(cluster: &Cluster) {
             }
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
+    }
+}
+
+/// Every node gives an object, whole.
+pub(super) async fn all_read(cluster: &Cluster, key: &str, expected: &Bytes) {
+    for node in &cluster.nodes {
+        reads(&node.client(), key, expected).await;
     }
 }
 
