@@ -27,7 +27,6 @@ pub(super) const OFFERS: usize = 4;
 pub(super) struct Ahead {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
-    view: View,
     stand_in: Arc<Version>,
     turns: Semaphore,
     _protection: Protection,
@@ -77,7 +76,6 @@ impl Ahead {
         Some(Arc::new(Self {
             store: Arc::clone(store),
             cooperation: Arc::clone(cooperation),
-            view: View::of(cooperation),
             turns: Semaphore::new(OFFERS),
             _protection: store.protect(stand_in.id),
             stand_in: Arc::new(stand_in),
@@ -87,10 +85,9 @@ impl Ahead {
     /// Lets a block that is on this disk go where it is to be.
     pub(super) async fn send(self: Arc<Self>, draft: Draft, index: u32) -> Result<Kept, Refusal> {
         let block = self.stand_in.block(index);
-        let holder = self
-            .view
-            .holder(block, |node| self.cooperation.can_be_asked(node));
-        if holder == self.view.me {
+        let view = View::of(&self.cooperation);
+        let holder = view.holder(block, |node| self.cooperation.can_be_asked(node));
+        if holder == view.me {
             return Ok(Kept::Here(draft));
         }
         draft.name(Arc::clone(&self.stand_in), index).await?;

@@ -287,13 +287,11 @@ impl Dirty {
         let there = self.name_ahead(version, sent).await;
         let offers = (0..version.block_count()).map(|index| {
             let holder = view.holder(version.block(index), |node| cooperation.can_be_asked(node));
-            let there = there.get(&index).copied();
+            // Members may have changed since it went: who drains is to keep nothing new.
+            let is_there = holder == view.me || there.get(&index) == Some(&holder);
             async move {
-                match there {
-                    Some(node) => node,
-                    None if holder != view.me && cooperation.offer(version, index, holder).await => holder,
-                    None => view.me,
-                }
+                let taken = is_there || cooperation.offer(version, index, holder).await;
+                if taken { holder } else { view.me }
             }
         });
         let holders: Vec<NodeId> = stream::iter(offers).buffered(OFFERS).collect().await;

@@ -147,3 +147,19 @@ async fn a_holder_that_goes_while_an_object_comes_takes_nothing_of_it_along() {
     drop(gone);
     cluster.stop().await;
 }
+
+#[tokio::test]
+async fn a_node_that_drains_while_an_object_comes_keeps_nothing_of_it() {
+    let cluster = cluster(3).await;
+    let object = object(7);
+    let writer = nearly_written(&cluster, "tmp/k", &object).await;
+    let leaving = &cluster.nodes[1];
+    assert_eq!(leaving.order("/drain").await.status, StatusCode::ACCEPTED);
+    cluster.is_told("n1", "draining").await;
+    settled(&cluster).await;
+    let answer = writer.end().await;
+    assert!(answer.contains("x-shoal-write: back"), "{answer}");
+    assert_eq!(leaving.status().await["write_back"]["objects"], 0);
+    all_read(&cluster, "tmp/k", &object).await;
+    cluster.stop().await;
+}
