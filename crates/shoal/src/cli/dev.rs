@@ -16,8 +16,8 @@ use super::output::{Tone, print};
 use super::signals::StopSignals;
 use super::{block_on, descriptors, logging};
 use crate::config::{
-    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Origin, Sources,
-    Store,
+    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Origin, Role,
+    Sources, Store,
 };
 use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
@@ -128,7 +128,10 @@ impl Dev {
             },
             ..Config::default()
         };
-        let mut sources = Sources::of_process();
+        let mut sources = Sources {
+            role: Role::Dev,
+            ..Sources::of_process()
+        };
         sources.variables.retain(|(name, _)| name != FILE_VARIABLE);
         // What the command line of `dev` decides is checked as node 0 will have it.
         let node_0 = [

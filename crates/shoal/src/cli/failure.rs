@@ -21,9 +21,10 @@ pub(super) enum Failure {
 impl Failure {
     /// A failure of `what` for the reason that `error` and its sources tell.
     pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
+        let (why, told) = chain(error);
         Self::Failed {
-            what: format!("{what}: {}", chain(error)),
-            hint: hint(error).map(Into::into),
+            what: format!("{what}: {why}"),
+            hint: told.or_else(|| hint(error).map(Into::into)),
         }
     }
 
@@ -70,17 +71,28 @@ pub(super) fn tell_problem(tone: Tone, problem: &Problem) {
     tell(tone, &problem.to_string(), problem.hint.as_deref());
 }
 
-/// The error and its sources, without the repetitions of errors that print their source themselves.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    for source in sources(error).skip(1) {
-        let source = source.to_string();
-        if !text.ends_with(&source) {
-            text = format!("{text}: {source}");
+/// The error and its sources, without the repetitions of errors that print their source themselves, and the first hint
+/// that one of them ends with.
+fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
+    let (mut why, mut hint) = (String::new(), None);
+    for error in sources(error) {
+        let text = error.to_string();
+        let (text, told) = match text.split_once(HINT) {
+            Some((text, told)) => (text, Some(told.to_owned())),
+            None => (text.as_str(), None),
+        };
+        hint = hint.or(told);
+        if why.is_empty() {
+            why.push_str(text);
+        } else if !why.ends_with(text) {
+            why = format!("{why}: {text}");
         }
     }
-    text
+    (why, hint)
 }
+
+/// Where the hint of an error begins that tells one itself.
+const HINT: &str = "\nhint: ";
 
 fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
@@ -131,6 +143,23 @@ mod tests {
             "the node cannot start: cannot listen on 127.0.0.1:9000: address in use"
         );
         assert!(hint.unwrap().starts_with("another process listens there"));
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot listen on 127.0.0.1:9000: {0}\nhint: choose another port")]
+    struct Hinting(#[source] io::Error);
+
+    #[test]
+    fn the_reason_stands_before_the_hint_and_both_once() {
+        let taken = Hinting(io::Error::new(io::ErrorKind::AddrInUse, "address in use"));
+        let Failure::Failed { what, hint } = Failure::new("the node cannot start", &taken) else {
+            panic!()
+        };
+        assert_eq!(
+            what,
+            "the node cannot start: cannot listen on 127.0.0.1:9000: address in use"
+        );
+        assert_eq!(hint.unwrap(), "choose another port");
     }
 
     #[test]

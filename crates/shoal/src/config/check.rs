@@ -1,5 +1,6 @@
 //! What the values of a configuration must be to each other and to the world.
 
+mod advice;
 mod lookup;
 mod split;
 
@@ -59,7 +60,11 @@ pub(super) fn check(located: &Located<'_>, role: Role) -> (Vec<Problem>, Vec<Pro
         warnings: vec![],
     };
     match role {
-        Role::Node => check.node_settings(),
+        Role::Node => {
+            check.node_settings();
+            check.advice();
+        }
+        Role::Dev => check.node_settings(),
         Role::Lookup => check.lookup_settings(),
     }
     check.log();
@@ -120,13 +125,6 @@ impl Check<'_> {
                 &what,
                 "give health and metrics a port of their own",
             );
-        }
-        let identities = self.located.identities.len() + self.config.identities.len();
-        if identities == 0 && !s3.ip().is_loopback() {
-            let origin = self.located.draft.origin("s3", "listen");
-            let what = format!("[s3] listen ({s3}) can be reached from outside and there is no [[identity]]");
-            let hint = "clients are strangers to the lake until an [[identity]] lets them sign";
-            self.warnings.push(Problem::new(origin, what).hint(hint));
         }
     }
 
@@ -239,7 +237,7 @@ impl Check<'_> {
         }
     }
 
-    /// Who writes back must know that a node that dies takes the object along.
+    /// Writing back loses data, so it is allowed in two places or not at all.
     fn write(&mut self) {
         let write = &self.config.write;
         if write.default == WriteMode::Back {
@@ -253,7 +251,7 @@ impl Check<'_> {
         for rule in self.located.write_rules {
             if rule.mode == WriteMode::Back && !write.allow_volatile {
                 let what = "[[write.rule]] mode cannot be \"back\" unless [write] allow_volatile is true";
-                let hint = "a node that dies loses what it has not flushed: allow it only for data that can be made again";
+                let hint = "back is an experiment that can lose objects and bring back old ones: allow it only for data that you do not need";
                 self.problems
                     .push(Problem::new(&rule.mode_origin, what).hint(hint));
             }

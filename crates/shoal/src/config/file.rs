@@ -108,16 +108,24 @@ pub(super) fn read(path: &Path, text: &str) -> File {
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         let origin = reader.origin(error.span().map_or(0, |span| span.start));
-        reader.file.problems.push(Problem::new(
-            &origin,
-            format!("this is not TOML: {}", error.message()),
-        ));
+        let what = format!("this is not TOML: {}", error.message());
+        let hint = toml_hint(error.message());
+        reader.file.problems.push(Problem::new(&origin, what).hint(hint));
     }
     // What a broken file seems to say would only hide what broke it.
     if errors.is_empty() {
         reader.document(document.get_ref());
     }
     reader.file
+}
+
+/// What to do about a message of the TOML parser.
+fn toml_hint(message: &str) -> &'static str {
+    if message.contains("duplicate") {
+        "write each section and each key once, and move what stands below the second one to the first"
+    } else {
+        "sections stand in [brackets], lists of them in [[two]], values that are no number, true or false in \"quotes\""
+    }
 }
 
 struct Reader<'a> {

@@ -6,6 +6,8 @@ pub enum Role {
     /// `shoal serve`
     #[default]
     Node,
+    /// `shoal dev`, which gives its nodes identities and seeds of its own
+    Dev,
     /// `shoal lookup`
     Lookup,
 }
@@ -14,7 +16,7 @@ impl Role {
     /// Whether settings of this section say anything to it. The others must be well written, but nobody holds them against the world.
     pub(crate) fn reads(self, section: &str) -> bool {
         match self {
-            Self::Node => section != "lookup",
+            Self::Node | Self::Dev => section != "lookup",
             Self::Lookup => matches!(section, "lookup" | "log"),
         }
     }
@@ -23,6 +25,7 @@ impl Role {
     pub(crate) const fn verb(self) -> &'static str {
         match self {
             Self::Node => "serve",
+            Self::Dev => "dev",
             Self::Lookup => "lookup",
         }
     }

@@ -88,7 +88,7 @@ settings! {
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
 
     write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
-    write allow_volatile => config.write.allow_volatile, "Lets rules say back: acknowledged before the lake has the object. A node that dies loses it; for data that can be made again";
+    write allow_volatile => config.write.allow_volatile, "Lets rules say back, an experiment that can lose acknowledged objects and bring back old ones, even when nothing fails; never for data you need";
     write flush_interval => config.write.flush_interval, "How long an object that was written back waits until it is brought to the lake";
 
     cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all) or hierarchy (in layers)";

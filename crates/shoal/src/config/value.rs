@@ -168,8 +168,7 @@ impl Value for IpNet {
 
 /// Every `u64` of the configuration counts bytes.
 impl Value for u64 {
-    const WRITE: &'static str =
-        "write a size as a whole number and B, KiB, MiB, GiB or TiB, such as \"100GiB\"";
+    const WRITE: &'static str = "write a size as a whole number and B, KiB, MiB, GiB or TiB (or KB, MB, GB, TB: powers of 1000), such as \"100GiB\"";
 
     fn from_text(text: &str) -> Option<Self> {
         parse_size(text)

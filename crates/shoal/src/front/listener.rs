@@ -113,7 +113,9 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     };
     open().map_err(|source| {
         let hint = match source.kind() {
-            io::ErrorKind::AddrInUse => "another process listens there; stop it or choose another port",
+            io::ErrorKind::AddrInUse => {
+                "another process listens there (`ss -ltnp` names it); stop it, or choose another port"
+            }
             io::ErrorKind::PermissionDenied => {
                 "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one"
             }

@@ -293,6 +293,10 @@ fn a_taken_port_is_told_with_its_number() {
         "{told}"
     );
     assert!(told.contains("\nhint: another process listens there"), "{told}");
+    assert_eq!(told.matches("Address already in use").count(), 1, "{told}");
+    assert_eq!(told.matches("hint: ").count(), 1, "{told}");
+    let last = told.trim_end().lines().last().unwrap();
+    assert!(last.starts_with("hint: "), "{told}");
 }
 
 #[test]

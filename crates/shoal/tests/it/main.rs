@@ -18,6 +18,7 @@ mod fuzz;
 mod gate;
 mod lake;
 mod lake_itself;
+mod misconfigured;
 mod node;
 mod ranges;
 mod read;

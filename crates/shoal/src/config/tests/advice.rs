@@ -1,0 +1,72 @@
+//! What a node runs with although few operators mean it.
+
+use super::Desk;
+use crate::config::Role;
+
+const IDENTITY: &str = "\n[[identity]]\naccess_key = \"A\"\nsecret_key = \"s\"\n";
+
+fn warnings(file: &str) -> Vec<String> {
+    Desk::new().file(&format!("{file}{IDENTITY}")).warnings()
+}
+
+#[test]
+fn a_node_without_identities_is_told_that_it_refuses_every_signed_request() {
+    let told = Desk::new().file("[s3]\nlisten = \"127.0.0.1:9000\"").warnings();
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("there is no [[identity]]: this node refuses every signed request | add an"),
+        "{told:?}"
+    );
+    assert_eq!(warnings(""), [""; 0]);
+}
+
+#[test]
+fn a_node_that_cannot_find_others_or_be_found_is_told() {
+    let told = warnings("[cooperation]\nmode = \"hierarchy\"");
+    assert_eq!(told.len(), 2);
+    assert!(
+        told[0].starts_with("shoal.toml:2: [cooperation] seeds is empty: "),
+        "{told:?}"
+    );
+    assert!(
+        told[1].starts_with("[cooperation] listen (127.0.0.1:9200) is on loopback: "),
+        "{told:?}"
+    );
+
+    let elsewhere = warnings("[cooperation]\nmode = \"hierarchy\"\nseeds = [\"10.0.0.1:9200\"]");
+    assert_eq!(elsewhere.len(), 1);
+    assert!(elsewhere[0].contains("is on loopback"), "{elsewhere:?}");
+}
+
+#[test]
+fn several_nodes_of_one_machine_are_no_mistake() {
+    let one_machine = "[cooperation]\nmode = \"hierarchy\"\nseeds = [\"127.0.0.1:9201\", \"localhost:9202\", \"[::1]:9203\"]";
+    assert_eq!(warnings(one_machine), [""; 0]);
+}
+
+#[test]
+fn writing_back_is_told_once_as_the_experiment_that_it_is() {
+    let back = "[write]\nallow_volatile = true\n[[write.rule]]\nprefix = \"s3://a/\"\nmode = \"back\"\n\
+                [[write.rule]]\nprefix = \"s3://b/\"\nmode = \"back\"";
+    let told = warnings(back);
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("shoal.toml:5: [[write.rule]] mode = \"back\" is an experiment: it can lose"),
+        "{told:?}"
+    );
+    let allowed = warnings("[write]\nallow_volatile = true");
+    assert!(
+        allowed[0].starts_with("shoal.toml:2: [write] allow_volatile is an experiment: "),
+        "{allowed:?}"
+    );
+    assert_eq!(
+        warnings("[[write.rule]]\nprefix = \"s3://b/\"\nmode = \"through\""),
+        [""; 0]
+    );
+}
+
+#[test]
+fn the_nodes_of_a_desk_get_identities_and_seeds_elsewhere() {
+    let desk = Desk::new().file("[cooperation]\nmode = \"hierarchy\"");
+    assert_eq!(desk.of(Role::Dev).warnings(), [""; 0]);
+}
