@@ -26,6 +26,11 @@ impl PolicyName {
     /// The least recently used leaves first.
     pub const LRU: Self = Self::OfStores(eviction::PolicyName::Lru);
 
+    /// What the store of a node follows unless its configuration names another.
+    pub fn of_nodes() -> Self {
+        Self::OfStores(eviction::PolicyName::default())
+    }
+
     /// Every policy, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
         let of_stores = eviction::PolicyName::ALL.iter().copied().map(Self::OfStores);

@@ -134,6 +134,12 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{count:.digits$} {name}")
 }
 
+/// A number of things: `1 block`, `2 blocks`.
+pub fn counted(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
+}
+
 /// A number and a unit in whole steps of the smallest unit.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let quantity = quantity(text, units)?;
@@ -185,7 +191,7 @@ impl<'de> Deserialize<'de> for Rate {
 mod tests {
     use std::time::Duration;
 
-    use super::{Capacity, Rate, Size, Span, human_bytes};
+    use super::{Capacity, Rate, Size, Span, counted, human_bytes};
 
     #[test]
     fn a_quantity_is_a_number_and_a_known_unit() {
@@ -210,6 +216,14 @@ mod tests {
         assert_eq!(Capacity::parse("2KiB").unwrap().bytes(1), 2048);
         assert_eq!(Capacity::parse("0%"), None);
         assert_eq!(Capacity::Share(0.05).to_string(), "5%");
+    }
+
+    #[test]
+    fn one_thing_is_no_plural() {
+        assert_eq!(
+            [0, 1, 2].map(|count| counted(count, "block")),
+            ["0 blocks", "1 block", "2 blocks"]
+        );
     }
 
     #[test]

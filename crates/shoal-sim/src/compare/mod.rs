@@ -57,6 +57,8 @@ pub struct WorkingSet {
     pub bytes: u64,
     /// The largest block.
     pub block_bytes_max: u64,
+    /// Different clients that read.
+    pub clients: u64,
 }
 
 /// One contender at one capacity.
@@ -124,6 +126,11 @@ impl WorkingSet {
     /// Share of the requests that are for a block that was asked for before: no cache hits more.
     pub fn reuse(&self) -> f64 {
         ratio(self.requests - self.blocks, self.requests)
+    }
+
+    /// Whether blocks differ in size.
+    const fn has_several_sizes(&self) -> bool {
+        self.bytes != self.blocks * self.block_bytes_max
     }
 }
 
@@ -212,6 +219,7 @@ struct Survey {
     granularity: Granularity,
     working_set: WorkingSet,
     objects: NumberSet<u32>,
+    clients: NumberSet<u32>,
     /// The bytes of each block when they were most.
     blocks: NumberMap<Block, u64>,
     /// Every block that is read, in order, where somebody has to know it.
@@ -225,6 +233,7 @@ impl Survey {
             granularity,
             working_set: WorkingSet::default(),
             objects: NumberSet::default(),
+            clients: NumberSet::default(),
             blocks: NumberMap::default(),
             future: Vec::new(),
             foretells,
@@ -234,6 +243,7 @@ impl Survey {
     fn take(&mut self, chunk: &[Access]) {
         for access in chunk.iter().filter(|access| access.operation == Operation::Read) {
             self.objects.insert(access.object);
+            self.clients.insert(access.client);
             for (block, bytes) in self.granularity.blocks_of(access) {
                 let set = &mut self.working_set;
                 set.requests += 1;
@@ -249,6 +259,7 @@ impl Survey {
             }
         }
         self.working_set.objects = self.objects.len() as u64;
+        self.working_set.clients = self.clients.len() as u64;
         self.working_set.blocks = self.blocks.len() as u64;
     }
 }
@@ -315,6 +326,7 @@ impl Serialize for Contender {
 mod tests {
     use super::{Comparison, Contender, Survey};
     use crate::block::Granularity;
+    use crate::clock::Time;
     use crate::policy::PolicyName;
     use crate::trace::{Access, Accesses, Operation, TraceError};
     use crate::units::Capacity;
@@ -374,6 +386,40 @@ mod tests {
         assert!(text.contains("lru             100.00%       33.33%"), "{text}");
         assert_eq!(compared.csv().lines().nth(1), Some("lru,50%,20,12,0,120,0,1,1"));
         assert!(compared.plot().svg().contains("belady"));
+    }
+
+    #[test]
+    fn a_policy_that_misses_less_than_belady_is_explained_by_sizes() {
+        // Ten objects that fit are read in turn, and after each round one that is never read again: as large as all of them, or as one.
+        let compared = |large: u64| {
+            let access = |number: u32| {
+                let is_last = number % 11 == 10;
+                let bytes = if is_last { large } else { 10 };
+                Access {
+                    at: Time::ZERO,
+                    client: 0,
+                    object: if is_last { number } else { number % 11 },
+                    object_bytes: bytes,
+                    offset_bytes: 0,
+                    bytes,
+                    operation: Operation::Read,
+                }
+            };
+            let accesses: Vec<_> = (0..1_100).map(access).collect();
+            let comparison = Comparison {
+                granularity: Granularity::Objects,
+                contenders: vec!["lru+second-miss".parse().unwrap(), Contender::Belady],
+                capacities: vec![Capacity::Bytes(100)],
+                threads: 1,
+            };
+            let open = || Ok(Box::new(accesses.clone().into_iter().map(Ok)) as Accesses);
+            comparison.run(&open, &mut |_| ()).unwrap().text()
+        };
+        let note = "because objects have different sizes";
+        let text = compared(100);
+        assert!(text.contains(note), "{text}");
+        let text = compared(10);
+        assert!(!text.contains(note), "{text}");
     }
 
     #[test]

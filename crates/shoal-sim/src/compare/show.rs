@@ -2,9 +2,13 @@
 
 use std::fmt::Write as _;
 
-use super::{Compared, Row};
+use super::{Compared, Contender, Row};
 use crate::plot::{Bars, Spread};
-use crate::units::human_bytes;
+use crate::units::{counted, human_bytes};
+
+/// Why a policy can do better than the bound.
+const BELADY_NOTE: &str = "\nA policy misses less than `belady` here because objects have different sizes: `belady` evicts what is read \
+                           again last,\nwhatever room that takes, and is a bound only where all blocks have one size.\n";
 
 impl Compared {
     /// A line for each policy, a column for each capacity: the share of the blocks asked for that were not held.
@@ -15,9 +19,9 @@ impl Compared {
         let capacities: Vec<_> = self.by_capacity().iter().map(|rows| &rows[0]).collect();
         // A string takes what is written to it; the same below.
         let mut text = format!(
-            "{} reads of blocks, {} different ones: {}, the working set. Share that misses, by policy and size of the cache:\n\n{:<width$}",
-            set.requests,
-            set.blocks,
+            "{} of {}, {} in all: the working set. Share of the reads that miss, by policy and size of the cache:\n\n{:<width$}",
+            counted(set.requests, "read"),
+            counted(set.blocks, "block"),
             human_bytes(set.bytes),
             ""
         );
@@ -39,7 +43,18 @@ impl Compared {
             }
             text.push('\n');
         }
+        if set.has_several_sizes() && self.beats_belady() {
+            text.push_str(BELADY_NOTE);
+        }
         text
+    }
+
+    /// Whether a policy misses fewer blocks than the bound at the same size of the cache.
+    fn beats_belady(&self) -> bool {
+        self.by_capacity().iter().any(|rows| {
+            let belady = rows.iter().find(|row| row.policy == Contender::Belady);
+            belady.is_some_and(|belady| rows.iter().any(|row| row.miss_ratio < belady.miss_ratio))
+        })
     }
 
     /// One row for each policy and capacity.

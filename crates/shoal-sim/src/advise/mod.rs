@@ -1,0 +1,241 @@
+//! What a trace says about the cache it needs, in plain words.
+
+mod text;
+
+use serde::Serialize;
+use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
+
+use crate::block::{Block, Granularity};
+use crate::cluster::{Arrival, Cooperation, Hierarchy, Route, Split, Wanted};
+use crate::compare::{Compared, Comparison, Contender, Row, WorkingSet, in_chunks};
+use crate::policy::PolicyName;
+use crate::report::{Served, Sources};
+use crate::trace::{Access, Accesses, Operation, TraceError};
+use crate::units::Capacity;
+
+/// A miss-ratio curve is told at so many sizes.
+const POINTS: u64 = 50;
+
+/// Reuse that a larger cache would gain must be at least this share of the requests to be worth room.
+const WORTHWHILE: f64 = 0.01;
+
+/// L1's shares that are tried.
+const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
+
+/// A read from the lake takes so much longer than one from a peer, where nothing else is known.
+pub const LAKE_COST: f64 = 5.0;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Question {
+    /// What is cached as one piece.
+    pub granularity: Granularity,
+    /// Room in all; the smallest that is good enough when it is none.
+    pub capacity: Option<Capacity>,
+    /// How many nodes share the room.
+    pub nodes: u32,
+    /// A read from the lake costs so many reads from a peer.
+    pub lake_cost: f64,
+    /// So many threads may be used.
+    pub threads: usize,
+}
+
+/// What comes of one split of the room of two layers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SplitOutcome {
+    /// L1's share.
+    pub l1_share: f64,
+    /// Where blocks came from.
+    pub sources: Sources,
+    /// Mean cost of a block, in reads from a peer: 0 local, 1 from a peer.
+    pub cost: f64,
+}
+
+/// What the trace says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Advice {
+    /// What it touches.
+    pub working_set: WorkingSet,
+    /// LRU's miss ratio by size in bytes.
+    pub curve: Vec<(u64, f64)>,
+    /// Room that everything else is about.
+    pub capacity_bytes: u64,
+    /// Whether that was asked for, or is our advice.
+    pub capacity_was_given: bool,
+    /// Every policy with half of it, with it and with twice as much.
+    pub policies: Vec<Row>,
+    /// How many nodes share the room.
+    pub nodes: u32,
+    /// Splits between two layers, where there are several nodes.
+    pub splits: Vec<SplitOutcome>,
+}
+
+impl Question {
+    /// Reads the trace that `open` opens several times; `progress` is told of every request.
+    pub fn ask(
+        &self,
+        open: &dyn Fn() -> Result<Accesses, TraceError>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Advice, TraceError> {
+        let survey = self.compare(open, &[], progress)?.working_set;
+        let curve = self.curve(&survey, open, progress)?;
+        let good_enough = smallest_good_enough(&curve, &survey);
+        let capacity_bytes = match self.capacity {
+            Some(capacity) => capacity.bytes(survey.bytes),
+            None => good_enough,
+        }
+        .max(1);
+        let around = [
+            capacity_bytes / 2,
+            capacity_bytes,
+            capacity_bytes.saturating_mul(2),
+        ];
+        let policies = self.compare(open, &around.map(Capacity::Bytes), progress)?.rows;
+        let splits = match self.nodes {
+            0 | 1 => Vec::new(),
+            _ => self.splits(&survey, capacity_bytes, open, progress)?,
+        };
+        let step = survey.bytes.div_ceil(POINTS).max(1);
+        Ok(Advice {
+            working_set: survey,
+            curve: (0..=POINTS)
+                .map(|i| i * step)
+                .map(|size| (size, curve.ratio(size)))
+                .collect(),
+            capacity_bytes,
+            capacity_was_given: self.capacity.is_some(),
+            policies,
+            nodes: self.nodes,
+            splits,
+        })
+    }
+
+    fn compare(
+        &self,
+        open: &dyn Fn() -> Result<Accesses, TraceError>,
+        capacities: &[Capacity],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Compared, TraceError> {
+        let comparison = Comparison {
+            granularity: self.granularity,
+            contenders: PolicyName::all().map(Contender::policy).collect(),
+            capacities: capacities.to_vec(),
+            threads: self.threads,
+        };
+        comparison.run(open, progress)
+    }
+
+    fn curve(
+        &self,
+        survey: &WorkingSet,
+        open: &dyn Fn() -> Result<Accesses, TraceError>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<MissCurve, TraceError> {
+        let mut distances = ReuseDistances::sampled(Reach {
+            capacity_bytes: survey.bytes.max(survey.block_bytes_max).max(1),
+            block_bytes: survey.block_bytes_max.max(1),
+            blocks_max: survey.blocks.max(1) as usize,
+        });
+        in_chunks(open()?, progress, |chunk| {
+            for access in reads(chunk) {
+                for (block, bytes) in self.granularity.blocks_of(access) {
+                    distances.record(block.fingerprint(), bytes);
+                }
+            }
+        })?;
+        Ok(distances.curve())
+    }
+
+    fn splits(
+        &self,
+        survey: &WorkingSet,
+        capacity_bytes: u64,
+        open: &dyn Fn() -> Result<Accesses, TraceError>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<SplitOutcome>, TraceError> {
+        let node_bytes = capacity_bytes / u64::from(self.nodes);
+        let nodes = |l1_share| {
+            let split = Split::Fixed(l1_share);
+            let block_bytes = survey.block_bytes_max.max(1);
+            Hierarchy::new(
+                self.nodes as usize,
+                node_bytes,
+                block_bytes,
+                split,
+                PolicyName::LRU,
+            )
+        };
+        let mut tried = SHARES.map(|share| (share, nodes(share), Sources::default()));
+        in_chunks(open()?, progress, |chunk| {
+            for access in chunk {
+                for (_, nodes, sources) in &mut tried {
+                    self.replay(access, nodes, sources);
+                }
+            }
+        })?;
+        let outcome = |(l1_share, _, sources): (f64, Hierarchy, Sources)| {
+            let cost = sources.peer.requests as f64 + sources.lake.requests as f64 * self.lake_cost;
+            SplitOutcome {
+                l1_share,
+                sources,
+                cost: cost / sources.total().requests.max(1) as f64,
+            }
+        };
+        Ok(tried.into_iter().map(outcome).collect())
+    }
+
+    /// One request on a cluster without a network: what is fetched is there at once. Clients are dealt to the nodes.
+    fn replay(&self, access: &Access, nodes: &mut Hierarchy, sources: &mut Sources) {
+        let object_blocks = self.granularity.count(access.object_bytes);
+        if access.operation != Operation::Read {
+            let object = access.object;
+            (0..object_blocks).for_each(|index| nodes.remove(Block { object, index }));
+            return;
+        }
+        for (block, bytes) in self.granularity.blocks_of(access) {
+            let wanted = Wanted {
+                node: (access.client % self.nodes) as usize,
+                block,
+                bytes,
+                object_blocks,
+                now: access.at,
+            };
+            sources.count(Served::from(fetch(nodes, wanted)), bytes);
+        }
+    }
+}
+
+/// Brings what is wanted to its node, and to its home where it comes from the lake through that.
+fn fetch(nodes: &mut Hierarchy, wanted: Wanted) -> Route {
+    let route = nodes.route(&wanted);
+    let arrival = Arrival {
+        wanted,
+        route,
+        now: wanted.now,
+    };
+    if let Route::Lake { through: Some(home) } = route {
+        nodes.filled(home, &arrival);
+    }
+    if route != Route::Local {
+        nodes.landed(&arrival);
+    }
+    route
+}
+
+fn reads(chunk: &[Access]) -> impl Iterator<Item = &Access> {
+    chunk.iter().filter(|access| access.operation == Operation::Read)
+}
+
+/// The smallest size on the curve that misses hardly more than one that holds everything.
+fn smallest_good_enough(curve: &MissCurve, survey: &WorkingSet) -> u64 {
+    let least = curve.ratio(survey.bytes);
+    let step = survey.bytes.div_ceil(POINTS * 10).max(1);
+    let good = |size: &u64| curve.ratio(*size) <= least + WORTHWHILE;
+    (1..=POINTS * 10)
+        .map(|i| i * step)
+        .find(good)
+        .unwrap_or(survey.bytes)
+}
+
+#[cfg(test)]
+mod tests;

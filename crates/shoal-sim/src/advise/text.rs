@@ -1,0 +1,200 @@
+//! Advice as a plot and in words.
+
+use std::fmt::Write as _;
+
+use super::Advice;
+use crate::compare::{Contender, Row};
+use crate::plot::{Line, Lines};
+use crate::policy::PolicyName;
+use crate::units::{counted, human_bytes};
+
+/// Miss ratios that differ by less are a tie: another day of the same clients moves them as much.
+const TIE: f64 = 0.005;
+
+/// Splits whose costs differ by less than this share of the least are a tie.
+const COST_TIE: f64 = 0.01;
+
+impl Advice {
+    /// The miss-ratio curve as a plot.
+    pub fn plot(&self) -> Lines {
+        let gib = |bytes: u64| bytes as f64 / (1_u64 << 30) as f64;
+        Lines {
+            title: "Miss ratio by size of the cache (LRU)".to_owned(),
+            x_label: "GiB".to_owned(),
+            y_label: "share of the blocks asked for that miss".to_owned(),
+            lines: vec![Line {
+                name: "LRU".to_owned(),
+                points: self
+                    .curve
+                    .iter()
+                    .map(|&(size, ratio)| (gib(size), ratio))
+                    .collect(),
+            }],
+        }
+    }
+
+    /// All of it in plain words.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        self.tell_trace(&mut text);
+        self.tell_capacity(&mut text);
+        self.tell_policies(&mut text);
+        self.tell_splits(&mut text);
+        text
+    }
+
+    fn tell_trace(&self, text: &mut String) {
+        let set = &self.working_set;
+        // A string takes what is written to it; the same below.
+        let _ = writeln!(
+            text,
+            "The trace has {} of {} ({}) by {}. The working set is {} of {}, {} in all.\n\
+             {:.1}% of the reads are of something read before; no cache can serve more than that.",
+            counted(set.requests, "read"),
+            if set.requests == 1 { "a block" } else { "blocks" },
+            human_bytes(set.request_bytes),
+            counted(set.clients, "client"),
+            counted(set.blocks, "block"),
+            counted(set.objects, "object"),
+            human_bytes(set.bytes),
+            set.reuse() * 100.0
+        );
+    }
+
+    fn tell_capacity(&self, text: &mut String) {
+        let why = if self.capacity_was_given {
+            "as asked"
+        } else {
+            "the least that misses hardly more than a cache for everything"
+        };
+        let _ = writeln!(
+            text,
+            "\nA cache of {} ({why}), under LRU:",
+            human_bytes(self.capacity_bytes)
+        );
+        let lru = |row: &&Row| row.policy == Contender::policy(PolicyName::LRU);
+        for (row, name) in self
+            .policies
+            .iter()
+            .filter(lru)
+            .zip(["half of it", "this size", "twice as much"])
+        {
+            let _ = writeln!(
+                text,
+                "  {name:<14} {:>10}  misses {:5.1}% of the blocks, {:5.1}% of the bytes",
+                human_bytes(row.capacity_bytes),
+                row.miss_ratio * 100.0,
+                row.byte_miss_ratio * 100.0
+            );
+        }
+    }
+
+    fn tell_policies(&self, text: &mut String) {
+        let mut rows: Vec<_> = self
+            .policies
+            .iter()
+            .filter(|row| row.capacity_bytes == self.capacity_bytes)
+            .collect();
+        rows.sort_by(|a, b| a.byte_miss_ratio.total_cmp(&b.byte_miss_ratio));
+        let Some(best) = rows.first() else { return };
+        let more = |row: &Row| row.byte_miss_ratio - best.byte_miss_ratio;
+        let ties: Vec<_> = rows
+            .iter()
+            .filter(|row| more(row) < TIE)
+            .map(|row| format!("`{}`", row.policy))
+            .collect();
+        let heading = match ties.as_slice() {
+            [only] => format!("Of the policies, {only} reads least from the lake at this size"),
+            ties => format!(
+                "{} policies read least from the lake at this size, within {} points of each other: take any of {}",
+                ties.len(),
+                TIE * 100.0,
+                list(ties)
+            ),
+        };
+        let _ = writeln!(text, "\n{heading}.");
+        for row in &rows {
+            let _ = writeln!(
+                text,
+                "  {:<14} misses {:5.1}% of the blocks, {:5.1}% of the bytes",
+                row.policy.to_string(),
+                row.miss_ratio * 100.0,
+                row.byte_miss_ratio * 100.0
+            );
+        }
+        let followed = PolicyName::of_nodes();
+        let Some(row) = rows.iter().find(|row| row.policy == Contender::policy(followed)) else {
+            return;
+        };
+        let _ = match more(row) {
+            less_than_a_tie if less_than_a_tie < TIE => {
+                writeln!(
+                    text,
+                    "A node follows `{followed}` by default, which is one of these."
+                )
+            }
+            more => writeln!(
+                text,
+                "A node follows `{followed}` by default, which misses {:.1} points more of the bytes than `{}`.",
+                more * 100.0,
+                best.policy
+            ),
+        };
+    }
+
+    fn tell_splits(&self, text: &mut String) {
+        let Some(best) = self.splits.iter().min_by(|a, b| a.cost.total_cmp(&b.cost)) else {
+            return;
+        };
+        let ties: Vec<_> = self
+            .splits
+            .iter()
+            .filter(|split| split.cost <= best.cost * (1.0 + COST_TIE))
+            .map(|split| format!("{:.0}%", split.l1_share * 100.0))
+            .collect();
+        let heading = match ties.as_slice() {
+            [only] => format!("{only} of each node's room for its own clients (L1) costs least"),
+            ties => format!(
+                "{} of each node's room for its own clients (L1) cost the same within {}%: take any",
+                list(ties),
+                COST_TIE * 100.0
+            ),
+        };
+        let _ = writeln!(
+            text,
+            "\nDivided among {} nodes in two layers under LRU, {heading}.",
+            self.nodes
+        );
+        for split in &self.splits {
+            let total = split.sources.total().requests.max(1) as f64;
+            let percent = |requests: u64| requests as f64 / total * 100.0;
+            let _ = writeln!(
+                text,
+                "  L1 {:3.0}%        local {:5.1}%  peer {:5.1}%  lake {:5.1}%  mean cost {:.3}",
+                split.l1_share * 100.0,
+                percent(split.sources.local.requests),
+                percent(split.sources.peer.requests),
+                percent(split.sources.lake.requests),
+                split.cost
+            );
+        }
+        let clients = self.working_set.clients;
+        if clients < u64::from(self.nodes) {
+            let _ = writeln!(
+                text,
+                "The trace has {} for {} nodes, and a node without a client asks for nothing: this says little about nodes\n\
+                 that all have clients.",
+                counted(clients, "client"),
+                self.nodes
+            );
+        }
+    }
+}
+
+/// `a, b and c`.
+fn list(words: &[String]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        words => words.concat(),
+    }
+}
