@@ -13,13 +13,14 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::admin::metrics::ConnectionMetrics;
+use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::dirty::{Desk, Dirty};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
-use crate::front::listener::{self, ConnectionLimits};
+use crate::front::listener::{self, ConnectionLimits, Entrance};
 use crate::membership::{ClusterKey, Member, Membership, State, generation};
 use crate::peer::Host;
 use crate::shutdown::Shutdown;
@@ -45,10 +46,11 @@ pub struct Addresses {
 }
 
 impl Cluster {
-    /// Begins to give others blocks and word of dirty objects over `listener`, and joins the cluster. Errors: the UDP port of the same number is taken.
+    /// Begins to give others blocks and word of dirty objects over `listener`, and joins the cluster. Errors: the UDP port of the same
+    /// number is taken.
     pub async fn join(
         config: &Config,
-        listener: TcpListener,
+        (listener, channel): (TcpListener, Arc<Channel>),
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
         services: (Arc<Host>, Arc<Dirty>),
@@ -64,7 +66,7 @@ impl Cluster {
         let place = move |hierarchy| store.place(hierarchy);
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
-            tokio::spawn(serve(listener, limits, services, stopping)),
+            tokio::spawn(serve((listener, channel), limits, services, stopping)),
             tokio::spawn(follow),
         ];
         Ok(Self {
@@ -96,14 +98,15 @@ impl Cluster {
 }
 
 async fn serve(
-    listener: TcpListener,
+    (listener, channel): (TcpListener, Arc<Channel>),
     limits: ConnectionLimits,
     (host, dirty): (Arc<Host>, Arc<Dirty>),
     stopping: Shutdown,
 ) {
     let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
-    listener::serve(listener, None, limits, connections, stopping, move |_| {
+    let entrance = Entrance::Nodes(channel);
+    listener::serve(listener, entrance, limits, connections, stopping, move |_| {
         let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
         service_fn(move |request: Request<ClientBody>| {
             let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));

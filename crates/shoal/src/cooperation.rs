@@ -15,6 +15,7 @@ use shoal_policy::route::{Hierarchy, Neighbourhood, Stop};
 use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::watch;
 
+use crate::channel::Channel;
 use crate::clock;
 use crate::membership::{Member, Members, State};
 use crate::object::Version;
@@ -139,6 +140,11 @@ impl Cooperation {
         (Arc::clone(&view.hierarchy), Arc::clone(&view.members))
     }
 
+    /// How nodes prove themselves to each other.
+    pub fn channel(&self) -> &Arc<Channel> {
+        self.peers.channel()
+    }
+
     /// Every peer.
     pub fn peers(&self) -> Vec<Arc<Peer>> {
         let mut peers: Vec<_> = self.view.load().peers.values().cloned().collect();
@@ -233,16 +239,12 @@ impl Cooperation {
     fn reach(&self, members: &Members, known: &HashMap<NodeId, Arc<Peer>>) -> HashMap<NodeId, Arc<Peer>> {
         let mut peers = HashMap::new();
         for member in members.iter().filter(|member| member.id() != self.me) {
-            match self.peers.at(member.id(), &member.name, member.address, known) {
-                Ok(peer) => {
-                    if peers.insert(member.id(), peer).is_some() {
-                        tracing::error!(
-                            node = member.name,
-                            "two nodes have this name; only one of them is asked"
-                        );
-                    }
-                }
-                Err(error) => tracing::error!(node = member.name, %error, "a node cannot be asked"),
+            let peer = self.peers.at(member.id(), &member.name, member.address, known);
+            if peers.insert(member.id(), peer).is_some() {
+                tracing::error!(
+                    node = member.name,
+                    "two nodes have this name; only one of them is asked"
+                );
             }
         }
         peers
@@ -296,12 +298,19 @@ mod tests {
     use shoal_policy::{BlockId, Layer, VersionId};
 
     use super::{Cooperation, Member, NEWCOMER, State};
-    use crate::config::Limits;
+    use crate::channel::Channel;
+    use crate::config::{self, Limits};
     use crate::membership::node_id;
     use crate::peer::Peers;
 
     fn cooperation(name: &str, topology: &str) -> Cooperation {
-        Cooperation::new(name, topology, 3, Peers::new(None, &Limits::default()))
+        let channel = Channel::new(name, &config::Cooperation::default(), 8);
+        Cooperation::new(
+            name,
+            topology,
+            3,
+            Peers::new(Arc::new(channel), &Limits::default()),
+        )
     }
 
     fn member(name: &str, topology: &str, port: u16) -> Member {

@@ -15,6 +15,7 @@ use crate::admin::metrics::Metrics;
 use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};
 use crate::catalog::Catalog;
+use crate::channel::Channel;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
@@ -130,7 +131,7 @@ impl Gateway {
                 };
                 let joined = Cluster::join(
                     &config,
-                    listener,
+                    (listener, Arc::clone(parts.cooperation.channel())),
                     addresses,
                     Arc::clone(&parts.cooperation),
                     (Arc::clone(&parts.host), Arc::clone(&parts.dirty)),
@@ -445,7 +446,6 @@ fn host(
     fetcher: &Arc<Fetcher>,
 ) -> Host {
     Host::new(
-        config.cooperation.secret_key.as_ref(),
         Arc::clone(identities),
         Arc::clone(lake),
         Arc::clone(store),
@@ -466,7 +466,8 @@ fn gate(config: &Config, identities: Arc<Identities>) -> Gate {
 
 fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
-    let peers = Peers::new(config.cooperation.secret_key.as_ref(), &config.limits);
+    let channel = Channel::new(&node.name, &config.cooperation, config.limits.connections);
+    let peers = Peers::new(Arc::new(channel), &config.limits);
     Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }
 

@@ -7,6 +7,7 @@ pub mod backing;
 pub mod blocks;
 pub mod catalog;
 pub mod chance;
+pub mod channel;
 pub mod cli;
 pub mod clock;
 pub mod cluster;

@@ -239,6 +239,13 @@ pub struct Cooperation {
     pub secret_key: Option<Secret>,
 }
 
+impl Cooperation {
+    /// What nodes prove themselves by. Without any secret it is the same for all: then only this machine can connect.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.secret_key.as_ref().map_or("", Secret::expose))
+    }
+}
+
 /// Bounds; beyond them clients get `503 SlowDown`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {

@@ -5,27 +5,29 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper::service::Service;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpStream;
 
 use super::error::BoxError;
+use crate::channel::Dialer;
 
-pub(super) type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+/// A connection, plain or not.
+pub(super) type Stream = Box<dyn Wire>;
+
+pub(super) trait Wire: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
+
+impl<W: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Wire for W {}
 
 /// Name, TCP and TLS together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-pub(super) struct Connector {
-    address: Uri,
-    transport: Transport,
-}
-
-enum Transport {
-    Plain(TowerToHyperService<HttpConnector>),
-    Tls(TowerToHyperService<HttpsConnector<HttpConnector>>),
+pub(super) enum Connector {
+    Plain(Uri, TowerToHyperService<HttpConnector>),
+    Tls(Uri, TowerToHyperService<HttpsConnector<HttpConnector>>),
+    /// To another node.
+    Node(Dialer),
 }
 
 pub(super) enum ConnectError {
@@ -43,10 +45,7 @@ impl Connector {
     /// For `https` trusts the roots of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured).
     pub(super) fn new(address: Uri) -> io::Result<Self> {
         if address.scheme_str() != Some("https") {
-            return Ok(Self {
-                address,
-                transport: Transport::Plain(TowerToHyperService::new(tcp())),
-            });
+            return Ok(Self::Plain(address, TowerToHyperService::new(tcp())));
         }
         let provider = rustls::crypto::ring::default_provider();
         let tls = HttpsConnectorBuilder::new()
@@ -54,21 +53,15 @@ impl Connector {
             .https_only()
             .enable_http1()
             .wrap_connector(tcp());
-        Ok(Self {
-            address,
-            transport: Transport::Tls(TowerToHyperService::new(tls)),
-        })
+        Ok(Self::Tls(address, TowerToHyperService::new(tls)))
     }
 
     pub(super) async fn connect(&self) -> Result<Stream, ConnectError> {
         let connecting = async {
-            match &self.transport {
-                Transport::Plain(tcp) => tcp
-                    .call(self.address.clone())
-                    .await
-                    .map(Stream::Http)
-                    .map_err(BoxError::from),
-                Transport::Tls(tls) => tls.call(self.address.clone()).await,
+            match self {
+                Self::Plain(address, tcp) => Ok(boxed(tcp.call(address.clone()).await?)),
+                Self::Tls(address, tls) => Ok(boxed(tls.call(address.clone()).await?)),
+                Self::Node(dialer) => Ok(boxed(TokioIo::new(dialer.dial().await?))),
             }
         };
         match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
@@ -76,6 +69,10 @@ impl Connector {
             Err(_elapsed) => Err(ConnectError::TimedOut),
         }
     }
+}
+
+fn boxed(wire: impl Wire + 'static) -> Stream {
+    Box::new(wire)
 }
 
 fn tcp() -> HttpConnector {

@@ -42,6 +42,7 @@ use self::pool::{ExchangeError, Link, Pool};
 pub use self::retry::Budget;
 
 use self::retry::Ending;
+use crate::channel::Dialer;
 use crate::identity::Caller;
 use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use crate::{chance, clock, config};
@@ -109,6 +110,24 @@ impl Endpoint {
             budget: Budget::new(limits.retry_budget_percent),
             counters,
         })
+    }
+
+    /// Another node. Its requests are not signed, as both ends prove themselves when they connect, and not repeated, as
+    /// there is another place to ask.
+    pub fn to_node(dialer: Dialer, limits: &config::Limits) -> Self {
+        let authority = dialer.address().to_string();
+        let counters = Arc::new(Counters::default());
+        let connector = Connector::Node(dialer);
+        Self {
+            url: format!("node://{authority}").into(),
+            host: HeaderValue::try_from(authority).expect("an address is made of visible characters"),
+            region: String::new(),
+            keys: KeyCache::default(),
+            credentials: NodeCredentials::default(),
+            pool: Arc::new(Pool::new(connector, limits.stall_timeout, Arc::clone(&counters))),
+            budget: Budget::new(0),
+            counters,
+        }
     }
 
     /// Names the endpoint, for instance in the digests of its objects.

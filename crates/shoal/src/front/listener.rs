@@ -28,6 +28,7 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::admin::metrics::ConnectionMetrics;
+use crate::channel::Channel;
 use crate::config::Limits;
 use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Sending, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
@@ -77,6 +78,23 @@ impl From<&Limits> for ConnectionLimits {
             timeouts: Timeouts::from(limits),
             shutdown_grace: Duration::from_secs(30),
         }
+    }
+}
+
+/// What a connection has to go through before its first request.
+#[derive(Clone, Debug)]
+pub enum Entrance {
+    /// Nothing.
+    Plain,
+    /// TLS, with the certificate of this moment.
+    Tls(Arc<TlsReloader>),
+    /// The proof that it comes from a node of this cluster.
+    Nodes(Arc<Channel>),
+}
+
+impl From<Option<Arc<TlsReloader>>> for Entrance {
+    fn from(tls: Option<Arc<TlsReloader>>) -> Self {
+        tls.map_or(Self::Plain, Self::Tls)
     }
 }
 
@@ -136,7 +154,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 /// rather than left in the kernel's queue: an SDK backs off from an answer, while silence only times out.
 pub async fn serve<M, S, B>(
     listener: TcpListener,
-    tls: Option<Arc<TlsReloader>>,
+    entrance: impl Into<Entrance>,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
@@ -149,7 +167,7 @@ pub async fn serve<M, S, B>(
     B::Error: Into<BoxError>,
 {
     let door = Arc::new(Door {
-        tls,
+        entrance: entrance.into(),
         limits,
         metrics,
         shutdown,
@@ -191,7 +209,7 @@ pub async fn serve<M, S, B>(
 
 /// What every connection of one listener shares.
 struct Door<M> {
-    tls: Option<Arc<TlsReloader>>,
+    entrance: Entrance,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
@@ -218,19 +236,26 @@ where
         let exchange = Arc::new(exchange);
         let peer = Peer {
             address,
-            tls: self.tls.is_some(),
+            tls: !matches!(self.entrance, Entrance::Plain),
         };
         let service = Answering::new(
             (self.make_service)(peer),
             Arc::clone(&exchange),
             self.limits.timeouts,
         );
-        let ended = match &self.tls {
-            None => self.speak_http1(Sending::new(stream), service, &exchange).await,
+        let ended = match &self.entrance {
+            Entrance::Plain => self.speak_http1(Sending::new(stream), service, &exchange).await,
             // In a box of its own: the state of TLS and of HTTP/2 takes many times that of a plain connection.
-            Some(tls) => match Box::pin(self.speak_tls(tls, stream, address, service, &exchange)).await {
-                Some(ended) => ended,
-                None => return self.metrics.refused("tls-handshake"),
+            Entrance::Tls(tls) => {
+                match Box::pin(self.speak_tls(tls, stream, address, service, &exchange)).await {
+                    Some(ended) => ended,
+                    None => return self.metrics.refused("tls-handshake"),
+                }
+            }
+            // The channel counts and tells those that it does not let in.
+            Entrance::Nodes(channel) => match Box::pin(channel.accept(stream, address)).await {
+                Ok(stream) => self.speak_http1(stream, service, &exchange).await,
+                Err(_) => return,
             },
         };
         let (received_bytes, sent_bytes) = exchange.transferred_bytes();

@@ -14,13 +14,11 @@ use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use shoal_policy::NodeId;
 
+use super::ALIVE;
 use super::health::Health;
 use super::request::BlockRequest;
-use super::{ALIVE, REGION, cluster_account};
-use crate::endpoint::{
-    Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, NodeCredentials, RequestBody,
-};
-use crate::secret::Secret;
+use crate::channel::Channel;
+use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
 use crate::sigv4::PayloadHash;
 use crate::{clock, config};
 
@@ -37,7 +35,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 #[derive(Debug)]
 pub struct Peers {
     limits: config::Limits,
-    account: LakeAccount,
+    channel: Arc<Channel>,
 }
 
 /// Another node, to be asked for blocks.
@@ -46,7 +44,6 @@ pub struct Peer {
     name: String,
     address: SocketAddr,
     endpoint: Endpoint,
-    account: LakeAccount,
     health: Mutex<Health>,
     asked: AtomicU64,
     failed: AtomicU64,
@@ -78,17 +75,17 @@ pub enum PeerError {
 }
 
 impl Peers {
-    /// Peers that know `secret`. What a request may cost is in `limits`.
-    pub fn new(secret: Option<&Secret>, limits: &config::Limits) -> Self {
-        // Who asks has another place to ask; trying again is of no use.
-        let limits = config::Limits {
-            retry_budget_percent: 0,
-            ..limits.clone()
-        };
+    /// Peers that are reached through `channel`. What a request may cost is in `limits`.
+    pub fn new(channel: Arc<Channel>, limits: &config::Limits) -> Self {
         Self {
-            limits,
-            account: LakeAccount::Signed(cluster_account(secret)),
+            limits: limits.clone(),
+            channel,
         }
+    }
+
+    /// How nodes prove themselves to each other.
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
     }
 
     /// The peer at `address`, or the one we have if it is still there.
@@ -98,27 +95,19 @@ impl Peers {
         name: &str,
         address: SocketAddr,
         known: &HashMap<NodeId, Arc<Peer>>,
-    ) -> Result<Arc<Peer>, EndpointError> {
+    ) -> Arc<Peer> {
         if let Some(peer) = known.get(&id).filter(|peer| peer.address == address) {
-            return Ok(Arc::clone(peer));
+            return Arc::clone(peer);
         }
-        let place = config::Lake {
-            endpoint: format!("http://{address}"),
-            region: REGION.into(),
-            access_key: None,
-            secret_key: None,
-        };
-        let endpoint = Endpoint::new(&place, &self.limits, NodeCredentials::default())?;
-        Ok(Arc::new(Peer {
+        Arc::new(Peer {
             id,
             name: name.into(),
             address,
-            endpoint,
-            account: self.account.clone(),
+            endpoint: Endpoint::to_node(self.channel.to(name, address), &self.limits),
             health: Mutex::default(),
             asked: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-        }))
+        })
     }
 }
 
@@ -160,7 +149,7 @@ impl Peer {
 
     /// Asks for a part of a block; gives the body that brings exactly that part, unless it breaks off.
     pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
-        let request = self.request("get_block", request.target().ok_or(PeerError::TooLong)?);
+        let request = question("get_block", request.target().ok_or(PeerError::TooLong)?);
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.health.lock().asking(clock::instant());
         let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
@@ -209,7 +198,7 @@ impl Peer {
         target: PathAndQuery,
         patience: Duration,
     ) -> Result<(StatusCode, Bytes), PeerError> {
-        let request = self.request(operation, target);
+        let request = question(operation, target);
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.health.lock().asking(clock::instant());
         let exchange = async {
@@ -231,28 +220,28 @@ impl Peer {
 
     /// Whether it answers at all.
     pub async fn lives(&self) -> bool {
-        let request = self.request("alive", PathAndQuery::from_static(ALIVE));
+        let request = question("alive", PathAndQuery::from_static(ALIVE));
         let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         matches!(answer, Ok(Ok(_)))
-    }
-
-    /// Everything is said by the target, which the signature covers.
-    fn request(&self, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
-        EndpointRequest {
-            operation,
-            method: Method::GET,
-            target,
-            headers: HeaderMap::new(),
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.account.clone(),
-        }
     }
 
     /// It promised a block and did not send all of it.
     pub fn broke_off(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         self.health.lock().failed(clock::instant());
+    }
+}
+
+/// Everything is said by the target. The connection says the rest: which node asks, and which one is meant.
+fn question(operation: &'static str, target: PathAndQuery) -> EndpointRequest {
+    EndpointRequest {
+        operation,
+        method: Method::GET,
+        target,
+        headers: HeaderMap::new(),
+        body: RequestBody::Empty,
+        expects_continue: false,
+        payload: PayloadHash::empty(),
+        account: LakeAccount::Anonymous,
     }
 }

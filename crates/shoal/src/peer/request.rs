@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The rest is as [`crate::encoding`] writes it: how it is asked, who asks, the object's target at the lake, headers for the lake,
-//! the version. Everything stands in path and query, so the signature covers all of it.
+//! the version. Everything stands in path and query.
 
 use std::sync::Arc;
 

@@ -5,25 +5,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, Request, Response, StatusCode, header};
 
+use super::ALIVE;
 use super::request::{Asked, BlockRequest, CallerName};
-use super::{ALIVE, REGION, cluster_identity};
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
-use crate::clock;
 use crate::endpoint::Endpoint;
 use crate::fetch::{Fetcher, Way};
-use crate::front::auth::{Credentials, Gate};
 use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::in_flight::InFlight;
 use crate::front::range::ByteRange;
 use crate::identity::{Caller, CallerId, Identities};
 use crate::origin::Origin;
-use crate::secret::Secret;
 use crate::store::Store;
 
 /// What a node is to its peers.
 pub struct Host {
-    gate: Gate,
     identities: Arc<Identities>,
     lake: Arc<Endpoint>,
     store: Arc<Store>,
@@ -42,8 +38,6 @@ pub enum Outcome {
     NotHeld,
     /// It would have to wait for a node that may be waiting for it.
     Circular,
-    /// It does not know the cluster's secret.
-    Denied,
     /// It cannot be understood, or nodes are configured differently.
     Misunderstood,
     /// There are too many requests.
@@ -52,11 +46,10 @@ pub enum Outcome {
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 5] = [
         Self::Served,
         Self::NotHeld,
         Self::Circular,
-        Self::Denied,
         Self::Misunderstood,
         Self::Busy,
     ];
@@ -67,7 +60,6 @@ impl Outcome {
             Self::Served => "served",
             Self::NotHeld => "not-held",
             Self::Circular => "circular",
-            Self::Denied => "denied",
             Self::Misunderstood => "misunderstood",
             Self::Busy => "busy",
         }
@@ -79,7 +71,6 @@ impl Outcome {
             Self::Served => StatusCode::OK,
             Self::NotHeld => StatusCode::NOT_FOUND,
             Self::Circular => StatusCode::LOOP_DETECTED,
-            Self::Denied => StatusCode::FORBIDDEN,
             Self::Misunderstood => StatusCode::BAD_REQUEST,
             Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -87,9 +78,8 @@ impl Outcome {
 }
 
 impl Host {
-    /// A node that gives blocks of `block_bytes` to those who know `secret`, to `requests_max` at a time.
+    /// A node that gives blocks of `block_bytes` to other nodes, to `requests_max` at a time.
     pub fn new(
-        secret: Option<&Secret>,
         identities: Arc<Identities>,
         lake: Arc<Endpoint>,
         store: Arc<Store>,
@@ -98,7 +88,6 @@ impl Host {
         requests_max: usize,
     ) -> Self {
         Self {
-            gate: Gate::new(cluster_identity(secret), REGION),
             identities,
             lake,
             store,
@@ -169,22 +158,10 @@ impl Host {
         Ok(response)
     }
 
-    /// Whoever sends this knows the cluster's secret and asks for nothing else than a GET.
+    /// Nodes ask by GET and nothing else; that it is a node has been proven before.
     pub fn admit(&self, request: &Request<ClientBody>) -> Result<(), Outcome> {
-        if request.method() != Method::GET {
-            return Err(Outcome::Misunderstood);
-        }
-        let (mut parts, ()) = Request::new(()).into_parts();
-        parts.method = request.method().clone();
-        parts.uri = request.uri().clone();
-        parts.version = request.version();
-        parts.headers = request.headers().clone();
-        let verified = self
-            .gate
-            .admit(&parts, clock::utc_now())
-            .map_err(|_| Outcome::Denied)?;
-        let is_signed = verified.credentials == Credentials::Header;
-        is_signed.then_some(()).ok_or(Outcome::Denied)
+        let is_plain = request.method() == Method::GET;
+        is_plain.then_some(()).ok_or(Outcome::Misunderstood)
     }
 
     /// How the lake is asked in the name of whoever asked the other node.

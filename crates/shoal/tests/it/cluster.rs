@@ -5,6 +5,7 @@ mod draining;
 mod failure;
 mod members;
 mod sharing;
+mod trust;
 mod wire;
 mod writing;
 

@@ -16,11 +16,17 @@ struct ResultLabel {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
 /// What is counted of a node among others.
 #[derive(Debug)]
 pub struct PeerMetrics {
     hops: Family<ResultLabel, Counter>,
     answers: Family<ResultLabel, Counter>,
+    mistrusted: Family<ReasonLabel, Counter>,
     requests: Family<PeerLabel, Counter>,
     failures: Family<PeerLabel, Counter>,
     bytes: Family<PeerLabel, Counter>,
@@ -43,6 +49,10 @@ impl PeerMetrics {
         Self {
             hops: names.metric("hops", "Requests for blocks to other nodes, by how they ended."),
             answers: names.metric("peer_answers", "Requests of other nodes, by what became of them."),
+            mistrusted: names.metric(
+                "peer_mistrusted",
+                "Connections from and to other nodes that ended because the other end was not believed.",
+            ),
             requests: names.metric("peer_requests", "Requests to another node."),
             failures: names.metric(
                 "peer_failures",
@@ -64,6 +74,13 @@ impl PeerMetrics {
     /// Requests of other nodes were answered.
     pub fn answered(&self, result: &'static str, count: u64) {
         self.answers.get_or_create(&ResultLabel { result }).inc_by(count);
+    }
+
+    /// Other ends of connections were not believed.
+    pub fn mistrusted(&self, reason: &'static str, count: u64) {
+        self.mistrusted
+            .get_or_create(&ReasonLabel { reason })
+            .inc_by(count);
     }
 
     /// So much more was asked of a peer.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::Observer;
 use crate::admin::metrics::{PeerMetrics, PeerTraffic};
+use crate::channel::Mistrust;
 use crate::fetch::HopEnd;
 use crate::peer::{Outcome, Peer};
 
@@ -12,6 +13,7 @@ use crate::peer::{Outcome, Peer};
 pub(super) struct Told {
     hops: [u64; HopEnd::ALL.len()],
     answers: [u64; Outcome::ALL.len()],
+    mistrusted: [u64; Mistrust::ALL.len()],
     traffic: HashMap<String, PeerTraffic>,
 }
 
@@ -23,6 +25,11 @@ impl Observer {
         }
         for ((outcome, total), before) in self.host.counts().into_iter().zip(&mut told.answers) {
             metrics.answered(outcome.as_str(), total - *before);
+            *before = total;
+        }
+        let mistrusted = self.cooperation.channel().mistrusted().counts();
+        for ((reason, total), before) in mistrusted.into_iter().zip(&mut told.mistrusted) {
+            metrics.mistrusted(reason.as_str(), total - *before);
             *before = total;
         }
         let peers = self.cooperation.peers();

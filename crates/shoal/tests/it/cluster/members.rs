@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use shoal::secret::Secret;
 
-use super::{Cluster, SECRET, Wire, seen};
-use crate::client::Client;
+use super::{Cluster, Wire, seen};
 
 #[tokio::test]
 async fn nodes_find_each_other_through_one_seed() {
@@ -45,31 +43,5 @@ async fn who_knows_another_secret_is_no_member_and_gets_no_block() {
     assert_eq!(seen(&cluster.nodes[2]).await, ["n2"]);
     assert_eq!(seen(&cluster.nodes[0]).await, ["n0", "n1"]);
     assert_eq!(cluster.sent(2, "peer").await, 0);
-    cluster.stop().await;
-}
-
-#[tokio::test]
-async fn the_peer_port_lets_in_nobody_but_nodes() {
-    let cluster = Cluster::start(2).await;
-    let bytes = cluster.put("k", 1);
-    cluster.read(0, "k", &bytes).await;
-    let port = cluster.ways[0].address();
-    let guesses = [
-        Client::anonymous(port),
-        Client::signing(port, "shoal-node", "a wrong guess at the secret"),
-        // The keys of users are no keys of nodes.
-        Client::signing(port, crate::lake::ACCESS_KEY, crate::lake::SECRET_KEY),
-        // Signed for the region of the lake, not for the cluster.
-        Client::signing(port, "shoal-node", SECRET),
-    ];
-    for client in guesses {
-        for target in ["/alive", "/b/k", "/blocks/00/0?ask=&part=0-1"] {
-            assert_eq!(
-                client.get(target).send().await.status,
-                StatusCode::FORBIDDEN,
-                "{target}"
-            );
-        }
-    }
     cluster.stop().await;
 }

@@ -1,0 +1,108 @@
+//! The keys by which nodes prove themselves, computed from the cluster's secret: every node that knows the secret has the
+//! same ones, and none is written anywhere.
+
+use std::sync::Arc;
+
+use ring::hkdf;
+use rustls::crypto::ring::sign::any_eddsa_type;
+use rustls::server::AlwaysResolvesServerRawPublicKeys;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+
+/// What stands before the 32 bytes of a key of Ed25519 in PKCS#8 (RFC 8410).
+const PKCS8_HEAD: [u8; 16] = [
+    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
+];
+
+/// What the protocols of nodes begin with; the number rises when nodes of two versions would not understand each other.
+const PROTOCOL: &str = "shoal-1-";
+
+/// The keys that follow from one secret.
+#[derive(Debug)]
+pub(super) struct Keys {
+    root: hkdf::Prk,
+    id: String,
+}
+
+/// Whether `protocol` is one that a node of some cluster speaks.
+pub(super) fn is_protocol(protocol: &[u8]) -> bool {
+    protocol.starts_with(PROTOCOL.as_bytes())
+}
+
+impl Keys {
+    /// The keys that follow from `secret`.
+    pub(super) fn of(secret: &str) -> Self {
+        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"shoal cluster");
+        let root = salt.extract(secret.as_bytes());
+        let digest = expand(&root, &[b"id"]);
+        let id = u64::from_be_bytes(*digest.first_chunk().expect("a key has 32 bytes"));
+        Self {
+            root,
+            id: format!("{id:016x}"),
+        }
+    }
+
+    /// Names the secret without telling it.
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// How nodes that know the secret speak with each other, as ALPN has it.
+    pub(super) fn protocol(&self) -> String {
+        format!("{PROTOCOL}{}", self.id)
+    }
+
+    /// By which the node `name` proves that it is this node.
+    pub(super) fn of_node(&self, name: &str) -> Arc<CertifiedKey> {
+        pair(&expand(&self.root, &[b"answers as ", name.as_bytes()]))
+    }
+
+    /// By which any node proves that it may ask.
+    pub(super) fn of_asking(&self) -> Arc<CertifiedKey> {
+        pair(&expand(&self.root, &[b"asks"]))
+    }
+
+    /// Shows the key of the node `name` to those that ask.
+    pub(super) fn answering(&self, name: &str) -> Arc<AlwaysResolvesServerRawPublicKeys> {
+        Arc::new(AlwaysResolvesServerRawPublicKeys::new(self.of_node(name)))
+    }
+}
+
+fn expand(root: &hkdf::Prk, label: &[&[u8]]) -> [u8; 32] {
+    let mut key = [0; 32];
+    root.expand(label, hkdf::HKDF_SHA256)
+        .and_then(|okm| okm.fill(&mut key))
+        .expect("HKDF gives 32 bytes");
+    key
+}
+
+/// The pair of keys whose private half these bytes are.
+fn pair(seed: &[u8; 32]) -> Arc<CertifiedKey> {
+    let der = [PKCS8_HEAD.as_slice(), seed].concat();
+    let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).expect("any 32 bytes are a key of Ed25519");
+    let public = key.public_key().expect("a private key has a public one").to_vec();
+    Arc::new(CertifiedKey::new(vec![CertificateDer::from(public)], key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Keys;
+
+    #[test]
+    fn each_secret_and_each_node_has_keys_of_its_own() {
+        let (one, two) = (Keys::of("one"), Keys::of("two"));
+        let public = |key: std::sync::Arc<super::CertifiedKey>| key.cert[0].to_vec();
+        let all = [
+            public(one.of_node("n0")),
+            public(one.of_node("n1")),
+            public(one.of_asking()),
+            public(two.of_node("n0")),
+            public(two.of_asking()),
+        ];
+        for (at, key) in all.iter().enumerate() {
+            assert!(!all[..at].contains(key), "{at}");
+        }
+        assert_eq!(public(Keys::of("one").of_node("n0")), all[0]);
+        assert_ne!(one.id(), two.id());
+    }
+}

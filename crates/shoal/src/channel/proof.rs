@@ -1,0 +1,179 @@
+//! Which public keys are believed, and which key is shown.
+
+use std::sync::Arc;
+
+use rustls::client::ResolvesClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{ring, verify_tls13_signature_with_raw_key};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+
+use super::keys::Keys;
+
+/// Public keys of which the other end has to own one.
+#[derive(Debug)]
+pub(super) struct Known {
+    keys: Vec<CertificateDer<'static>>,
+    hints: Vec<DistinguishedName>,
+}
+
+impl Known {
+    /// The node `name` is believed by the key of its name, under any of these secrets.
+    pub(super) fn answering(keys: &[Keys], name: &str) -> Self {
+        Self {
+            keys: keys.iter().map(|keys| public(&keys.of_node(name))).collect(),
+            hints: Vec::new(),
+        }
+    }
+
+    /// A node that asks is believed by the key that all of them have; it is told of which secret.
+    pub(super) fn asking(keys: &Keys) -> Self {
+        Self {
+            keys: vec![public(&keys.of_asking())],
+            hints: vec![hint(keys)],
+        }
+    }
+
+    fn believe(&self, key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
+        if others.is_empty() && self.keys.iter().any(|known| known == key) {
+            return Ok(());
+        }
+        Err(CertificateError::ApplicationVerificationFailure.into())
+    }
+}
+
+impl ServerCertVerifier for Known {
+    fn verify_server_cert(
+        &self,
+        key: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.believe(key, others)
+            .map(|()| ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(too_old())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(message, key, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+impl ClientCertVerifier for Known {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        key: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        self.believe(key, others)
+            .map(|()| ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Err(too_old())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify(message, key, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+/// The keys by which a node proves that it may ask: that of the secret which the other end names.
+#[derive(Debug)]
+pub(super) struct Asking(Vec<(DistinguishedName, Arc<CertifiedKey>)>);
+
+impl Asking {
+    pub(super) fn new(keys: &[Keys]) -> Self {
+        Self(keys.iter().map(|keys| (hint(keys), keys.of_asking())).collect())
+    }
+}
+
+impl ResolvesClientCert for Asking {
+    fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let named = self.0.iter().find(|(hint, _)| hints.contains(&hint.as_ref()));
+        named.map(|(_, key)| Arc::clone(key))
+    }
+
+    fn only_raw_public_keys(&self) -> bool {
+        true
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
+}
+
+/// Names the secret where TLS names the authorities that are believed.
+fn hint(keys: &Keys) -> DistinguishedName {
+    DistinguishedName::in_sequence(keys.id().as_bytes())
+}
+
+fn public(key: &CertifiedKey) -> CertificateDer<'static> {
+    key.cert[0].clone()
+}
+
+fn verify(
+    message: &[u8],
+    key: &CertificateDer<'_>,
+    signature: &DigitallySignedStruct,
+) -> Result<HandshakeSignatureValid, Error> {
+    let algorithms = ring::default_provider().signature_verification_algorithms;
+    verify_tls13_signature_with_raw_key(
+        message,
+        &SubjectPublicKeyInfoDer::from(key.as_ref()),
+        signature,
+        &algorithms,
+    )
+}
+
+fn too_old() -> Error {
+    Error::General("nodes speak TLS 1.3 and nothing older".into())
+}

@@ -1,0 +1,65 @@
+//! Connections whose other end has not proven itself yet: only so many, and a newcomer takes the place of the oldest.
+//!
+//! A node proves itself within milliseconds. A stranger that opens connections and says nothing loses them to those that
+//! come after, so it cannot keep nodes out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// So many at most, and at most half of all connections.
+const UNPROVEN_MAX: usize = 256;
+
+#[derive(Debug)]
+pub(super) struct Unproven {
+    waiting: Mutex<VecDeque<Arc<Notify>>>,
+    max: usize,
+}
+
+/// A place among them; given back when dropped.
+pub(super) struct Turn<'a> {
+    unproven: &'a Unproven,
+    displaced: Arc<Notify>,
+}
+
+impl Unproven {
+    /// Of `connections` in all.
+    pub(super) fn new(connections: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            max: UNPROVEN_MAX.min(connections / 2).max(1),
+        }
+    }
+
+    /// One more; the oldest has to go when there are too many.
+    pub(super) fn enter(&self) -> Turn<'_> {
+        let displaced = Arc::<Notify>::default();
+        let mut waiting = self.waiting.lock();
+        waiting.push_back(Arc::clone(&displaced));
+        if waiting.len() > self.max
+            && let Some(oldest) = waiting.pop_front()
+        {
+            oldest.notify_one();
+        }
+        Turn {
+            unproven: self,
+            displaced,
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Ends when another one has taken this place.
+    pub(super) async fn displaced(&self) {
+        self.displaced.notified().await;
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.unproven.waiting.lock();
+        waiting.retain(|other| !Arc::ptr_eq(other, &self.displaced));
+    }
+}
