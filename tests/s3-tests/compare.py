@@ -268,7 +268,7 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="tests/s3-tests/run.sh", description=__doc__)
     parser.add_argument("--s3-tests", type=Path, help="a checkout of ceph/s3-tests; without it one is fetched")
-    parser.add_argument("--lake", choices=("ceph", "versitygw"), default="ceph", help="the lake to start (ceph)")
+    parser.add_argument("--lake", choices=sorted(LAKES), default="ceph", help="the lake to start (ceph)")
     parser.add_argument("--shoal", type=Path, help="the binary; without it only the lake is tested")
     parser.add_argument(
         "--write-back", action="store_true", help="three nodes that acknowledge before the lake has what is written"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ..processes import Process, answers, free_port
 from .base import ACCESS_KEY, SECRET_KEY, Account, Lake, LakeUnavailable, User, go_binary
@@ -13,9 +14,7 @@ MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 
 
 def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") -> Lake:
-    """One MinIO on one folder; it has the root account alone."""
-    if users:
-        raise LakeUnavailable("further accounts need MinIO's own client")
+    """One MinIO on one folder. It has one account; `users` are names in it that may do everything."""
     binary = go_binary("minio", MODULE)
     port = free_port()
     data = folder / "data"
@@ -34,7 +33,24 @@ def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") 
     lake = Lake("minio", MODULE.rpartition("-")[2], url, account, processes=[server])
     try:
         server.wait_until(lambda: answers(port, address), 30)
+        create_users(url, account, users)
     except BaseException:
         lake.stop()
         raise
     return lake
+
+
+def create_users(url: str, root: Account, users: Sequence[User]) -> None:
+    """Adds `users` by MinIO's admin protocol, whose bodies are encrypted with the root account's secret."""
+    if not users:
+        return
+    try:
+        from minio import MinioAdmin
+        from minio.credentials import StaticProvider
+    except ImportError as error:
+        raise LakeUnavailable(f"further accounts need the Python package `minio`: {error}") from error
+    provider = StaticProvider(root.access_key, root.secret_key)
+    admin = MinioAdmin(endpoint=urlsplit(url).netloc, credentials=provider, secure=False)
+    for user in users:
+        admin.user_add(user.account.access_key, user.account.secret_key)
+        admin.attach_policy(["consoleAdmin"], user=user.account.access_key)

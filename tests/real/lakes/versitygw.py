@@ -12,9 +12,13 @@ from .base import ACCESS_KEY, REGION, SECRET_KEY, Account, Lake, User, go_binary
 VERSION = "v1.8.0"
 
 
+def binary() -> Path:
+    """The path of the program, which is the server and its own test suite."""
+    return go_binary("versitygw", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}")
+
+
 def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") -> Lake:
     """One gateway on one folder with versioning; `users` are ordinary accounts beside the root account."""
-    binary = go_binary("versitygw", f"github.com/versity/versitygw/cmd/versitygw@{VERSION}")
     port = free_port()
     for part in ("data", "versions", "iam"):
         (folder / part).mkdir(parents=True)
@@ -29,7 +33,7 @@ def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") 
     (folder / "iam" / "users.json").write_text(json.dumps({"accessAccounts": accounts}))
     server = Process(
         [
-            *(binary, "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION),
+            *(binary(), "--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION),
             *("--port", f"{address}:{port}", "--iam-dir", folder / "iam"),
             *("posix", "--versioning-dir", folder / "versions", folder / "data"),
         ],

@@ -1,0 +1,110 @@
+"""Runs `versitygw test full-flow` on versitygw and through a node: what passes there must pass through the node.
+
+Tests that are known to differ stand in `differs.txt`, each with its reason. A test that fails through the node and is
+not in that file fails this run; so does a test in the file that passes, as the file would then no longer be true.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from real.lakes import LAKES, Account, LakeUnavailable  # noqa: E402 - the path comes first
+from real.lakes.versitygw import binary  # noqa: E402
+from real.node import Node  # noqa: E402
+
+DIFFERS = HERE / "differs.txt"
+TIMEOUT_S = 1800
+# `PASS Name` or `FAIL Name: reason`, between the codes of colours.
+_OUTCOME = re.compile(r"^\W*(?:\[\d+m)?(PASS|FAIL)\s*(?:\x1b\[0m)?\s*(\w+)(?:: (.*))?$")
+
+
+def full_flow(url: str, account: Account, log: Path) -> dict[str, str | None]:
+    """Runs the suite at `url`. Returns the reason of each failure by test, None for a test that passed."""
+    command = [binary(), "test", "--access", account.access_key, "--secret", account.secret_key, "--endpoint", url]
+    with log.open("wb") as output:
+        subprocess.run(
+            [*command, "full-flow", "--vs"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            # It takes a CA bundle named here for a setting of its own.
+            env={"PATH": "/usr/bin:/bin", "AWS_EC2_METADATA_DISABLED": "true"},
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    outcomes: dict[str, str | None] = {}
+    for line in log.read_text(errors="replace").splitlines():
+        if found := _OUTCOME.match(line):
+            word, test, reason = found.groups()
+            outcomes[test] = None if word == "PASS" else (reason or "")
+    return outcomes
+
+
+def known_differences() -> set[str]:
+    """The names in `differs.txt`."""
+    lines = DIFFERS.read_text().splitlines()
+    return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
+
+
+def judge(lake: dict[str, str | None], node: dict[str, str | None]) -> int:
+    """Prints each difference and returns how many are not expected."""
+    passing = sorted(test for test, reason in lake.items() if reason is None)
+    known, surprises = known_differences(), 0
+    for test in passing:
+        reason = node.get(test, "it did not run")
+        if reason is not None and test not in known:
+            surprises += 1
+            print(f"LOST {test}: {reason}")
+        elif reason is None and test in known:
+            surprises += 1
+            print(f"PASSES {test}: take it out of {DIFFERS.name}")
+    differing = sum(node.get(test, "") is not None for test in passing)
+    print(f"{len(passing)} of {len(lake)} tests pass at versitygw, {len(passing) - differing} of them through the node")
+    return surprises
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="tests/full-flow/run.sh", description=__doc__)
+    parser.add_argument("--shoal", type=Path, required=True, help="the binary")
+    parser.add_argument("--results", type=Path, help="keep logs in this folder")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Starts both, compares, and exits with 1 at a difference that is not expected."""
+    arguments = parse()
+    folder = Path(tempfile.mkdtemp(prefix="shoal-full-flow-"))
+    results = arguments.results or folder / "results"
+    results.mkdir(parents=True, exist_ok=True)
+    try:
+        with LAKES["versitygw"](folder / "lake", ()) as lake:
+            direct = full_flow(lake.url, lake.account, results / "lake.log")
+        # A lake without the buckets of the first run: some tests list all that there are.
+        with (
+            LAKES["versitygw"](folder / "lake-of-the-node", ()) as lake,
+            Node(arguments.shoal.resolve(), folder / "node", lake.url, [lake.account]) as node,
+        ):
+            through = full_flow(node.url, lake.account, results / "node.log")
+            shutil.copy(node.log, results / "shoal.log")
+        if None not in direct.values():
+            raise RuntimeError(f"no test passes at the lake:\n{(results / 'lake.log').read_text()[-2000:]}")
+        return int(judge(direct, through) > 0)
+    except LakeUnavailable as reason:
+        print(f"skipped: {reason}")
+        return 0
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
