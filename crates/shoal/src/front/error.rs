@@ -12,6 +12,8 @@ pub struct S3Error {
     pub code: ErrorCode,
     /// What a person should read.
     pub message: Cow<'static, str>,
+    /// Further elements of the XML body by name, such as `AWSAccessKeyId`, in the order in which S3 writes them.
+    pub details: Vec<(&'static str, String)>,
     /// The connection must not carry another request: its framing can no longer be trusted.
     pub close: bool,
 }
@@ -22,8 +24,16 @@ impl S3Error {
         Self {
             code,
             message: message.into(),
+            details: Vec::new(),
             close: false,
         }
+    }
+
+    /// The same error with one more element in its XML body.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.details.push((name, value.into()));
+        self
     }
 
     /// The same error, after which the connection is closed.

@@ -4,15 +4,19 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
-use crate::front::error::ErrorCode;
+use crate::front::error::S3Error;
 
 /// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
-pub fn error_xml(code: ErrorCode, message: &str, resource: &str, request_id: RequestId) -> Bytes {
+pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Bytes {
+    let details = error.details.iter();
+    let details: String = details
+        .map(|(name, value)| format!("<{name}>{}</{name}>", escape(value)))
+        .collect();
     let xml = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message>\
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message>{details}\
          <Resource>{}</Resource><RequestId>{}</RequestId></Error>",
-        code.as_str(),
-        escape(message),
+        error.code.as_str(),
+        escape(&error.message),
         escape(resource),
         request_id.as_str(),
     );
@@ -70,16 +74,27 @@ fn replacement(character: char) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::{RequestId, error_xml};
-    use crate::front::error::ErrorCode;
+    use crate::front::error::{ErrorCode, S3Error};
 
     fn text(message: &str, resource: &str) -> String {
-        let xml = error_xml(
-            ErrorCode::AccessDenied,
-            message,
+        rendered(
+            &S3Error::new(ErrorCode::AccessDenied, message.to_owned()),
             resource,
-            RequestId::new(0x0123_4567_89AB_CDEF),
-        );
+        )
+    }
+
+    fn rendered(error: &S3Error, resource: &str) -> String {
+        let xml = error_xml(error, resource, RequestId::new(0x0123_4567_89AB_CDEF));
         String::from_utf8(xml.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn further_elements_follow_the_message_and_cannot_write_markup() {
+        let error = S3Error::new(ErrorCode::InvalidAccessKeyId, "m").with("AWSAccessKeyId", "a</Error>");
+        let xml = rendered(&error, "/b");
+        assert!(
+            xml.contains("<Message>m</Message><AWSAccessKeyId>a&lt;/Error&gt;</AWSAccessKeyId><Resource>")
+        );
     }
 
     #[test]

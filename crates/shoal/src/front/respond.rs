@@ -170,7 +170,7 @@ pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: RequestId) -> 
 
 /// An error of ours in S3's XML.
 pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
-    let xml = error_xml(error.code, &error.message, resource, request_id);
+    let xml = error_xml(error, resource, request_id);
     let mut response = Response::new(ResponseBody::full(xml));
     *response.status_mut() = error.code.status();
     let headers = response.headers_mut();

@@ -48,10 +48,12 @@ impl<'a> Credential<'a> {
         let wrong = |detail: String| Refusal::malformed(self.place, detail);
 
         if region != expected_region {
-            return wrong(format!(
-                "the region '{}' is wrong; expecting '{expected_region}'",
-                shown(region)
-            ));
+            let region = shown(region);
+            return Refusal::Malformed {
+                in_query: matches!(self.place, Place::Query { .. }),
+                detail: format!("the region '{region}' is wrong; expecting '{expected_region}'").into(),
+                region: Some(expected_region.into()),
+            };
         }
         if service != SERVICE {
             let service = shown(service);

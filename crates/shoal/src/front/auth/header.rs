@@ -64,7 +64,8 @@ fn unsupported(algorithm: &str) -> Refusal {
     if algorithm.starts_with("AWS4-") {
         Refusal::UnsupportedSignatureVersion
     } else {
-        Refusal::UnsupportedAuthorization
+        let name = algorithm.split(' ').next().unwrap_or_default();
+        Refusal::UnsupportedAuthorization(name.into())
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
             "aws4-hmac-sha256 Credential=a",
         ] {
             assert!(
-                matches!(version(text), Refusal::UnsupportedAuthorization),
+                matches!(version(text), Refusal::UnsupportedAuthorization(_)),
                 "{text}"
             );
         }

@@ -97,7 +97,7 @@ impl Gate {
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
-        match Claimed::read(parts)? {
+        match self.read_claim(parts)? {
             None => admit_stranger(&parts.headers),
             // A browser asks whether it may use a presigned URL. That proves nothing: the signature is that of another
             // method, and of headers that are not there yet. So it is a stranger who asks.
@@ -111,6 +111,16 @@ impl Gate {
                 None => Err(Refusal::UnsupportedSignatureVersion),
             },
         }
+    }
+
+    /// Reads the one claim a request may make. Without version 2 its header is refused before it is read.
+    fn read_claim<'a>(&self, parts: &'a Parts) -> Result<Option<Claimed<'a>>, Refusal> {
+        Claimed::read(parts).map_err(|refusal| match refusal {
+            Refusal::UnsupportedAuthorization(name) if self.version2.is_none() && &*name == "AWS" => {
+                Refusal::UnsupportedSignatureVersion
+            }
+            other => other,
+        })
     }
 
     fn named(&self, claim: &Claimed<'_>) -> Option<Caller> {
@@ -132,7 +142,7 @@ impl Gate {
         let identity = self
             .identities
             .get(claim.credential.access_key())
-            .ok_or(Refusal::UnknownAccessKey)?;
+            .ok_or_else(|| Refusal::UnknownAccessKey(claim.credential.access_key().into()))?;
         if claim.has_token {
             return Err(Refusal::TokenForStaticIdentity);
         }
@@ -206,7 +216,9 @@ fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
 /// A body that no signature covers; `streaming` is the refusal of one in chunks.
 fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Refusal> {
     let hash = match headers.get(&CONTENT_SHA256) {
-        Some(value) => PayloadHash::parse(value.as_bytes()).ok_or(Refusal::UnknownPayloadHash)?,
+        Some(value) => PayloadHash::parse(value.as_bytes()).ok_or_else(|| {
+            Refusal::ImpossiblePayloadHash(String::from_utf8_lossy(value.as_bytes()).into())
+        })?,
         None => PayloadHash::Unsigned,
     };
     if hash.is_streaming() {

@@ -30,7 +30,7 @@ pub enum Refusal {
     UnsupportedSignatureVersion,
     /// An `Authorization` header that is not of S3.
     #[error("Unsupported Authorization Type")]
-    UnsupportedAuthorization,
+    UnsupportedAuthorization(Box<str>),
     /// The `Authorization` header or the credential in the query does not read or names another scope.
     #[error("{}; {detail}", malformed_part(*.in_query))]
     Malformed {
@@ -38,6 +38,8 @@ pub enum Refusal {
         in_query: bool,
         /// What is wrong with it.
         detail: Cow<'static, str>,
+        /// The region to sign for, if another one was: SDKs read it and sign anew.
+        region: Option<Box<str>>,
     },
     /// A presigned URL with some of its parameters.
     #[error(
@@ -89,7 +91,7 @@ pub enum Refusal {
     TimeTooSkewed,
     /// Nobody here signs with that key.
     #[error("The AWS Access Key Id you provided does not exist in our records.")]
-    UnknownAccessKey,
+    UnknownAccessKey(Box<str>),
     /// Identities of this node have no temporary credentials.
     #[error("The provided token is malformed or otherwise invalid.")]
     TokenForStaticIdentity,
@@ -111,6 +113,9 @@ pub enum Refusal {
     /// A signed request must say how its body is protected.
     #[error("Missing required header for this request: x-amz-content-sha256")]
     MissingPayloadHash,
+    /// A stranger's body has a hash that no body has.
+    #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
+    ImpossiblePayloadHash(Box<str>),
     /// A value that S3 does not define.
     #[error(
         "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
@@ -136,6 +141,23 @@ impl Refusal {
         Self::Malformed {
             in_query: matches!(place, Place::Query { .. }),
             detail: detail.into(),
+            region: None,
+        }
+    }
+
+    /// The elements of S3's XML that say what this refusal is about.
+    fn details(self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::UnsupportedAuthorization(value) => vec![
+                ("ArgumentName", "Authorization".to_owned()),
+                ("ArgumentValue", value.into()),
+            ],
+            Self::Malformed {
+                region: Some(region), ..
+            } => vec![("Region", region.into())],
+            Self::UnknownAccessKey(key) => vec![("AWSAccessKeyId", key.into())],
+            Self::ImpossiblePayloadHash(hash) => vec![("ClientComputedContentSHA256", hash.into())],
+            _ => Vec::new(),
         }
     }
 
@@ -151,7 +173,7 @@ impl Refusal {
             | Self::StreamingWithPresigned
             | Self::StreamingWithVersion2
             | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
-            Self::TwoKindsOfCredentials | Self::UnsupportedAuthorization | Self::UnknownPayloadHash => {
+            Self::TwoKindsOfCredentials | Self::UnsupportedAuthorization(_) | Self::UnknownPayloadHash => {
                 ErrorCode::InvalidArgument
             }
             Self::Malformed { in_query: false, .. } => ErrorCode::AuthorizationHeaderMalformed,
@@ -173,10 +195,11 @@ impl Refusal {
             | Self::MissingDate
             | Self::UnsignedHeader(_) => ErrorCode::AccessDenied,
             Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
-            Self::UnknownAccessKey => ErrorCode::InvalidAccessKeyId,
+            Self::UnknownAccessKey(_) => ErrorCode::InvalidAccessKeyId,
             Self::TokenForStaticIdentity => ErrorCode::InvalidToken,
             Self::SignatureMismatch => ErrorCode::SignatureDoesNotMatch,
             Self::MalformedPath => ErrorCode::InvalidUri,
+            Self::ImpossiblePayloadHash(_) => ErrorCode::XAmzContentSha256Mismatch,
         }
     }
 }
@@ -209,6 +232,8 @@ impl From<UncoveredError> for Refusal {
 
 impl From<Refusal> for S3Error {
     fn from(refusal: Refusal) -> Self {
-        Self::new(refusal.code(), refusal.to_string())
+        let error = Self::new(refusal.code(), refusal.to_string());
+        let details = refusal.details();
+        Self { details, ..error }
     }
 }

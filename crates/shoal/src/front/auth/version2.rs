@@ -162,8 +162,9 @@ impl<'a> Evidence<'a> {
 }
 
 fn known<'a>(identities: &'a Identities, access_key: &[u8]) -> Result<&'a Arc<Identity>, Refusal> {
-    let access_key = std::str::from_utf8(access_key).map_err(|_| Refusal::UnknownAccessKey)?;
-    identities.get(access_key).ok_or(Refusal::UnknownAccessKey)
+    let unknown = || Refusal::UnknownAccessKey(String::from_utf8_lossy(access_key).into());
+    let access_key = std::str::from_utf8(access_key).map_err(|_| unknown())?;
+    identities.get(access_key).ok_or_else(unknown)
 }
 
 /// The date line of a signature in the header, which must be of this moment: `Date`, or nothing beside `x-amz-date`,

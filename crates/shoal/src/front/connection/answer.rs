@@ -112,7 +112,7 @@ fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
 /// The answer to a refused request; the connection ends with it where the error says so.
 pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
     let id = RequestId::new(chance::bits());
-    let mut response = Response::new(error_xml(error.code, &error.message, "", id));
+    let mut response = Response::new(error_xml(error, "", id));
     *response.status_mut() = error.code.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));

@@ -50,18 +50,15 @@ impl Announced {
         }
         let mut digests = Vec::new();
         if let PayloadHash::Sha256(digest) = hash {
-            let (algorithm, digest) = (Algorithm::Sha256, digest.to_vec());
             digests.push(Expected {
-                algorithm,
-                digest,
-                otherwise: PayloadError::WrongHash,
+                algorithm: Algorithm::Sha256,
+                digest: digest.to_vec(),
+                otherwise: PayloadError::WrongHash(digest),
             });
         }
         digests.extend(content_md5(headers)?);
         if checksums_are_of_the_body(parts) {
-            for algorithm in Algorithm::CHECKSUMS {
-                digests.extend(checksum(headers, algorithm)?);
-            }
+            digests.extend(checksums(headers)?);
         }
         Ok(Self {
             payload,
@@ -114,6 +111,32 @@ fn content_md5(headers: &HeaderMap) -> Result<Option<Expected>, PayloadError> {
         digest,
         otherwise: PayloadError::WrongMd5,
     }))
+}
+
+/// The checksums that headers give. S3 refuses contradictory headers before it computes anything, so a wrong checksum
+/// beside such headers is told as that.
+fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
+    let mut found = Vec::new();
+    for algorithm in Algorithm::CHECKSUMS {
+        found.extend(checksum(headers, algorithm)?);
+    }
+    let is_several = found.len() + usize::from(headers.contains_key("x-amz-trailer")) > 1;
+    for expected in &mut found {
+        if is_several {
+            expected.otherwise = PayloadError::SeveralChecksums;
+        } else if names_another_algorithm(headers, expected.algorithm) {
+            expected.otherwise = PayloadError::OtherAlgorithm;
+        }
+    }
+    Ok(found)
+}
+
+fn names_another_algorithm(headers: &HeaderMap, algorithm: Algorithm) -> bool {
+    headers.get("x-amz-sdk-checksum-algorithm").is_some_and(|named| {
+        !named
+            .as_bytes()
+            .eq_ignore_ascii_case(algorithm.as_str().as_bytes())
+    })
 }
 
 fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected>, PayloadError> {

@@ -3,6 +3,7 @@
 use super::decoder::ChunkError;
 use super::digests::Algorithm;
 use crate::front::error::{ErrorCode, S3Error};
+use crate::sigv4::hex;
 
 /// Why a body is not passed on to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -14,11 +15,11 @@ pub enum PayloadError {
     #[error("The header {0} is not a length.")]
     MalformedLength(&'static str),
     /// aws-chunked without `x-amz-decoded-content-length`.
-    #[error("You must provide the x-amz-decoded-content-length HTTP header.")]
+    #[error("You must provide the Content-Length HTTP header.")]
     MissingDecodedLength,
     /// The body has another SHA-256 than `x-amz-content-sha256` says.
     #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
-    WrongHash,
+    WrongHash([u8; 32]),
     /// `Content-MD5` is not 16 bytes of base 64.
     #[error("The Content-MD5 you specified was invalid.")]
     MalformedMd5,
@@ -31,6 +32,12 @@ pub enum PayloadError {
     /// The body has another checksum.
     #[error("The {} you specified did not match the calculated checksum.", .0.as_str().to_ascii_uppercase())]
     WrongChecksum(Algorithm),
+    /// The body has another checksum, and the request gave several.
+    #[error("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")]
+    SeveralChecksums,
+    /// The body has another checksum, and `x-amz-sdk-checksum-algorithm` names another algorithm than that of the checksum.
+    #[error("Value for x-amz-sdk-checksum-algorithm header is invalid.")]
+    OtherAlgorithm,
     /// `x-amz-trailer` names something that is no checksum, or several.
     #[error("The value specified in the x-amz-trailer header is not supported")]
     UnsupportedTrailer,
@@ -58,36 +65,57 @@ impl PayloadError {
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::WrongLength => ErrorCode::IncompleteBody,
+            Self::MalformedLength("x-amz-decoded-content-length") | Self::MissingDecodedLength => {
+                ErrorCode::MissingContentLength
+            }
             Self::MalformedLength(_) => ErrorCode::InvalidArgument,
-            Self::MissingDecodedLength => ErrorCode::MissingContentLength,
-            Self::WrongHash => ErrorCode::XAmzContentSha256Mismatch,
+            Self::WrongHash(_) => ErrorCode::XAmzContentSha256Mismatch,
             Self::MalformedMd5 => ErrorCode::InvalidDigest,
             Self::WrongMd5 | Self::WrongChecksum(_) => ErrorCode::BadDigest,
-            Self::MalformedChecksum(..) | Self::UnsupportedTrailer => ErrorCode::InvalidRequest,
+            Self::MalformedChecksum(..)
+            | Self::SeveralChecksums
+            | Self::OtherAlgorithm
+            | Self::UnsupportedTrailer => ErrorCode::InvalidRequest,
             Self::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
             Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
             Self::NotResigned => ErrorCode::InternalError,
             Self::Framing(error) => match error {
                 ChunkError::Truncated
                 | ChunkError::ShorterThanAnnounced
-                | ChunkError::LongerThanAnnounced => ErrorCode::IncompleteBody,
-                ChunkError::MalformedTrailer | ChunkError::TooManyTrailers => {
-                    ErrorCode::MalformedTrailerError
-                }
-                ChunkError::ChunkTooLarge
+                | ChunkError::LongerThanAnnounced
                 | ChunkError::MalformedSize
                 | ChunkError::LineTooLong
                 | ChunkError::BareNewline
                 | ChunkError::MissingNewline
-                | ChunkError::UnexpectedTrailer
-                | ChunkError::DataAfterEnd => ErrorCode::InvalidRequest,
+                | ChunkError::DataAfterEnd => ErrorCode::IncompleteBody,
+                ChunkError::MalformedTrailer
+                | ChunkError::TooManyTrailers
+                | ChunkError::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
+                ChunkError::ChunkTooLarge => ErrorCode::InvalidRequest,
             },
+        }
+    }
+
+    /// What a client reads: S3 has one sentence for all that can be wrong with the framing, and one for trailers.
+    fn message(&self) -> String {
+        match self.code() {
+            ErrorCode::IncompleteBody => Self::WrongLength.to_string(),
+            ErrorCode::MalformedTrailerError => Self::UnexpectedTrailer.to_string(),
+            ErrorCode::MissingContentLength => Self::MissingDecodedLength.to_string(),
+            _ => self.to_string(),
         }
     }
 }
 
 impl From<PayloadError> for S3Error {
     fn from(error: PayloadError) -> Self {
-        Self::new(error.code(), error.to_string())
+        let told = Self::new(error.code(), error.message());
+        match error {
+            PayloadError::WrongHash(announced) => {
+                let digits = hex::encode(&announced).map(char::from);
+                told.with("ClientComputedContentSHA256", String::from_iter(digits))
+            }
+            _ => told,
+        }
     }
 }

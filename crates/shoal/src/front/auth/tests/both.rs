@@ -9,7 +9,7 @@ use super::{
     signed, tampered, told, verify,
 };
 use crate::front::auth::{Credentials, Gate, Refusal};
-use crate::front::error::ErrorCode;
+use crate::front::error::{ErrorCode, S3Error};
 use crate::identity::{Caller, Identities, Identity};
 use crate::secret::Secret;
 use crate::sigv4::PayloadHash;
@@ -215,7 +215,11 @@ fn a_stranger_is_let_in_as_a_stranger_but_not_with_chunks() {
         verify(&with_hash(&digest)).unwrap().payload.hash,
         PayloadHash::empty()
     );
-    assert_eq!(refusal(&with_hash("yes")), Refusal::UnknownPayloadHash);
+    let impossible = refusal(&with_hash("yes"));
+    assert_eq!(impossible, Refusal::ImpossiblePayloadHash("yes".into()));
+    let told = S3Error::from(impossible);
+    assert_eq!(told.code, ErrorCode::XAmzContentSha256Mismatch);
+    assert_eq!(told.details, [("ClientComputedContentSHA256", "yes".to_owned())]);
     for hash in [
         "STREAMING-UNSIGNED-PAYLOAD-TRAILER",
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",

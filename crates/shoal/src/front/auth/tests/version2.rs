@@ -259,7 +259,7 @@ fn claims_that_are_incomplete_ambiguous_or_of_nobody_are_refused_by_name() {
         ),
         (
             of_url(url.replace(ACCESS_KEY, "nobody")),
-            Refusal::UnknownAccessKey,
+            Refusal::UnknownAccessKey("nobody".into()),
             ErrorCode::InvalidAccessKeyId,
         ),
         (
@@ -279,7 +279,7 @@ fn claims_that_are_incomplete_ambiguous_or_of_nobody_are_refused_by_name() {
         ),
         (
             header("AWS nobody:c2ln"),
-            Refusal::UnknownAccessKey,
+            Refusal::UnknownAccessKey("nobody".into()),
             ErrorCode::InvalidAccessKeyId,
         ),
         (
@@ -289,7 +289,7 @@ fn claims_that_are_incomplete_ambiguous_or_of_nobody_are_refused_by_name() {
         ),
         (
             header("AWS HAHAHA"),
-            Refusal::UnsupportedAuthorization,
+            Refusal::UnsupportedAuthorization("AWS".into()),
             ErrorCode::InvalidArgument,
         ),
         (twice, Refusal::RepeatedHeader("date"), ErrorCode::InvalidRequest),

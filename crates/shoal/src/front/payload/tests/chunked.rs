@@ -132,7 +132,7 @@ async fn the_decoded_length_is_needed_and_exact() {
             upload.assert_refused(ErrorCode::IncompleteBody).await;
         }
         let upload = upload.clone().header("x-amz-decoded-content-length", "-1");
-        upload.assert_refused(ErrorCode::InvalidArgument).await;
+        upload.assert_refused(ErrorCode::MissingContentLength).await;
         let mut upload = upload.clone();
         upload
             .headers
@@ -251,7 +251,7 @@ async fn data_after_the_end_is_refused_even_within_the_content_length() {
         let mut wire = encoder.encode([DATA]);
         wire.extend_from_slice(b"0\r\n\r\n");
         chunked(&encoder, &wire)
-            .assert_refused(ErrorCode::InvalidRequest)
+            .assert_refused(ErrorCode::IncompleteBody)
             .await;
     }
 }

@@ -121,6 +121,25 @@ async fn digests_in_headers_are_held_against_the_body() {
     }
 }
 
+#[tokio::test]
+async fn a_wrong_checksum_beside_headers_that_contradict_it_is_told_as_the_contradiction() {
+    const WRONG: &str = "AAAAAA==";
+    let wrong = Upload::new(sha256(DATA), DATA).header("x-amz-checksum-crc32", WRONG);
+    let several = wrong.clone().header("x-amz-checksum-crc32c", WRONG);
+    several.assert_refused(ErrorCode::InvalidRequest).await;
+    let other = wrong.clone().header("x-amz-sdk-checksum-algorithm", "SHA256");
+    other.assert_refused(ErrorCode::InvalidRequest).await;
+    // The name of the algorithm has no case.
+    let same = wrong.header("x-amz-sdk-checksum-algorithm", "CRC32");
+    same.assert_refused(ErrorCode::BadDigest).await;
+    // A lake may take what contradicts itself and is right.
+    let right = Upload::new(sha256(DATA), DATA).header("x-amz-checksum-crc32", DATA_CRC32);
+    right
+        .header("x-amz-sdk-checksum-algorithm", "SHA256")
+        .assert_whole(DATA)
+        .await;
+}
+
 fn crc(algorithm: crc_fast::CrcAlgorithm, len: usize) -> String {
     STANDARD.encode(&crc_fast::checksum(algorithm, DATA).to_be_bytes()[8 - len..])
 }
