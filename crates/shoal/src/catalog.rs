@@ -1,8 +1,9 @@
 //! Which version of an object is current, and to whom the lake has said so.
 //!
 //! A yes of the lake is a *grant*: this caller may read this object, and this version is the current one. How long a
-//! grant may be reused is the reader's question ([`crate::freshness`]); a no is never kept. Everything written through
-//! this node advances an *epoch*; a grant from before it, also one whose question was still on its way, is void.
+//! grant may be reused is the reader's question ([`crate::freshness`]). A no is never kept; it ends the caller's grant.
+//! Everything written through this node advances an *epoch*; a grant from before it, also one whose question was still
+//! on its way, is void.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
@@ -10,9 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use lru::LruCache;
 use parking_lot::Mutex;
-use shoal_policy::{ObjectId, VersionId};
+use shoal_policy::ObjectId;
 
 use crate::identity::CallerId;
 use crate::object::{ObjectName, Version};
@@ -25,6 +27,8 @@ const GRANTS_PER_OBJECT: usize = 64;
 /// Names share an epoch by hash: a collision costs a question to the lake, never a wrong answer.
 const OBJECT_EPOCHS: usize = 4096;
 const BUCKET_EPOCHS: usize = 256;
+/// So are the lake's refusals counted: a collision costs an answer that is not remembered.
+const REFUSALS: usize = 4096;
 
 /// What this node knows about objects; bounded, and safe to lose.
 #[derive(Debug)]
@@ -32,22 +36,30 @@ pub struct Catalog {
     shards: Vec<Mutex<LruCache<ObjectId, Known>>>,
     object_epochs: Vec<AtomicU64>,
     bucket_epochs: Vec<AtomicU64>,
+    refusals: Vec<AtomicU64>,
     hasher: foldhash::fast::RandomState,
 }
 
 /// The state of the writes through this node when a question was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Epoch {
+struct Epoch {
     object: u64,
     bucket: u64,
+}
+
+/// The moment at which a caller asks about an object, to be given with the lake's answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    at: Instant,
+    epoch: Epoch,
+    /// How often the lake had said no to this caller about this object.
+    refusals: u64,
 }
 
 #[derive(Debug)]
 struct Known {
     version: Arc<Version>,
     checksums: Checksums,
-    /// When its headers were learned, counted in writes; `None`: it was written here, and no answer of the lake has told them yet.
-    epoch: Option<Epoch>,
     grants: Vec<Grant>,
 }
 
@@ -67,16 +79,21 @@ pub enum Checksums {
     Unasked,
 }
 
-/// A version the catalog holds, current or not.
+/// The lake's remembered yes.
 #[derive(Clone, Debug)]
-pub struct Remembered {
+pub struct Granted {
     /// The version.
     pub version: Arc<Version>,
     /// Whether its checksum headers are known.
     pub checksums: Checksums,
-    /// The object may have been written since its headers were learned. Its ETag does not tell: the same bytes with
-    /// other metadata have the same one.
-    pub overtaken: bool,
+}
+
+/// Whether the answer is the lake's no to this caller about this object.
+pub fn is_refusal(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND
+    )
 }
 
 impl Default for Catalog {
@@ -89,76 +106,97 @@ impl Default for Catalog {
                 .collect(),
             object_epochs: zeros(OBJECT_EPOCHS),
             bucket_epochs: zeros(BUCKET_EPOCHS),
+            refusals: zeros(REFUSALS),
             hasher: foldhash::fast::RandomState::default(),
         }
     }
 }
 
 impl Catalog {
-    /// The version last seen, to ask the lake about in `epoch`.
-    pub fn remembered(&self, object: ObjectId, epoch: Epoch) -> Option<Remembered> {
+    /// The version last seen, current or not.
+    pub fn version(&self, object: ObjectId) -> Option<Arc<Version>> {
         let mut shard = self.shard(object).lock();
-        shard.get(&object).map(|known| known.remembered(epoch))
+        shard.get(&object).map(|known| Arc::clone(&known.version))
     }
 
-    /// The current version, if the lake said yes to this caller less than `reuse` ago and nothing was written since.
+    /// The moment of a question about an object, to be given with its answer.
+    pub fn asking(&self, caller: CallerId, name: &ObjectName, object: ObjectId, now: Instant) -> Asked {
+        Asked {
+            at: now,
+            epoch: self.epoch(name),
+            refusals: self.refusals(caller, object).load(Ordering::Acquire),
+        }
+    }
+
+    /// The current version, if the lake said yes to this caller less than `reuse` before `asked` and nothing was
+    /// written since.
     pub fn granted(
         &self,
         caller: CallerId,
         object: ObjectId,
-        epoch: Epoch,
+        asked: Asked,
         reuse: Duration,
-        now: Instant,
-    ) -> Option<Remembered> {
+    ) -> Option<Granted> {
         let mut shard = self.shard(object).lock();
         let known = shard.get(&object)?;
         let grant = known.grants.iter().find(|grant| grant.caller == caller)?;
-        let holds = grant.epoch == epoch && now.saturating_duration_since(grant.at) < reuse;
-        holds.then(|| known.remembered(epoch))
+        let holds = grant.epoch == asked.epoch && asked.at.saturating_duration_since(grant.at) < reuse;
+        holds.then(|| Granted {
+            version: Arc::clone(&known.version),
+            checksums: known.checksums,
+        })
     }
 
-    /// Notes what the lake said to `caller` in answer to a question asked at `asked_at`, in `epoch`.
+    /// Notes the lake's yes to `caller`. It may be reused unless the question was one of a kind (`reusable`).
     ///
-    /// An answer that a write has overtaken is dropped: the caller may use it for the read it was asked for, nobody
-    /// may reuse it.
+    /// An answer that a write or a refusal has overtaken is dropped: the caller may use it for the read it was asked
+    /// for, and no other read may reuse it.
     pub fn learn(
         &self,
         caller: CallerId,
         name: &ObjectName,
         version: &Arc<Version>,
         checksums: Checksums,
-        (epoch, asked_at): (Epoch, Instant),
+        asked: Asked,
+        reusable: bool,
     ) {
-        if self.epoch(name) != epoch {
+        let object = version.object;
+        let mut shard = self.shard(object).lock();
+        // Looked at under the lock that a refusal takes after it was counted.
+        let refusals = self.refusals(caller, object).load(Ordering::Acquire);
+        if self.epoch(name) != asked.epoch || refusals != asked.refusals {
             return;
         }
-        let mut shard = self.shard(version.object).lock();
-        let grant = Grant {
-            caller,
-            at: asked_at,
-            epoch,
-        };
-        match shard.get_mut(&version.object) {
-            Some(known) if known.version.id == version.id => {
-                known.version = Arc::clone(version);
-                known.checksums = checksums;
-                known.epoch = Some(epoch);
-                known.grants.retain(|other| other.caller != caller);
-                if known.grants.len() == GRANTS_PER_OBJECT {
-                    known.grants.remove(0);
-                }
-                known.grants.push(grant);
-            }
+        let known = shard.get_or_insert_mut(object, || Known {
+            version: Arc::clone(version),
+            checksums,
+            grants: Vec::new(),
+        });
+        if known.version.id != version.id {
             // Grants of another version say nothing about this one.
-            _ => {
-                let known = Known {
-                    version: Arc::clone(version),
-                    checksums,
-                    epoch: Some(epoch),
-                    grants: vec![grant],
-                };
-                shard.put(version.object, known);
+            known.grants.clear();
+        }
+        known.version = Arc::clone(version);
+        known.checksums = checksums;
+        if reusable {
+            known.grants.retain(|other| other.caller != caller);
+            if known.grants.len() == GRANTS_PER_OBJECT {
+                known.grants.remove(0);
             }
+            known.grants.push(Grant {
+                caller,
+                at: asked.at,
+                epoch: asked.epoch,
+            });
+        }
+    }
+
+    /// Ends the caller's grant: the lake has said no to it. A yes still on its way is older than this no.
+    pub fn revoke(&self, caller: CallerId, object: ObjectId) {
+        self.refusals(caller, object).fetch_add(1, Ordering::AcqRel);
+        let mut shard = self.shard(object).lock();
+        if let Some(known) = shard.peek_mut(&object) {
+            known.grants.retain(|grant| grant.caller != caller);
         }
     }
 
@@ -170,29 +208,9 @@ impl Catalog {
             let known = Known {
                 version: Arc::clone(version),
                 checksums: Checksums::Unasked,
-                epoch: None,
                 grants: Vec::new(),
             };
             shard.put(version.object, known);
-        }
-    }
-
-    /// Drops an object of which the lake says that it is gone, if this is still the version we knew.
-    pub fn drop_version(&self, object: ObjectId, version: VersionId) {
-        let mut shard = self.shard(object).lock();
-        if shard
-            .peek(&object)
-            .is_some_and(|known| known.version.id == version)
-        {
-            shard.pop(&object);
-        }
-    }
-
-    /// The epoch that a question about this object belongs to.
-    pub fn epoch(&self, name: &ObjectName) -> Epoch {
-        Epoch {
-            object: self.object_epoch(name).load(Ordering::Acquire),
-            bucket: self.bucket_epoch(&name.bucket).load(Ordering::Acquire),
         }
     }
 
@@ -206,6 +224,17 @@ impl Catalog {
         self.bucket_epoch(bucket).fetch_add(1, Ordering::AcqRel);
     }
 
+    fn epoch(&self, name: &ObjectName) -> Epoch {
+        Epoch {
+            object: self.object_epoch(name).load(Ordering::Acquire),
+            bucket: self.bucket_epoch(&name.bucket).load(Ordering::Acquire),
+        }
+    }
+
+    fn refusals(&self, caller: CallerId, object: ObjectId) -> &AtomicU64 {
+        &self.refusals[self.hasher.hash_one((caller, object)) as usize % REFUSALS]
+    }
+
     fn object_epoch(&self, name: &ObjectName) -> &AtomicU64 {
         let slot = self.hasher.hash_one((&name.bucket, &name.key)) as usize % OBJECT_EPOCHS;
         &self.object_epochs[slot]
@@ -217,16 +246,6 @@ impl Catalog {
 
     fn shard(&self, object: ObjectId) -> &Mutex<LruCache<ObjectId, Known>> {
         &self.shards[usize::from(object.0[0]) % SHARDS]
-    }
-}
-
-impl Known {
-    fn remembered(&self, epoch: Epoch) -> Remembered {
-        Remembered {
-            version: Arc::clone(&self.version),
-            checksums: self.checksums,
-            overtaken: self.epoch != Some(epoch),
-        }
     }
 }
 
@@ -272,15 +291,29 @@ mod tests {
         }
 
         fn learn(&self, caller: CallerId, etag: &str) {
-            let asked = (self.catalog.epoch(&self.name), self.now);
+            self.learn_of(caller, etag, self.asking(caller, Duration::ZERO), true);
+        }
+
+        fn learn_of(&self, caller: CallerId, etag: &str, asked: Asked, reusable: bool) {
+            let version = self.version(etag);
             self.catalog
-                .learn(caller, &self.name, &self.version(etag), Checksums::Unasked, asked);
+                .learn(caller, &self.name, &version, Checksums::Unasked, asked, reusable);
+        }
+
+        fn asking(&self, caller: CallerId, later: Duration) -> Asked {
+            let object = self.name.id("lake");
+            self.catalog.asking(caller, &self.name, object, self.now + later)
+        }
+
+        fn known(&self) -> Arc<str> {
+            let version = self.catalog.version(self.name.id("lake"));
+            Arc::clone(&version.unwrap().etag)
         }
 
         fn granted(&self, caller: CallerId, reuse: Duration, later: Duration) -> bool {
-            let epoch = self.catalog.epoch(&self.name);
+            let asked = self.asking(caller, later);
             self.catalog
-                .granted(caller, self.name.id("lake"), epoch, reuse, self.now + later)
+                .granted(caller, self.name.id("lake"), asked, reuse)
                 .is_some()
         }
     }
@@ -308,10 +341,7 @@ mod tests {
         story.learn(ALICE, "1");
         story.catalog.forget_object(&story.name);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
-        let remembered = story
-            .catalog
-            .remembered(story.name.id("lake"), story.catalog.epoch(&story.name));
-        assert!(remembered.is_some_and(|remembered| remembered.overtaken));
+        assert_eq!(&*story.known(), "1");
         story.learn(ALICE, "1");
         story.catalog.forget_bucket("b");
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
@@ -320,12 +350,46 @@ mod tests {
     #[test]
     fn an_answer_that_a_write_overtook_is_not_kept() {
         let story = Story::new();
-        let asked = (story.catalog.epoch(&story.name), story.now);
+        let asked = story.asking(ALICE, Duration::ZERO);
         story.catalog.forget_object(&story.name);
-        story
-            .catalog
-            .learn(ALICE, &story.name, &story.version("1"), Checksums::Unasked, asked);
+        story.learn_of(ALICE, "1", asked, true);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_refusal_ends_one_callers_grant_and_the_yes_that_is_still_on_its_way() {
+        let story = Story::new();
+        let object = story.name.id("lake");
+        story.learn(ALICE, "1");
+        story.learn(BOB, "1");
+        let asked = story.asking(ALICE, Duration::ZERO);
+        story.catalog.revoke(ALICE, object);
+        assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
+        assert!(
+            story.granted(BOB, FOREVER, Duration::ZERO),
+            "Bob was told nothing"
+        );
+        story.learn_of(ALICE, "1", asked, true);
+        assert!(
+            !story.granted(ALICE, FOREVER, Duration::ZERO),
+            "asked before the refusal"
+        );
+        story.learn(ALICE, "1");
+        assert!(story.granted(ALICE, FOREVER, Duration::ZERO), "asked after it");
+    }
+
+    #[test]
+    fn a_yes_to_a_question_of_its_own_kind_teaches_the_version_and_grants_nothing() {
+        let story = Story::new();
+        story.learn_of(ALICE, "1", story.asking(ALICE, Duration::ZERO), false);
+        assert_eq!(&*story.known(), "1");
+        assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
+        story.learn(ALICE, "1");
+        story.learn_of(ALICE, "1", story.asking(ALICE, Duration::ZERO), false);
+        assert!(
+            story.granted(ALICE, FOREVER, Duration::ZERO),
+            "an older yes stands"
+        );
     }
 
     #[test]
@@ -343,22 +407,12 @@ mod tests {
     #[test]
     fn a_version_that_was_written_is_one_to_ask_about_and_nobodys_permission() {
         let story = Story::new();
-        let remembered = || {
-            let epoch = story.catalog.epoch(&story.name);
-            story.catalog.remembered(story.name.id("lake"), epoch).unwrap()
-        };
         story.catalog.introduce(&story.version("1"));
-        assert_eq!(&*remembered().version.etag, "1");
-        assert!(remembered().overtaken, "its headers are the lake's to tell");
+        assert_eq!(&*story.known(), "1");
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
         story.learn(ALICE, "1");
-        assert!(!remembered().overtaken);
         story.catalog.introduce(&story.version("2"));
-        assert_eq!(
-            &*remembered().version.etag,
-            "1",
-            "what the lake has said is known better"
-        );
+        assert_eq!(&*story.known(), "1", "what the lake has said is known better");
         assert!(story.granted(ALICE, FOREVER, Duration::ZERO));
     }
 

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::future::FutureExt;
@@ -284,7 +283,7 @@ impl Parts {
         let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(config));
-        let fetcher = fetcher(config, (&lake, &store), &cooperation, &split, &flights);
+        let fetcher = fetcher(config, (&lake, &catalog, &store), &cooperation, &split, &flights);
         let identities = Arc::new(identities(config));
         let host = host(config, &identities, &lake, &store, &fetcher);
         let host = Arc::new(host);
@@ -339,7 +338,6 @@ impl Parts {
             ahead,
             block_bytes: config.store.block_bytes,
             openings: Openings::default(),
-            undated: AtomicBool::new(false),
         };
         let identity_count = identities.len();
         let gate = gate(config, identities);
@@ -422,13 +420,13 @@ fn layers(config: &Config) -> usize {
 
 fn fetcher(
     config: &Config,
-    (lake, store): (&Arc<Endpoint>, &Arc<Store>),
+    (lake, catalog, store): (&Arc<Endpoint>, &Arc<Catalog>, &Arc<Store>),
     cooperation: &Arc<Cooperation>,
     split: &Arc<Split>,
     flights: &Arc<Flights>,
 ) -> Arc<Fetcher> {
     Arc::new(Fetcher::new(
-        Arc::clone(lake),
+        (Arc::clone(lake), Arc::clone(catalog)),
         Arc::clone(cooperation),
         Arc::clone(split),
         Arc::clone(store),

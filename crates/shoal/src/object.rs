@@ -1,5 +1,7 @@
 //! The names of things in a lake: objects, versions, blocks, and what the lake says about a version.
 
+mod headers;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,6 +9,8 @@ use std::time::SystemTime;
 use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use shoal_policy::{BlockId, ObjectId, VersionId};
+
+pub use self::headers::of_caller;
 
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 
@@ -60,10 +64,9 @@ pub struct Version {
     pub block_bytes: u64,
     /// `Last-Modified`, for date conditionals.
     pub last_modified: Option<SystemTime>,
-    /// Response headers of a whole-object GET as the lake gave them, without those of the connection
-    /// (`Date`, `Server`, `Connection`, `Transfer-Encoding`, request ids) and without `Content-Length`,
-    /// `Content-Range`: the response writes those. Of one that was written through this node
-    /// and not read yet there is the ETag alone.
+    /// The headers of a GET that describe the version; those meant for one caller are not among them. `Content-Length`
+    /// and `Content-Range` are written with the response. A version that was written through this node and not read
+    /// yet has its ETag alone.
     pub headers: HeaderMap,
 }
 
@@ -94,7 +97,8 @@ impl Version {
             block_bytes: reader.u64()?,
             last_modified: reader.time()?,
             etag: reader.text()?.into(),
-            headers: reader.headers()?,
+            // Written by an older node, it may have more.
+            headers: headers::retain_of_version(reader.headers()?),
         };
         let is_consistent = version.block_bytes > 0
             && u32::try_from(version.size_bytes.div_ceil(version.block_bytes)).is_ok()
@@ -138,22 +142,6 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
     let full = Sha256::digest(&text);
     full[..16].try_into().expect("SHA-256 has 32 bytes")
 }
-
-/// Headers that belong to one exchange and not to the version.
-const EXCHANGE_HEADERS: [&str; 12] = [
-    "date",
-    "server",
-    "connection",
-    "keep-alive",
-    "transfer-encoding",
-    "content-length",
-    "content-range",
-    "x-amz-request-id",
-    "x-amz-id-2",
-    "x-amz-delete-marker",
-    "age",
-    "via",
-];
 
 /// Why a response cannot be cached: the word in `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -248,10 +236,6 @@ impl Version {
         let last_modified = headers
             .get(http::header::LAST_MODIFIED)
             .and_then(|value| value.to_str().ok());
-        let kept = headers
-            .iter()
-            .filter(|(name, _)| !EXCHANGE_HEADERS.contains(&name.as_str()))
-            .map(|(name, value)| (name.clone(), value.clone()));
         Ok(Self {
             id: Self::id_of(object, etag, size_bytes),
             object,
@@ -259,7 +243,7 @@ impl Version {
             size_bytes,
             block_bytes,
             last_modified: last_modified.and_then(|date| httpdate::parse_http_date(date).ok()),
-            headers: kept.collect(),
+            headers: headers::of_version(headers),
         })
     }
 }

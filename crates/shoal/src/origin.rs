@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 
 use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
 use crate::front::conditions::CONDITIONAL_HEADERS;
@@ -102,7 +102,10 @@ impl Origin {
     }
 }
 
+/// The headers without what this node answers itself. What is kept is kept for every client, so the lake is asked for
+/// the object's own bytes, whatever encodings this client understands.
 fn unconditional(mut headers: HeaderMap) -> HeaderMap {
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     for own in CONDITIONAL_HEADERS
         .into_iter()
         .chain([header::RANGE, header::CACHE_CONTROL, header::PRAGMA])
@@ -160,13 +163,15 @@ mod tests {
                 ("range", "bytes=0-1"),
                 ("if-match", "\"x\""),
                 ("cache-control", "no-cache"),
+                ("accept-encoding", "gzip"),
                 ("authorization", "AWS4 …"),
                 ("x-amz-request-payer", "requester"),
             ],
         );
         let request = origin.request(Method::GET);
         let names: Vec<_> = request.headers.keys().map(http::HeaderName::as_str).collect();
-        assert_eq!(names, ["x-amz-request-payer"]);
+        assert_eq!(names, ["accept-encoding", "x-amz-request-payer"]);
+        assert_eq!(request.headers[header::ACCEPT_ENCODING], "identity");
         let conditions: Vec<_> = origin.conditions().map(|(name, _)| name).collect();
         assert_eq!(conditions, [header::IF_MATCH]);
     }

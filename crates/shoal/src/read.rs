@@ -5,10 +5,8 @@
 mod openings;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use http::response::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_policy::{BlockId, Layer, ObjectId};
 
@@ -16,16 +14,16 @@ pub use self::openings::Openings;
 
 use self::openings::Opening;
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
-use crate::catalog::{Catalog, Checksums, Epoch, Remembered};
+use crate::catalog::{Asked, Catalog, Checksums, is_refusal};
 use crate::clock;
 use crate::cooperation::Cooperation;
-use crate::endpoint::{Endpoint, EndpointError, LakeBody};
+use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
 use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header};
 use crate::flights::FlightError;
 use crate::front::conditions::{Conditions, Verdict};
 use crate::front::range::{ByteRange, RangeRequest};
 use crate::identity::CallerId;
-use crate::object::{ObjectName, Uncacheable, Version};
+use crate::object::{ObjectName, Uncacheable, Version, of_caller};
 use crate::origin::Origin;
 use crate::store::Store;
 
@@ -52,9 +50,6 @@ pub struct Reader {
     pub block_bytes: u64,
     /// Objects being opened for the first time.
     pub openings: Openings,
-    /// The lake's 304 carries no date (Ceph RGW's does not), so it cannot tell old metadata from new: the question is
-    /// then asked without a condition, at the same price of one answer without a body.
-    pub undated: AtomicBool,
 }
 
 /// A GET, understood.
@@ -78,7 +73,12 @@ pub struct Ask {
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
+    /// Nothing in the head changes whether the caller may read: a yes to this question may be reused.
+    pub plain: bool,
 }
+
+/// What the lake told this caller alone, if it was asked for this read.
+pub type Told = Option<Box<HeaderMap>>;
 
 impl Ask {
     /// Which bytes of `version` answer this; the answer itself, if none do.
@@ -106,7 +106,7 @@ impl Ask {
 /// What becomes of a GET.
 pub enum Answer {
     /// This node knows.
-    Known(Known),
+    Known(Known, Told),
     /// What the lake said, as it is.
     Relay(Box<Response<LakeBody>>),
     /// Forward the request untouched, and say why.
@@ -129,7 +129,17 @@ pub enum Known {
 
 impl From<Known> for Answer {
     fn from(known: Known) -> Self {
-        Self::Known(known)
+        Self::Known(known, None)
+    }
+}
+
+impl Answer {
+    /// The same answer, after the lake has `told` the caller so much.
+    fn after(self, told: Told) -> Self {
+        match self {
+            Self::Known(known, _) => Self::Known(known, told),
+            other => other,
+        }
     }
 }
 
@@ -163,8 +173,6 @@ pub struct Reading {
     pub range: ByteRange,
     /// Those bytes.
     pub blocks: Box<BlockStream>,
-    /// Whether the lake was asked about permission and freshness for this read.
-    pub asked: bool,
     /// Which part of the blocks was on this node at the start.
     pub residency: Residency,
 }
@@ -216,7 +224,7 @@ pub enum ReadError {
 /// A version to read, and how we came by it.
 struct Pinned {
     version: Arc<Version>,
-    asked: bool,
+    told: Told,
     ticket: Option<StreamTicket>,
     /// The version's bytes came with the answer that named it, so nothing of it was here.
     opened: bool,
@@ -227,7 +235,7 @@ impl Pinned {
     fn unasked(version: Arc<Version>) -> Self {
         Self {
             version,
-            asked: false,
+            told: None,
             ticket: None,
             opened: false,
         }
@@ -253,13 +261,13 @@ impl Reader {
             };
             let Pinned {
                 version,
-                asked,
+                told,
                 ticket,
                 opened,
             } = pinned;
             let range = match ask.locate(&version) {
                 Ok(range) => range,
-                Err(answer) => return Ok(answer),
+                Err(answer) => return Ok(answer.after(told)),
             };
             let residency = if opened {
                 Residency::None
@@ -267,7 +275,7 @@ impl Reader {
                 Residency::of(&version, range, |block| self.holds(block))
             };
             if ask.only_if_cached && residency != Residency::All {
-                return Ok(Known::NotCached.into());
+                return Ok(Answer::Known(Known::NotCached, told));
             }
             let mut blocks = Box::new(self.stream(ask, &version, range, ticket));
             match blocks.first_piece().await {
@@ -276,10 +284,9 @@ impl Reader {
                         version,
                         range,
                         blocks,
-                        asked,
                         residency,
                     };
-                    return Ok(Known::Object(reading).into());
+                    return Ok(Answer::Known(Known::Object(reading), told));
                 }
                 Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
                 Err(error) => return Err(ReadError::Flight(error)),
@@ -295,12 +302,13 @@ impl Reader {
     }
 
     /// The moment of a question to the lake, to be given with its answer.
-    pub fn asking(&self, ask: &Ask) -> (Epoch, Instant) {
-        (self.catalog.epoch(&ask.name), clock::instant())
+    pub fn asking(&self, ask: &Ask) -> Asked {
+        self.catalog
+            .asking(ask.caller, &ask.name, ask.object, clock::instant())
     }
 
     /// Notes what the lake said to an unconditional HEAD. An answer that names no version teaches nothing.
-    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: (Epoch, Instant)) {
+    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: Asked) {
         if response.status() == StatusCode::OK {
             self.learn(ask, response.status(), response.headers(), asked).ok();
         }
@@ -315,12 +323,9 @@ impl Reader {
             if let Some(version) = self.granted(ask, asked) {
                 return Ok(Pin::Version(Pinned::unasked(version)));
             }
-            if let Some(known) = self.remembered(ask.object, asked.0).await {
-                return self.question(ask, known, asked).await;
-            }
             // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked for the version alone.
-            if ask.only_if_cached || !self.cooperation.is_alone() {
-                return self.inquire(ask, asked).await;
+            if ask.only_if_cached || !self.cooperation.is_alone() || self.knows(ask.object).await {
+                return self.question(ask, asked).await;
             }
             // Only bytes are shared between those who open one object, not the permission: who has waited asks for itself.
             match self.openings.enter(ask.object) {
@@ -334,115 +339,85 @@ impl Reader {
         }
     }
 
-    fn granted(&self, ask: &Ask, (epoch, now): (Epoch, Instant)) -> Option<Arc<Version>> {
+    fn granted(&self, ask: &Ask, asked: Asked) -> Option<Arc<Version>> {
         if ask.reuse.is_zero() {
             return None;
         }
-        let known = self
-            .catalog
-            .granted(ask.caller, ask.object, epoch, ask.reuse, now)?;
-        (!wants_checksums(ask, &known)).then_some(known.version)
+        let known = self.catalog.granted(ask.caller, ask.object, asked, ask.reuse)?;
+        let is_enough = known.checksums == Checksums::Asked || !wants_checksums(ask);
+        is_enough.then_some(known.version)
     }
 
-    async fn remembered(&self, object: ObjectId, epoch: Epoch) -> Option<Remembered> {
-        if let Some(known) = self.catalog.remembered(object, epoch) {
-            return Some(known);
+    /// Whether a version of the object has been seen, whose blocks may be here.
+    async fn knows(&self, object: ObjectId) -> bool {
+        if self.catalog.version(object).is_some() {
+            return true;
         }
-        let version = self.store.describe(object).await?;
         // Blocks of another size are of no use; they leave in their time.
-        let usable = version.block_bytes == self.block_bytes;
-        usable.then_some(Remembered {
-            version,
-            checksums: Checksums::Unasked,
-            overtaken: true,
-        })
+        let described = self.store.describe(object).await;
+        described.is_some_and(|version| version.block_bytes == self.block_bytes)
     }
 
-    /// One body-less request asks both: may this caller read the object, and is the version we know still current?
-    async fn question(
-        &self,
-        ask: &Ask,
-        known: Remembered,
-        asked: (Epoch, Instant),
-    ) -> Result<Pin, ReadError> {
-        if known.overtaken || wants_checksums(ask, &known) || self.undated.load(Ordering::Relaxed) {
-            return self.inquire(ask, asked).await;
+    /// One request asks everything: may this caller read the object, which version is current, and what are its headers?
+    ///
+    /// It carries no condition. A 304 would cost the lake as much and say less: tags, locks and metadata change
+    /// without the ETag, and what a 304 tells of them differs from lake to lake.
+    async fn question(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
+        if is_of_page(ask) && wants_checksums(ask) {
+            return self.open(ask, asked).await;
         }
-        let version = known.version;
-        let mut request = ask.origin.request(Method::HEAD);
-        request
-            .headers
-            .insert(header::IF_NONE_MATCH, version.etag_header());
-        let response = self.lake.send(request).await?;
-        match response.status() {
-            StatusCode::NOT_MODIFIED if same_date(&version, response.headers()) => {
-                self.catalog
-                    .learn(ask.caller, &ask.name, &version, known.checksums, asked);
-                Ok(Pin::Version(Pinned {
-                    version,
-                    asked: true,
-                    ticket: None,
-                    opened: false,
-                }))
-            }
-            StatusCode::NOT_MODIFIED => {
-                let undated = !response.headers().contains_key(header::LAST_MODIFIED);
-                self.undated.fetch_or(undated, Ordering::Relaxed);
-                self.inquire(ask, asked).await
-            }
-            _ => self.inquired(ask, response.into_parts().0, asked).await,
-        }
-    }
-
-    /// Asks for the metadata of whatever version is current.
-    async fn inquire(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
-        let response = self.lake.send(ask.origin.request(Method::HEAD)).await?;
-        self.inquired(ask, response.into_parts().0, asked).await
-    }
-
-    async fn inquired(&self, ask: &Ask, head: Parts, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+        let head = self.send(ask, question_of(ask)).await?.into_parts().0;
         match head.status {
-            StatusCode::OK => match self.learn(ask, head.status, &head.headers, asked) {
-                Ok((version, _)) => Ok(Pin::Version(Pinned {
-                    version,
-                    asked: true,
-                    ticket: None,
-                    opened: false,
-                })),
-                Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
-            },
-            status if status.is_server_error() => Err(ReadError::LakeStatus(status)),
-            // A no has a body that only a GET brings: the client gets the answer it would get on a cold object.
-            _ => {
-                if let Some(known) = self.catalog.remembered(ask.object, asked.0)
-                    && head.status == StatusCode::NOT_FOUND
-                {
-                    self.catalog.drop_version(ask.object, known.version.id);
+            StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
+                match self.learn(ask, head.status, &head.headers, asked) {
+                    Ok((version, _)) => Ok(Pin::Version(Pinned {
+                        version,
+                        told: Some(Box::new(of_caller(&head.headers))),
+                        ticket: None,
+                        opened: false,
+                    })),
+                    Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
                 }
-                self.open(ask, asked).await
             }
+            // A lake that has too much to do is not asked twice.
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+                Err(ReadError::LakeStatus(head.status))
+            }
+            // Any other answer has a body that only a GET brings: the client gets the answer it would get on a cold
+            // object.
+            _ => self.open(ask, asked).await,
         }
+    }
+
+    /// Asks the lake in the caller's name. Its no ends what it has granted to this caller before.
+    async fn send(&self, ask: &Ask, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
+        let response = self.lake.send(request).await?;
+        if is_refusal(response.status()) {
+            self.catalog.revoke(ask.caller, ask.object);
+        }
+        Ok(response)
     }
 
     /// Asks for an object we know nothing of: metadata and first bytes in one request.
-    async fn open(&self, ask: &Ask, asked: (Epoch, Instant)) -> Result<Pin, ReadError> {
+    async fn open(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
         let mut request = ask.origin.request(Method::GET);
         request.headers.extend(ask.origin.conditions());
         if let Some(range) = opening_range(ask.range, self.block_bytes, self.ahead) {
             request.headers.insert(header::RANGE, range);
         }
-        let response = self.lake.send(request).await?;
+        let response = self.send(ask, request).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Ok(Pin::Answer(Box::new(Answer::Relay(Box::new(response)))));
         }
         match self.learn(ask, response.status(), response.headers(), asked) {
             Ok((version, range)) => {
+                let told = Some(Box::new(of_caller(response.headers())));
                 let ticket = self
                     .fetcher
                     .stream(&version, range, response.into_body(), &ask.origin);
                 Ok(Pin::Version(Pinned {
                     version,
-                    asked: true,
+                    told,
                     ticket,
                     opened: true,
                 }))
@@ -457,7 +432,7 @@ impl Reader {
         ask: &Ask,
         status: StatusCode,
         headers: &HeaderMap,
-        asked: (Epoch, Instant),
+        asked: Asked,
     ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
         let is_part = status == StatusCode::PARTIAL_CONTENT;
         let sent = if is_part {
@@ -479,7 +454,7 @@ impl Reader {
             Checksums::Unasked
         };
         self.catalog
-            .learn(ask.caller, &ask.name, &version, checksums, asked);
+            .learn(ask.caller, &ask.name, &version, checksums, asked, ask.plain);
         Ok((version, range))
     }
 
@@ -518,16 +493,26 @@ fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
-/// Checksums of the whole object are wanted and we never asked for them.
-fn wants_checksums(ask: &Ask, known: &Remembered) -> bool {
-    ask.checksum_mode && ask.range == RangeRequest::Whole && known.checksums == Checksums::Unasked
+/// Checksums of the whole object are wanted.
+fn wants_checksums(ask: &Ask) -> bool {
+    ask.checksum_mode && ask.range == RangeRequest::Whole
 }
 
-/// The same bytes written again with other metadata keep the ETag; the date that a lake sends with its 304 gives them
-/// away.
-fn same_date(version: &Version, not_modified: &HeaderMap) -> bool {
-    let theirs = not_modified.get(header::LAST_MODIFIED);
-    theirs.is_some() && theirs == version.headers.get(header::LAST_MODIFIED)
+/// Whether a web page reads, which the lake's CORS rules are about.
+fn is_of_page(ask: &Ask) -> bool {
+    ask.origin.headers().contains_key(header::ORIGIN)
+}
+
+/// The cheapest request whose answer has all headers that the client is to see. For a web page that is a GET, of one
+/// byte: the lake's CORS rules may treat a HEAD in another way.
+fn question_of(ask: &Ask) -> EndpointRequest {
+    if !is_of_page(ask) {
+        return ask.origin.request(Method::HEAD);
+    }
+    let mut request = ask.origin.request(Method::GET);
+    let first_byte = ByteRange { start: 0, end: 1 };
+    request.headers.insert(header::RANGE, range_header(first_byte));
+    request
 }
 
 /// The range that opens an unknown object: from the first byte wanted to the end of the blocks it touches, or of so many as are

@@ -199,8 +199,8 @@ impl Explainer {
             version: None,
         };
         let id = name.id(self.lake.url());
-        match self.catalog.remembered(id, self.catalog.epoch(&name)) {
-            Some(remembered) => Some(remembered.version),
+        match self.catalog.version(id) {
+            Some(version) => Some(version),
             None => self.store.describe(id).await,
         }
     }

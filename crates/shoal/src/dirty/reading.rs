@@ -32,7 +32,6 @@ impl Dirty {
             version,
             range,
             blocks,
-            asked: false,
             residency,
         };
         Ok(Known::Object(reading).into())

@@ -13,6 +13,7 @@ use shoal_policy::{BlockId, Layer, NodeId, Source};
 use super::cursor::{Cursor, lake_error, range_header, skip_to};
 use super::hops::HopEnd;
 use super::{Fetcher, Way};
+use crate::catalog::is_refusal;
 use crate::endpoint::EndpointRequest;
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
@@ -218,10 +219,23 @@ impl Fetcher {
             .send(block_request(version, wanted, origin))
             .await
             .map_err(lake_error)?;
-        let skip = skip_to(version, wanted, &response)?;
+        let skip = skip_to(version, wanted, &response).inspect_err(|error| {
+            if ends_grant(error) {
+                self.catalog.revoke(origin.caller().id(), version.object);
+            }
+        })?;
         let mut cursor = Cursor::new(response.into_body());
         cursor.skip(skip).await?;
         Ok(cursor)
+    }
+}
+
+/// Whether the lake's answer contradicts what it has granted before: a no, or another version.
+fn ends_grant(error: &FlightError) -> bool {
+    match error {
+        FlightError::Changed => true,
+        FlightError::Status(status) => is_refusal(*status),
+        _ => false,
     }
 }
 

@@ -19,6 +19,7 @@ pub use self::hops::HopEnd;
 use self::carry::Errand;
 use self::hops::Hops;
 use self::stream::Stream;
+use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
 use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
@@ -37,6 +38,7 @@ const HEDGES_PERCENT: u32 = 10;
 /// Brings blocks from other nodes and from the lake to those who wait and to the store.
 pub struct Fetcher {
     lake: Arc<Endpoint>,
+    catalog: Arc<Catalog>,
     cooperation: Arc<Cooperation>,
     split: Arc<Split>,
     hedges: Budget,
@@ -104,7 +106,7 @@ impl Drop for StreamTicket {
 impl Fetcher {
     /// `window_bytes` bounds the bytes on their way; `ahead` is a reader's read-ahead in blocks.
     pub fn new(
-        lake: Arc<Endpoint>,
+        (lake, catalog): (Arc<Endpoint>, Arc<Catalog>),
         cooperation: Arc<Cooperation>,
         split: Arc<Split>,
         store: Arc<Store>,
@@ -115,6 +117,7 @@ impl Fetcher {
         let window_kib = (window_bytes >> 10) as usize;
         Self {
             lake,
+            catalog,
             cooperation,
             split,
             hedges: Budget::new(HEDGES_PERCENT),

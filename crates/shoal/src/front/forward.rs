@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http_body_util::BodyExt;
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, is_refusal};
 use crate::endpoint::{
     Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, end_to_end, presigned_in_name,
     without_presigned_credentials,
@@ -35,6 +35,7 @@ pub async fn forward(
     gathering: Option<Gathering>,
 ) -> Result<Response<LakeBody>, S3Error> {
     let _forgotten = Forget::of(catalog, classified);
+    let caller = verified.caller.id();
     let account = lake.account_for(&verified.caller);
     let target = target(lake, classified, &verified);
     let payload = verified.payload.hash;
@@ -51,6 +52,12 @@ pub async fn forward(
         account,
     };
     let answered = lake.send(request).await;
+    // Whatever was asked of the object, what the lake granted to this caller before is in doubt.
+    if let (Ok(response), Some(name)) = (&answered, &classified.object)
+        && is_refusal(response.status())
+    {
+        catalog.revoke(caller, name.id(lake.url()));
+    }
     // What is wrong with the body is the client's to hear, whatever the lake made of the broken-off request.
     if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
         return Err(error.clone());

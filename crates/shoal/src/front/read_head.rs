@@ -5,8 +5,7 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::front::conditions::Conditions;
 use crate::front::range::RangeRequest;
 
-/// Headers of a read that change neither who may read nor what comes back; any other `x-amz-*` header is a question that only
-/// the lake can answer, so a remembered yes does not do.
+/// Headers of S3's own that change neither who may read nor what comes back.
 const PLAIN_AMZ_HEADERS: [&str; 6] = [
     "x-amz-date",
     "x-amz-content-sha256",
@@ -14,6 +13,19 @@ const PLAIN_AMZ_HEADERS: [&str; 6] = [
     "x-amz-user-agent",
     "x-amz-security-token",
     "x-amz-te",
+];
+
+/// Other headers that do neither: of the connection, of tracing.
+const PLAIN_HEADERS: [&str; 9] = [
+    "b3",
+    "dnt",
+    "keep-alive",
+    "priority",
+    "traceparent",
+    "tracestate",
+    "x-amzn-trace-id",
+    "x-correlation-id",
+    "x-request-id",
 ];
 
 /// How a client wants to read.
@@ -30,8 +42,23 @@ pub struct ReadHead {
     pub checksum_mode: bool,
     /// The object is encrypted with a key that the client brings along.
     pub sse_c: bool,
-    /// No header asks anything that a remembered yes of the lake does not answer.
-    pub plain: bool,
+    /// What the headers leave of the lake's answers to other reads.
+    pub question: Question,
+}
+
+/// How far the lake's answer to one read is its answer to another. A header makes a question less plain, none more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Question {
+    /// Every header is known to change neither who may read nor what is told.
+    Plain,
+    /// The same but for a `Referer`. It changes nothing for a caller that signs its headers, who could write any.
+    Referred,
+    /// A header that the node does not know may change who may read: `X-Forwarded-For` and its like stand in bucket
+    /// policies.
+    Particular,
+    /// A header asks for what only the lake can tell: one of S3's own that the node does not know, or a web page's
+    /// `Origin`.
+    Foreign,
 }
 
 /// What a client says about caches in general.
@@ -54,7 +81,7 @@ impl ReadHead {
             cache_control: CacheControl::default(),
             checksum_mode: false,
             sse_c: false,
-            plain: true,
+            question: Question::Plain,
         };
         // Most reads carry none of these, and to see that a name is another one is cheaper than to search the map for it.
         let (mut has_range, mut has_condition, mut has_cache_control) = (false, false, false);
@@ -66,7 +93,22 @@ impl ReadHead {
                 | header::IF_MODIFIED_SINCE
                 | header::IF_UNMODIFIED_SINCE => has_condition = true,
                 header::CACHE_CONTROL | header::PRAGMA => has_cache_control = true,
-                _ => head.take_amz(name.as_str(), value),
+                header::REFERER => head.question = head.question.max(Question::Referred),
+                header::ORIGIN => head.question = Question::Foreign,
+                header::ACCEPT
+                | header::ACCEPT_CHARSET
+                | header::ACCEPT_ENCODING
+                | header::ACCEPT_LANGUAGE
+                | header::AUTHORIZATION
+                | header::CONNECTION
+                | header::CONTENT_LENGTH
+                | header::CONTENT_TYPE
+                | header::DATE
+                | header::EXPECT
+                | header::HOST
+                | header::TE
+                | header::USER_AGENT => {}
+                _ => head.take_other(name.as_str(), value),
             }
         }
         if has_range {
@@ -82,11 +124,20 @@ impl ReadHead {
         head
     }
 
-    fn take_amz(&mut self, name: &str, value: &HeaderValue) {
+    fn take_other(&mut self, name: &str, value: &HeaderValue) {
         if !name.starts_with("x-amz-") {
+            let is_plain = name.starts_with("amz-sdk-")
+                || name.starts_with("sec-")
+                || name.starts_with("x-b3-")
+                || PLAIN_HEADERS.contains(&name);
+            if !is_plain {
+                self.question = self.question.max(Question::Particular);
+            }
             return;
         }
-        self.plain &= PLAIN_AMZ_HEADERS.contains(&name);
+        if !PLAIN_AMZ_HEADERS.contains(&name) {
+            self.question = Question::Foreign;
+        }
         match name {
             "x-amz-checksum-mode" => {
                 self.checksum_mode |= value.as_bytes().eq_ignore_ascii_case(b"enabled");
@@ -147,7 +198,7 @@ mod tests {
         let head = head(&[("host", "x"), ("x-amz-date", "20130524T000000Z")]);
         assert_eq!(head.range, Some(RangeRequest::Whole));
         assert_eq!(head.cache_control, CacheControl::default());
-        assert!(head.conditions.is_empty() && head.plain);
+        assert!(head.conditions.is_empty() && head.question == Question::Plain);
         assert!(!head.checksum_mode && !head.sse_c);
     }
 
@@ -157,8 +208,7 @@ mod tests {
         assert_eq!(head(&[("range", "bytes=0-1"), ("if-range", "\"x\"")]).range, None);
         assert!(head(&[("x-amz-checksum-mode", "Enabled")]).checksum_mode);
         let sse_c = head(&[("x-amz-server-side-encryption-customer-algorithm", "AES256")]);
-        assert!(sse_c.sse_c && !sse_c.plain);
-        assert!(!head(&[("x-amz-request-payer", "requester")]).plain);
+        assert!(sse_c.sse_c && sse_c.question == Question::Foreign);
         for condition in ["if-match", "if-none-match"] {
             assert!(!head(&[(condition, "x")]).conditions.is_empty());
         }
@@ -167,6 +217,29 @@ mod tests {
             assert!(!head(&[(condition, date)]).conditions.is_empty());
         }
         assert_eq!(head(&[("if-range", "\"x\"")]).range, None);
+    }
+
+    #[test]
+    fn only_headers_known_to_change_no_permission_are_plain() {
+        let of_sdk = [
+            ("user-agent", "aws-sdk-rust/1"),
+            ("accept-encoding", "identity"),
+            ("amz-sdk-invocation-id", "1"),
+            ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
+            ("range", "bytes=0-1"),
+            ("if-match", "\"x\""),
+            ("traceparent", "00-1-2-00"),
+        ];
+        assert_eq!(head(&of_sdk).question, Question::Plain);
+        assert_eq!(head(&[("referer", "https://page")]).question, Question::Referred);
+        for name in ["cookie", "forwarded", "x-forwarded-for", "x-never-heard-of"] {
+            let headers = [(name, "x"), ("referer", "https://page")];
+            assert_eq!(head(&headers).question, Question::Particular, "{name}");
+        }
+        for name in ["origin", "x-amz-expected-bucket-owner", "x-amz-request-payer"] {
+            let headers = [(name, "x"), ("cookie", "x"), ("referer", "https://page")];
+            assert_eq!(head(&headers).question, Question::Foreign, "{name}");
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::front::error_xml::{RequestId, error_xml};
 use crate::front::operation::{Query, response_override};
 use crate::front::range::{ByteRange, RangeRequest};
 use crate::object::Version;
-use crate::read::{Reading, Residency};
+use crate::read::{Reading, Residency, Told};
 use crate::write::{MODE_HEADER, Uncached};
 
 /// `X-Cache`: how much of an answer this node had.
@@ -51,9 +51,9 @@ impl CacheStatus {
         }
     }
 
-    /// The status of a reading.
-    pub fn of(reading: &Reading) -> Self {
-        match (reading.residency, reading.asked) {
+    /// The status of a reading; `asked`: the lake was, for this one.
+    pub fn of(reading: &Reading, asked: bool) -> Self {
+        match (reading.residency, asked) {
             (Residency::All, false) => Self::Hit,
             (Residency::All, true) => Self::Revalidated,
             (Residency::Some, _) => Self::Partial,
@@ -105,8 +105,8 @@ pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
     headers.insert(MODE_HEADER, HeaderValue::from_static(mode.as_str()));
 }
 
-/// `200` or `206` with the bytes of a version.
-pub fn object(reading: Reading, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
+/// `200` or `206` with the bytes of a version, and what the lake told this caller with it.
+pub fn object(reading: Reading, told: Told, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
     let Reading {
         version,
         range,
@@ -114,7 +114,8 @@ pub fn object(reading: Reading, asked: RangeRequest, wishes: &Wishes) -> Respons
         ..
     } = reading;
     let mut response = Response::new(ResponseBody::blocks(blocks, range.len()));
-    *response.status_mut() = describe(response.headers_mut(), &version, range, asked, wishes);
+    let told = told.map_or_else(HeaderMap::new, |told| *told);
+    *response.status_mut() = describe(response.headers_mut(), &version, told, range, asked, wishes);
     response
 }
 
@@ -128,6 +129,7 @@ pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
     *response.status_mut() = describe(
         response.headers_mut(),
         version,
+        HeaderMap::new(),
         whole,
         RangeRequest::Whole,
         wishes,
@@ -150,6 +152,15 @@ pub fn not_modified(version: &Version) -> Response<ResponseBody> {
         }
     }
     response
+}
+
+/// Adds what a web page needs to be let see an answer without an object, out of what the lake told the caller.
+pub fn tell_page(headers: &mut HeaderMap, told: &HeaderMap) {
+    for (name, value) in told {
+        if name == header::VARY || name.as_str().starts_with("access-control-") {
+            headers.append(name.clone(), value.clone());
+        }
+    }
 }
 
 /// A status without a body.
@@ -220,6 +231,7 @@ fn server_timing(head_time: Duration) -> HeaderValue {
 fn describe(
     headers: &mut HeaderMap,
     version: &Version,
+    told: HeaderMap,
     range: ByteRange,
     asked: RangeRequest,
     wishes: &Wishes,
@@ -229,12 +241,13 @@ fn describe(
     let is_part = asked != RangeRequest::Whole;
     // Checksums are those of the whole object; a client would take them for those of the part.
     let checksums = wishes.checksum_mode && !is_part;
-    headers.reserve(version.headers.len() + wishes.overrides.len() + ADDED);
+    headers.reserve(version.headers.len() + told.len() + wishes.overrides.len() + ADDED);
     for (name, value) in &version.headers {
         if checksums || !name.as_str().starts_with("x-amz-checksum-") {
             headers.append(name.clone(), value.clone());
         }
     }
+    headers.extend(told);
     for (name, value) in &wishes.overrides {
         headers.insert(name, value.clone());
     }

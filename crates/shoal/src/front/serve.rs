@@ -219,7 +219,7 @@ impl Front {
         }
         let answer = self.reader.read(&wanted.ask).await;
         Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
-            Answer::Known(known) => wanted.respond(known, admitted.parts.uri.path(), record),
+            Answer::Known(known, told) => wanted.respond(known, told, admitted.parts.uri.path(), record),
             Answer::Relay(response) => {
                 record.cache = Some(CacheStatus::Miss);
                 relay(*response)

@@ -8,7 +8,7 @@ use http::{Response, StatusCode};
 use super::body::ResponseBody;
 use super::error::{ErrorCode, S3Error};
 use super::range::RangeRequest;
-use super::read_head::ReadHead;
+use super::read_head::{Question, ReadHead};
 use super::record::Record;
 use super::respond::{self, CacheStatus, Wishes};
 use super::serve::{Admitted, Front};
@@ -16,7 +16,7 @@ use crate::clock;
 use crate::front::auth::Credentials;
 use crate::object::{ObjectName, Uncacheable};
 use crate::origin::Origin;
-use crate::read::{Ask, HeadAnswer, Known};
+use crate::read::{Ask, HeadAnswer, Known, Told};
 
 /// A read, understood.
 pub(super) struct Wanted {
@@ -27,7 +27,7 @@ pub(super) struct Wanted {
     /// Why it is the lake's alone.
     pub(super) reason: Option<Uncacheable>,
     /// Whether its head asks nothing that only the lake knows.
-    pub(super) plain: bool,
+    understood: bool,
 }
 
 impl Wanted {
@@ -38,22 +38,32 @@ impl Wanted {
 
     /// Whether a dirty object answers it: there is no lake to ask what this node does not understand.
     pub(super) fn is_understood(&self) -> bool {
-        self.reason.is_none() && self.plain
+        self.reason.is_none() && self.understood
     }
 
     /// The response to a GET of `path`.
-    pub(super) fn respond(&self, known: Known, path: &str, record: &mut Record) -> Response<ResponseBody> {
+    pub(super) fn respond(
+        &self,
+        known: Known,
+        told: Told,
+        path: &str,
+        record: &mut Record,
+    ) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
-        match known {
+        let mut response = match known {
             Known::Object(reading) => {
-                record.cache = Some(CacheStatus::of(&reading));
-                respond::object(reading, self.ask.range, &self.wishes)
+                record.cache = Some(CacheStatus::of(&reading, told.is_some()));
+                return respond::object(reading, told, self.ask.range, &self.wishes);
             }
             Known::NotModified(version) => respond::not_modified(&version),
             Known::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
             Known::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
             Known::NotCached => respond::error(&not_cached(), path, record.request_id),
+        };
+        if let Some(told) = told {
+            respond::tell_page(response.headers_mut(), &told);
         }
+        response
     }
 
     /// The response to a HEAD.
@@ -73,17 +83,23 @@ impl Front {
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         let reason = uncacheable(admitted, &head, &wishes);
-        let plain = head.plain;
+        let understood = head.question < Question::Foreign;
         Ok(Wanted {
             ask: self.ask(admitted, name, head),
             wishes,
             reason,
-            plain,
+            understood,
         })
     }
 
     fn ask(&self, admitted: &Admitted, name: ObjectName, head: ReadHead) -> Ask {
-        let reusable = !head.cache_control.no_cache && head.plain;
+        let signs_headers = admitted.verified.credentials == Credentials::Header;
+        let plain = match head.question {
+            Question::Plain => true,
+            Question::Referred => signs_headers,
+            Question::Particular | Question::Foreign => false,
+        };
+        let reusable = plain && !head.cache_control.no_cache;
         Ask {
             caller: admitted.verified.caller.id(),
             object: name.id(self.lake.url()),
@@ -102,6 +118,7 @@ impl Front {
             },
             only_if_cached: head.cache_control.only_if_cached,
             checksum_mode: head.checksum_mode,
+            plain,
             name,
         }
     }

@@ -188,9 +188,10 @@ mod tests {
 
     fn request() -> BlockRequest {
         let object = ObjectId([7; 16]);
-        let mut headers = HeaderMap::new();
+        let mut of_version = HeaderMap::new();
+        of_version.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
+        let mut headers = of_version.clone();
         headers.append("x-amz-request-payer", HeaderValue::from_static("requester"));
-        headers.append("x-amz-meta-raw", HeaderValue::from_bytes(b"caf\xe9").unwrap());
         BlockRequest {
             version: Version {
                 id: Version::id_of(object, "\"etag\"", 250),
@@ -199,7 +200,7 @@ mod tests {
                 size_bytes: 250,
                 block_bytes: 100,
                 last_modified: None,
-                headers: headers.clone(),
+                headers: of_version,
             },
             index: 2,
             part: ByteRange { start: 10, end: 50 },

@@ -5,6 +5,7 @@
 )]
 
 mod back;
+mod caller;
 mod certificate;
 mod chunks;
 mod client;

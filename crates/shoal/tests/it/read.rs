@@ -47,10 +47,7 @@ async fn a_cold_object_costs_one_request_and_a_warm_one_a_question_without_a_bod
         (StatusCode::OK, &bytes, "REVALIDATED")
     );
     assert_eq!(
-        (
-            node.lake.requests().len(),
-            node.lake.count(Request::is_revalidation)
-        ),
+        (node.lake.requests().len(), node.lake.count(Request::is_head)),
         (1, 1)
     );
     assert_eq!(node.lake.body_bytes_sent(), 0);
@@ -378,7 +375,7 @@ async fn client_directives_are_honoured() {
     assert_eq!(cache(&ask("only-if-cached").await), "HIT");
     node.lake.forget_requests();
     assert_eq!(cache(&ask("no-cache").await), "REVALIDATED");
-    assert_eq!(node.lake.count(Request::is_revalidation), 1);
+    assert_eq!(node.lake.count(Request::is_head), 1);
     node.stop().await;
 }
 

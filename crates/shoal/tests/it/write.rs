@@ -174,39 +174,6 @@ async fn the_same_bytes_with_other_metadata_are_another_answer() {
 }
 
 #[tokio::test]
-async fn a_lake_whose_304_has_no_date_is_asked_without_a_condition() {
-    let node = Node::start().await;
-    node.lake.put(
-        "b",
-        "k",
-        Object::new("same bytes").header("x-amz-meta-colour", "blue"),
-    );
-    node.client().get("/b/k").send().await;
-    node.settle().await;
-    node.lake.misbehave(
-        Fault::new()
-            .without_header("last-modified")
-            .when(Request::is_revalidation)
-            .always(),
-    );
-    node.lake.put(
-        "b",
-        "k",
-        Object::new("same bytes").header("x-amz-meta-colour", "green"),
-    );
-    let reply = node.client().get("/b/k").send().await;
-    assert_eq!(reply.header("x-amz-meta-colour"), Some("green"));
-    node.lake.forget_requests();
-    node.client().get("/b/k").send().await;
-    assert_eq!(
-        (node.lake.requests().len(), node.lake.count(Request::is_head)),
-        (1, 1),
-        "still one question"
-    );
-    node.stop().await;
-}
-
-#[tokio::test]
 async fn a_client_that_waits_to_send_nothing_is_answered_once_and_the_connection_ends() {
     let node = Node::start().await;
     let put = |body: &'static str| node.client().put("/b/k", body).header("expect", "100-continue");

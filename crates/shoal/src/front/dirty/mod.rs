@@ -61,7 +61,10 @@ impl Front {
         }
         let answer = self.dirty.read(&wanted.ask, &manifest).await;
         match answer.map_err(|error| lake_errors::unread(&error))? {
-            Answer::Known(known) => Ok(Some(wanted.respond(known, admitted.parts.uri.path(), record))),
+            Answer::Known(known, told) => {
+                let path = admitted.parts.uri.path();
+                Ok(Some(wanted.respond(known, told, path, record)))
+            }
             Answer::Relay(_) | Answer::Bypass(_) => {
                 self.settle(name).await?;
                 Ok(None)

@@ -68,11 +68,6 @@ impl Request {
         self.method == Method::PUT && self.is_of_object()
     }
 
-    /// A conditional read, as it asks for permission and freshness.
-    pub(crate) fn is_revalidation(&self) -> bool {
-        (self.is_get() || self.is_head()) && self.headers.contains_key("if-none-match")
-    }
-
     /// Concerns an object itself and not one of its sub-resources.
     pub(crate) fn is_of_object(&self) -> bool {
         let of_object =
