@@ -8,10 +8,10 @@ use crate::front::error::S3Error;
 
 /// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
 pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Bytes {
-    let details = error.details.iter();
-    let details: String = details
-        .map(|(name, value)| format!("<{name}>{}</{name}>", escape(value)))
-        .collect();
+    let mut details = String::new();
+    for (name, value) in &error.details {
+        details.extend(["<", name, ">", &escape(value), "</", name, ">"]);
+    }
     let xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message>{details}\
          <Resource>{}</Resource><RequestId>{}</RequestId></Error>",
