@@ -45,8 +45,9 @@ def create_users(url: str, root: Account, users: Sequence[User]) -> None:
     if not users:
         return
     try:
-        from minio import MinioAdmin
-        from minio.credentials import StaticProvider
+        # Only further accounts need the package.
+        from minio import MinioAdmin  # noqa: PLC0415
+        from minio.credentials import StaticProvider  # noqa: PLC0415
     except ImportError as error:
         raise LakeUnavailable(f"further accounts need the Python package `minio`: {error}") from error
     provider = StaticProvider(root.access_key, root.secret_key)
