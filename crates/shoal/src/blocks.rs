@@ -325,6 +325,8 @@ fn is_anothers(error: &FlightError, own: bool) -> bool {
     match error {
         FlightError::Abandoned => true,
         FlightError::Changed | FlightError::Busy => false,
+        // A lake that was silent to one reader is silent to all, and ours has waited as long.
+        FlightError::Lake(trouble) if trouble.kind().is_timeout() => false,
         // A block that was to be taken over, and was gone there: a reader may fetch it from elsewhere.
         FlightError::NotHeld | FlightError::Status(_) | FlightError::Lake(_) => !own,
     }

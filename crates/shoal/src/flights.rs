@@ -19,6 +19,8 @@ use parking_lot::Mutex;
 use shoal_policy::{BlockId, Layer, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
+use crate::endpoint::Trouble;
+
 /// All flights of a node.
 #[derive(Debug, Default)]
 pub struct Flights {
@@ -37,7 +39,7 @@ pub enum FlightError {
     Status(StatusCode),
     /// The lake cannot be reached, broke off, or sent something else than it announced.
     #[error("{0}")]
-    Lake(Arc<str>),
+    Lake(Trouble),
     /// The memory window of the read path stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,

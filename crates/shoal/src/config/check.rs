@@ -97,6 +97,7 @@ impl Check<'_> {
         self.write();
         self.cooperation();
         self.split();
+        self.lake_timeouts();
         self.limits();
         self.identities();
     }
@@ -357,6 +358,21 @@ impl Check<'_> {
                 &what,
                 "make one with: openssl rand -hex 32",
             );
+        }
+    }
+
+    fn lake_timeouts(&mut self) {
+        let lake = &self.config.lake;
+        let times = [
+            ("connect_timeout", lake.connect_timeout),
+            ("answer_timeout", lake.answer_timeout),
+            ("write_timeout", lake.write_timeout),
+            ("long_write_timeout", lake.long_write_timeout),
+            ("stall_timeout", lake.stall_timeout),
+        ];
+        for (key, _) in times.iter().filter(|(_, time)| time.is_zero()) {
+            let hint = "no answer could be in time; write some seconds";
+            self.refuse("lake", key, "is 0", hint);
         }
     }
 

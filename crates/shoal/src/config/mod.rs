@@ -97,7 +97,20 @@ pub struct Lake {
     pub access_key: Option<String>,
     /// The secret half (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
+    /// A connection (name, TCP, TLS) must be made within this time.
+    pub connect_timeout: Duration,
+    /// The answer to a read must begin within this time.
+    pub answer_timeout: Duration,
+    /// The answer to a write must begin within this time after its last byte.
+    pub write_timeout: Duration,
+    /// The same for writes that make the lake move bytes of its own: copies, completed uploads, many deletions.
+    pub long_write_timeout: Duration,
+    /// A response body that makes no progress for this time has stalled.
+    pub stall_timeout: Duration,
 }
+
+/// SDKs wait so long for a byte of an answer unless they are told otherwise (boto3's `read_timeout`).
+pub const SDK_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Blocks on this node's disk.
 #[derive(Clone, Debug, PartialEq)]
@@ -265,7 +278,7 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// A connection without a request is closed after this time.
     pub idle_timeout: Duration,
-    /// A body or response that makes no progress for this time ends the connection.
+    /// A body that makes no progress for this time ends the connection of a client or another node.
     pub stall_timeout: Duration,
     /// Lake retries, as a share of requests in percent.
     pub retry_budget_percent: u32,
@@ -365,6 +378,11 @@ impl Default for Lake {
             region: "us-east-1".into(),
             access_key: None,
             secret_key: None,
+            connect_timeout: Duration::from_secs(3),
+            answer_timeout: Duration::from_secs(20),
+            write_timeout: Duration::from_secs(45),
+            long_write_timeout: Duration::from_mins(15),
+            stall_timeout: Duration::from_secs(20),
         }
     }
 }

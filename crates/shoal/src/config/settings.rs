@@ -79,6 +79,11 @@ settings! {
     lake access_key => config.lake.access_key, "Account for identities without one of their own; else the AWS chain";
     lake secret_key => config.lake.secret_key, "Its secret; better in a file";
     lake secret_key_file => lake_secret_key_file, "File that holds the secret and nothing else";
+    lake connect_timeout => config.lake.connect_timeout, "A connection to the lake must be made within this time: name, TCP and TLS";
+    lake answer_timeout => config.lake.answer_timeout, "The lake's answer to a read must begin within this time; all retries together take twice as long at most";
+    lake write_timeout => config.lake.write_timeout, "The lake's answer to a write must begin within this time after the last byte of the write";
+    lake long_write_timeout => config.lake.long_write_timeout, "The same for writes that make the lake move bytes of its own: copies, completed uploads, deletions of many objects";
+    lake stall_timeout => config.lake.stall_timeout, "A body from the lake that makes no progress for this time is broken off, and asked for again from there";
 
     store path => config.store.path, "A folder of this node's own";
     store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
@@ -112,7 +117,7 @@ settings! {
     limits read_ahead_blocks => config.limits.read_ahead_blocks, "Blocks fetched ahead of one reader";
     limits header_timeout => config.limits.header_timeout, "A request head must arrive within this time";
     limits idle_timeout => config.limits.idle_timeout, "A connection without a request is closed after this time";
-    limits stall_timeout => config.limits.stall_timeout, "A body that makes no progress for this time ends the connection";
+    limits stall_timeout => config.limits.stall_timeout, "A body to or from a client or another node that makes no progress for this time ends the connection";
     limits retry_budget_percent => config.limits.retry_budget_percent, "Retries to the lake, in percent of requests";
 
     lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";

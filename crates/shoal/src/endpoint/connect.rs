@@ -20,9 +20,6 @@ pub(super) trait Wire: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
 
 impl<W: hyper::rt::Read + hyper::rt::Write + Send + Unpin> Wire for W {}
 
-/// Name, TCP and TLS together.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
 pub(super) enum Connector {
     Plain(Uri, TowerToHyperService<HttpConnector>),
     Tls(Uri, TowerToHyperService<HttpsConnector<HttpConnector>>),
@@ -56,7 +53,8 @@ impl Connector {
         Ok(Self::Tls(address, TowerToHyperService::new(tls)))
     }
 
-    pub(super) async fn connect(&self) -> Result<Stream, ConnectError> {
+    /// Name, TCP and TLS together take no longer than `patience`.
+    pub(super) async fn connect(&self, patience: Duration) -> Result<Stream, ConnectError> {
         let connecting = async {
             match self {
                 Self::Plain(address, tcp) => Ok(boxed(tcp.call(address.clone()).await?)),
@@ -64,7 +62,7 @@ impl Connector {
                 Self::Node(dialer) => Ok(boxed(TokioIo::new(dialer.dial().await?))),
             }
         };
-        match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
+        match tokio::time::timeout(patience, connecting).await {
             Ok(connected) => connected.map_err(ConnectError::Failed),
             Err(_elapsed) => Err(ConnectError::TimedOut),
         }

@@ -109,6 +109,60 @@ impl Error for EndpointError {
     }
 }
 
+/// What went wrong with an endpoint, for those who share the failure of one request.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    kind: Failure,
+    what: Arc<str>,
+}
+
+impl Trouble {
+    /// What kind of failure it is.
+    pub fn kind(&self) -> Failure {
+        self.kind
+    }
+}
+
+impl From<EndpointError> for Trouble {
+    fn from(error: EndpointError) -> Self {
+        Self {
+            kind: error.kind,
+            what: causes(&error).into(),
+        }
+    }
+}
+
+impl From<&str> for Trouble {
+    /// The endpoint answered, and not what it was asked for.
+    fn from(what: &str) -> Self {
+        Self {
+            kind: Failure::Unintelligible,
+            what: what.into(),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// An error and all that caused it, in one line.
+pub fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Some errors repeat what caused them.
+        if !line.ends_with(&said) {
+            line = format!("{line}: {said}");
+        }
+        cause = error.source();
+    }
+    line
+}
+
 /// What we are doing, and where: the part of an error that is known before anything fails.
 #[derive(Clone)]
 pub(super) struct Errand {
@@ -145,4 +199,42 @@ pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
         cause = error.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use http::uri::PathAndQuery;
+
+    use super::{Errand, Failure, Trouble, causes};
+
+    fn errand() -> Errand {
+        Errand {
+            operation: "get_object",
+            endpoint: "http://lake".into(),
+            target: PathAndQuery::from_static("/b/k?X-Amz-Signature=secret"),
+        }
+    }
+
+    #[test]
+    fn an_error_names_its_causes_down_to_the_operating_system_and_no_query() {
+        let refused = io::Error::from_raw_os_error(111);
+        let error = errand().failed(Failure::Unreachable, refused);
+        let line = causes(&error);
+        assert_eq!(
+            line,
+            "get_object /b/k: http://lake cannot be reached: Connection refused (os error 111)"
+        );
+        assert_eq!(Trouble::from(error).to_string(), line);
+    }
+
+    #[test]
+    fn a_cause_that_is_said_already_is_not_repeated() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("it failed: {0}")]
+        struct Outer(#[source] io::Error);
+        let error = Outer(io::Error::from_raw_os_error(111));
+        assert_eq!(causes(&error), "it failed: Connection refused (os error 111)");
+    }
 }

@@ -13,6 +13,7 @@ mod counters;
 mod error;
 mod expectation;
 mod headers;
+mod patience;
 mod pool;
 mod retry;
 mod stall;
@@ -28,7 +29,7 @@ use http_body_util::BodyExt;
 pub use self::account::{CredentialsError, LakeAccount, NodeCredentials};
 pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
-pub use self::error::{BoxError, EndpointError, Failure};
+pub use self::error::{BoxError, EndpointError, Failure, Trouble, causes};
 pub use self::headers::{
     end_to_end, end_to_end_of_response, presigned_in_name, without_presigned_credentials,
 };
@@ -38,6 +39,7 @@ use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
 use self::error::Errand;
 use self::expectation::Expectation;
+use self::patience::{Pace, Patience, Waits};
 use self::pool::{ExchangeError, Link, Pool};
 pub use self::retry::Budget;
 
@@ -54,6 +56,7 @@ pub struct Endpoint {
     region: String,
     keys: KeyCache,
     credentials: NodeCredentials,
+    patience: Patience,
     pool: Arc<Pool>,
     budget: Budget,
     counters: Arc<Counters>,
@@ -98,6 +101,7 @@ impl Endpoint {
         let misconfigured = |source: BoxError| errand.failed(Failure::Misconfigured, source);
         let address = address(&config.endpoint).map_err(misconfigured)?;
         let host = host(&address);
+        let patience = Patience::new(config);
         let connector = Connector::new(address).map_err(|error| misconfigured(error.into()))?;
         let counters = Arc::new(Counters::default());
         Ok(Self {
@@ -106,7 +110,8 @@ impl Endpoint {
             region: config.region.clone(),
             keys: KeyCache::default(),
             credentials,
-            pool: Arc::new(Pool::new(connector, limits.stall_timeout, Arc::clone(&counters))),
+            patience,
+            pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
             budget: Budget::new(limits.retry_budget_percent),
             counters,
         })
@@ -124,7 +129,8 @@ impl Endpoint {
             region: String::new(),
             keys: KeyCache::default(),
             credentials: NodeCredentials::default(),
-            pool: Arc::new(Pool::new(connector, limits.stall_timeout, Arc::clone(&counters))),
+            patience: Patience::with_a_node(limits),
+            pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
             budget: Budget::new(0),
             counters,
         }
@@ -148,7 +154,8 @@ impl Endpoint {
     /// Signs and sends a request; gives the response head, with the body to come.
     ///
     /// Reads without a body are tried again, within a budget, when nothing of an answer has been seen or the answer
-    /// is a passing trouble (500, 502, 503, 504); trouble that stays is given as it is.
+    /// is a passing trouble (500, 502, 503, 504), as long as the client can be expected to wait; trouble that stays is
+    /// given as it is.
     pub async fn send(&self, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
         let EndpointRequest {
             operation,
@@ -170,8 +177,10 @@ impl Endpoint {
             endpoint: Arc::clone(&self.url),
             target,
         };
+        let pace = Pace::of(&method, operation, &headers);
         let head = Head {
             errand,
+            waits: self.patience.waits(pace),
             method,
             headers,
             payload,
@@ -190,6 +199,7 @@ impl Endpoint {
 
     async fn read(&self, head: Head) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
+        let began = clock::instant();
         let mut tries = 1;
         let mut connection = Connection::Any;
         loop {
@@ -197,7 +207,7 @@ impl Endpoint {
                 .clone()
                 .sign(&self.region, &self.keys, clock::utc_now())?
                 .with(OutgoingBody::EMPTY);
-            let outcome = match self.exchange(&head.errand, request, connection).await {
+            let outcome = match self.exchange(&head.errand, head.waits, request, connection).await {
                 Err(Setback { stale: true, .. }) if connection == Connection::Any => {
                     connection = Connection::New;
                     continue;
@@ -208,7 +218,8 @@ impl Endpoint {
             let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
                 return outcome;
             };
-            if !self.budget.spend() {
+            let elapsed = clock::instant().saturating_duration_since(began);
+            if !self.patience.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
                 return outcome;
             }
             if let Ok(response) = outcome {
@@ -226,7 +237,7 @@ impl Endpoint {
         body: RequestBody,
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let errand = head.errand.clone();
+        let (errand, waits) = (head.errand.clone(), head.waits);
         let length = match &body {
             RequestBody::Empty => Some(0),
             RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
@@ -250,7 +261,7 @@ impl Endpoint {
             expectation.listen(&mut request);
             request.body_mut().held_for(expectation);
         }
-        self.exchange(&errand, request, Connection::Any)
+        self.exchange(&errand, waits, request, Connection::Any)
             .await
             .map_err(|setback| setback.error)
     }
@@ -260,19 +271,20 @@ impl Endpoint {
     async fn exchange(
         &self,
         errand: &Errand,
+        waits: Waits,
         mut request: Request<OutgoingBody>,
         connection: Connection,
     ) -> Result<Response<LakeBody>, Setback> {
         self.counters.request(errand.operation);
         let connected = match connection {
-            Connection::Any => self.pool.checkout().await,
-            Connection::New => self.pool.open().await,
+            Connection::Any => self.pool.checkout(waits).await,
+            Connection::New => self.pool.open(waits).await,
         };
         let mut link = connected.map_err(|error| unconnected(errand, error))?;
         let expectation = request.body().expectation().cloned();
         loop {
             request.body_mut().watched_by(&link.upload);
-            match link.exchange(request).await {
+            match link.exchange(request, waits).await {
                 Ok(response) => {
                     if let Some(expectation) = expectation {
                         expectation.answered();
@@ -283,7 +295,7 @@ impl Endpoint {
                     request = *unsent;
                     link = self
                         .pool
-                        .open()
+                        .open(waits)
                         .await
                         .map_err(|error| unconnected(errand, error))?;
                 }
@@ -315,6 +327,7 @@ impl Endpoint {
 #[derive(Clone)]
 struct Head {
     errand: Errand,
+    waits: Waits,
     method: Method,
     headers: HeaderMap,
     payload: PayloadHash,

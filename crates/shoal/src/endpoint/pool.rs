@@ -19,6 +19,7 @@ use super::bell::Bell;
 use super::body::{OutgoingBody, Upload};
 use super::connect::{ConnectError, Connector, Stream};
 use super::counters::Counters;
+use super::patience::Waits;
 use super::stall::StallWatch;
 use crate::clock;
 
@@ -41,12 +42,11 @@ pub(super) struct Pool {
     connector: Connector,
     http: http1::Builder,
     idle: Mutex<VecDeque<Box<Link>>>,
-    stall_timeout: Duration,
     counters: Arc<Counters>,
 }
 
 impl Pool {
-    pub(super) fn new(connector: Connector, stall_timeout: Duration, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(connector: Connector, counters: Arc<Counters>) -> Self {
         let mut http = http1::Builder::new();
         http.max_buf_size(READ_BYTES_MAX)
             .max_header_size(HEAD_BYTES_MAX)
@@ -55,26 +55,24 @@ impl Pool {
             connector,
             http,
             idle: Mutex::default(),
-            stall_timeout,
             counters,
         }
     }
 
     /// A connection for a request: the one that was used last, or a new one. One that the endpoint closed
     /// meanwhile gives the request back unsent.
-    pub(super) async fn checkout(&self) -> Result<Box<Link>, ConnectError> {
+    pub(super) async fn checkout(&self, waits: Waits) -> Result<Box<Link>, ConnectError> {
         match self.pop() {
             Some(link) => Ok(link),
-            None => self.open().await,
+            None => self.open(waits).await,
         }
     }
 
     /// A new connection, whatever is idle.
-    pub(super) async fn open(&self) -> Result<Box<Link>, ConnectError> {
-        let stream = self.connector.connect().await?;
+    pub(super) async fn open(&self, waits: Waits) -> Result<Box<Link>, ConnectError> {
+        let stream = self.connector.connect(waits.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
         self.counters.connection();
-        let watch = StallWatch::new(self.stall_timeout);
         let idle_since = clock::instant();
         Ok(Box::new(Link {
             sender,
@@ -82,7 +80,7 @@ impl Pool {
             reused: false,
             bell: Bell::new(),
             upload: Upload::default(),
-            watch,
+            watch: StallWatch::new(waits.head),
             idle_since,
         }))
     }
@@ -140,7 +138,7 @@ pub(super) enum ExchangeError {
 /// What waiting for the endpoint came to.
 pub(super) enum Progress<T> {
     Made(T),
-    /// It neither sent anything nor took anything for the stall timeout.
+    /// It neither sent anything nor took anything for as long as it may.
     Stalled,
 }
 
@@ -149,10 +147,11 @@ impl Link {
     pub(super) async fn exchange(
         &mut self,
         request: Request<OutgoingBody>,
+        waits: Waits,
     ) -> Result<Response<Incoming>, ExchangeError> {
-        self.watch.progress();
+        self.watch.allow(waits.head);
         let mut response = pin!(self.sender.try_send_request(request));
-        poll_fn(
+        let answered = poll_fn(
             |cx| match self.poll_driving(cx, |cx| response.as_mut().poll(cx)) {
                 Poll::Ready(Progress::Made(Ok(response))) => Poll::Ready(Ok(response)),
                 Poll::Ready(Progress::Made(Err(mut refused))) => {
@@ -165,7 +164,9 @@ impl Link {
                 Poll::Pending => Poll::Pending,
             },
         )
-        .await
+        .await;
+        self.watch.allow(waits.body);
+        answered
     }
 
     /// Drives the connection and polls what waits for it in turn, until that has something or both wait for the

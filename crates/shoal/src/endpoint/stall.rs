@@ -28,6 +28,16 @@ impl StallWatch {
         }
     }
 
+    /// From now on something moves within `timeout`. Costs nothing when the timeout stays the same.
+    pub(super) fn allow(&mut self, timeout: Duration) {
+        self.quiet_ticks = 0;
+        let every = timeout / TICKS;
+        if self.every != every {
+            self.every = every;
+            self.tick.as_mut().reset(tokio::time::Instant::now() + every);
+        }
+    }
+
     /// Something moved.
     pub(super) fn progress(&mut self) {
         self.quiet_ticks = 0;
@@ -78,6 +88,16 @@ mod tests {
         let start = clock::instant();
         poll_fn(|cx| watch.poll_stalled(cx, || false)).await;
         assert!(start.elapsed() >= TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn a_longer_timeout_holds_from_the_moment_it_is_allowed() {
+        let mut watch = StallWatch::new(TIMEOUT);
+        poll_fn(|cx| watch.poll_stalled(cx, || false)).await;
+        watch.allow(TIMEOUT * 3);
+        let stalled = timeout(TIMEOUT * 2, poll_fn(|cx| watch.poll_stalled(cx, || false)));
+        assert!(stalled.await.is_err());
+        poll_fn(|cx| watch.poll_stalled(cx, || false)).await;
     }
 
     #[tokio::test]

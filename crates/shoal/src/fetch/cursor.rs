@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
-use crate::endpoint::LakeBody;
+use crate::endpoint::{EndpointError, LakeBody};
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
 use crate::object::Version;
@@ -107,8 +107,8 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
-pub(super) fn lake_error(error: impl std::error::Error) -> FlightError {
-    FlightError::Lake(error.to_string().into())
+pub(super) fn lake_error(error: EndpointError) -> FlightError {
+    FlightError::Lake(error.into())
 }
 
 #[cfg(test)]

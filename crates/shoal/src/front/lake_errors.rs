@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use crate::endpoint::{EndpointError, Failure};
+use crate::endpoint::{EndpointError, Failure, causes};
 use crate::flights::FlightError;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::read::ReadError;
@@ -10,8 +10,12 @@ use crate::read::ReadError;
 /// The lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
     // The address and the cause are the operator's to see, not the client's.
-    tracing::warn!(%error, "the lake gave no answer");
-    match error.kind() {
+    tracing::warn!(error = causes(error), "the lake gave no answer");
+    of_failure(error.kind())
+}
+
+fn of_failure(kind: Failure) -> S3Error {
+    match kind {
         kind if kind.is_timeout() => {
             S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time.")
         }
@@ -32,6 +36,10 @@ pub fn unread(error: &ReadError) -> S3Error {
             ErrorCode::SlowDown,
             "Too many bytes are on their way from the lake; please reduce your rate.",
         ),
+        ReadError::Flight(FlightError::Lake(trouble)) => {
+            tracing::warn!(error = %trouble, "the lake gave no answer");
+            of_failure(trouble.kind())
+        }
         ReadError::Flight(error) => {
             tracing::warn!(%error, "the lake broke off");
             S3Error::new(ErrorCode::BadGateway, "The lake cannot be reached or broke off.")

@@ -30,6 +30,10 @@ fn endpoint_with(lake: &Lake, limits: &config::Limits) -> Endpoint {
     let config = config::Lake {
         endpoint: lake.url(),
         region: REGION.into(),
+        answer_timeout: STALL_TIMEOUT,
+        write_timeout: STALL_TIMEOUT,
+        long_write_timeout: STALL_TIMEOUT * 20,
+        stall_timeout: STALL_TIMEOUT,
         ..config::Lake::default()
     };
     let credentials = NodeCredentials::of_config(&config).unwrap();
@@ -37,13 +41,7 @@ fn endpoint_with(lake: &Lake, limits: &config::Limits) -> Endpoint {
 }
 
 fn endpoint(lake: &Lake) -> Endpoint {
-    endpoint_with(
-        lake,
-        &config::Limits {
-            stall_timeout: STALL_TIMEOUT,
-            ..config::Limits::default()
-        },
-    )
+    endpoint_with(lake, &config::Limits::default())
 }
 
 fn account() -> LakeAccount {

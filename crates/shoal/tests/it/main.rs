@@ -18,6 +18,7 @@ mod expectation;
 mod fuzz;
 mod gate;
 mod lake;
+mod lake_faults;
 mod lake_itself;
 mod misconfigured;
 mod node;

@@ -360,3 +360,18 @@ fn no_problem_quotes_a_secret() {
     let told = desk.problems().join("\n");
     assert!(!told.contains("987654") && !told.contains("hush"), "{told}");
 }
+
+#[test]
+fn no_timeout_of_the_lake_is_zero() {
+    for key in [
+        "connect_timeout",
+        "answer_timeout",
+        "write_timeout",
+        "long_write_timeout",
+        "stall_timeout",
+    ] {
+        let refused = Desk::new().file(&format!("[lake]\n{key} = \"0s\"")).load();
+        let problems = refused.expect_err("nothing could be in time").problems;
+        assert!(problems[0].to_string().contains(&format!("[lake] {key} is 0")));
+    }
+}

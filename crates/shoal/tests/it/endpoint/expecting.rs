@@ -19,12 +19,11 @@ async fn store() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = config::Lake {
         endpoint: format!("http://{}", listener.local_addr().unwrap()),
+        write_timeout: STALL_TIMEOUT,
+        stall_timeout: STALL_TIMEOUT,
         ..config::Lake::default()
     };
-    let limits = config::Limits {
-        stall_timeout: STALL_TIMEOUT,
-        ..config::Limits::default()
-    };
+    let limits = config::Limits::default();
     let endpoint = Endpoint::new(&config, &limits, NodeCredentials::default()).unwrap();
     (listener, endpoint)
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt;
-use shoal::endpoint::Failure;
+use shoal::endpoint::{Failure, RequestBody};
 
-use super::{STALL_TIMEOUT, endpoint, failure, get, read, read_text, request};
+use super::{STALL_TIMEOUT, endpoint, failure, get, put, read, read_text, request};
 use crate::lake::{Content, Cut, Fault, Lake, Request};
 
 #[tokio::test]
@@ -96,6 +96,25 @@ async fn a_head_that_does_not_come_is_a_timeout() {
         1,
         "what took that long is not asked for again"
     );
+}
+
+#[tokio::test]
+async fn a_write_that_makes_the_lake_work_may_take_longer_than_others() {
+    let lake = Lake::start().await;
+    lake.put("bucket", "key", "x");
+    let endpoint = endpoint(&lake);
+    let copy = |source: Option<&'static str>| {
+        let mut request = put("/bucket/copy", RequestBody::Empty);
+        let source = source.map(HeaderValue::from_static);
+        request
+            .headers
+            .extend(source.map(|source| (HeaderName::from_static("x-amz-copy-source"), source)));
+        request
+    };
+    lake.misbehave(Fault::new().late(STALL_TIMEOUT * 2).times(2));
+    let copied = endpoint.send(copy(Some("/bucket/key"))).await.unwrap();
+    assert_eq!(copied.status(), StatusCode::OK);
+    assert_eq!(failure(endpoint.send(copy(None)).await), Failure::TimedOut);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use http::{Method, StatusCode};
 use shoal::config;
 use shoal::endpoint::{Failure, RequestBody};
 
-use super::{endpoint, endpoint_with, failure, get, put, read_text, request, whole};
+use super::{STALL_TIMEOUT, endpoint, endpoint_with, failure, get, put, read_text, request, whole};
 use crate::lake::{ACCESS_KEY, Access, Fault, Lake, Request};
 
 #[tokio::test]
@@ -103,6 +103,22 @@ async fn retries_end_with_their_budget() {
     let retries = endpoint.counters().retries;
     assert!((10..=13).contains(&retries), "{retries}");
     assert_eq!(lake.count(Request::is_get) as u64, 30 + retries);
+}
+
+#[tokio::test]
+async fn no_try_begins_when_the_client_has_waited_long() {
+    let lake = Lake::start().await;
+    lake.misbehave(Fault::reset().late(STALL_TIMEOUT * 3 / 4).always());
+    let endpoint = endpoint(&lake);
+    assert_eq!(
+        failure(endpoint.send(get("/bucket/key")).await),
+        Failure::BrokenOff
+    );
+    assert_eq!(
+        lake.count(Request::is_get),
+        2,
+        "after the second try the time for one answer is over"
+    );
 }
 
 #[tokio::test]

@@ -1,0 +1,160 @@
+//! How long an endpoint may take: to be reached, to answer, and between two pieces of a body. Pure.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+
+use crate::config;
+
+const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeouts of one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    connect: Duration,
+    answer: Duration,
+    write: Duration,
+    long: Duration,
+    stall: Duration,
+}
+
+/// The timeouts of one request. Bytes of a request body that the endpoint takes start them anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waits {
+    /// Until there is a connection: name, TCP and TLS together.
+    pub(super) connect: Duration,
+    /// Until the response head.
+    pub(super) head: Duration,
+    /// Until the next bytes of the response body.
+    pub(super) body: Duration,
+}
+
+/// What a request asks of an endpoint, as far as time is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// It reads: the answer is at hand.
+    Read,
+    /// It writes: the endpoint answers once the bytes are safe.
+    Write,
+    /// The endpoint moves bytes of its own before it answers (copies, completed uploads), perhaps for minutes.
+    Long,
+}
+
+impl Pace {
+    pub(super) fn of(method: &Method, operation: &str, headers: &HeaderMap) -> Self {
+        if method.is_safe() {
+            Self::Read
+        } else if headers.contains_key("x-amz-copy-source")
+            || (*method == Method::POST && operation != "create_multipart_upload")
+        {
+            Self::Long
+        } else {
+            Self::Write
+        }
+    }
+}
+
+impl Patience {
+    pub(super) fn new(config: &config::Lake) -> Self {
+        Self {
+            connect: config.connect_timeout,
+            answer: config.answer_timeout,
+            write: config.write_timeout,
+            long: config.long_write_timeout,
+            stall: config.stall_timeout,
+        }
+    }
+
+    /// Those of another node, which has patience of its own with the lake. Its askers have less than this.
+    pub(super) fn with_a_node(limits: &config::Limits) -> Self {
+        let stall = limits.stall_timeout;
+        Self {
+            connect: NODE_CONNECT_TIMEOUT,
+            answer: stall,
+            write: stall,
+            long: stall,
+            stall,
+        }
+    }
+
+    pub(super) fn waits(&self, pace: Pace) -> Waits {
+        let (head, body) = match pace {
+            Pace::Read => (self.answer, self.stall),
+            Pace::Write => (self.write, self.stall),
+            // S3 answers 200 at once and sends blanks while it works; other stores are silent until they are done.
+            Pace::Long => (self.long, self.long),
+        };
+        let connect = self.connect;
+        Waits { connect, head, body }
+    }
+
+    /// Whether a read that began so long ago may be tried again. Its last try ends within the answer timeout, so
+    /// that all tries together take twice that time and a little: less than the patience of an SDK.
+    pub(super) fn leaves_time_for_another_try(&self, elapsed: Duration) -> bool {
+        elapsed < self.answer
+    }
+
+    /// How long a body that broke may take to go on.
+    pub(super) fn resume(&self) -> Duration {
+        self.answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method};
+
+    use super::{Pace, Patience};
+    use crate::config;
+    use crate::front::operation::Operation;
+
+    #[test]
+    fn only_what_makes_the_lake_work_may_take_long() {
+        let plain = HeaderMap::new();
+        let mut copy = HeaderMap::new();
+        copy.insert("x-amz-copy-source", HeaderValue::from_static("/b/k"));
+        let pace = |method, operation: Operation, headers| Pace::of(&method, operation.as_str(), headers);
+        let table = [
+            (Method::GET, Operation::GetObject, &plain, Pace::Read),
+            (Method::HEAD, Operation::HeadObject, &plain, Pace::Read),
+            (Method::GET, Operation::ListObjects, &plain, Pace::Read),
+            (Method::OPTIONS, Operation::OtherRead, &plain, Pace::Read),
+            (Method::PUT, Operation::PutObject, &plain, Pace::Write),
+            (Method::PUT, Operation::UploadPart, &plain, Pace::Write),
+            (Method::PUT, Operation::OtherWrite, &plain, Pace::Write),
+            (Method::DELETE, Operation::DeleteObject, &plain, Pace::Write),
+            (
+                Method::POST,
+                Operation::CreateMultipartUpload,
+                &plain,
+                Pace::Write,
+            ),
+            (Method::PUT, Operation::PutObject, &copy, Pace::Long),
+            (Method::PUT, Operation::UploadPart, &copy, Pace::Long),
+            (
+                Method::POST,
+                Operation::CompleteMultipartUpload,
+                &plain,
+                Pace::Long,
+            ),
+            (Method::POST, Operation::DeleteObjects, &plain, Pace::Long),
+            (Method::POST, Operation::OtherRead, &plain, Pace::Long),
+        ];
+        for (method, operation, headers, expected) in table {
+            assert_eq!(pace(method, operation, headers), expected, "{operation:?}");
+        }
+    }
+
+    /// SDKs give a silent server up after a minute; a stall is noticed after up to five quarters of its timeout.
+    #[test]
+    fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
+        let lake = config::Lake::default();
+        let patience = Patience::new(&lake);
+        let noticed = |timeout| timeout * 5 / 4;
+        assert!(lake.connect_timeout + noticed(lake.write_timeout) < config::SDK_PATIENCE);
+        let last_try = lake.connect_timeout + noticed(patience.waits(Pace::Read).head);
+        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < config::SDK_PATIENCE);
+        assert!(noticed(lake.stall_timeout) + patience.resume() < config::SDK_PATIENCE);
+        assert!(!patience.leaves_time_for_another_try(lake.answer_timeout));
+    }
+}

@@ -1,0 +1,3 @@
+//! Stories of a lake that is silent, breaks off or cannot be reached, as clients and operators meet them.
+
+mod silent;
