@@ -18,7 +18,7 @@ use crate::catalog::{Asked, Catalog, Checksums, is_refusal};
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
-use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header};
+use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header, whole};
 use crate::flights::FlightError;
 use crate::front::conditions::{Conditions, Verdict};
 use crate::front::range::{ByteRange, RangeRequest};
@@ -479,18 +479,6 @@ impl Reader {
         };
         BlockStream::new(Arc::new(shelf), range, ask.window(self.ahead), ticket)
     }
-}
-
-/// The bytes of a response without `Content-Range`, and the size they make.
-fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
-    let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
-    Some((
-        ByteRange {
-            start: 0,
-            end: size_bytes,
-        },
-        size_bytes,
-    ))
 }
 
 /// Checksums of the whole object are wanted.

@@ -271,6 +271,7 @@ impl Observer {
                 "endpoint": self.lake.url(),
                 "requests": lake.requests,
                 "retries": lake.retries,
+                "resumes": lake.resumes,
                 "bytes_received": lake.bytes_received,
                 "connections_opened": lake.connections,
             },

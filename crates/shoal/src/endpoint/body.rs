@@ -15,6 +15,7 @@ use super::counters::Counters;
 use super::error::{BoxError, EndpointError, Errand, Failure, find};
 use super::expectation::{Expectation, Hold};
 use super::pool::{Link, Pool, Progress};
+use super::resume::{Reopening, Resumption};
 use crate::sigv4::SeedSignature;
 
 /// A body that is sent while it is made. An error in it breaks the request off, so that the endpoint stores nothing.
@@ -160,6 +161,10 @@ pub struct LakeBody {
     pool: Arc<Pool>,
     counters: Arc<Counters>,
     errand: Errand,
+    /// What asks for the rest when the body breaks.
+    resumption: Option<Box<Resumption>>,
+    /// The rest of a body that broke.
+    reopening: Option<Reopening>,
 }
 
 impl LakeBody {
@@ -176,9 +181,30 @@ impl LakeBody {
             pool,
             counters,
             errand,
+            resumption: None,
+            reopening: None,
         };
         body.release_at_end();
         body
+    }
+
+    /// The same body, which goes on over another connection when it breaks.
+    #[must_use]
+    pub fn resumed_by(mut self, resumption: Resumption) -> Self {
+        self.resumption = Some(Box::new(resumption));
+        self
+    }
+
+    /// Waits for the rest of a body that broke, if this one has.
+    fn poll_reopened(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), EndpointError>> {
+        let Some(reopening) = &mut self.reopening else {
+            return Poll::Ready(Ok(()));
+        };
+        let reopened = ready!(reopening.as_mut().poll(cx));
+        self.reopening = None;
+        let Self { incoming, link, .. } = reopened?;
+        (self.incoming, self.link) = (incoming, link);
+        Poll::Ready(Ok(()))
     }
 
     fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
@@ -196,6 +222,32 @@ impl LakeBody {
                 Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(errand, error))))
             }
             Progress::Stalled => Poll::Ready(Some(Err(errand.timed_out(Failure::Stalled)))),
+        }
+    }
+
+    fn received(&mut self, bytes: usize) {
+        self.counters.received(bytes);
+        if let Some(resumption) = &mut self.resumption {
+            resumption.arrived(bytes as u64);
+        }
+        self.release_at_end();
+    }
+
+    /// Begins to ask for the rest; the error, when it is final.
+    fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
+        self.link = None;
+        let Some(resumption) = &mut self.resumption else {
+            return Some(error);
+        };
+        match resumption.after(error) {
+            Ok(reopening) => {
+                self.reopening = Some(reopening);
+                None
+            }
+            Err(error) => {
+                self.resumption = None;
+                Some(error)
+            }
         }
     }
 
@@ -217,24 +269,33 @@ impl Body for LakeBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
         let body = self.get_mut();
-        let frame = ready!(body.poll_incoming(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                body.counters.received(frame.data_ref().map_or(0, Bytes::len));
-                body.release_at_end();
+        loop {
+            if let Err(error) = ready!(body.poll_reopened(cx)) {
+                return Poll::Ready(Some(Err(error)));
             }
-            Some(Err(_)) => body.link = None,
-            None => {
-                if let Some(link) = body.link.take() {
-                    body.pool.checkin(link);
+            let frame = ready!(body.poll_incoming(cx));
+            match frame {
+                Some(Ok(frame)) => {
+                    body.received(frame.data_ref().map_or(0, Bytes::len));
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                Some(Err(error)) => {
+                    if let Some(error) = body.broke(error) {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+                None => {
+                    if let Some(link) = body.link.take() {
+                        body.pool.checkin(link);
+                    }
+                    return Poll::Ready(None);
                 }
             }
         }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.is_end_stream()
+        self.reopening.is_none() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

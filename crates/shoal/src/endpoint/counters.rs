@@ -12,6 +12,8 @@ pub struct Counts {
     pub requests: BTreeMap<&'static str, u64>,
     /// Those among them that repeated an earlier one.
     pub retries: u64,
+    /// Bodies that broke and were asked for again from there.
+    pub resumes: u64,
     /// Bytes of response bodies.
     pub bytes_received: u64,
     /// Connections that were opened.
@@ -22,6 +24,7 @@ pub struct Counts {
 pub(super) struct Counters {
     requests: Mutex<BTreeMap<&'static str, u64>>,
     retries: AtomicU64,
+    resumes: AtomicU64,
     bytes_received: AtomicU64,
     connections: AtomicU64,
 }
@@ -33,6 +36,10 @@ impl Counters {
 
     pub(super) fn retry(&self) {
         self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn resume(&self) {
+        self.resumes.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn received(&self, bytes: usize) {
@@ -47,6 +54,7 @@ impl Counters {
         Counts {
             requests: self.requests.lock().clone(),
             retries: self.retries.load(Ordering::Relaxed),
+            resumes: self.resumes.load(Ordering::Relaxed),
             bytes_received: self.bytes_received.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
         }

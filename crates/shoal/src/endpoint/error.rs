@@ -26,6 +26,8 @@ pub enum Failure {
     Truncated,
     /// 502, or a broken-off response: the connection was reset in the middle of the body.
     Reset,
+    /// A broken-off response: the rest of the body belongs to another version of the object.
+    Changed,
     /// The request's own body failed while it was sent; the source says why, and its status holds.
     RequestBody,
     /// 500: the request cannot be signed (a header that is not text).
@@ -49,6 +51,7 @@ impl Failure {
             Self::Stalled => "stopped sending in the middle of the body",
             Self::Truncated => "ended the body before its announced length",
             Self::Reset => "reset the connection in the middle of the body",
+            Self::Changed => "has another version of what it broke off",
             Self::RequestBody => "was sent a body that failed on our side",
             Self::Unsignable => "cannot be sent a request with headers that no signature covers",
             Self::Misconfigured => "is not configured right",
@@ -67,6 +70,12 @@ impl EndpointError {
     /// What kind of failure it is.
     pub fn kind(&self) -> Failure {
         self.kind
+    }
+
+    /// The same, when the rest of the body turned out to be another version's.
+    pub(super) fn of_another_version(mut self) -> Self {
+        self.kind = Failure::Changed;
+        self
     }
 
     /// The error of type `E` beneath, for instance the one that the request's own body ended with.

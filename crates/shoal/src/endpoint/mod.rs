@@ -15,6 +15,7 @@ mod expectation;
 mod headers;
 mod patience;
 mod pool;
+mod resume;
 mod retry;
 mod stall;
 
@@ -41,6 +42,7 @@ use self::error::Errand;
 use self::expectation::Expectation;
 use self::patience::{Pace, Patience, Waits};
 use self::pool::{ExchangeError, Link, Pool};
+pub use self::resume::{Question, Resumption};
 pub use self::retry::Budget;
 
 use self::retry::Ending;

@@ -44,8 +44,12 @@ pub(super) fn pause(ending: Ending, tries: u32, chance: f64) -> Option<Duration>
             _ => return None,
         },
     };
-    let backoff = (BACKOFF_BASE * 2u32.pow(tries)).mul_f64(chance);
-    (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff))
+    (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff(tries, chance)))
+}
+
+/// How long to wait after so many tries.
+pub(super) fn backoff(tries: u32, chance: f64) -> Duration {
+    (BACKOFF_BASE * 2u32.pow(tries)).mul_f64(chance)
 }
 
 /// Second tries as a share of requests: who is in trouble is not asked thrice as much.

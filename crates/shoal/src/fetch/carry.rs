@@ -14,7 +14,7 @@ use super::cursor::{Cursor, lake_error, range_header, skip_to};
 use super::hops::HopEnd;
 use super::{Fetcher, Way};
 use crate::catalog::is_refusal;
-use crate::endpoint::EndpointRequest;
+use crate::endpoint::{EndpointRequest, Question};
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
 use crate::object::Version;
@@ -214,17 +214,17 @@ impl Fetcher {
             start: block_start + part.start,
             end: block_start + part.end,
         };
-        let response = self
-            .lake
-            .send(block_request(version, wanted, origin))
-            .await
-            .map_err(lake_error)?;
+        let request = block_request(version, wanted, origin);
+        let question = Question::of(&self.lake, &request);
+        let response = self.lake.send(request).await.map_err(lake_error)?;
         let skip = skip_to(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
                 self.catalog.revoke(origin.caller().id(), version.object);
             }
         })?;
-        let mut cursor = Cursor::new(response.into_body());
+        let part = wanted.start - skip..wanted.end;
+        let resumption = question.resumes(version.etag_header(), version.size_bytes, part);
+        let mut cursor = Cursor::new(response.into_body().resumed_by(resumption));
         cursor.skip(skip).await?;
         Ok(cursor)
     }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
-use crate::endpoint::{EndpointError, LakeBody};
+use crate::endpoint::{EndpointError, Failure, LakeBody};
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
 use crate::object::Version;
@@ -107,8 +107,23 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
+/// The bytes of a response without `Content-Range`, and the size they make.
+pub fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
+    let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
+    Some((
+        ByteRange {
+            start: 0,
+            end: size_bytes,
+        },
+        size_bytes,
+    ))
+}
+
 pub(super) fn lake_error(error: EndpointError) -> FlightError {
-    FlightError::Lake(error.into())
+    match error.kind() {
+        Failure::Changed => FlightError::Changed,
+        _ => FlightError::Lake(error.into()),
+    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-pub use self::cursor::{content_range, range_header};
+pub use self::cursor::{content_range, range_header, whole};
 pub use self::hops::HopEnd;
 
 use self::carry::Errand;

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt as _;
+use http::Method;
 use tokio::sync::Notify;
 
 use super::cursor::Cursor;
 use super::{Boarded, Fetcher, StreamTicket, shipment};
-use crate::endpoint::LakeBody;
+use crate::endpoint::{LakeBody, Question};
 use crate::flights::{FlightError, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
 use crate::object::Version;
@@ -49,6 +50,9 @@ impl Stream {
         } else {
             range.end / version.block_bytes
         };
+        let question = Question::of(&fetcher.lake, &origin.request(Method::GET));
+        let part = range.start..range.end;
+        let resumption = question.resumes(version.etag_header(), version.size_bytes, part);
         let owner = Arc::new(());
         let mut stream = Self {
             fetcher: Arc::clone(fetcher),
@@ -61,7 +65,7 @@ impl Stream {
             end: whole_blocks_end as u32,
             owner: Arc::downgrade(&owner),
             traffic: Arc::new(Notify::new()),
-            body: Cursor::new(body),
+            body: Cursor::new(body.resumed_by(resumption)),
         };
         let ticket = StreamTicket {
             seat: Some(stream.announce()?),

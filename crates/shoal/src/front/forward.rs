@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use http::Response;
 use http::request::Parts;
 use http::uri::PathAndQuery;
+use http::{Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use crate::catalog::{Catalog, is_refusal};
 use crate::endpoint::{
-    Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, end_to_end, presigned_in_name,
+    Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody, end_to_end, presigned_in_name,
     without_presigned_credentials,
 };
+use crate::fetch::{content_range, whole};
 use crate::front::auth::Verified;
 use crate::front::connection::ClientBody;
 use crate::front::error::S3Error;
 use crate::front::expectation::expects_continue;
 use crate::front::lake_errors;
-use crate::front::operation::{Classified, Effect};
+use crate::front::operation::{Classified, Effect, Operation};
 use crate::front::payload::{CheckedBody, Outcome};
 use crate::write::Gathering;
 
@@ -26,7 +27,7 @@ use crate::write::Gathering;
 /// Errors: the body was not what its signature, length or checksum says (the lake saw a broken-off request and stored
 /// nothing), or the lake does not answer.
 pub async fn forward(
-    lake: &Endpoint,
+    lake: &Arc<Endpoint>,
     catalog: &Arc<Catalog>,
     parts: &Parts,
     body: ClientBody,
@@ -51,6 +52,7 @@ pub async fn forward(
         payload,
         account,
     };
+    let question = is_resumable(classified).then(|| Question::of(lake, &request));
     let answered = lake.send(request).await;
     // Whatever was asked of the object, what the lake granted to this caller before is in doubt.
     if let (Ok(response), Some(name)) = (&answered, &classified.object)
@@ -62,7 +64,33 @@ pub async fn forward(
     if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
         return Err(error.clone());
     }
-    answered.map_err(|error| lake_errors::unanswered(&error))
+    let response = answered.map_err(|error| lake_errors::unanswered(&error))?;
+    Ok(match question {
+        Some(question) => resumed(response, question),
+        None => response,
+    })
+}
+
+/// Whether a break in the answer may be mended: a part of an upload is named by the query, not by a range.
+fn is_resumable(classified: &Classified) -> bool {
+    classified.operation == Operation::GetObject && !classified.query.has("partNumber")
+}
+
+/// Lets the bytes of an object go on when they break, if the answer says which bytes of which version they are.
+fn resumed(response: Response<LakeBody>, question: Question) -> Response<LakeBody> {
+    let headers = response.headers();
+    let sent = match response.status() {
+        StatusCode::OK => whole(headers),
+        StatusCode::PARTIAL_CONTENT => content_range(headers),
+        _ => None,
+    };
+    let etag = headers.get(header::ETAG).cloned();
+    let etag = etag.filter(|etag| etag.as_bytes().starts_with(b"\"") && etag.len() > 2);
+    let (Some((range, size_bytes)), Some(etag)) = (sent, etag) else {
+        return response;
+    };
+    let resumption = question.resumes(etag, size_bytes, range.start..range.end);
+    response.map(|body| body.resumed_by(resumption))
 }
 
 /// What the lake is asked for. The credentials of a presigned URL stay here, where they were verified.

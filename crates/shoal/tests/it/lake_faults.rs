@@ -1,3 +1,4 @@
 //! Stories of a lake that is silent, breaks off or cannot be reached, as clients and operators meet them.
 
+mod broken;
 mod silent;

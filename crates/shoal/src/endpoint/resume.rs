@@ -1,0 +1,289 @@
+//! A response body that breaks is asked for again from the byte where it broke, for as long as the version is the same.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+
+use super::error::{EndpointError, Failure};
+use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
+use crate::chance;
+use crate::front::conditions::CONDITIONAL_HEADERS;
+use crate::sigv4::PayloadHash;
+
+/// A body may break so often within [`PROGRESS_BYTES`]; a stall counts as often, as a client has waited long by then.
+const BREAKS_MAX: u32 = 3;
+
+/// After so many bytes without a break earlier ones are forgotten.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+/// The rest of a body on its way, over another connection.
+pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<LakeBody, EndpointError>> + Send>>;
+
+/// A GET of an object that can be asked again.
+pub struct Question {
+    endpoint: Arc<Endpoint>,
+    operation: &'static str,
+    target: PathAndQuery,
+    headers: HeaderMap,
+    account: LakeAccount,
+}
+
+/// What it takes to ask for the rest of a body.
+pub struct Resumption {
+    question: Question,
+    etag: HeaderValue,
+    size_bytes: u64,
+    /// Bytes of the object that have not arrived.
+    missing: Range<u64>,
+    breaks: Breaks,
+}
+
+/// How often the body broke lately.
+#[derive(Debug, Default)]
+struct Breaks {
+    count: u32,
+    /// Bytes that arrived since the latest.
+    progress_bytes: u64,
+}
+
+impl Breaks {
+    fn arrived(&mut self, bytes: u64) {
+        self.progress_bytes += bytes;
+        if self.progress_bytes >= PROGRESS_BYTES {
+            self.count = 0;
+        }
+    }
+
+    /// Whether the rest is worth asking for after this failure.
+    fn allow(&mut self, failure: Failure) -> bool {
+        let cost = match failure {
+            Failure::Truncated | Failure::Reset => 1,
+            Failure::Stalled => BREAKS_MAX,
+            _ => return false,
+        };
+        let allowed = self.count + cost <= BREAKS_MAX;
+        self.count += cost;
+        self.progress_bytes = 0;
+        allowed
+    }
+}
+
+impl Question {
+    /// What `request` asks of `endpoint`. Its range and its conditions do not matter.
+    pub fn of(endpoint: &Arc<Endpoint>, request: &EndpointRequest) -> Self {
+        Self {
+            endpoint: Arc::clone(endpoint),
+            operation: request.operation,
+            target: request.target.clone(),
+            headers: request.headers.clone(),
+            account: request.account.clone(),
+        }
+    }
+
+    /// Asks again when the body breaks that brings the bytes `part` of an object of `size_bytes`. The ETag must be a
+    /// strong one: it alone says that the rest belongs to what has arrived.
+    pub fn resumes(self, etag: HeaderValue, size_bytes: u64, part: Range<u64>) -> Resumption {
+        Resumption {
+            question: self,
+            etag,
+            size_bytes,
+            missing: part,
+            breaks: Breaks::default(),
+        }
+    }
+
+    fn ask(&self, range: HeaderValue, etag: HeaderValue) -> EndpointRequest {
+        let mut headers = self.headers.clone();
+        for condition in CONDITIONAL_HEADERS {
+            headers.remove(condition);
+        }
+        headers.insert(RANGE, range);
+        headers.insert(IF_MATCH, etag);
+        EndpointRequest {
+            operation: self.operation,
+            method: Method::GET,
+            target: self.target.clone(),
+            headers,
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.account.clone(),
+        }
+    }
+}
+
+impl Resumption {
+    /// Bytes of the body are here.
+    pub(super) fn arrived(&mut self, bytes: u64) {
+        self.missing.start += bytes;
+        self.breaks.arrived(bytes);
+    }
+
+    /// The rest of a body that ended in `error`, or the error when it is final. The retry budget pays.
+    pub(super) fn after(&mut self, error: EndpointError) -> Result<Reopening, EndpointError> {
+        let endpoint = &self.question.endpoint;
+        let is_worth_it = !self.missing.is_empty() && self.breaks.allow(error.kind());
+        if !is_worth_it || !endpoint.budget.spend() {
+            return Err(error);
+        }
+        endpoint.counters.resume();
+        let pause = retry::backoff(self.breaks.count, chance::unit());
+        let reopening = reopen(
+            Arc::clone(endpoint),
+            self.request(),
+            self.expected(),
+            pause,
+            error,
+        );
+        Ok(Box::pin(reopening))
+    }
+
+    fn request(&self) -> EndpointRequest {
+        let Range { start, end } = self.missing;
+        let range = HeaderValue::try_from(format!("bytes={start}-{}", end - 1));
+        let range = range.expect("digits are a header value");
+        self.question.ask(range, self.etag.clone())
+    }
+
+    fn expected(&self) -> Expected {
+        let Range { start, end } = self.missing;
+        Expected {
+            etag: self.etag.clone(),
+            content_range: format!("bytes {start}-{}/{}", end - 1, self.size_bytes),
+        }
+    }
+}
+
+/// The head that the rest of a body has.
+struct Expected {
+    etag: HeaderValue,
+    content_range: String,
+}
+
+/// What an answer to the question for the rest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Rest,
+    Changed,
+    NoAnswer,
+}
+
+impl Expected {
+    fn judge<B>(&self, response: &Response<B>) -> Verdict {
+        let headers = response.headers();
+        match response.status() {
+            StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => {
+                Verdict::Changed
+            }
+            StatusCode::PARTIAL_CONTENT if headers.get(ETAG) != Some(&self.etag) => Verdict::Changed,
+            StatusCode::PARTIAL_CONTENT
+                if headers
+                    .get(CONTENT_RANGE)
+                    .is_some_and(|range| *range == self.content_range) =>
+            {
+                Verdict::Rest
+            }
+            _ => Verdict::NoAnswer,
+        }
+    }
+}
+
+async fn reopen(
+    endpoint: Arc<Endpoint>,
+    request: EndpointRequest,
+    expected: Expected,
+    pause: Duration,
+    broken: EndpointError,
+) -> Result<LakeBody, EndpointError> {
+    tokio::time::sleep(pause).await;
+    let answer = tokio::time::timeout(endpoint.patience.resume(), endpoint.send(request)).await;
+    // What broke the body says more than the vain attempt to mend it.
+    let Ok(Ok(response)) = answer else {
+        return Err(broken);
+    };
+    match expected.judge(&response) {
+        Verdict::Rest => Ok(response.into_body()),
+        Verdict::Changed => Err(broken.of_another_version()),
+        Verdict::NoAnswer => Err(broken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Response};
+
+    use super::{BREAKS_MAX, Breaks, Expected, Failure, PROGRESS_BYTES, Verdict};
+
+    #[test]
+    fn a_body_that_breaks_again_and_again_is_given_up() {
+        let mut breaks = Breaks::default();
+        for _ in 0..BREAKS_MAX {
+            breaks.arrived(PROGRESS_BYTES - 1);
+            assert!(breaks.allow(Failure::Truncated));
+        }
+        assert!(!breaks.allow(Failure::Reset));
+    }
+
+    #[test]
+    fn progress_makes_up_for_earlier_breaks() {
+        let mut breaks = Breaks::default();
+        for _ in 0..100 {
+            assert!(breaks.allow(Failure::Reset));
+            breaks.arrived(PROGRESS_BYTES / 2);
+            breaks.arrived(PROGRESS_BYTES / 2);
+        }
+    }
+
+    #[test]
+    fn a_body_that_stalls_is_asked_for_once_more() {
+        let mut breaks = Breaks::default();
+        assert!(breaks.allow(Failure::Stalled));
+        assert!(!breaks.allow(Failure::Stalled));
+        let mut broken_before = Breaks::default();
+        assert!(broken_before.allow(Failure::Reset));
+        assert!(!broken_before.allow(Failure::Stalled));
+    }
+
+    #[test]
+    fn what_is_no_break_is_final() {
+        for failure in [Failure::TimedOut, Failure::Unintelligible, Failure::RequestBody] {
+            assert!(!Breaks::default().allow(failure), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_missing_bytes_of_the_same_version_go_on() {
+        let expected = Expected {
+            etag: HeaderValue::from_static("\"e\""),
+            content_range: "bytes 4-9/10".into(),
+        };
+        let judge = |status, etag, range| {
+            let response = Response::builder()
+                .status(status)
+                .header("etag", etag)
+                .header("content-range", range);
+            expected.judge(&response.body(()).unwrap())
+        };
+        assert_eq!(judge(206, "\"e\"", "bytes 4-9/10"), Verdict::Rest);
+        for (status, etag, range) in [(206, "\"f\"", "bytes 4-9/10"), (412, "\"e\"", ""), (404, "", "")] {
+            assert_eq!(judge(status, etag, range), Verdict::Changed, "{status} {etag}");
+        }
+        for (status, range) in [
+            (206, "bytes 3-9/10"),
+            (206, "bytes 4-9/11"),
+            (200, "bytes 4-9/10"),
+            (503, ""),
+        ] {
+            assert_eq!(
+                judge(status, "\"e\"", range),
+                Verdict::NoAnswer,
+                "{status} {range}"
+            );
+        }
+    }
+}
