@@ -31,7 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             .ok_or("a capacity is a share such as 5%")?,
         threads: available_parallelism().map_or(1, usize::from),
     };
-    let open = || Trace::open(Path::new(path), None).map(Trace::accesses);
+    let granularity = comparison.granularity;
+    let open = || Trace::open(Path::new(path), None, granularity).map(Trace::accesses);
     let compared = comparison.run(&open, &mut |_| ())?;
     for row in &compared.rows {
         println!(

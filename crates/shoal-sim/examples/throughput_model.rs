@@ -164,6 +164,7 @@ fn workload(source: Source, nodes: u32, clients: u32, seed: u64) -> Result<Workl
                 assign: Assign::Random,
                 split: Some(Size(BLOCK_BYTES)),
                 until: None,
+                passes: 1,
                 writes: false,
             };
             Ok(settings.build(Path::new(""), granularity, nodes, clients, seed)?)

@@ -45,6 +45,9 @@ pub enum Granularity {
     Blocks(NonZeroU64),
 }
 
+/// So many blocks an object may have. A write looks at each of them, and their numbers have to fit into [`Block::index`].
+pub const OBJECT_BLOCKS_MAX: u64 = 1 << 26;
+
 impl Granularity {
     /// Pieces of `bytes`, which are more than none.
     pub fn blocks(bytes: u64) -> Self {
@@ -56,10 +59,21 @@ impl Granularity {
         match self {
             Self::Objects => 0..1,
             Self::Blocks(size) => {
+                let index =
+                    |block| u32::try_from(block).expect("no object is cut into more blocks than allowed");
                 let first = offset_bytes / size;
                 let end = offset_bytes.saturating_add(bytes).div_ceil(size.get());
-                first as u32..end.max(first + 1) as u32
+                index(first)..index(end.max(first + 1))
             }
+        }
+    }
+
+    /// Whether an object of `object_bytes` has no more blocks than [`OBJECT_BLOCKS_MAX`]. What reads a trace or an experiment refuses
+    /// any other.
+    pub fn allows(self, object_bytes: u64) -> bool {
+        match self {
+            Self::Objects => true,
+            Self::Blocks(size) => object_bytes.div_ceil(size.get()) <= OBJECT_BLOCKS_MAX,
         }
     }
 
@@ -90,7 +104,7 @@ impl Granularity {
 
 #[cfg(test)]
 mod tests {
-    use super::Granularity;
+    use super::{Granularity, OBJECT_BLOCKS_MAX};
 
     #[test]
     fn a_read_touches_every_block_it_overlaps() {
@@ -106,6 +120,17 @@ mod tests {
             assert_eq!(blocks.touched(offset, bytes), touched, "{offset}+{bytes}");
         }
         assert_eq!(Granularity::Objects.touched(500, 1000), 0..1);
+    }
+
+    #[test]
+    fn an_object_that_is_allowed_can_be_cut() {
+        let blocks = Granularity::blocks(10);
+        let largest = 10 * OBJECT_BLOCKS_MAX;
+        assert!(blocks.allows(largest) && !blocks.allows(largest + 1));
+        assert_eq!(u64::from(blocks.count(largest)), OBJECT_BLOCKS_MAX);
+        // A read of nothing at the end touches one more.
+        assert_eq!(blocks.touched(largest, 0).len(), 1);
+        assert!(Granularity::Objects.allows(u64::MAX));
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use shoal_sim::Granularity;
 use shoal_sim::trace::{Access, Format, Operation, Trace};
 
 #[test]
 fn the_beginning_of_a_swim_workload_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/swim/FB-2010-with-input-paths.tsv");
     assert_eq!(Format::of_file(&path).unwrap(), Format::Swim);
-    let accesses: Vec<Access> = Trace::open(&path, None)
+    let accesses: Vec<Access> = Trace::open(&path, None, Granularity::Objects)
         .unwrap()
         .accesses()
         .map(Result::unwrap)

@@ -7,10 +7,10 @@ use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
 
 use crate::block::{Block, Granularity};
 use crate::cluster::{Arrival, Cooperation, Hierarchy, Route, Split, Wanted};
-use crate::compare::{Compared, Comparison, Contender, Row, WorkingSet, in_chunks};
+use crate::compare::{Comparison, Contender, Row, Survey, WorkingSet};
 use crate::policy::PolicyName;
 use crate::report::{Served, Sources};
-use crate::trace::{Access, Accesses, Operation, TraceError};
+use crate::trace::{Access, Accesses, Operation, Recording, TraceError};
 use crate::units::Capacity;
 
 /// A miss-ratio curve is told at so many sizes.
@@ -71,18 +71,19 @@ pub struct Advice {
 }
 
 impl Question {
-    /// Reads the trace that `open` opens several times; `progress` is told of every request.
+    /// Reads the trace that `open` opens; `progress` is told of every request, several times.
     pub fn ask(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Advice, TraceError> {
-        let survey = self.compare(open, &[], progress)?.working_set;
-        let curve = self.curve(&survey, open, progress)?;
-        let good_enough = smallest_good_enough(&curve, &survey);
+        let mut survey = Survey::new(self.granularity, false);
+        let recording = Recording::read(open, progress, |chunk| survey.take(chunk))?;
+        let set = survey.working_set()?;
+        let curve = self.curve(&set, &recording, progress)?;
         let capacity_bytes = match self.capacity {
-            Some(capacity) => capacity.bytes(survey.bytes),
-            None => good_enough,
+            Some(capacity) => capacity.bytes(set.bytes),
+            None => smallest_good_enough(&curve, &set),
         }
         .max(1);
         let around = [
@@ -90,53 +91,43 @@ impl Question {
             capacity_bytes,
             capacity_bytes.saturating_mul(2),
         ];
-        let policies = self.compare(open, &around.map(Capacity::Bytes), progress)?.rows;
+        let comparison = Comparison {
+            granularity: self.granularity,
+            contenders: PolicyName::all().map(Contender::policy).collect(),
+            capacities: around.map(Capacity::Bytes).to_vec(),
+            threads: self.threads,
+        };
         let splits = match self.nodes {
             0 | 1 => Vec::new(),
-            _ => self.splits(&survey, capacity_bytes, open, progress)?,
+            _ => self.splits(&set, capacity_bytes, &recording, progress)?,
         };
-        let step = survey.bytes.div_ceil(POINTS).max(1);
+        let step = set.bytes.div_ceil(POINTS).max(1);
         Ok(Advice {
-            working_set: survey,
+            working_set: set,
             curve: (0..=POINTS)
                 .map(|i| i * step)
                 .map(|size| (size, curve.ratio(size)))
                 .collect(),
             capacity_bytes,
             capacity_was_given: self.capacity.is_some(),
-            policies,
+            policies: comparison.replay(&recording, &survey, progress)?,
             nodes: self.nodes,
             splits,
         })
     }
 
-    fn compare(
-        &self,
-        open: &dyn Fn() -> Result<Accesses, TraceError>,
-        capacities: &[Capacity],
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Compared, TraceError> {
-        let comparison = Comparison {
-            granularity: self.granularity,
-            contenders: PolicyName::all().map(Contender::policy).collect(),
-            capacities: capacities.to_vec(),
-            threads: self.threads,
-        };
-        comparison.run(open, progress)
-    }
-
     fn curve(
         &self,
-        survey: &WorkingSet,
-        open: &dyn Fn() -> Result<Accesses, TraceError>,
+        set: &WorkingSet,
+        recording: &Recording<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<MissCurve, TraceError> {
         let mut distances = ReuseDistances::sampled(Reach {
-            capacity_bytes: survey.bytes.max(survey.block_bytes_max).max(1),
-            block_bytes: survey.block_bytes_max.max(1),
-            blocks_max: survey.blocks.max(1) as usize,
+            capacity_bytes: set.bytes.max(set.block_bytes_max).max(1),
+            block_bytes: set.block_bytes_max.max(1),
+            blocks_max: set.blocks.max(1) as usize,
         });
-        in_chunks(open()?, progress, |chunk| {
+        recording.replay(progress, |chunk| {
             for access in reads(chunk) {
                 for (block, bytes) in self.granularity.blocks_of(access) {
                     distances.record(block.fingerprint(), bytes);
@@ -148,15 +139,15 @@ impl Question {
 
     fn splits(
         &self,
-        survey: &WorkingSet,
+        set: &WorkingSet,
         capacity_bytes: u64,
-        open: &dyn Fn() -> Result<Accesses, TraceError>,
+        recording: &Recording<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<SplitOutcome>, TraceError> {
         let node_bytes = capacity_bytes / u64::from(self.nodes);
         let nodes = |l1_share| {
             let split = Split::Fixed(l1_share);
-            let block_bytes = survey.block_bytes_max.max(1);
+            let block_bytes = set.block_bytes_max.max(1);
             Hierarchy::new(
                 self.nodes as usize,
                 node_bytes,
@@ -166,7 +157,7 @@ impl Question {
             )
         };
         let mut tried = SHARES.map(|share| (share, nodes(share), Sources::default()));
-        in_chunks(open()?, progress, |chunk| {
+        recording.replay(progress, |chunk| {
             for access in chunk {
                 for (_, nodes, sources) in &mut tried {
                     self.replay(access, nodes, sources);

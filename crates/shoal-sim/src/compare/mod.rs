@@ -1,6 +1,7 @@
 //! Several policies at several capacities on one trace, in one pass.
 
 mod show;
+mod survey;
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,17 +9,14 @@ use std::str::FromStr;
 use serde::{Serialize, Serializer};
 use shoal_policy::eviction::Belady;
 
+pub(crate) use self::survey::Survey;
 use crate::admission::{AdmissionName, AnyAdmission};
 use crate::block::{Block, Granularity};
 use crate::cache::{Cache, Tally, ratio};
-use crate::hash::{NumberMap, NumberSet};
 use crate::names::unknown;
 use crate::policy::{AnyPolicy, PolicyName};
-use crate::trace::{Access, Accesses, Operation, TraceError};
+use crate::trace::{Access, Accesses, Recording, TraceError};
 use crate::units::Capacity;
-
-/// So many requests are read at a time and then sent through every cache.
-const CHUNK: usize = 1 << 16;
 
 /// What can be compared: a policy, or the bound that knows the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,19 +133,29 @@ impl WorkingSet {
 }
 
 impl Comparison {
-    /// Reads the trace that `open` opens, twice where it has to be known before. `progress` is told of every request and may be
-    /// slow: it is called once for many.
+    /// Reads the trace that `open` opens. `progress` is told of every request in each of two passes, and may be slow: it is called once
+    /// for many.
     pub fn run(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Compared, TraceError> {
         let mut survey = Survey::new(self.granularity, self.contenders.contains(&Contender::Belady));
-        in_chunks(open()?, progress, |chunk| survey.take(chunk))?;
-        let working_set = survey.working_set;
-        if working_set.requests == 0 {
-            return Err(TraceError::Unread);
-        }
+        let recording = Recording::read(open, progress, |chunk| survey.take(chunk))?;
+        Ok(Compared {
+            working_set: survey.working_set()?,
+            rows: self.replay(&recording, &survey, progress)?,
+        })
+    }
+
+    /// Sends a trace that has been read through every cache.
+    pub(crate) fn replay(
+        &self,
+        recording: &Recording<'_>,
+        survey: &Survey,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Row>, TraceError> {
+        let working_set = survey.working_set()?;
         let mut caches: Vec<_> = self
             .capacities
             .iter()
@@ -161,14 +169,14 @@ impl Comparison {
                 Contest {
                     contender,
                     capacity,
-                    cache: Cache::new(capacity_bytes, contender.eviction(&survey.future)),
+                    cache: Cache::new(capacity_bytes, contender.eviction(survey.future())),
                     admission: contender.admission(capacity_bytes, &working_set),
                     tally: Tally::default(),
                 }
             })
             .collect();
         let each = caches.len().div_ceil(self.threads.max(1)).max(1);
-        in_chunks(open()?, progress, |chunk| {
+        recording.replay(progress, |chunk| {
             std::thread::scope(|scope| {
                 for caches in caches.chunks_mut(each) {
                     scope.spawn(|| {
@@ -179,10 +187,7 @@ impl Comparison {
                 }
             });
         })?;
-        Ok(Compared {
-            working_set,
-            rows: caches.iter().map(Contest::row).collect(),
-        })
+        Ok(caches.iter().map(Contest::row).collect())
     }
 }
 
@@ -212,76 +217,6 @@ impl Contest {
             byte_miss_ratio: self.tally.byte_miss_ratio(),
         }
     }
-}
-
-/// A first look at a trace.
-struct Survey {
-    granularity: Granularity,
-    working_set: WorkingSet,
-    objects: NumberSet<u32>,
-    clients: NumberSet<u32>,
-    /// The bytes of each block when they were most.
-    blocks: NumberMap<Block, u64>,
-    /// Every block that is read, in order, where somebody has to know it.
-    future: Vec<Block>,
-    foretells: bool,
-}
-
-impl Survey {
-    fn new(granularity: Granularity, foretells: bool) -> Self {
-        Self {
-            granularity,
-            working_set: WorkingSet::default(),
-            objects: NumberSet::default(),
-            clients: NumberSet::default(),
-            blocks: NumberMap::default(),
-            future: Vec::new(),
-            foretells,
-        }
-    }
-
-    fn take(&mut self, chunk: &[Access]) {
-        for access in chunk.iter().filter(|access| access.operation == Operation::Read) {
-            self.objects.insert(access.object);
-            self.clients.insert(access.client);
-            for (block, bytes) in self.granularity.blocks_of(access) {
-                let set = &mut self.working_set;
-                set.requests += 1;
-                set.request_bytes += bytes;
-                set.block_bytes_max = set.block_bytes_max.max(bytes);
-                // A block that has grown counts as long as it has become.
-                let longest = self.blocks.entry(block).or_default();
-                set.bytes += bytes.saturating_sub(*longest);
-                *longest = bytes.max(*longest);
-                if self.foretells {
-                    self.future.push(block);
-                }
-            }
-        }
-        self.working_set.objects = self.objects.len() as u64;
-        self.working_set.clients = self.clients.len() as u64;
-        self.working_set.blocks = self.blocks.len() as u64;
-    }
-}
-
-/// Gives `take` the trace piece by piece.
-pub(crate) fn in_chunks(
-    accesses: Accesses,
-    progress: &mut dyn FnMut(u64),
-    mut take: impl FnMut(&[Access]),
-) -> Result<(), TraceError> {
-    let mut chunk = Vec::with_capacity(CHUNK);
-    for access in accesses {
-        chunk.push(access?);
-        if chunk.len() == CHUNK {
-            take(&chunk);
-            progress(chunk.len() as u64);
-            chunk.clear();
-        }
-    }
-    take(&chunk);
-    progress(chunk.len() as u64);
-    Ok(())
 }
 
 impl fmt::Display for Contender {
@@ -324,7 +259,7 @@ impl Serialize for Contender {
 
 #[cfg(test)]
 mod tests {
-    use super::{Comparison, Contender, Survey};
+    use super::{Comparison, Contender};
     use crate::block::Granularity;
     use crate::clock::Time;
     use crate::policy::PolicyName;
@@ -437,25 +372,6 @@ mod tests {
         let compared = comparison.run(&open, &mut |_| ()).unwrap();
         let misses: Vec<_> = compared.rows.iter().map(|row| row.tally.misses()).collect();
         assert_eq!(misses, [8, 6]);
-    }
-
-    #[test]
-    fn an_object_takes_as_much_of_the_working_set_as_it_was_ever_long() {
-        let access = |bytes| Access {
-            at: crate::clock::Time::ZERO,
-            client: 0,
-            object: 0,
-            object_bytes: bytes,
-            offset_bytes: 0,
-            bytes,
-            operation: Operation::Read,
-        };
-        let mut survey = Survey::new(Granularity::Objects, false);
-        survey.take(&[5, 10, 7, 10].map(access));
-        assert_eq!(
-            (survey.working_set.bytes, survey.working_set.request_bytes),
-            (10, 32)
-        );
     }
 
     #[test]

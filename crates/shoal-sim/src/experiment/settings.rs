@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use crate::block::OBJECT_BLOCKS_MAX;
 use crate::cluster::ClusterSettings;
 use crate::network::TOLERANCE;
 use crate::simulation::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup};
@@ -106,6 +107,7 @@ impl Settings {
             ("cluster.block", self.cluster.block.0),
             ("clients.per_node", u64::from(self.clients.per_node)),
             ("clients.requests", u64::from(self.clients.requests)),
+            ("workload.passes", u64::from(self.workload.passes)),
             ("clients.jobs", u64::from(self.clients.jobs.unwrap_or(1))),
             ("seeds", self.seeds.len() as u64),
             (
@@ -121,10 +123,17 @@ impl Settings {
                     .map_or(1, |Span(period)| period.as_nanos() as u64),
             ),
         ];
-        match positive.iter().find(|(_, value)| *value == 0) {
-            Some((name, _)) => Err(format!("`{name}` is nothing\nhint: it is 1 or more")),
-            None => self.cluster.check(),
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(format!("`{name}` is nothing\nhint: it is 1 or more"));
         }
+        let object_size = self.workload.object_size();
+        if let Some(size) = object_size.filter(|size| !self.cluster.granularity().allows(size.0)) {
+            return Err(format!(
+                "`workload.source.object_size` is {} bytes in blocks of {}\nhint: at most {OBJECT_BLOCKS_MAX} blocks are one object",
+                size.0, self.cluster.block.0
+            ));
+        }
+        self.cluster.check()
     }
 
     pub(super) fn setup(&self) -> Setup {

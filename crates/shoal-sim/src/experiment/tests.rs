@@ -113,6 +113,17 @@ fn results_are_written_as_tables_and_plots() {
 }
 
 #[test]
+fn an_object_of_more_blocks_than_a_run_holds_is_refused() {
+    let told = refusal("object_size = \"3KiB\"", "object_size = \"1024TiB\"");
+    assert!(
+        told.contains("`workload.source.object_size` is") && told.contains("blocks are one object"),
+        "{told}"
+    );
+    let told = refusal("[workload]", "[workload]\npasses = 0");
+    assert!(told.contains("`workload.passes` is nothing"), "{told}");
+}
+
+#[test]
 fn a_generated_workload_may_be_that_of_a_few_clients() {
     let reads = |clients: &str| {
         let text = EXPERIMENT

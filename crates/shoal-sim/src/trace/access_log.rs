@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::log::Log;
 use super::timestamp::rfc3339;
-use super::{Access, Operation, TraceError};
+use super::{Access, Operation, Piece, TraceError};
 
 const TARGET: &str = "shoal::access";
 
@@ -56,7 +56,7 @@ pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Acc
         .rsplit_once(':')
         .map_or(peer.as_str(), |(address, _port)| address);
     let bytes = line.bytes.unwrap_or(0);
-    Ok(Some(Access {
+    let access = Access {
         at,
         client: log.clients.number(client),
         object: log.objects.number(&(bucket, key)),
@@ -64,7 +64,9 @@ pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Acc
         offset_bytes: 0,
         bytes,
         operation,
-    }))
+    };
+    log.lines.check(&Piece::from(&access))?;
+    Ok(Some(access))
 }
 
 fn operation(word: &str) -> Option<Operation> {

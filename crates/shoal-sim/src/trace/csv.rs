@@ -6,16 +6,15 @@
 //! | `bytes` | bytes that are read, written or deleted | `object_bytes` |
 //! | `object_bytes` | length of the object | `offset_bytes` + `bytes` |
 //! | `offset_bytes` | first byte | 0 |
-//! | `time_s` | seconds since any origin, not falling | 0 |
+//! | `time_s` | seconds since any origin, not falling | that of the row above |
 //! | `client` | who asks | everybody is one |
 //! | `operation` | `read`, `write` or `delete` | `read` |
 
 use std::io::Read;
 
 use csv::{Reader, StringRecord};
-use serde::Deserialize;
 
-use super::{Access, Lines, Operation, TraceError};
+use super::{Access, Lines, Operation, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::{Names, unknown};
 
@@ -29,36 +28,38 @@ const COLUMNS: [&str; 7] = [
     "operation",
 ];
 
-#[derive(Deserialize)]
-struct Row<'line> {
-    time_s: Option<f64>,
-    client: Option<&'line str>,
-    object: &'line str,
-    offset_bytes: Option<u64>,
-    bytes: Option<u64>,
-    object_bytes: Option<u64>,
-    operation: Option<Operation>,
+/// Where each column is, counted from 0.
+#[derive(Default)]
+struct Columns {
+    time_s: Option<usize>,
+    client: Option<usize>,
+    object: Option<usize>,
+    offset_bytes: Option<usize>,
+    bytes: Option<usize>,
+    object_bytes: Option<usize>,
+    operation: Option<usize>,
 }
 
 pub(super) struct Csv<R> {
     reader: Reader<std::io::BufReader<R>>,
-    columns: StringRecord,
+    columns: Columns,
     row: StringRecord,
     /// Knows the path, and tells it in errors.
     place: Lines<std::io::Empty>,
     objects: Names,
     clients: Names,
-    first: Option<f64>,
+    /// Of the first row and of the last one.
+    times_s: Option<(f64, f64)>,
 }
 
 impl<R: Read> Csv<R> {
     pub(super) fn new(lines: Lines<R>) -> Result<Self, TraceError> {
-        let mut place = Lines::new(std::io::empty(), &lines.path);
+        let mut place = Lines::new(std::io::empty(), &lines.path, lines.granularity);
         place.line = 1;
         let mut reader = csv::ReaderBuilder::new()
             .trim(csv::Trim::All)
             .from_reader(lines.input);
-        let columns = reader
+        let names = reader
             .headers()
             .map_err(|error| {
                 place.error(
@@ -67,14 +68,23 @@ impl<R: Read> Csv<R> {
                 )
             })?
             .clone();
-        if let Some(column) = columns.iter().find(|column| !COLUMNS.contains(column)) {
+        if let Some(column) = names.iter().find(|column| !COLUMNS.contains(column)) {
             let told = unknown("column", column, COLUMNS.into_iter());
             return Err(place.error(told.replace("\nhint: ", "; "), "known columns only"));
         }
-        let has = |column| columns.iter().any(|name| name == column);
-        if !has("object") || !(has("bytes") || has("object_bytes")) {
+        let at = |column| names.iter().position(|name| name == column);
+        let columns = Columns {
+            time_s: at("time_s"),
+            client: at("client"),
+            object: at("object"),
+            offset_bytes: at("offset_bytes"),
+            bytes: at("bytes"),
+            object_bytes: at("object_bytes"),
+            operation: at("operation"),
+        };
+        if columns.object.is_none() || columns.bytes.or(columns.object_bytes).is_none() {
             return Err(place.error(
-                format!("the columns {}", columns.iter().collect::<Vec<_>>().join(", ")),
+                format!("the columns {}", names.iter().collect::<Vec<_>>().join(", ")),
                 "`object`, and `bytes` or `object_bytes`",
             ));
         }
@@ -85,34 +95,79 @@ impl<R: Read> Csv<R> {
             place,
             objects: Names::default(),
             clients: Names::default(),
-            first: None,
+            times_s: None,
         })
     }
 
     fn access(&mut self) -> Result<Access, TraceError> {
-        let row: Row<'_> = self.row.deserialize(Some(&self.columns)).map_err(|error| {
-            let expected = format!(
-                "values for {}",
-                self.columns.iter().collect::<Vec<_>>().join(", ")
-            );
-            self.place.error(reason(&error), expected)
-        })?;
-        let offset_bytes = row.offset_bytes.unwrap_or(0);
-        let Some(bytes) = row.bytes.or(row.object_bytes) else {
+        let offset_bytes = self
+            .bytes("offset_bytes", self.columns.offset_bytes)?
+            .unwrap_or(0);
+        let object_bytes = self.bytes("object_bytes", self.columns.object_bytes)?;
+        let bytes = self.bytes("bytes", self.columns.bytes)?;
+        let Some(bytes) = bytes.or(object_bytes) else {
             return Err(self
                 .place
                 .error("no length", "a value for `bytes` or `object_bytes`"));
         };
-        let seconds = row.time_s.unwrap_or(0.0);
-        Ok(Access {
-            at: Time::from_secs_f64(seconds - *self.first.get_or_insert(seconds)),
-            client: row.client.map_or(0, |client| self.clients.number(client)),
-            object: self.objects.number(row.object),
-            object_bytes: row.object_bytes.unwrap_or(offset_bytes.saturating_add(bytes)),
+        let operation = match value(&self.row, self.columns.operation) {
+            None | Some("read") => Operation::Read,
+            Some("write") => Operation::Write,
+            Some("delete") => Operation::Delete,
+            Some(other) => {
+                let found = format!("`{other}` in the column `operation`");
+                return Err(self.place.error(found, "read, write or delete"));
+            }
+        };
+        let access = Access {
+            at: self.time()?,
+            client: value(&self.row, self.columns.client).map_or(0, |client| self.clients.number(client)),
+            object: self
+                .objects
+                .number(value(&self.row, self.columns.object).unwrap_or_default()),
+            object_bytes: object_bytes.unwrap_or(offset_bytes.saturating_add(bytes)),
             offset_bytes,
             bytes,
-            operation: row.operation.unwrap_or(Operation::Read),
+            operation,
+        };
+        self.place.check(&Piece::from(&access))?;
+        Ok(access)
+    }
+
+    fn bytes(&self, name: &str, column: Option<usize>) -> Result<Option<u64>, TraceError> {
+        let Some(value) = value(&self.row, column) else {
+            return Ok(None);
+        };
+        value.parse().map(Some).map_err(|_| {
+            let found = format!("`{value}` in the column `{name}`");
+            self.place.error(found, "a whole number of bytes below 2^64")
         })
+    }
+
+    /// When the row's request was made, since that of the first row.
+    fn time(&mut self) -> Result<Time, TraceError> {
+        let Some(value) = value(&self.row, self.columns.time_s) else {
+            return Ok(self
+                .times_s
+                .map_or(Time::ZERO, |(first, last)| Time::from_secs_f64(last - first)));
+        };
+        let refused = |expected: String| {
+            let found = format!("`{value}` in the column `time_s`");
+            Err(self.place.error(found, expected))
+        };
+        let Some(seconds) = value.parse().ok().filter(|seconds: &f64| seconds.is_finite()) else {
+            return refused("a number of seconds".to_owned());
+        };
+        let (first, last) = self.times_s.unwrap_or((seconds, seconds));
+        if seconds < last {
+            return refused(format!("times that do not fall: a row above has {last}"));
+        }
+        let at = Time::from_secs_f64(seconds - first);
+        if at == Time::NEVER {
+            return refused("a time less than 584 years after that of the first row".to_owned());
+        }
+        self.times_s = Some((first, seconds));
+        Ok(at)
     }
 }
 
@@ -128,17 +183,24 @@ impl<R: Read> Iterator for Csv<R> {
             }
             Err(error) => {
                 self.place.line = error.position().map_or(0, csv::Position::line);
-                let expected = format!("{} values", self.columns.len());
+                let expected = match error.kind() {
+                    csv::ErrorKind::UnequalLengths { expected_len, .. } => format!("{expected_len} values"),
+                    _ => "a row of values in UTF-8".to_owned(),
+                };
                 Some(Err(self.place.error(reason(&error), expected)))
             }
         }
     }
 }
 
+/// What a row has in a column, if anything.
+fn value(row: &StringRecord, column: Option<usize>) -> Option<&str> {
+    row.get(column?).filter(|value| !value.is_empty())
+}
+
 /// What is wrong, without the place, which stands before it already.
 fn reason(error: &csv::Error) -> String {
     match error.kind() {
-        csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
         csv::ErrorKind::UnequalLengths { len, .. } => format!("{len} values"),
         _ => error.to_string(),
     }
@@ -197,7 +259,21 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_with_its_line() {
         let told = refusal("object,bytes\na,5\nb,many\n", Format::Csv);
-        assert!(told.contains("t:3:") && told.contains("invalid digit"), "{told}");
+        assert!(
+            told.starts_with("t:3: found `many` in the column `bytes`"),
+            "{told}"
+        );
+        let told = refusal("object,bytes\na,-5\n", Format::Csv);
+        assert!(
+            told.starts_with("t:2: found `-5` in the column `bytes`"),
+            "{told}"
+        );
+        let told = refusal("object,bytes,operation\na,5,steal\n", Format::Csv);
+        assert!(
+            told.starts_with("t:2: found `steal` in the column `operation`")
+                && told.ends_with("read, write or delete"),
+            "{told}"
+        );
         let told = refusal("object,bytes\na,5,6\n", Format::Csv);
         assert!(
             told.contains("t:2: found 3 values") && told.contains("expected 2 values"),
@@ -213,5 +289,33 @@ mod tests {
             told.contains("t:1:") && told.contains("`bytes` or `object_bytes`"),
             "{told}"
         );
+    }
+
+    #[test]
+    fn times_are_numbers_that_do_not_fall() {
+        let told = |times: &str| {
+            let rows: Vec<_> = times.split(' ').map(|time| format!("{time},a,5\n")).collect();
+            refusal(&format!("time_s,object,bytes\n{}", rows.concat()), Format::Csv)
+        };
+        for time in ["nan", "inf", "1e400", "-inf", "soon"] {
+            let told = told(&format!("0 {time}"));
+            assert!(
+                told.starts_with(&format!("t:3: found `{time}` in the column `time_s`")),
+                "{told}"
+            );
+            assert!(told.ends_with("a number of seconds"), "{told}");
+        }
+        assert_eq!(
+            told("7 8 7.5"),
+            "t:4: found `7.5` in the column `time_s`\nhint: expected times that do not fall: a row above has 8"
+        );
+        let told = told("0 1e300");
+        assert!(
+            told.contains("t:3: found `1e300`") && told.contains("584 years"),
+            "{told}"
+        );
+        let read = accesses("time_s,object,bytes\n-5,a,1\n-5,a,1\n-4,a,1\n", Format::Csv).unwrap();
+        let times: Vec<_> = read.iter().map(|access| access.at.as_secs_f64()).collect();
+        assert_eq!(times, [0.0, 0.0, 1.0], "the origin is any");
     }
 }

@@ -47,15 +47,21 @@ impl Piece {
     }
 }
 
-impl Job {
-    /// A request as a job that does nothing else. A deletion writes nothing of the object.
-    pub fn of_access(access: Access) -> Self {
-        let piece = Piece {
+impl From<&Access> for Piece {
+    fn from(access: &Access) -> Self {
+        Self {
             object: access.object,
             object_bytes: access.object_bytes,
             offset_bytes: access.offset_bytes,
             bytes: access.bytes,
-        };
+        }
+    }
+}
+
+impl Job {
+    /// A request as a job that does nothing else. A deletion writes nothing of the object.
+    pub fn of_access(access: Access) -> Self {
+        let piece = Piece::from(&access);
         let (reads, writes) = match access.operation {
             Operation::Read => (vec![piece], Vec::new()),
             Operation::Write => (Vec::new(), vec![piece]),

@@ -1,7 +1,8 @@
 //! Recorded requests and jobs. One form of recording a file.
 //!
 //! Readers stream: memory grows with the number of distinct names, not with the length of a trace (a workflow in WfCommons
-//! JSON is one document and is held whole). A line that cannot be read ends the reading with its number and what was expected.
+//! JSON is one document and is held whole). A line that cannot be read, or whose numbers no run can count, ends the reading with
+//! its number and what was expected.
 
 mod access_log;
 mod csv;
@@ -9,8 +10,10 @@ mod format;
 mod job;
 mod log;
 mod oracle_general;
+mod recording;
 mod s3_log;
 mod swim;
+mod tape;
 mod timestamp;
 mod wfcommons;
 
@@ -21,7 +24,10 @@ use std::path::{Path, PathBuf};
 pub use self::format::Format;
 pub use self::job::{Job, Piece};
 use self::log::Log;
+pub(crate) use self::recording::Recording;
+use crate::block::{Granularity, OBJECT_BLOCKS_MAX};
 use crate::clock::Time;
+use crate::units::counted;
 
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +101,16 @@ pub enum TraceError {
         "the trace reads no object\nhint: a node's log tells of requests with `access = true` below [log], and S3's some hours later"
     )]
     Unread,
+    /// Its blocks do not fit into memory.
+    #[error(
+        "the trace reads more than {0} different blocks\nhint: take larger ones, with `--block` or `cluster.block`"
+    )]
+    TooManyBlocks(usize),
+    /// Scaled by an experiment, an object has more blocks than it may.
+    #[error(
+        "an object of {0} bytes has more than {OBJECT_BLOCKS_MAX} blocks\nhint: take larger ones, with `cluster.block`, or a smaller `workload.scale`"
+    )]
+    TooManyOfObject(u64),
     /// A line, or a record of a binary trace, is not what it should be.
     #[error("{}:{line}: found {found}\nhint: expected {expected}", path.display())]
     Line {
@@ -110,8 +126,9 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Opens the recording at `path`; without a `format` its name and its beginning tell.
-    pub fn open(path: &Path, format: Option<Format>) -> Result<Self, TraceError> {
+    /// Opens the recording at `path`; without a `format` its name and its beginning tell. An object that `granularity` cannot cut is
+    /// refused where it is read.
+    pub fn open(path: &Path, format: Option<Format>, granularity: Granularity) -> Result<Self, TraceError> {
         let from_path = |source| TraceError::Io {
             path: path.to_owned(),
             source,
@@ -121,12 +138,17 @@ impl Trace {
             Some(format) => format,
             None => Format::guess(path, &mut file)?,
         };
-        Self::read(file, path, format)
+        Self::read(file, path, format, granularity)
     }
 
     /// Reads a recording from `input`; `path` is its name in errors.
-    pub fn read(input: impl Read + 'static, path: &Path, format: Format) -> Result<Self, TraceError> {
-        let lines = Lines::new(input, path);
+    pub fn read(
+        input: impl Read + 'static,
+        path: &Path,
+        format: Format,
+        granularity: Granularity,
+    ) -> Result<Self, TraceError> {
+        let lines = Lines::new(input, path, granularity);
         Ok(match format {
             Format::Csv => Self::Accesses(Box::new(csv::Csv::new(lines)?)),
             Format::OracleGeneral => Self::Accesses(Box::new(oracle_general::OracleGeneral::new(lines))),
@@ -155,15 +177,44 @@ struct Lines<R> {
     path: PathBuf,
     /// Number of the line or record that was read last.
     line: u64,
+    /// How objects will be cut.
+    granularity: Granularity,
+    /// Bytes of all objects that were asked for so far, counted as often as they were.
+    asked_bytes: u64,
 }
 
+/// Bytes that all requests of a trace together may be about: no sum of them wraps.
+const ASKED_BYTES_MAX: u64 = 1 << 63;
+
 impl<R: Read> Lines<R> {
-    fn new(input: R, path: &Path) -> Self {
+    fn new(input: R, path: &Path, granularity: Granularity) -> Self {
         Self {
             input: BufReader::with_capacity(1 << 18, input),
             path: path.to_owned(),
             line: 0,
+            granularity,
+            asked_bytes: 0,
         }
+    }
+
+    /// Refuses what has more blocks than a run can hold, or more bytes than can be summed.
+    fn check(&mut self, piece: &Piece) -> Result<(), TraceError> {
+        let end_bytes = piece.offset_bytes.saturating_add(piece.bytes);
+        let object_bytes = piece.object_bytes.max(end_bytes);
+        self.asked_bytes = self.asked_bytes.saturating_add(object_bytes);
+        if self.asked_bytes > ASKED_BYTES_MAX {
+            let found = format!("an object of {}", counted(object_bytes, "byte"));
+            return Err(self.error(found, "less than 8 EiB in all requests together"));
+        }
+        if !self.granularity.allows(object_bytes) {
+            let found = format!("an object of {}", counted(object_bytes, "byte"));
+            let expected = format!(
+                "at most {} an object: take larger ones with --block",
+                counted(OBJECT_BLOCKS_MAX, "block")
+            );
+            return Err(self.error(found, expected));
+        }
+        Ok(())
     }
 
     /// The next line that is not empty, without its end; `None` after the last one.
@@ -204,7 +255,8 @@ impl<R: Read> Lines<R> {
 pub(crate) mod tests {
     use std::path::Path;
 
-    use super::{Access, Format, Job, Trace, TraceError};
+    use super::{ASKED_BYTES_MAX, Access, Format, Job, Trace, TraceError};
+    use crate::block::Granularity;
 
     /// What a recording with this `text` holds.
     pub(crate) fn accesses(text: &str, format: Format) -> Result<Vec<Access>, TraceError> {
@@ -212,6 +264,7 @@ pub(crate) mod tests {
             std::io::Cursor::new(text.as_bytes().to_vec()),
             Path::new("t"),
             format,
+            Granularity::Objects,
         )?
         .accesses()
         .collect()
@@ -222,6 +275,7 @@ pub(crate) mod tests {
             std::io::Cursor::new(text.as_bytes().to_vec()),
             Path::new("t"),
             format,
+            Granularity::Objects,
         )? {
             Trace::Jobs(jobs) => jobs.collect(),
             Trace::Accesses(_) => panic!("{format} records jobs"),
@@ -231,5 +285,66 @@ pub(crate) mod tests {
     /// What is said about a recording that cannot be read.
     pub(crate) fn refusal(text: &str, format: Format) -> String {
         accesses(text, format).unwrap_err().to_string()
+    }
+
+    /// The same where objects are cut into blocks of this size.
+    fn refusal_in_blocks(text: &str, block_bytes: u64) -> String {
+        let input = std::io::Cursor::new(text.as_bytes().to_vec());
+        let trace = Trace::read(
+            input,
+            Path::new("t"),
+            Format::Csv,
+            Granularity::blocks(block_bytes),
+        );
+        let read: Result<Vec<_>, _> = trace.unwrap().accesses().collect();
+        read.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn an_object_of_more_blocks_than_a_run_holds_is_refused_with_its_line() {
+        let in_the_middle = "object,bytes\na,10\nb,4611686018427387904\nc,10\n";
+        let told = refusal_in_blocks(in_the_middle, 4 << 20);
+        assert_eq!(
+            told,
+            "t:3: found an object of 4611686018427387904 bytes\n\
+             hint: expected at most 67108864 blocks an object: take larger ones with --block"
+        );
+        let told = refusal_in_blocks("object,bytes\na,9200000000000000000\n", 1);
+        assert!(
+            told.starts_with("t:2: found an object of 9200000000000000000 bytes"),
+            "{told}"
+        );
+        let far = "object,offset_bytes,bytes\na,4611686018427387904,1\n";
+        let told = refusal_in_blocks(far, 4 << 20);
+        assert!(
+            told.starts_with("t:2: found an object of 4611686018427387905 bytes"),
+            "{told}"
+        );
+        let written = "object,bytes,operation\na,2199023255552,write\n";
+        let told = refusal_in_blocks(written, 512);
+        assert!(told.contains("take larger ones with --block"), "{told}");
+    }
+
+    #[test]
+    fn bytes_that_no_sum_can_hold_are_refused_with_their_line() {
+        let told = refusal("object,bytes\na,18446744073709551615\n", Format::Csv);
+        assert!(
+            told.starts_with("t:2: found an object of 18446744073709551615 bytes"),
+            "{told}"
+        );
+        let told = refusal(
+            "object,offset_bytes,bytes\na,18446744073709551615,2\n",
+            Format::Csv,
+        );
+        assert!(told.starts_with("t:2: found"), "{told}");
+        let half = ASKED_BYTES_MAX / 2;
+        let told = refusal(&format!("object,bytes\na,{half}\nb,{half}\nc,1\n"), Format::Csv);
+        assert_eq!(
+            told,
+            "t:4: found an object of 1 byte\nhint: expected less than 8 EiB in all requests together"
+        );
+        let swim = format!("job0\t1\t1\t{half}\t0\t0\njob1\t1\t0\t{half}\t0\t1\n");
+        let told = refusal(&swim, Format::Swim);
+        assert!(told.starts_with("t:2: found an object of 1 byte"), "{told}");
     }
 }

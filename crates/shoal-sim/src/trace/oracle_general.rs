@@ -3,16 +3,23 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::{Access, Lines, Operation, TraceError};
+use super::{Access, Lines, Operation, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
 const RECORD_BYTES: usize = 24;
 
+/// So many records are read at a time: their objects are looked up in one go, which the processor does side by side.
+const BATCH: usize = 1 << 10;
+
 pub(super) struct OracleGeneral<R> {
     lines: Lines<R>,
     objects: Names,
     first_s: Option<u32>,
+    /// Records that have been read, as they were.
+    records: Box<[u8]>,
+    /// The same as requests.
+    accesses: std::vec::IntoIter<Access>,
 }
 
 impl<R: Read> OracleGeneral<R> {
@@ -21,54 +28,83 @@ impl<R: Read> OracleGeneral<R> {
             lines,
             objects: Names::default(),
             first_s: None,
+            records: vec![0; BATCH * RECORD_BYTES].into_boxed_slice(),
+            accesses: Vec::new().into_iter(),
         }
     }
 
-    fn access(&mut self, record: &[u8; RECORD_BYTES]) -> Access {
-        let (time_s, rest) = record.split_first_chunk().expect("a record has a time");
-        let (object, rest) = rest.split_first_chunk().expect("a record has an object");
-        let (bytes, _next) = rest.split_first_chunk().expect("a record has a size");
-        let time_s = u32::from_le_bytes(*time_s);
-        let since_first_s = time_s.saturating_sub(*self.first_s.get_or_insert(time_s));
-        let bytes = u64::from(u32::from_le_bytes(*bytes));
-        Access {
-            at: Time::from_secs_f64(f64::from(since_first_s)),
-            client: 0,
-            object: self.objects.number_of_digest(u64::from_le_bytes(*object)),
-            object_bytes: bytes,
-            offset_bytes: 0,
-            bytes,
-            operation: Operation::Read,
+    /// Reads the next records; none after the last one.
+    fn read(&mut self) -> Result<(), TraceError> {
+        let filled = self.fill()?;
+        let (records, rest) = self.records[..filled].as_chunks::<RECORD_BYTES>();
+        let mut accesses = Vec::with_capacity(records.len());
+        accesses.extend(records.iter().map(|record| access(record, &mut self.first_s)));
+        for (access, record) in accesses.iter_mut().zip(records) {
+            access.object = self.objects.number_of_digest(object(record));
         }
+        for access in &accesses {
+            self.lines.line += 1;
+            self.lines.check(&Piece::from(access))?;
+        }
+        if !rest.is_empty() {
+            self.lines.line += 1;
+            let found = format!("the end after {} bytes of a record", rest.len());
+            return Err(self.lines.error(found, "records of 24 bytes"));
+        }
+        self.accesses = accesses.into_iter();
+        Ok(())
     }
 
-    /// The next record; `None` after the last one.
-    fn record(&mut self) -> Option<Result<[u8; RECORD_BYTES], TraceError>> {
-        let mut record = [0; RECORD_BYTES];
+    /// Reads as many bytes as there are, up to a batch.
+    fn fill(&mut self) -> Result<usize, TraceError> {
         let mut filled = 0;
-        self.lines.line += 1;
-        while filled < RECORD_BYTES {
-            match self.lines.input.read(&mut record[filled..]) {
-                Ok(0) if filled == 0 => return None,
-                Ok(0) => {
-                    let found = format!("the end after {filled} bytes of a record");
-                    return Some(Err(self.lines.error(found, "records of 24 bytes")));
-                }
+        while filled < self.records.len() {
+            match self.lines.input.read(&mut self.records[filled..]) {
+                Ok(0) => break,
                 Ok(read) => filled += read,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Some(Err(self.lines.io_error(error))),
+                Err(error) => return Err(self.lines.io_error(error)),
             }
         }
-        Some(Ok(record))
+        Ok(filled)
     }
+}
+
+/// What a record says but for the number of its object.
+fn access(record: &[u8; RECORD_BYTES], first_s: &mut Option<u32>) -> Access {
+    let [a, b, c, d, ..] = *record;
+    let time_s = u32::from_le_bytes([a, b, c, d]);
+    let since_first_s = time_s.saturating_sub(*first_s.get_or_insert(time_s));
+    let [.., a, b, c, d, _, _, _, _, _, _, _, _] = *record;
+    let bytes = u64::from(u32::from_le_bytes([a, b, c, d]));
+    Access {
+        at: Time(u64::from(since_first_s) * 1_000_000_000),
+        client: 0,
+        object: 0,
+        object_bytes: bytes,
+        offset_bytes: 0,
+        bytes,
+        operation: Operation::Read,
+    }
+}
+
+/// What a record calls its object.
+fn object(record: &[u8; RECORD_BYTES]) -> u64 {
+    let [_, _, _, _, name @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *record;
+    u64::from_le_bytes(name)
 }
 
 impl<R: Read> Iterator for OracleGeneral<R> {
     type Item = Result<Access, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let record = self.record()?;
-        Some(record.map(|record| self.access(&record)))
+        if let Some(access) = self.accesses.next() {
+            return Some(Ok(access));
+        }
+        match self.read() {
+            Ok(()) => self.accesses.next().map(Ok),
+            Err(error) => Some(Err(error)),
+        }
     }
 }
 
@@ -77,6 +113,8 @@ mod tests {
     use std::io::Cursor;
     use std::path::Path;
 
+    use super::BATCH;
+    use crate::block::Granularity;
     use crate::clock::Time;
     use crate::trace::{Access, Format, Trace, TraceError};
 
@@ -92,10 +130,16 @@ mod tests {
     }
 
     fn read(bytes: Vec<u8>) -> Result<Vec<Access>, TraceError> {
-        Trace::read(Cursor::new(bytes), Path::new("t"), Format::OracleGeneral)
-            .unwrap()
-            .accesses()
-            .collect()
+        let granularity = Granularity::Objects;
+        Trace::read(
+            Cursor::new(bytes),
+            Path::new("t"),
+            Format::OracleGeneral,
+            granularity,
+        )
+        .unwrap()
+        .accesses()
+        .collect()
     }
 
     #[test]
@@ -117,6 +161,20 @@ mod tests {
                 (two_seconds, 0, 4096)
             ]
         );
+    }
+
+    #[test]
+    fn every_record_of_a_long_trace_is_read() {
+        for count in [BATCH - 1, BATCH, BATCH + 1, 3 * BATCH] {
+            let bytes: Vec<_> = (0..count as u32)
+                .flat_map(|time_s| record(time_s, u64::from(time_s % 7), 1))
+                .collect();
+            let read = read(bytes).unwrap();
+            assert_eq!(read.len(), count);
+            let last = read.last().unwrap();
+            assert_eq!(last.at, Time((count as u64 - 1) * 1_000_000_000));
+            assert_eq!(last.object, (count as u32 - 1) % 7);
+        }
     }
 
     #[test]

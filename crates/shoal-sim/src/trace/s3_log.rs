@@ -8,7 +8,7 @@ use std::io::Read;
 
 use super::log::Log;
 use super::timestamp::common_log;
-use super::{Access, Operation, TraceError};
+use super::{Access, Operation, Piece, TraceError};
 
 const EXPECTED: &str = "a line of an S3 server access log: owner bucket [time] address requester id operation key \"uri\" status \
                         error bytes size ...";
@@ -43,14 +43,21 @@ pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Acc
     if !matches!(fields[STATUS], "200" | "204" | "206") {
         return Ok(None);
     }
-    // `-` stands for none.
-    let sent_bytes = fields[BYTES_SENT].parse().unwrap_or(0);
-    let object_bytes = fields[OBJECT_SIZE].parse().unwrap_or(sent_bytes);
+    let bytes_of = |name: &str, field: usize| match fields[field] {
+        // Stands for none.
+        "-" => Ok(None),
+        value => value.parse().map(Some).map_err(|_| {
+            let found = format!("`{value}` where the {name} stand");
+            log.lines.error(found, "a whole number of bytes, or -")
+        }),
+    };
+    let sent_bytes: u64 = bytes_of("bytes sent", BYTES_SENT)?.unwrap_or(0);
+    let object_bytes = bytes_of("bytes of the object", OBJECT_SIZE)?.unwrap_or(sent_bytes);
     let bytes = match operation {
         Operation::Read => sent_bytes,
         Operation::Write | Operation::Delete => object_bytes,
     };
-    Ok(Some(Access {
+    let access = Access {
         at,
         client: log.clients.number(fields[ADDRESS]),
         object: log.objects.number(&(fields[BUCKET], fields[KEY])),
@@ -58,7 +65,9 @@ pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Acc
         offset_bytes: 0,
         bytes,
         operation,
-    }))
+    };
+    log.lines.check(&Piece::from(&access))?;
+    Ok(Some(access))
 }
 
 fn operation(word: &str) -> Option<Operation> {
@@ -148,5 +157,13 @@ mod tests {
         );
         let told = refusal(&LOG.replace("[06/Feb", "[6th of Feb"), Format::S3Log);
         assert!(told.contains("where the time stands"), "{told}");
+        let told = refusal(
+            &LOG.replace(" 4406 4406 ", " 18446744073709551616 4406 "),
+            Format::S3Log,
+        );
+        assert!(
+            told.starts_with("t:2: found `18446744073709551616` where the bytes sent stand"),
+            "{told}"
+        );
     }
 }

@@ -31,21 +31,32 @@ impl<R: Read> Swim<R> {
         let &[_job, submit_s, _gap, input, _shuffle, output, ..] = fields.as_slice() else {
             return Err(self.lines.error(format!("{} fields", fields.len()), EXPECTED));
         };
-        let number = |text: &str| {
-            text.parse::<u64>()
-                .map_err(|_| self.lines.error(format!("`{text}`"), EXPECTED))
+        let number = |name: &str, text: &str| {
+            text.parse::<u64>().map_err(|_| {
+                let found = format!("`{text}` where the {name} stands");
+                self.lines.error(found, EXPECTED)
+            })
         };
-        let (submit_s, input_bytes, output_bytes) = (number(submit_s)?, number(input)?, number(output)?);
+        let submit_s = number("submit time", submit_s)?;
+        let (input_bytes, output_bytes) = (number("input", input)?, number("output", output)?);
+        let Some(at_nanos) = submit_s.checked_mul(1_000_000_000) else {
+            let found = format!("`{submit_s}` where the submit time stands");
+            return Err(self.lines.error(found, "less than 584 years, in seconds"));
+        };
         let input = match fields.get(6) {
             Some(path) if !path.is_empty() => self.objects.number(*path),
             _ => self.objects.nameless(),
         };
         let output = self.objects.nameless();
         let piece = |object, bytes| (bytes > 0).then(|| Piece::whole(object, bytes));
+        let (read, written) = (piece(input, input_bytes), piece(output, output_bytes));
+        for piece in read.iter().chain(&written) {
+            self.lines.check(piece)?;
+        }
         Ok(Job {
-            at: Time(submit_s.saturating_mul(1_000_000_000)),
-            reads: piece(input, input_bytes).into_iter().collect(),
-            writes: piece(output, output_bytes).into_iter().collect(),
+            at: Time(at_nanos),
+            reads: read.into_iter().collect(),
+            writes: written.into_iter().collect(),
             ..Job::default()
         })
     }
@@ -94,6 +105,11 @@ mod tests {
             "{told}"
         );
         let told = refusal("job0\tnow\t1\t100\t0\t0\n", Format::Swim);
-        assert!(told.starts_with("t:1: found `now`"), "{told}");
+        assert!(
+            told.starts_with("t:1: found `now` where the submit time stands"),
+            "{told}"
+        );
+        let told = refusal("job0\t18446744074\t1\t100\t0\t0\n", Format::Swim);
+        assert!(told.starts_with("t:1: found `18446744074`"), "{told}");
     }
 }

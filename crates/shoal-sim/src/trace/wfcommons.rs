@@ -80,6 +80,9 @@ pub(super) fn read<R: Read>(
     let workflow: Workflow = serde_json::from_value(document.workflow)
         .map_err(|error| lines.error(error.to_string(), expected))?;
     let jobs = jobs(&workflow).map_err(|(found, expected)| lines.error(found, expected))?;
+    for piece in jobs.iter().flat_map(|job| job.reads.iter().chain(&job.writes)) {
+        lines.check(piece)?;
+    }
     Ok(jobs.into_iter().map(Ok))
 }
 

@@ -72,7 +72,10 @@ impl Workload {
         for job in jobs {
             let job = job?;
             for piece in job.reads.iter().chain(&job.writes) {
-                workload.measure(piece);
+                let object_bytes = workload.measure(piece);
+                if !granularity.allows(object_bytes) {
+                    return Err(trace::TraceError::TooManyOfObject(object_bytes));
+                }
             }
             let client = job.client.unwrap_or(0);
             let read = |piece: &trace::Piece| {
@@ -118,13 +121,28 @@ impl Workload {
         }
     }
 
+    /// The same jobs `passes` times. A pass begins when the last job of the pass before is submitted.
+    pub fn repeat(&mut self, passes: u32) {
+        let jobs = std::mem::take(&mut self.jobs);
+        let span = jobs.iter().map(|job| job.at).max().unwrap_or_default() - Time::ZERO;
+        for pass in 0..passes {
+            let before = self.jobs.len() as u32;
+            self.jobs.extend(jobs.iter().map(|job| Job {
+                at: job.at + span * pass,
+                after: job.after.iter().map(|earlier| earlier + before).collect(),
+                ..job.clone()
+            }));
+        }
+    }
+
     /// How many blocks are asked for in all.
     pub fn block_requests(&self) -> u64 {
         let reads = self.jobs.iter().flat_map(|job| &job.reads);
         reads.map(|read| u64::from(read.blocks())).sum()
     }
 
-    fn measure(&mut self, piece: &trace::Piece) {
+    /// Learns how long the object of a piece is.
+    fn measure(&mut self, piece: &trace::Piece) -> u64 {
         let object = piece.object as usize;
         if self.objects.len() <= object {
             self.objects.resize(object + 1, 0);
@@ -133,6 +151,7 @@ impl Workload {
             .object_bytes
             .max(piece.offset_bytes.saturating_add(piece.bytes));
         self.objects[object] = self.objects[object].max(bytes);
+        self.objects[object]
     }
 }
 
@@ -140,6 +159,7 @@ impl Workload {
 mod tests {
     use super::{Read, Workload};
     use crate::block::Granularity;
+    use crate::clock::Time;
     use crate::trace::{Job, Piece};
 
     fn job(object: u32, bytes: u64) -> Job {
@@ -157,6 +177,39 @@ mod tests {
         let blocks: Vec<_> = workload.jobs.iter().map(|job| job.reads[0].blocks()).collect();
         assert_eq!(blocks, [3, 1, 2], "a shorter read is of the first blocks");
         assert_eq!(workload.block_requests(), 6);
+    }
+
+    #[test]
+    fn an_object_of_more_blocks_than_a_run_holds_is_refused() {
+        let told = Workload::recorded([Ok(job(0, 1 << 40))], Granularity::blocks(10)).unwrap_err();
+        assert!(
+            told.to_string().contains("an object of 1099511627776 bytes"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_repeated_workload_is_the_same_pass_after_pass() {
+        let first = Job {
+            at: Time(5),
+            ..job(0, 25)
+        };
+        let second = Job {
+            at: Time(20),
+            after: vec![0],
+            ..job(1, 7)
+        };
+        let once = Workload::recorded([Ok(first), Ok(second)], Granularity::blocks(10)).unwrap();
+        let mut twice = once.clone();
+        twice.repeat(2);
+        assert_eq!(twice.objects, once.objects);
+        assert_eq!(twice.jobs[..2], once.jobs[..]);
+        let seen: Vec<_> = twice.jobs[2..]
+            .iter()
+            .map(|job| (job.at, job.after.clone()))
+            .collect();
+        assert_eq!(seen, [(Time(25), vec![]), (Time(40), vec![2])]);
+        assert_eq!(twice.jobs[2].reads, once.jobs[0].reads);
     }
 
     #[test]

@@ -30,6 +30,9 @@ pub struct WorkloadSettings {
     pub clients: Option<u32>,
     /// Only jobs of the trace submitted before this time.
     pub until: Option<Span>,
+    /// How often the trace is replayed, one pass after the other: a pass that is not counted fills the caches for the next.
+    #[serde(default = "once")]
+    pub passes: u32,
     /// What sizes of the trace are multiplied by.
     #[serde(default = "one")]
     pub scale: f64,
@@ -208,6 +211,18 @@ impl WorkloadSettings {
         Ok(workload)
     }
 
+    /// How long the objects of a generator are.
+    pub const fn object_size(&self) -> Option<Size> {
+        match self.source {
+            Generator::Trace { .. } => None,
+            Generator::Uniform { object_size, .. }
+            | Generator::Zipf { object_size, .. }
+            | Generator::Power { object_size, .. }
+            | Generator::HotSet { object_size, .. }
+            | Generator::Recurring { object_size, .. } => Some(object_size),
+        }
+    }
+
     /// Whether it comes from a trace and not from a generator.
     pub const fn is_recorded(&self) -> bool {
         matches!(self.source, Generator::Trace { .. })
@@ -220,7 +235,7 @@ impl WorkloadSettings {
         format: Option<Format>,
         granularity: Granularity,
     ) -> Result<Workload, TraceError> {
-        let jobs: trace::Jobs = match Trace::open(path, format)? {
+        let jobs: trace::Jobs = match Trace::open(path, format, Granularity::Objects)? {
             Trace::Jobs(jobs) => jobs,
             Trace::Accesses(accesses) => Box::new(accesses.map(|access| access.map(trace::Job::of_access))),
         };
@@ -229,6 +244,7 @@ impl WorkloadSettings {
         if let Some(Span(until)) = self.until {
             workload.jobs.retain(|job| job.at - Time::ZERO < until);
         }
+        workload.repeat(self.passes);
         if let (Some(Size(bytes)), Granularity::Blocks(block_bytes)) = (self.split, granularity) {
             workload.split(bytes.div_ceil(block_bytes.get()).max(1) as u32);
         }
@@ -238,6 +254,10 @@ impl WorkloadSettings {
 
 const fn yes() -> bool {
     true
+}
+
+const fn once() -> u32 {
+    1
 }
 
 const fn one() -> f64 {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use shoal_sim::Granularity;
 use shoal_sim::advise::{LAKE_COST, Question};
 use shoal_sim::compare::{Comparison, Contender};
-use shoal_sim::experiment::Experiment;
+use shoal_sim::experiment::{Experiment, ExperimentError};
 use shoal_sim::trace::{Accesses, Format, Trace, TraceError};
 use shoal_sim::units::{Capacity, SIZE_FORM, Size};
 
@@ -108,9 +108,9 @@ impl Sim {
                 experiment(&path, self.out, self.json)
             }
             (None, Some(path)) => {
-                let (source, granularity) = self.trace.open(&path)?;
+                let source = self.trace.open(&path)?;
                 let comparison = Comparison {
-                    granularity,
+                    granularity: source.granularity,
                     contenders: self.policy,
                     capacities: self.capacity,
                     threads: threads(),
@@ -138,9 +138,9 @@ impl Sim {
 
 impl Advise {
     fn run(self) -> Result<(), Failure> {
-        let (source, granularity) = self.trace.open(&self.path)?;
+        let source = self.trace.open(&self.path)?;
         let question = Question {
-            granularity,
+            granularity: source.granularity,
             capacity: self.capacity,
             nodes: self.nodes,
             lake_cost: self.lake_cost,
@@ -160,7 +160,7 @@ impl Advise {
 }
 
 fn experiment(path: &Path, out: Option<PathBuf>, as_json: bool) -> Result<(), Failure> {
-    let experiment = Experiment::open(path).map_err(refused)?;
+    let experiment = Experiment::open(path).map_err(misread)?;
     let mut progress = Progress::of(&format!("of {} runs", experiment.runs()));
     let results = experiment.run(threads(), |_| progress.step()).map_err(refused)?;
     progress.end();
@@ -176,29 +176,30 @@ fn experiment(path: &Path, out: Option<PathBuf>, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// A trace that can be read several times.
+/// A trace, and how its objects are cut.
 struct Source {
     path: PathBuf,
     format: Format,
+    granularity: Granularity,
 }
 
 impl Source {
     fn accesses(&self) -> Result<Accesses, TraceError> {
-        Trace::open(&self.path, Some(self.format)).map(Trace::accesses)
+        Trace::open(&self.path, Some(self.format), self.granularity).map(Trace::accesses)
     }
 }
 
 impl TraceFlags {
-    fn open(&self, path: &Path) -> Result<(Source, Granularity), Failure> {
+    fn open(&self, path: &Path) -> Result<Source, Failure> {
         let format = match self.format {
             Some(format) => format,
             None => Format::of_file(path).map_err(refused)?,
         };
-        let source = Source {
+        Ok(Source {
             path: path.to_owned(),
             format,
-        };
-        Ok((source, self.block.unwrap_or_else(|| format.granularity())))
+            granularity: self.block.unwrap_or_else(|| format.granularity()),
+        })
     }
 }
 
@@ -259,6 +260,17 @@ fn json(value: &impl Serialize) -> String {
     text + "\n"
 }
 
+/// An experiment that can be read and not be run is the user's to change, whether or not the simulator has a hint.
+fn misread(error: ExperimentError) -> Failure {
+    match (refused(&error), error) {
+        (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
+            what,
+            hint: "`docs/simulate.md` shows all that an experiment says".to_owned(),
+        },
+        (failure, _) => failure,
+    }
+}
+
 /// The simulator tells what to do on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
     let told = error.to_string();
@@ -301,6 +313,7 @@ fn granularity(text: &str) -> Result<Granularity, String> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::process::ExitCode;
 
     use clap::{Args, Command, FromArgMatches};
 
@@ -335,6 +348,33 @@ mod tests {
             .unwrap()
             .run()
             .unwrap();
+    }
+
+    #[test]
+    fn a_bad_experiment_or_trace_is_misused_and_says_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            let failure = sim(&[path.to_str().unwrap()]).unwrap().run().unwrap_err();
+            assert_eq!(failure.exit_code(), ExitCode::from(2), "{name}: {failure:?}");
+            let Failure::Misused { what, hint } = failure else {
+                panic!("{failure:?}")
+            };
+            assert!(!hint.is_empty(), "{what}");
+            what
+        };
+        // No TOML at all, a value of another type, a section that is missing.
+        assert!(told("a.toml", "title = \n").contains("line 1"));
+        assert!(told("b.toml", "title = 5\n").contains("invalid type"));
+        assert!(told("c.toml", "title = \"t\"\n").contains("missing field"));
+        assert!(told("d.csv", "object,bytes\na,5\nb,18446744073709551615\n").contains("d.csv:3: found"));
+        assert!(
+            told("e.csv", "object,bytes,time_s\na,5,nan\n")
+                .contains("e.csv:2: found `nan` in the column `time_s`")
+        );
+        let missing = sim(&["/nonexistent.toml"]).unwrap().run().unwrap_err();
+        assert_eq!(missing.exit_code(), ExitCode::from(1), "{missing:?}");
     }
 
     #[test]

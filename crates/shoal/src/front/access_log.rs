@@ -116,6 +116,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, SystemTime};
 
+    use shoal_sim::Granularity;
     use shoal_sim::trace::{self, Format, Trace};
 
     use super::{Access, access_line, without_credentials};
@@ -195,7 +196,13 @@ mod tests {
             let mut access = access();
             access.operation = operation.as_str();
             let line = std::io::Cursor::new(line_of(&access, "info"));
-            let trace = Trace::read(line, Path::new("access.log"), Format::AccessLog).unwrap();
+            let trace = Trace::read(
+                line,
+                Path::new("access.log"),
+                Format::AccessLog,
+                Granularity::Objects,
+            )
+            .unwrap();
             trace.accesses().map(|access| access.unwrap().operation).collect()
         };
         assert_eq!(simulated(Operation::GetObject), [trace::Operation::Read]);
