@@ -87,15 +87,13 @@ impl Layer {
     pub const L2: Self = Self(2);
 }
 
-/// Where the bytes of a block came from. The same four words are header, metric label, log field and legend.
+/// Where the bytes of a block came from. The same three words are header, metric label, log field and legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// This node's own store.
     Local,
     /// Another node.
     Peer,
-    /// The durable write tier.
-    Tier,
     /// The S3 store that Shoal extends.
     Lake,
 }
@@ -106,7 +104,6 @@ impl Source {
         match self {
             Self::Local => "local",
             Self::Peer => "peer",
-            Self::Tier => "tier",
             Self::Lake => "lake",
         }
     }

@@ -173,7 +173,7 @@ impl Split {
         })
     }
 
-    /// Ends a period: finds the split and gives it to the store. Finding it takes 0.04 ms for two layers and 3 to 4 ms for three (`cargo bench`).
+    /// Ends a period: finds the split and gives it to the store. Finding it takes 0.04 ms for two layers and 0.4 ms for three (`cargo bench`).
     pub fn adapt(&self) {
         let Some(adaptive) = &self.partition else {
             return;

@@ -26,7 +26,7 @@ use super::histogram::Durations;
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Every source, in the order of its declaration.
-const SOURCES: [Source; 4] = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
+const SOURCES: [Source; 3] = [Source::Local, Source::Peer, Source::Lake];
 
 type Gauge = SignedGauge<u64, AtomicU64>;
 

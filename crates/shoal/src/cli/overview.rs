@@ -59,7 +59,6 @@ pub(super) struct Traffic {
     /// Sent to clients, by source.
     pub(super) local_bytes: u64,
     pub(super) peer_bytes: u64,
-    pub(super) tier_bytes: u64,
     pub(super) lake_bytes: u64,
     /// Received from the lake.
     pub(super) from_lake_bytes: u64,
@@ -184,7 +183,7 @@ impl NodeView {
 impl Traffic {
     /// Bytes sent to clients.
     pub(super) fn sent_bytes(&self) -> u64 {
-        self.local_bytes + self.peer_bytes + self.tier_bytes + self.lake_bytes
+        self.local_bytes + self.peer_bytes + self.lake_bytes
     }
 
     pub(super) fn plus(self, other: Self) -> Self {
@@ -208,7 +207,6 @@ impl Traffic {
         Self {
             local_bytes: combine(self.local_bytes, other.local_bytes),
             peer_bytes: combine(self.peer_bytes, other.peer_bytes),
-            tier_bytes: combine(self.tier_bytes, other.tier_bytes),
             lake_bytes: combine(self.lake_bytes, other.lake_bytes),
             from_lake_bytes: combine(self.from_lake_bytes, other.from_lake_bytes),
             lake_requests: combine(self.lake_requests, other.lake_requests),
@@ -258,7 +256,6 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
         traffic: Traffic {
             local_bytes: read(Source::Local),
             peer_bytes: read(Source::Peer),
-            tier_bytes: read(Source::Tier),
             lake_bytes: read(Source::Lake),
             from_lake_bytes: status.lake.bytes_received,
             lake_requests: status.lake.requests.values().sum(),

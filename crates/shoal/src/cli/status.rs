@@ -219,7 +219,6 @@ pub(super) mod tests {
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,
         peer_bytes: 1 << 20,
-        tier_bytes: 0,
         lake_bytes: 0,
         from_lake_bytes: 1 << 20,
         lake_requests: 5,

@@ -1,4 +1,4 @@
-//! An S3 store we call: the lake today, the tier later. One type, configured twice.
+//! An S3 store we call: the lake.
 //!
 //! [`Endpoint::send`] takes a request apart from any client: operation, target bytes, end-to-end headers, body,
 //! and the account to sign with. It signs, sends, repeats what may be repeated, and gives the response as the

@@ -81,7 +81,7 @@ error_codes! {
     EntityTooLarge = 400 "EntityTooLarge",
     /// 400: a part of an upload that is not the last one
     EntityTooSmall = 400 "EntityTooSmall",
-    /// 403: the signature is older than it may be
+    /// 400: the signature is older than it may be
     ExpiredToken = 400 "ExpiredToken",
     /// 400: the body ended before its announced length
     IncompleteBody = 400 "IncompleteBody",

@@ -81,11 +81,9 @@ impl Gain {
     /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block that another node's cache served stays that node's: the new copy
     /// weighs nothing until it is used again, and as printed is the first to leave. `use_weight` is what a use adds now
     /// ([`super::Gwf::use_weight`]).
-    ///
-    /// The write tier counts with the lake: it is no cache, and what is read from it is the first cached copy.
     pub const fn of(source: Source, use_weight: Weight) -> Self {
         match source {
-            Source::Local | Source::Tier | Source::Lake => Self {
+            Source::Local | Source::Lake => Self {
                 local: use_weight,
                 global: Weight::ZERO,
             },
@@ -274,7 +272,7 @@ mod tests {
     #[test]
     fn a_copy_of_a_peers_block_weighs_nothing_here_and_more_there() {
         let age = weight(3);
-        for source in [Source::Local, Source::Tier, Source::Lake] {
+        for source in [Source::Local, Source::Lake] {
             assert_eq!(
                 Gain::of(source, age),
                 Gain {
