@@ -32,6 +32,7 @@ use crate::front::serve::Front;
 use crate::front::tls::{TlsError, TlsReloader};
 use crate::handoff::Handoff;
 use crate::identity::{Account, Identities, Identity};
+use crate::lake_watch::LakeWatch;
 use crate::peer::{Host, Peers};
 use crate::read::{Openings, Reader};
 use crate::shutdown::{self, Shutdown, Trigger};
@@ -149,6 +150,7 @@ impl Gateway {
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
+            tokio::spawn(parts.lake_watch().run(stopping.clone())),
             tokio::spawn(Arc::clone(&parts.dirty).run(cluster.is_some(), stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
         ];
@@ -267,6 +269,8 @@ struct Parts {
     split: Arc<Split>,
     dirty: Arc<Dirty>,
     flushes: Arc<FlushOrders>,
+    lake: Arc<Endpoint>,
+    identities: Arc<Identities>,
 }
 
 impl Parts {
@@ -340,11 +344,11 @@ impl Parts {
             openings: Openings::default(),
         };
         let identity_count = identities.len();
-        let gate = gate(config, identities);
+        let gate = gate(config, Arc::clone(&identities));
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identity_count);
         let front = Front {
             gate,
-            lake,
+            lake: Arc::clone(&lake),
             catalog,
             reader,
             freshness: FreshnessRules::new(&config.freshness),
@@ -372,7 +376,13 @@ impl Parts {
             split,
             dirty,
             flushes,
+            lake,
+            identities,
         }
+    }
+
+    fn lake_watch(&self) -> LakeWatch {
+        LakeWatch::new(Arc::clone(&self.lake), Arc::clone(&self.identities))
     }
 
     fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {

@@ -74,6 +74,11 @@ impl Identities {
         self.by_access_key.get(access_key)
     }
 
+    /// All of them, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Identity>> {
+        self.by_access_key.values()
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.by_access_key.len()

@@ -25,6 +25,7 @@ pub mod front;
 pub mod gateway;
 pub mod handoff;
 pub mod identity;
+pub mod lake_watch;
 pub mod lookup;
 pub mod membership;
 pub mod object;

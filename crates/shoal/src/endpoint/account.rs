@@ -22,8 +22,51 @@ use crate::identity::{Account, Caller};
 pub enum LakeAccount {
     /// Not at all.
     Anonymous,
-    /// With this key pair.
+    /// With this key pair, which is the caller's own.
     Signed(Arc<Account>),
+    /// With this key pair, which this node brings for the caller.
+    Brought(Arc<Account>, Owner),
+}
+
+/// Whose a key pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Owner {
+    /// `[lake] access_key`
+    Lake,
+    /// The AWS chain's.
+    Chain,
+    /// `lake_access_key` of an `[[identity]]`.
+    Identity,
+    /// A client's own: it signs with it here as at the endpoint.
+    Client,
+}
+
+impl Owner {
+    /// Whether clients do not know the key pair.
+    pub fn is_the_nodes(self) -> bool {
+        self != Self::Client
+    }
+
+    /// How an operator finds the key pair in the configuration.
+    pub fn describe(self, access_key: &str) -> String {
+        match self {
+            Self::Lake => format!("[lake] access_key {access_key}"),
+            Self::Chain => format!("{access_key} of the AWS chain"),
+            Self::Identity => format!("[[identity]] lake_access_key {access_key}"),
+            Self::Client => format!("[[identity]] access_key {access_key}"),
+        }
+    }
+}
+
+impl LakeAccount {
+    /// The key pair and whose it is, if there is one.
+    pub fn signer(&self) -> Option<(&Arc<Account>, Owner)> {
+        match self {
+            Self::Anonymous => None,
+            Self::Signed(account) => Some((account, Owner::Client)),
+            Self::Brought(account, owner) => Some((account, *owner)),
+        }
+    }
 }
 
 /// The accounts that this node itself brings. Cheap to ask, refreshed in the background.
@@ -82,19 +125,24 @@ impl NodeCredentials {
         let Caller::Identity(identity) = caller else {
             return LakeAccount::Anonymous;
         };
-        let account = identity
-            .lake_account
-            .clone()
-            .or_else(|| self.lake.clone())
-            .or_else(|| self.chain.as_ref().map(Chain::account))
-            .unwrap_or_else(|| {
-                Arc::new(Account {
-                    access_key: identity.access_key.clone(),
-                    secret_key: identity.secret_key.clone(),
-                    session_token: None,
-                })
-            });
-        LakeAccount::Signed(account)
+        if let Some(account) = &identity.lake_account {
+            return LakeAccount::Brought(Arc::clone(account), Owner::Identity);
+        }
+        self.own().unwrap_or_else(|| {
+            LakeAccount::Signed(Arc::new(Account {
+                access_key: identity.access_key.clone(),
+                secret_key: identity.secret_key.clone(),
+                session_token: None,
+            }))
+        })
+    }
+
+    /// The account of identities that bring none.
+    pub fn own(&self) -> Option<LakeAccount> {
+        let lake = self.lake.clone().map(|account| (account, Owner::Lake));
+        let chain = || Some((self.chain.as_ref()?.account(), Owner::Chain));
+        lake.or_else(chain)
+            .map(|(account, owner)| LakeAccount::Brought(account, owner))
     }
 }
 
@@ -128,7 +176,7 @@ mod tests {
     fn signer(credentials: &NodeCredentials, caller: &Caller) -> String {
         match credentials.account_for(caller) {
             LakeAccount::Anonymous => "nobody".into(),
-            LakeAccount::Signed(account) => account.access_key.clone(),
+            LakeAccount::Signed(account) | LakeAccount::Brought(account, _) => account.access_key.clone(),
         }
     }
 

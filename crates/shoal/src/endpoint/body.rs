@@ -155,6 +155,8 @@ impl Upload {
 
 /// The body of an endpoint's response. Dropping it before its end ends the transfer.
 pub struct LakeBody {
+    /// Bytes that were looked at and put back.
+    ahead: Option<Bytes>,
     incoming: Incoming,
     /// Until the body has ended or failed.
     link: Option<Box<Link>>,
@@ -176,6 +178,7 @@ impl LakeBody {
         errand: Errand,
     ) -> Self {
         let mut body = Self {
+            ahead: None,
             incoming,
             link: Some(link),
             pool,
@@ -186,6 +189,11 @@ impl LakeBody {
         };
         body.release_at_end();
         body
+    }
+
+    /// Gives bytes once more, before those to come.
+    pub(super) fn put_back(&mut self, bytes: Bytes) {
+        self.ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
     }
 
     /// The same body, which goes on over another connection when it breaks.
@@ -269,6 +277,9 @@ impl Body for LakeBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
         let body = self.get_mut();
+        if let Some(bytes) = body.ahead.take() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
         loop {
             if let Err(error) = ready!(body.poll_reopened(cx)) {
                 return Poll::Ready(Some(Err(error)));
@@ -295,11 +306,17 @@ impl Body for LakeBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.reopening.is_none() && self.incoming.is_end_stream()
+        self.ahead.is_none() && self.reopening.is_none() && self.incoming.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.size_hint()
+        let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let mut hint = self.incoming.size_hint();
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + ahead);
+        }
+        hint.set_lower(hint.lower() + ahead);
+        hint
     }
 }
 

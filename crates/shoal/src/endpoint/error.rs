@@ -32,6 +32,8 @@ pub enum Failure {
     RequestBody,
     /// 500: the request cannot be signed (a header that is not text).
     Unsignable,
+    /// 502: the endpoint does not accept the account that this node signs with.
+    AccountRefused,
     /// Only at start: the configuration names no usable endpoint.
     Misconfigured,
 }
@@ -40,6 +42,14 @@ impl Failure {
     /// Whether the endpoint was too slow (504) rather than wrong (502).
     pub fn is_timeout(self) -> bool {
         matches!(self, Self::TimedOut | Self::Stalled)
+    }
+
+    /// Whether the endpoint itself gave no answer, or none that can be understood.
+    pub fn is_silence(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable | Self::TimedOut | Self::BrokenOff | Self::Unintelligible
+        )
     }
 
     fn as_str(self) -> &'static str {
@@ -54,6 +64,7 @@ impl Failure {
             Self::Changed => "has another version of what it broke off",
             Self::RequestBody => "was sent a body that failed on our side",
             Self::Unsignable => "cannot be sent a request with headers that no signature covers",
+            Self::AccountRefused => "does not accept the account of this node",
             Self::Misconfigured => "is not configured right",
         }
     }

@@ -13,11 +13,15 @@ mod counters;
 mod error;
 mod expectation;
 mod headers;
+mod judgement;
 mod patience;
 mod pool;
+mod question;
+mod refusal;
 mod resume;
 mod retry;
 mod stall;
+mod standing;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -27,13 +31,16 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 
-pub use self::account::{CredentialsError, LakeAccount, NodeCredentials};
+pub use self::account::{CredentialsError, LakeAccount, NodeCredentials, Owner};
 pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
 pub use self::error::{BoxError, EndpointError, Failure, Trouble, causes};
 pub use self::headers::{
     end_to_end, end_to_end_of_response, presigned_in_name, without_presigned_credentials,
 };
+pub use self::question::Unheard;
+pub use self::refusal::AccountRefusal;
+pub use self::standing::{RefusedAccount, Standing};
 
 use self::body::OutgoingBody;
 use self::connect::{ConnectError, Connector};
@@ -62,6 +69,7 @@ pub struct Endpoint {
     pool: Arc<Pool>,
     budget: Budget,
     counters: Arc<Counters>,
+    standing: Standing,
 }
 
 /// A request to an endpoint.
@@ -116,6 +124,7 @@ impl Endpoint {
             pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
             budget: Budget::new(limits.retry_budget_percent),
             counters,
+            standing: Standing::default(),
         })
     }
 
@@ -153,6 +162,16 @@ impl Endpoint {
         self.counters.snapshot()
     }
 
+    /// The accounts that this node itself brings.
+    pub fn credentials(&self) -> &NodeCredentials {
+        &self.credentials
+    }
+
+    /// How this node stands with it.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
     /// Signs and sends a request; gives the response head, with the body to come.
     ///
     /// Reads without a body are tried again, within a budget, when nothing of an answer has been seen or the answer
@@ -181,14 +200,14 @@ impl Endpoint {
         };
         let pace = Pace::of(&method, operation, &headers);
         let head = Head {
-            errand,
+            errand: errand.clone(),
             waits: self.patience.waits(pace),
             method,
             headers,
             payload,
-            account,
+            account: account.clone(),
         };
-        match body {
+        let outcome = match body {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
                 self.read(head).await
             }
@@ -196,7 +215,8 @@ impl Endpoint {
                 let expectation = expects_continue.then(Expectation::default);
                 self.write(head, body, expectation).await
             }
-        }
+        };
+        self.judge(outcome, &account, &errand).await
     }
 
     async fn read(&self, head: Head) -> Result<Response<LakeBody>, EndpointError> {
@@ -344,9 +364,9 @@ struct SignedHead {
 impl Head {
     fn sign(mut self, region: &str, keys: &KeyCache, now: SystemTime) -> Result<SignedHead, EndpointError> {
         let target = &self.errand.target;
-        let seed = match &self.account {
-            LakeAccount::Anonymous => None,
-            LakeAccount::Signed(account) => {
+        let seed = match self.account.signer() {
+            None => None,
+            Some((account, _)) => {
                 let signer = Signer {
                     account,
                     region,

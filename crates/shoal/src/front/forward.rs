@@ -101,7 +101,9 @@ fn resumed(response: Response<LakeBody>, question: Question) -> Response<LakeBod
 fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> PathAndQuery {
     let named = verified.named.as_ref().map(|named| lake.account_for(named));
     match named {
-        Some(LakeAccount::Signed(account)) => presigned_in_name(&classified.target, &account.access_key),
+        Some(LakeAccount::Signed(account) | LakeAccount::Brought(account, _)) => {
+            presigned_in_name(&classified.target, &account.access_key)
+        }
         Some(LakeAccount::Anonymous) | None => without_presigned_credentials(&classified.target),
     }
 }

@@ -10,7 +10,10 @@ use crate::read::ReadError;
 /// The lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
     // The address and the cause are the operator's to see, not the client's.
-    tracing::warn!(error = causes(error), "the lake gave no answer");
+    // A refused account is told by the endpoint, once a minute.
+    if error.kind() != Failure::AccountRefused {
+        tracing::warn!(error = causes(error), "the lake gave no answer");
+    }
     of_failure(error.kind())
 }
 
@@ -19,6 +22,10 @@ fn of_failure(kind: Failure) -> S3Error {
         kind if kind.is_timeout() => {
             S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time.")
         }
+        Failure::AccountRefused => S3Error::new(
+            ErrorCode::BadGateway,
+            "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.",
+        ),
         Failure::Unsignable => S3Error::new(
             ErrorCode::InvalidRequest,
             "A header of the request cannot be signed for the lake.",
@@ -37,7 +44,9 @@ pub fn unread(error: &ReadError) -> S3Error {
             "Too many bytes are on their way from the lake; please reduce your rate.",
         ),
         ReadError::Flight(FlightError::Lake(trouble)) => {
-            tracing::warn!(error = %trouble, "the lake gave no answer");
+            if trouble.kind() != Failure::AccountRefused {
+                tracing::warn!(error = %trouble, "the lake gave no answer");
+            }
             of_failure(trouble.kind())
         }
         ReadError::Flight(error) => {

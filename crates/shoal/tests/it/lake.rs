@@ -210,6 +210,11 @@ impl Lake {
             .count()
     }
 
+    /// How often nodes asked something in their own name, which is no request of these.
+    pub(crate) fn nodes_questions(&self) -> usize {
+        self.state.lock().nodes_questions
+    }
+
     /// Bytes of all response bodies handed to sockets; a reader that went away may not have seen the last of them.
     pub(crate) fn body_bytes_sent(&self) -> u64 {
         self.state

@@ -1,6 +1,7 @@
 //! What an operator reads in the log of a node that is misconfigured: the real binary, its standard error, its pages.
 
 mod at_start;
+mod lake;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

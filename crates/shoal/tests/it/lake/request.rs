@@ -68,6 +68,14 @@ impl Request {
         self.method == Method::PUT && self.is_of_object()
     }
 
+    /// What a node asks in its own name, to learn whether the lake answers and accepts its accounts.
+    pub(super) fn is_of_a_node(&self) -> bool {
+        let is_named = self
+            .header("user-agent")
+            .is_some_and(|name| name.starts_with("shoal/"));
+        self.path == "/" && is_named
+    }
+
     /// Concerns an object itself and not one of its sub-resources.
     pub(crate) fn is_of_object(&self) -> bool {
         let of_object =

@@ -76,14 +76,7 @@ async fn answer(
     if let Ok(Some(signed)) = &signed {
         record.access_key = Some(signed.access_key.clone());
     }
-    let (index, fault) = {
-        let mut state = state.lock();
-        state.log.push(record.clone());
-        (
-            state.log.len() - 1,
-            Fault::take(&mut state.faults, &record).unwrap_or_else(Fault::new),
-        )
-    };
+    let (index, fault) = state.lock().receive(&record);
     let log = Log { state, index };
     let is_head = record.method == Method::HEAD;
 

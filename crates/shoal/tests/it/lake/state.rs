@@ -19,6 +19,8 @@ pub(super) struct State {
     /// By id.
     pub(super) uploads: BTreeMap<String, Upload>,
     ids: u64,
+    /// How often nodes asked something in their own name; stories count what is asked for clients.
+    pub(super) nodes_questions: usize,
 }
 
 #[derive(Default)]
@@ -29,6 +31,18 @@ pub(super) struct Bucket {
 }
 
 impl State {
+    /// Notes a request: its place in the log, and the fault that befalls it. What a node asks in its own name has no place and
+    /// meets no fault.
+    pub(super) fn receive(&mut self, request: &Request) -> (usize, Fault) {
+        if request.is_of_a_node() {
+            self.nodes_questions += 1;
+            return (usize::MAX, Fault::new());
+        }
+        self.log.push(request.clone());
+        let fault = Fault::take(&mut self.faults, request);
+        (self.log.len() - 1, fault.unwrap_or_else(Fault::new))
+    }
+
     /// Stores a new current version and gives its id, when the bucket has versions.
     pub(super) fn put(&mut self, bucket: &str, key: &[u8], mut object: Object) -> Option<String> {
         let id = self.fresh_id();

@@ -1,0 +1,114 @@
+//! What an answer says about this node and its accounts, noted before the caller sees the answer.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http::header::DATE;
+use http_body_util::BodyExt;
+
+use super::account::LakeAccount;
+use super::error::{EndpointError, Errand, Failure};
+use super::refusal::{AccountRefusal, clock_difference, element};
+use super::{Endpoint, LakeBody};
+use crate::clock;
+
+/// The code stands in the beginning of an error document.
+const BEGINNING_BYTES: usize = 8 << 10;
+
+/// An error document that does not come at once is passed on unread.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What of a message of the lake is logged.
+const MESSAGE_CHARS: usize = 200;
+
+impl Endpoint {
+    /// Notes whether the endpoint answered, and whether it accepted the account.
+    ///
+    /// Errors: those of the request, and [`Failure::AccountRefused`] where the account is one that this node brings:
+    /// the caller must not take a no to the node for a no to itself.
+    pub(super) async fn judge(
+        &self,
+        outcome: Result<Response<LakeBody>, EndpointError>,
+        account: &LakeAccount,
+        errand: &Errand,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let response = outcome.inspect_err(|error| {
+            if error.kind().is_silence() {
+                self.standing.unanswered();
+            }
+        })?;
+        self.standing.answered();
+        let Some((signer, owner)) = account.signer() else {
+            return Ok(response);
+        };
+        if !AccountRefusal::is_possible(response.status()) {
+            if !response.status().is_server_error() {
+                self.standing.accepted(owner, &signer.access_key);
+            }
+            return Ok(response);
+        }
+        let (response, beginning) = Box::pin(peek(response)).await?;
+        let code = element(&beginning, "Code");
+        let refusal = match code.map(AccountRefusal::of_code) {
+            Some(Some(refusal)) => Some(refusal),
+            // The account was understood, and may not do what was asked.
+            Some(None) => {
+                self.standing.accepted(owner, &signer.access_key);
+                None
+            }
+            None => {
+                self.standing.doubted();
+                let known = self.standing.refusal_of(owner, &signer.access_key);
+                return match known {
+                    Some(refusal) if owner.is_the_nodes() => {
+                        Err(errand.failed(Failure::AccountRefused, refusal.to_string()))
+                    }
+                    _ => Ok(response),
+                };
+            }
+        };
+        let Some(refusal) = refusal else {
+            return Ok(response);
+        };
+        if self.standing.refused(owner, &signer.access_key, refusal) {
+            let message = element(&beginning, "Message").unwrap_or_default();
+            let message: String = message.chars().take(MESSAGE_CHARS).collect();
+            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+            let clocks = date.and_then(|date| clock_difference(date, clock::utc_now()));
+            tracing::warn!(
+                account = %owner.describe(&signer.access_key),
+                operation = errand.operation,
+                lake_says = ?message,
+                clocks,
+                hint = refusal.hint(),
+                "{refusal}: this node's configuration is at fault, not its clients",
+            );
+        }
+        if owner.is_the_nodes() {
+            return Err(errand.failed(Failure::AccountRefused, refusal.to_string()));
+        }
+        Ok(response)
+    }
+}
+
+/// The beginning of an error document, which stays in the answer.
+async fn peek(mut response: Response<LakeBody>) -> Result<(Response<LakeBody>, Bytes), EndpointError> {
+    let mut beginning = BytesMut::new();
+    let reading = async {
+        while beginning.len() < BEGINNING_BYTES
+            && let Some(frame) = response.body_mut().frame().await
+        {
+            if let Ok(data) = frame?.into_data() {
+                beginning.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    };
+    if let Ok(ended) = tokio::time::timeout(PATIENCE, reading).await {
+        ended?;
+    }
+    let beginning = beginning.freeze();
+    response.body_mut().put_back(beginning.clone());
+    Ok((response, beginning))
+}

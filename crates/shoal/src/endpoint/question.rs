@@ -1,0 +1,162 @@
+//! The node's own question to the endpoint: are you there, and do you accept this account?
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue, USER_AGENT};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderMap, Method, StatusCode};
+
+use super::body::OutgoingBody;
+use super::connect::{ConnectError, Connector};
+use super::error::{EndpointError, Errand, Failure};
+use super::patience::Pace;
+use super::{Connection, Endpoint, Head, LakeAccount};
+use crate::clock;
+use crate::sigv4::PayloadHash;
+
+/// What the question is called in metrics and errors.
+const OPERATION: &str = "ask_lake";
+
+/// By this the lake's own log tells the node's question from those of clients.
+const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("CARGO_PKG_VERSION")));
+
+/// The other scheme answers at once or is not there.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Why the node's question has no answer.
+#[derive(Debug)]
+pub struct Unheard {
+    /// What happened.
+    pub error: EndpointError,
+    /// The scheme that the endpoint speaks, where it is another one than that of the URL.
+    pub speaks: Option<&'static str>,
+}
+
+impl Unheard {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self.speaks {
+            Some(scheme) => format!("the endpoint speaks {scheme}: begin [lake] endpoint with {scheme}://"),
+            None => {
+                "check [lake] endpoint, and that the store runs and can be reached from this machine".into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Unheard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Endpoint {
+    /// Asks for the list of buckets as `account`: the one question that needs no bucket and changes nothing. A no to it is
+    /// an answer like any other. Whether the account is accepted is noted in the [`Standing`](super::Standing).
+    pub async fn ask(&self, account: &LakeAccount) -> Result<(), Unheard> {
+        let errand = Errand {
+            operation: OPERATION,
+            endpoint: self.url.clone(),
+            target: PathAndQuery::from_static("/"),
+        };
+        let error = match self.ask_once(account, &errand).await {
+            // A server for TLS may say so to a request that is not encrypted.
+            Ok(StatusCode::BAD_REQUEST) => {
+                errand.failed(Failure::Unintelligible, "it answered 400 Bad Request")
+            }
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == Failure::AccountRefused => return Ok(()),
+            Err(error) => error,
+        };
+        let speaks = self.other_scheme(&error).await;
+        if speaks.is_none() && !self.standing.is_silent() {
+            return Ok(());
+        }
+        self.standing.unanswered();
+        Err(Unheard { error, speaks })
+    }
+
+    async fn ask_once(&self, account: &LakeAccount, errand: &Errand) -> Result<StatusCode, EndpointError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(USER_AGENT, OWN_NAME);
+        let waits = self.patience.waits(Pace::Read);
+        let head = Head {
+            errand: errand.clone(),
+            waits,
+            method: Method::GET,
+            headers,
+            payload: PayloadHash::empty(),
+            account: account.clone(),
+        };
+        let request = head
+            .sign(&self.region, &self.keys, clock::utc_now())?
+            .with(OutgoingBody::EMPTY);
+        // A connection that was kept open says nothing about the endpoint now.
+        let outcome = self.exchange(errand, waits, request, Connection::New).await;
+        let outcome = outcome.map_err(|setback| setback.error);
+        let response = self.judge(outcome, account, errand).await?;
+        let status = response.status();
+        super::drain(response.into_body()).await;
+        Ok(status)
+    }
+
+    /// The scheme that the endpoint speaks, when it failed in a way that another scheme explains, and does speak it.
+    async fn other_scheme(&self, error: &EndpointError) -> Option<&'static str> {
+        if !matches!(
+            error.kind(),
+            Failure::Unreachable | Failure::BrokenOff | Failure::Unintelligible
+        ) {
+            return None;
+        }
+        match self.url.strip_prefix("http://") {
+            Some(address) => speaks_tls(address).await.then_some("https"),
+            // The first bytes of a server without TLS are no record of TLS.
+            None => tls_error(error).is_some_and(is_garbage).then_some("http"),
+        }
+    }
+}
+
+/// Whether a server answers in TLS at `host[:port]`, whatever its certificate.
+async fn speaks_tls(address: &str) -> bool {
+    let with_port = if address.parse::<SocketAddr>().is_ok() || address.rsplit_once(':').is_some() {
+        address.to_owned()
+    } else {
+        format!("{address}:80")
+    };
+    let Ok(uri) = format!("https://{with_port}").parse::<Uri>() else {
+        return false;
+    };
+    let Ok(connector) = Connector::new(uri) else {
+        return false;
+    };
+    match connector.connect(PATIENCE).await {
+        Ok(_) => true,
+        // A certificate that is not trusted is TLS all the same.
+        Err(ConnectError::Failed(error)) => tls_error(&*error).is_some_and(|error| !is_garbage(error)),
+        Err(ConnectError::TimedOut) => false,
+    }
+}
+
+/// The error of TLS in a chain of causes. An I/O error hides the one that it holds from the chain.
+fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    loop {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        error = match held {
+            Some(held) => held,
+            None => error.source()?,
+        };
+    }
+}
+
+/// Whether what came was no TLS at all.
+fn is_garbage(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidMessage(_))
+}

@@ -1,0 +1,158 @@
+//! A no of the lake to the account that signed, rather than to what was asked: nearly always the operator's to mend.
+
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use http::StatusCode;
+
+/// Why the lake does not accept a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AccountRefusal {
+    /// It knows no such access key, or suspended it.
+    UnknownKey,
+    /// It has another secret for this access key.
+    WrongSecret,
+    /// The time of the signature is too far from its own.
+    Clock,
+    /// The signature names another region than its own.
+    Region,
+    /// The session token has ended.
+    Expired,
+}
+
+impl AccountRefusal {
+    /// Every reason.
+    pub const ALL: [Self; 5] = [
+        Self::UnknownKey,
+        Self::WrongSecret,
+        Self::Clock,
+        Self::Region,
+        Self::Expired,
+    ];
+
+    /// The word in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownKey => "unknown-key",
+            Self::WrongSecret => "wrong-secret",
+            Self::Clock => "clock",
+            Self::Region => "region",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// Whether an answer with this status may be such a no: only its body tells.
+    pub(super) fn is_possible(status: StatusCode) -> bool {
+        matches!(status.as_u16(), 400 | 401 | 403)
+    }
+
+    /// What a code of S3 means, if it is about the account.
+    pub(super) fn of_code(code: &str) -> Option<Self> {
+        match code {
+            "InvalidAccessKeyId" | "UserSuspended" | "NotSignedUp" | "InvalidSecurity" => {
+                Some(Self::UnknownKey)
+            }
+            "SignatureDoesNotMatch" => Some(Self::WrongSecret),
+            "RequestTimeTooSkewed" => Some(Self::Clock),
+            "AuthorizationHeaderMalformed" => Some(Self::Region),
+            "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired" => Some(Self::Expired),
+            _ => None,
+        }
+    }
+
+    /// What to do about it.
+    pub const fn hint(self) -> &'static str {
+        match self {
+            Self::UnknownKey => "check the access key, and that [lake] endpoint is the store that knows it",
+            Self::WrongSecret => "check the secret of this access key: its file may hold that of another one",
+            Self::Clock => "set the clock of this machine, or that of the lake (NTP)",
+            Self::Region => "set [lake] region to the one that the lake names",
+            Self::Expired => "renew the credentials; a role or an instance renews them by itself",
+        }
+    }
+}
+
+impl fmt::Display for AccountRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UnknownKey => "the lake does not know the access key",
+            Self::WrongSecret => "the lake has another secret for the access key",
+            Self::Clock => "the clocks of this node and of the lake differ too much",
+            Self::Region => "the lake expects signatures for another region",
+            Self::Expired => "the lake says that the session token has expired",
+        })
+    }
+}
+
+/// The text of an element in the beginning of an error document. Only for the log and for known codes: it resolves no
+/// references.
+pub(super) fn element<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
+    let document = std::str::from_utf8(document).ok()?;
+    let (_, rest) = document.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(text.trim())
+}
+
+/// How far the clock of this node is from a `Date` of the lake, in words; `None` within a minute.
+pub(super) fn clock_difference(date: &str, now: SystemTime) -> Option<String> {
+    let theirs = httpdate::parse_http_date(date).ok()?;
+    let (apart, word) = match now.duration_since(theirs) {
+        Ok(ahead) => (ahead, "ahead of"),
+        Err(behind) => (behind.duration(), "behind"),
+    };
+    (apart >= Duration::from_mins(1)).then(|| {
+        format!(
+            "the clock of this node is {} min {word} that of the lake",
+            apart.as_secs() / 60
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::{AccountRefusal, clock_difference, element};
+
+    #[test]
+    fn only_codes_about_the_account_are_refusals_of_it() {
+        let of_code = AccountRefusal::of_code;
+        assert_eq!(of_code("InvalidAccessKeyId"), Some(AccountRefusal::UnknownKey));
+        assert_eq!(
+            of_code("SignatureDoesNotMatch"),
+            Some(AccountRefusal::WrongSecret)
+        );
+        assert_eq!(of_code("RequestTimeTooSkewed"), Some(AccountRefusal::Clock));
+        assert_eq!(
+            of_code("AuthorizationHeaderMalformed"),
+            Some(AccountRefusal::Region)
+        );
+        assert_eq!(of_code("AccessDenied"), None);
+        assert_eq!(of_code(""), None);
+    }
+
+    #[test]
+    fn the_code_of_an_error_document_is_found() {
+        let document =
+            b"<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>no</Message></Error>";
+        assert_eq!(element(document, "Code"), Some("AccessDenied"));
+        assert_eq!(element(&document[..40], "Code"), None);
+        assert_eq!(element(b"\xff<Code>x</Code>", "Code"), None);
+    }
+
+    #[test]
+    fn a_difference_of_clocks_is_told_in_minutes_and_by_its_side() {
+        let date = "Thu, 01 Jan 2026 12:00:00 GMT";
+        let noon = httpdate::parse_http_date(date).unwrap();
+        let told = |now: SystemTime| clock_difference(date, now);
+        assert_eq!(told(noon + Duration::from_secs(30)), None);
+        assert_eq!(
+            told(noon + Duration::from_mins(17)).unwrap(),
+            "the clock of this node is 17 min ahead of that of the lake"
+        );
+        assert_eq!(
+            told(noon - Duration::from_mins(20)).unwrap(),
+            "the clock of this node is 20 min behind that of the lake"
+        );
+    }
+}

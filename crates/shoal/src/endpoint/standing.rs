@@ -1,0 +1,188 @@
+//! How this node stands with the endpoint: whether it answers at all, and which accounts it does not accept.
+//!
+//! Noted by every request, read by the watch over the lake, the admin pages and the metrics.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::account::Owner;
+use super::refusal::AccountRefusal;
+use crate::clock;
+
+/// The same refusal is logged this often at most.
+const QUIET: Duration = Duration::from_mins(1);
+
+/// Accounts remembered as refused; identities are the operator's, so there are not many more.
+const ACCOUNTS_MAX: usize = 1_024;
+
+/// What the endpoint said lately.
+#[derive(Debug, Default)]
+pub struct Standing {
+    has_answered: AtomicBool,
+    /// The last request had no answer.
+    is_silent: AtomicBool,
+    /// Something may be wrong with an account that an answer without a body does not tell.
+    is_doubtful: AtomicBool,
+    /// Whether there is anything in `refused`: spares most answers its lock.
+    any_refused: AtomicBool,
+    refused: Mutex<BTreeMap<(Owner, String), Refused>>,
+    refusals: [AtomicU64; AccountRefusal::ALL.len()],
+}
+
+/// An account that the endpoint does not accept.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    reason: AccountRefusal,
+    logged: Instant,
+}
+
+/// An account that the endpoint does not accept, for pages and logs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAccount {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The public half.
+    pub access_key: String,
+    /// Why not.
+    pub reason: AccountRefusal,
+}
+
+impl Standing {
+    /// A request was answered, whatever the answer.
+    pub(super) fn answered(&self) {
+        self.has_answered.store(true, Ordering::Relaxed);
+        self.is_silent.store(false, Ordering::Relaxed);
+    }
+
+    /// A request had no answer.
+    pub(super) fn unanswered(&self) {
+        self.is_silent.store(true, Ordering::Relaxed);
+    }
+
+    /// A request that this account signed was understood.
+    pub(super) fn accepted(&self, owner: Owner, access_key: &str) {
+        if self.any_refused.load(Ordering::Relaxed) {
+            let mut refused = self.refused.lock();
+            refused.remove(&(owner, access_key.to_owned()));
+            self.any_refused.store(!refused.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    /// An answer without a body says no to this account, or to what it asked for.
+    pub(super) fn doubted(&self) {
+        self.is_doubtful.store(true, Ordering::Relaxed);
+    }
+
+    /// The account was refused; says whether it is time to log that.
+    pub(super) fn refused(&self, owner: Owner, access_key: &str, reason: AccountRefusal) -> bool {
+        self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
+        let now = clock::instant();
+        let mut refused = self.refused.lock();
+        if refused.len() >= ACCOUNTS_MAX {
+            refused.clear();
+        }
+        self.any_refused.store(true, Ordering::Relaxed);
+        let account = (owner, access_key.to_owned());
+        let known = refused.get(&account).copied();
+        let is_news = known.is_none_or(|known| {
+            known.reason != reason || now.saturating_duration_since(known.logged) >= QUIET
+        });
+        let logged = known.filter(|_| !is_news).map_or(now, |known| known.logged);
+        refused.insert(account, Refused { reason, logged });
+        is_news
+    }
+
+    /// Why this account is known to be refused.
+    pub(super) fn refusal_of(&self, owner: Owner, access_key: &str) -> Option<AccountRefusal> {
+        if !self.any_refused.load(Ordering::Relaxed) {
+            return None;
+        }
+        let refused = self.refused.lock();
+        refused
+            .get(&(owner, access_key.to_owned()))
+            .map(|refused| refused.reason)
+    }
+
+    /// Whether it has ever answered.
+    pub fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether the last request had no answer.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is reason to ask about the accounts; asking again answers no.
+    pub(crate) fn take_doubt(&self) -> bool {
+        self.is_doubtful.swap(false, Ordering::Relaxed)
+    }
+
+    /// Accounts that it does not accept, as far as is known.
+    pub fn refused_accounts(&self) -> Vec<RefusedAccount> {
+        let refused = self.refused.lock();
+        let accounts = refused
+            .iter()
+            .map(|((owner, access_key), refused)| RefusedAccount {
+                owner: *owner,
+                access_key: access_key.clone(),
+                reason: refused.reason,
+            });
+        accounts.collect()
+    }
+
+    /// How often requests were refused for the account that signed them, by reason.
+    pub fn refusals(&self) -> [(AccountRefusal, u64); AccountRefusal::ALL.len()] {
+        AccountRefusal::ALL.map(|reason| (reason, self.refusals[reason as usize].load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AccountRefusal, Owner, Standing};
+
+    #[test]
+    fn a_refusal_is_news_once_and_counted_each_time() {
+        let standing = Standing::default();
+        assert!(standing.refused(Owner::Lake, "AK", AccountRefusal::WrongSecret));
+        assert!(!standing.refused(Owner::Lake, "AK", AccountRefusal::WrongSecret));
+        assert!(
+            standing.refused(Owner::Lake, "AK", AccountRefusal::Clock),
+            "another reason"
+        );
+        assert!(
+            standing.refused(Owner::Identity, "AK", AccountRefusal::Clock),
+            "another account"
+        );
+        let counted = standing.refusals().map(|(_, count)| count);
+        assert_eq!(counted, [0, 2, 2, 0, 0]);
+    }
+
+    #[test]
+    fn an_account_is_refused_until_it_is_accepted() {
+        let standing = Standing::default();
+        standing.refused(Owner::Lake, "AK", AccountRefusal::UnknownKey);
+        assert_eq!(
+            standing.refusal_of(Owner::Lake, "AK"),
+            Some(AccountRefusal::UnknownKey)
+        );
+        standing.accepted(Owner::Lake, "other");
+        assert_eq!(standing.refused_accounts().len(), 1);
+        standing.accepted(Owner::Lake, "AK");
+        assert_eq!(standing.refusal_of(Owner::Lake, "AK"), None);
+        assert!(standing.refused_accounts().is_empty());
+    }
+
+    #[test]
+    fn it_is_silent_until_it_answers() {
+        let standing = Standing::default();
+        assert!(!standing.has_answered() && !standing.is_silent());
+        standing.unanswered();
+        assert!(!standing.has_answered() && standing.is_silent());
+        standing.answered();
+        assert!(standing.has_answered() && !standing.is_silent());
+    }
+}
