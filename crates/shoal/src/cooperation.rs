@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::channel::Channel;
 use crate::clock;
-use crate::membership::{Member, Members, State};
+use crate::membership::{Member, Members, Notices, State};
 use crate::object::Version;
 use crate::peer::{BlockRequest, Peer, Peers};
 use crate::shutdown::Shutdown;
@@ -35,6 +35,7 @@ pub struct Cooperation {
     rings: usize,
     peers: Peers,
     view: ArcSwap<View>,
+    notices: Arc<Notices>,
 }
 
 #[derive(Debug)]
@@ -67,7 +68,13 @@ impl Cooperation {
             rings,
             peers,
             view: ArcSwap::from_pointee(view),
+            notices: Notices::new(),
         }
+    }
+
+    /// What an operator should know of this node among others.
+    pub fn notices(&self) -> &Arc<Notices> {
+        &self.notices
     }
 
     /// Whether there is nobody to ask or to be asked by.

@@ -64,6 +64,21 @@ impl Stranger {
             Self::Unintelligible => "unintelligible",
         }
     }
+
+    /// What to do about it.
+    pub const fn hint(self) -> &'static str {
+        match self {
+            Self::NotOurs => {
+                "let a firewall keep everything but other nodes from the port of [cooperation] listen"
+            }
+            Self::OtherSecret => {
+                "write the same [cooperation] secret_key on every node of a cluster; a node of another cluster should \
+                 have no seed here"
+            }
+            Self::OutOfTime => "set the clocks of both machines (NTP)",
+            Self::Unintelligible => "run the same release on every node",
+        }
+    }
 }
 
 impl std::fmt::Debug for ClusterKey {
@@ -119,6 +134,13 @@ impl ClusterKey {
     }
 }
 
+/// By how many seconds the clock of a datagram's sender is ahead of `now`. Only of use where the proof is right.
+pub(super) fn seconds_ahead(datagram: &[u8], now: SystemTime) -> Option<i64> {
+    let sent = datagram.get(MAGIC.len()..HEAD_BYTES)?.try_into().ok()?;
+    let signed = |seconds: u64| i64::try_from(seconds).ok();
+    Some(signed(u64::from_le_bytes(sent))?.saturating_sub(signed(seconds(now))?))
+}
+
 fn seconds(time: SystemTime) -> u64 {
     let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH);
     since_1970.unwrap_or_default().as_secs()
@@ -128,7 +150,7 @@ fn seconds(time: SystemTime) -> u64 {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::{ClusterKey, ENVELOPE_BYTES, Stranger};
+    use super::{ClusterKey, ENVELOPE_BYTES, Stranger, seconds_ahead};
     use crate::secret::Secret;
 
     fn key(secret: &str) -> ClusterKey {
@@ -170,5 +192,13 @@ mod tests {
         assert_eq!(after(16), Err(Stranger::OutOfTime));
         let before = key("one").open(&datagram, noon() - Duration::from_mins(16));
         assert_eq!(before, Err(Stranger::OutOfTime));
+        assert_eq!(
+            seconds_ahead(&datagram, noon() - Duration::from_mins(16)),
+            Some(960)
+        );
+        assert_eq!(
+            seconds_ahead(&datagram, noon() + Duration::from_mins(16)),
+            Some(-960)
+        );
     }
 }

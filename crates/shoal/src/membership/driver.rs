@@ -1,4 +1,4 @@
-//! Moves datagrams, keeps time, and lets everybody know who lives.
+//! Moves datagrams, keeps time, and lets every task know which nodes live.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,35 +9,36 @@ use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::datagram::{ClusterKey, Stranger};
+use super::datagram::{ClusterKey, Stranger, seconds_ahead};
 use super::gossip::Gossip;
-use super::{Member, Members, Order, Refused};
+use super::notices::{ClockDifference, Notices, Terms};
+use super::{Member, Members, Order};
 use crate::{chance, clock};
 
-/// How often seeds are greeted by a node that knows nobody, and by one that does: a cluster that was started in two halves finds together.
-pub(super) const GREETING_ALONE: Duration = Duration::from_millis(500);
-pub(super) const GREETING: Duration = Duration::from_secs(15);
+/// How often a node tells the others its terms, and how soon after a change of members.
+const TERMS: Duration = Duration::from_secs(15);
+const TERMS_NEWS: Duration = Duration::from_secs(1);
 
-/// Larger datagrams are nobody's gossip.
+/// Larger datagrams are no gossip.
 const DATAGRAM_BYTES_MAX: usize = 2_048;
 
 /// The task behind a [`super::Membership`].
 pub(super) struct Driver {
     socket: UdpSocket,
     gossip: Gossip,
-    seeds: Vec<String>,
     key: ClusterKey,
     members: watch::Sender<Members>,
-    refused: Arc<Refused>,
+    notices: Arc<Notices>,
+    /// When this node's terms are told next.
+    terms_at: Instant,
 }
 
 impl Driver {
     pub(super) async fn open(
         listen: SocketAddr,
         me: Member,
-        seeds: Vec<String>,
         key: ClusterKey,
-        refused: Arc<Refused>,
+        notices: Arc<Notices>,
     ) -> io::Result<(Self, watch::Receiver<Members>)> {
         let socket = UdpSocket::bind(listen).await?;
         let gossip = Gossip::new(me, chance::bits());
@@ -45,26 +46,33 @@ impl Driver {
         let driver = Self {
             socket,
             gossip,
-            seeds,
             key,
             members,
-            refused,
+            notices,
+            terms_at: clock::runtime_instant() + TERMS,
         };
         Ok((driver, watched))
     }
 
-    pub(super) async fn run(mut self, mut orders: mpsc::Receiver<Order>) {
+    pub(super) async fn run(
+        mut self,
+        mut orders: mpsc::Receiver<Order>,
+        mut greetings: mpsc::Receiver<SocketAddr>,
+    ) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
-        let mut greet_at = clock::runtime_instant();
         loop {
-            let act_at = self.gossip.next_act().unwrap_or(greet_at).min(greet_at);
+            let act_at = self
+                .gossip
+                .next_act()
+                .map_or(self.terms_at, |act_at| act_at.min(self.terms_at));
             tokio::select! {
                 received = self.socket.recv_from(&mut buffer) => match received {
                     Ok((length, from)) => self.hear(&buffer[..length], from),
-                    // An answer to a datagram of ours that found nobody.
+                    // An answer to a datagram of ours that no process took.
                     Err(error) => tracing::debug!(%error, "gossip was not received"),
                 },
                 () = tokio::time::sleep_until(act_at) => {}
+                Some(address) = greetings.recv() => self.gossip.greet(address, clock::runtime_instant()),
                 order = orders.recv() => match order {
                     Some(Order::Become(state)) => {
                         self.gossip.declare(state, clock::utc_now(), clock::runtime_instant());
@@ -74,40 +82,60 @@ impl Driver {
             }
             let now = clock::runtime_instant();
             self.gossip.act(now);
-            if now >= greet_at {
-                self.greet_seeds(now).await;
-                greet_at = now
-                    + if self.gossip.is_alone() {
-                        GREETING_ALONE
-                    } else {
-                        GREETING
-                    };
-            }
             self.send().await;
-            self.publish();
+            self.publish(now);
+            if now >= self.terms_at {
+                self.terms_at = now + TERMS;
+                self.tell_terms().await;
+            }
         }
         self.gossip.leave(clock::runtime_instant());
         self.send().await;
     }
 
     fn hear(&mut self, datagram: &[u8], from: SocketAddr) {
-        let opened = self.key.open(datagram, clock::utc_now());
+        let now = clock::utc_now();
+        let opened = self.key.open(datagram, now);
         let heard = opened.and_then(|message| {
+            if Terms::are_in(message) {
+                return self.hear_terms(message);
+            }
             let heard = self.gossip.hear(message, clock::runtime_instant());
             heard.map_err(|_| Stranger::Unintelligible)
         });
         if let Err(stranger) = heard {
-            self.refused.count(stranger);
+            let clocks = (stranger == Stranger::OutOfTime).then(|| seconds_ahead(datagram, now));
+            let clocks = clocks.flatten().map(ClockDifference);
+            self.notices
+                .strangers
+                .note(from, stranger, clocks, clock::instant());
             tracing::debug!(%from, %stranger, "a datagram was not heard");
         }
     }
 
-    /// Names of seeds are looked up each time: behind one there may be other addresses tomorrow.
-    async fn greet_seeds(&mut self, now: Instant) {
-        for seed in &self.seeds {
-            match tokio::net::lookup_host(seed).await {
-                Ok(addresses) => addresses.for_each(|address| self.gossip.greet(address, now)),
-                Err(error) => tracing::warn!(seed, %error, "a seed has no address"),
+    /// What another node says that must be configured alike.
+    fn hear_terms(&self, message: &[u8]) -> Result<(), Stranger> {
+        let (name, theirs) = Terms::decode(message).ok_or(Stranger::Unintelligible)?;
+        let is_other_member = {
+            let members = self.members.borrow();
+            let is_it = |member: &Member| member.name == name && member.address != self.gossip.me().address;
+            members.iter().any(is_it)
+        };
+        if is_other_member {
+            self.notices.agreement.hear(name, theirs);
+        }
+        Ok(())
+    }
+
+    async fn tell_terms(&self) {
+        let me = self.gossip.me();
+        let message = self.notices.agreement.own().encode(&me.name);
+        let datagram = self.key.seal(&message, clock::utc_now());
+        let members = self.gossip.members();
+        for member in members.iter().filter(|member| member.address != me.address) {
+            // They are told again; what is lost today is said again.
+            if let Err(error) = self.socket.send_to(&datagram, member.address).await {
+                tracing::debug!(to = %member.address, %error, "terms were not sent");
             }
         }
     }
@@ -122,9 +150,13 @@ impl Driver {
         }
     }
 
-    fn publish(&mut self) {
+    fn publish(&mut self, now: Instant) {
         if self.gossip.take_changed() {
-            self.members.send_replace(self.gossip.members().into());
+            let members: Members = self.gossip.members().into();
+            let is_member = |name: &str| members.iter().any(|member| member.name == name);
+            self.notices.agreement.keep_only(is_member);
+            self.members.send_replace(members);
+            self.terms_at = self.terms_at.min(now + TERMS_NEWS);
         }
     }
 }

@@ -64,9 +64,9 @@ impl Gossip {
         members
     }
 
-    /// Whether nobody else is known to live.
-    pub(super) fn is_alone(&self) -> bool {
-        self.foca.num_members() == 0
+    /// This node.
+    pub(super) fn me(&self) -> &Member {
+        self.foca.identity()
     }
 
     /// Greets whoever is at `address`, to be told of the others.

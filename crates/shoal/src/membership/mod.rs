@@ -5,25 +5,28 @@
 //! other learns of all.
 //!
 //! [`gossip`] decides, without I/O or a clock; [`datagram`] lets nobody in who does not know the cluster's secret; [`driver`] moves
-//! datagrams and keeps time.
+//! datagrams and keeps time; [`seeds`] finds the first other node; [`notices`] keeps what an operator should know.
 
 mod datagram;
 mod driver;
 mod gossip;
 mod member;
+mod notices;
+mod seeds;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use self::datagram::{ClusterKey, Stranger};
 pub use self::member::{Member, State, generation, node_id};
+pub use self::notices::{Agreement, Notices, Part, Seeds, Seen, Strangers, Terms};
 
 use self::driver::Driver;
+use self::seeds::Seeker;
 
 /// The living members, this node included, in the order of their names.
 pub type Members = Arc<[Member]>;
@@ -33,8 +36,8 @@ pub type Members = Arc<[Member]>;
 pub struct Membership {
     members: watch::Receiver<Members>,
     orders: mpsc::Sender<Order>,
-    refused: Arc<Refused>,
-    task: JoinHandle<()>,
+    driver: JoinHandle<()>,
+    seeker: JoinHandle<()>,
 }
 
 /// What the task can be told.
@@ -58,49 +61,38 @@ impl Herald {
     }
 }
 
-/// Datagrams that were not let in.
-#[derive(Debug, Default)]
-struct Refused([AtomicU64; Stranger::ALL.len()]);
-
-impl Refused {
-    fn count(&self, stranger: Stranger) {
-        self.0[stranger as usize].fetch_add(1, Ordering::Relaxed);
-    }
-}
-
 impl Membership {
-    /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. Nobody is waited for: the first node of a
-    /// cluster has nobody to meet.
+    /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. No other node is waited for: the first
+    /// one of a cluster has none to meet. What an operator should know goes into `notices`.
     pub async fn join(
         listen: SocketAddr,
         me: Member,
         seeds: Vec<String>,
         key: ClusterKey,
+        notices: Arc<Notices>,
     ) -> io::Result<Self> {
         let (orders, received) = mpsc::channel(4);
-        let refused = Arc::<Refused>::default();
-        let (driver, members) = Driver::open(listen, me, seeds, key, Arc::clone(&refused)).await?;
+        let (greetings, greeted) = mpsc::channel(16);
+        let address = me.address;
+        let (driver, members) = Driver::open(listen, me, key, Arc::clone(&notices)).await?;
+        let seeker = Seeker {
+            seeds,
+            address,
+            members: members.clone(),
+            greetings,
+            notices,
+        };
         Ok(Self {
             members,
             orders,
-            refused,
-            task: tokio::spawn(driver.run(received)),
+            driver: tokio::spawn(driver.run(received, greeted)),
+            seeker: tokio::spawn(seeker.run()),
         })
     }
 
     /// The living members now, and whenever they change.
     pub fn members(&self) -> watch::Receiver<Members> {
         self.members.clone()
-    }
-
-    /// Datagrams that were not let in, by reason.
-    pub fn refused(&self) -> [(Stranger, u64); Stranger::ALL.len()] {
-        Stranger::ALL.map(|stranger| {
-            (
-                stranger,
-                self.refused.0[stranger as usize].load(Ordering::Relaxed),
-            )
-        })
     }
 
     /// Tells the others what this node is up to.
@@ -111,7 +103,9 @@ impl Membership {
     /// Takes leave, so that nobody has to find out that this node is gone.
     pub async fn leave(self) {
         let _ = self.orders.send(Order::Leave).await;
-        if let Err(error) = self.task.await {
+        // It may be waiting for a name service.
+        self.seeker.abort();
+        if let Err(error) = self.driver.await {
             tracing::error!(%error, "the membership ended in a panic");
         }
     }

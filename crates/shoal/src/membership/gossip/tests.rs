@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::Instant;
 
 use super::{Gossip, Member, State};
-use crate::membership::driver::{GREETING, GREETING_ALONE};
+use crate::membership::seeds::{GREETING, GREETING_ALONE};
 
 /// How long a datagram takes.
 const DELAY: Duration = Duration::from_millis(2);
@@ -121,7 +121,7 @@ impl Cluster {
                     for seed in [0, 1] {
                         gossip.greet(member(seed).address, self.now);
                     }
-                    let alone = gossip.is_alone();
+                    let alone = gossip.members().len() == 1;
                     greet_at[node] = self.now + if alone { GREETING_ALONE } else { GREETING };
                 }
                 // News that changes nobody's standing, such as a new generation, does not count.

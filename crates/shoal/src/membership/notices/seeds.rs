@@ -1,0 +1,140 @@
+//! Whether the seeds lead to other nodes: names without an address, and a node that stays alone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Nodes that start together find each other within a second.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same trouble is told this often.
+const TELL_AGAIN: Duration = Duration::from_mins(1);
+
+/// What is known of the seeds.
+#[derive(Debug, Default)]
+pub struct Seeds(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Seeds without an address, and when that was told.
+    unknown: BTreeMap<String, Instant>,
+    /// Since when no other node has been seen although there are seeds.
+    alone: Option<Instant>,
+    told_alone: Option<Instant>,
+}
+
+/// What is to be said of a node's company.
+#[derive(Debug, PartialEq, Eq)]
+enum Company {
+    /// No seed has answered for this long.
+    Alone(Duration),
+    /// One has, after that was told.
+    Found,
+}
+
+impl Seeds {
+    /// A seed has no address.
+    pub(in crate::membership) fn has_no_address(&self, seed: &str, error: &std::io::Error, now: Instant) {
+        if self.0.lock().is_unknown(seed, now) {
+            tracing::warn!(
+                seed,
+                %error,
+                hint = "check [cooperation] seeds and the name service; it is asked again all the time",
+                "a seed has no address",
+            );
+        }
+    }
+
+    /// A seed has an address.
+    pub(in crate::membership) fn has_an_address(&self, seed: &str) {
+        if self.0.lock().unknown.remove(seed).is_some() {
+            tracing::info!(seed, "a seed has an address now");
+        }
+    }
+
+    /// Whether other nodes are seen at `now` by a node that has other nodes as seeds.
+    pub(in crate::membership) fn look_around(&self, sees_others: bool, seeds: &[String], now: Instant) {
+        match self.0.lock().company(sees_others, now) {
+            Some(Company::Alone(time)) => tracing::warn!(
+                ?seeds,
+                hint = "check that a seed runs, that UDP reaches it and comes back, and that secrets and clocks agree",
+                "no seed has answered for {} s; this node is alone",
+                time.as_secs(),
+            ),
+            Some(Company::Found) => tracing::info!("a node has answered; this node is no longer alone"),
+            None => {}
+        }
+    }
+
+    /// Whether this node has been without company for so long that it was told.
+    pub fn is_alone(&self) -> bool {
+        self.0.lock().told_alone.is_some()
+    }
+
+    /// Seeds without an address.
+    pub fn unknown(&self) -> Vec<String> {
+        self.0.lock().unknown.keys().cloned().collect()
+    }
+}
+
+impl Inner {
+    /// Notes it; says whether it is time to tell.
+    fn is_unknown(&mut self, seed: &str, now: Instant) -> bool {
+        let told = self.unknown.get(seed);
+        let is_due = told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_AGAIN);
+        if is_due {
+            self.unknown.insert(seed.to_owned(), now);
+        }
+        is_due
+    }
+
+    fn company(&mut self, sees_others: bool, now: Instant) -> Option<Company> {
+        if sees_others {
+            self.alone = None;
+            return self.told_alone.take().map(|_| Company::Found);
+        }
+        let alone = now.saturating_duration_since(*self.alone.get_or_insert(now));
+        let told = self.told_alone;
+        let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_AGAIN);
+        (alone >= PATIENCE && is_due).then(|| {
+            self.told_alone = Some(now);
+            Company::Alone(alone)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Company, Inner};
+    use crate::clock;
+
+    #[test]
+    fn a_node_without_company_is_told_after_ten_seconds_and_then_each_minute() {
+        let (mut inner, start) = (Inner::default(), clock::runtime_instant());
+        let mut look =
+            |sees_others, seconds| inner.company(sees_others, start + Duration::from_secs(seconds));
+        assert_eq!(look(false, 0), None);
+        assert_eq!(look(false, 9), None);
+        assert_eq!(look(false, 10), Some(Company::Alone(Duration::from_secs(10))));
+        assert_eq!(look(false, 60), None);
+        assert_eq!(look(false, 70), Some(Company::Alone(Duration::from_secs(70))));
+        assert_eq!(look(true, 71), Some(Company::Found));
+        assert_eq!(look(true, 72), None);
+        assert_eq!(look(false, 73), None, "it has just lost its company");
+        assert_eq!(look(false, 83), Some(Company::Alone(Duration::from_secs(10))));
+    }
+
+    #[test]
+    fn a_seed_without_an_address_is_told_once_a_minute() {
+        let (mut inner, start) = (Inner::default(), clock::runtime_instant());
+        let mut tells = |seed, seconds| inner.is_unknown(seed, start + Duration::from_secs(seconds));
+        assert!(tells("a:1", 0));
+        assert!(!tells("a:1", 1) && !tells("a:1", 59));
+        assert!(tells("b:1", 2), "another seed");
+        assert!(tells("a:1", 60));
+    }
+}

@@ -1,0 +1,447 @@
+//! What must be configured alike on every node: each tells the others a keyed digest of each part of it, and compares.
+//!
+//! ```text
+//! | mark 1 | version 1 | length 1 | name | sets 1 | parts 1 | for each set: key 4 | for each part: digest 8 |
+//! ```
+//!
+//! A digest is an HMAC under the cluster's secret, so it tells nothing to those who do not know that. A node that knows two
+//! secrets sends a set for each; two nodes compare the sets of a secret that both know. An older node, to which this message
+//! says nothing, does not answer and is not compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::Mutex;
+use sha2::Sha256;
+
+use crate::config::{Config, IdentityConfig, WriteRule};
+use crate::secret::Secret;
+
+/// No gossip begins with it: that begins with the kind of an address, 0 or 1.
+const MARK: u8 = 0xA5;
+const VERSION: u8 = 1;
+const KEY_BYTES: usize = 4;
+const DIGEST_BYTES: usize = 8;
+
+/// What must be alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// `[store] block_size`
+    BlockSize,
+    /// `[lake] endpoint`
+    Lake,
+    /// `[cooperation] layers`
+    Layers,
+    /// `[write] default`, `allow_volatile` and `[[write.rule]]`
+    WriteRules,
+    /// `[[identity]]`
+    Identities,
+}
+
+impl Part {
+    /// Every part, in the order in which they are sent. A later release appends.
+    pub const ALL: [Self; 5] = [
+        Self::BlockSize,
+        Self::Lake,
+        Self::Layers,
+        Self::WriteRules,
+        Self::Identities,
+    ];
+
+    /// The word on pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BlockSize => "block-size",
+            Self::Lake => "lake",
+            Self::Layers => "layers",
+            Self::WriteRules => "write-rules",
+            Self::Identities => "identities",
+        }
+    }
+
+    /// Where it stands in the configuration.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::BlockSize => "[store] block_size",
+            Self::Lake => "[lake] endpoint",
+            Self::Layers => "[cooperation] layers",
+            Self::WriteRules => "[write] and [[write.rule]]",
+            Self::Identities => "[[identity]]",
+        }
+    }
+
+    /// What is compared. Lists whose order says nothing are sorted.
+    fn digested(self, config: &Config, mac: &mut Hmac<Sha256>, has_secret: bool) {
+        let mut add = |text: &str| {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        };
+        match self {
+            Self::BlockSize => add(&config.store.block_bytes.to_string()),
+            Self::Lake => add(&config.lake.endpoint),
+            Self::Layers => config.cooperation.layers.iter().for_each(|layer| add(layer)),
+            Self::WriteRules => {
+                let write = &config.write;
+                add(write.default.as_str());
+                add(if write.allow_volatile { "volatile" } else { "" });
+                let mut rules: Vec<&WriteRule> = write.rules.iter().collect();
+                rules.sort_unstable_by_key(|rule| &rule.prefix);
+                for rule in rules {
+                    add(&rule.prefix);
+                    add(rule.mode.as_str());
+                }
+            }
+            Self::Identities => {
+                let mut identities: Vec<&IdentityConfig> = config.identities.iter().collect();
+                identities.sort_unstable_by_key(|identity| &identity.access_key);
+                for identity in identities {
+                    add(&identity.access_key);
+                    add(identity.lake_access_key.as_deref().unwrap_or_default());
+                    // Without a secret of the cluster a digest could be tried against guesses.
+                    if has_secret {
+                        add(identity.secret_key.expose());
+                        add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Digests = Vec<[u8; DIGEST_BYTES]>;
+
+/// Digests of what must be alike, under each secret that a node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms(BTreeMap<[u8; KEY_BYTES], Digests>);
+
+impl Terms {
+    /// The terms of a configuration, under each secret of its cluster.
+    pub fn of(config: &Config) -> Self {
+        let secrets = config.cooperation.secrets();
+        Self(secrets.map(|secret| Self::under(config, secret)).collect())
+    }
+
+    fn under(config: &Config, secret: &str) -> ([u8; KEY_BYTES], Digests) {
+        // Proofs of gossip and signatures between nodes begin with the same secret: none may be taken for another.
+        let key = [b"shoal terms ", secret.as_bytes()].concat();
+        let keyed = || Hmac::<Sha256>::new_from_slice(&key).expect("a key may have any length");
+        let digests = Part::ALL.map(|part| {
+            let mut mac = keyed();
+            mac.update(part.as_str().as_bytes());
+            part.digested(config, &mut mac, !secret.is_empty());
+            first(mac)
+        });
+        let mut mac = keyed();
+        mac.update(b"which secret");
+        (first(mac), digests.to_vec())
+    }
+
+    /// The message of the node `name` to the others.
+    pub(in crate::membership) fn encode(&self, name: &str) -> Vec<u8> {
+        let parts = self.0.values().next().map_or(0, Vec::len);
+        let mut message = vec![MARK, VERSION, byte(name.len())];
+        message.extend_from_slice(name.as_bytes());
+        message.extend([byte(self.0.len()), byte(parts)]);
+        for (key, digests) in &self.0 {
+            message.extend_from_slice(key);
+            message.extend_from_slice(digests.as_flattened());
+        }
+        message
+    }
+
+    /// Whether a message of a node is about terms.
+    pub(in crate::membership) fn are_in(message: &[u8]) -> bool {
+        message.first() == Some(&MARK)
+    }
+
+    /// The sender's name and its terms.
+    pub(in crate::membership) fn decode(message: &[u8]) -> Option<(&str, Self)> {
+        let (&[_, version, length], rest) = message.split_first_chunk()?;
+        if version != VERSION {
+            return None;
+        }
+        let (name, rest) = rest.split_at_checked(length.into())?;
+        let (&[sets, parts], rest) = rest.split_first_chunk()?;
+        let set_bytes = KEY_BYTES + DIGEST_BYTES * usize::from(parts);
+        if rest.len() != usize::from(sets) * set_bytes {
+            return None;
+        }
+        let sets = rest.chunks_exact(set_bytes).map(|set| {
+            let (key, digests) = set.split_first_chunk().expect("a set begins with its key");
+            let (digests, _) = digests.as_chunks();
+            (*key, digests.to_vec())
+        });
+        Some((std::str::from_utf8(name).ok()?, Self(sets.collect())))
+    }
+
+    /// The parts that differ; none where nothing can be compared.
+    fn differences(&self, other: &Self) -> BTreeSet<Part> {
+        let shared = self
+            .0
+            .iter()
+            .find_map(|(key, mine)| Some((mine, other.0.get(key)?)));
+        let Some((mine, theirs)) = shared else {
+            return BTreeSet::new();
+        };
+        let pairs = Part::ALL.into_iter().zip(mine.iter().zip(theirs));
+        pairs
+            .filter(|(_, (mine, theirs))| mine != theirs)
+            .map(|(part, _)| part)
+            .collect()
+    }
+}
+
+fn byte(count: usize) -> u8 {
+    u8::try_from(count).expect("names, secrets and parts are fewer than 256")
+}
+
+fn first<const N: usize>(mac: Hmac<Sha256>) -> [u8; N] {
+    *mac.finalize()
+        .into_bytes()
+        .first_chunk()
+        .expect("SHA-256 has 32 bytes")
+}
+
+/// What this node and each other one have agreed on, as far as they have told.
+#[derive(Debug, Default)]
+pub struct Agreement(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    own: Terms,
+    others: BTreeMap<String, Other>,
+}
+
+#[derive(Debug)]
+struct Other {
+    terms: Terms,
+    differs: BTreeSet<Part>,
+}
+
+impl Agreement {
+    /// This node's terms from now on: at start, and when its configuration was read anew.
+    pub fn renew(&self, own: Terms) {
+        let mut inner = self.0.lock();
+        inner.own = own;
+        let names: Vec<String> = inner.others.keys().cloned().collect();
+        for name in names {
+            let theirs = inner.others[&name].terms.clone();
+            inner.hear(&name, theirs);
+        }
+    }
+
+    /// This node's terms.
+    pub(in crate::membership) fn own(&self) -> Terms {
+        self.0.lock().own.clone()
+    }
+
+    /// The node `name`, a member, has told its terms.
+    pub(in crate::membership) fn hear(&self, name: &str, theirs: Terms) {
+        self.0.lock().hear(name, theirs);
+    }
+
+    /// Forgets nodes that are no members any more.
+    pub(in crate::membership) fn keep_only(&self, is_member: impl Fn(&str) -> bool) {
+        self.0.lock().others.retain(|name, _| is_member(name));
+    }
+
+    /// The parts in which the node `name` differs; `None` when it has not told.
+    pub fn differences(&self, name: &str) -> Option<Vec<Part>> {
+        let inner = self.0.lock();
+        inner
+            .others
+            .get(name)
+            .map(|other| other.differs.iter().copied().collect())
+    }
+
+    /// The nodes that differ, and in which parts.
+    pub fn different(&self) -> Vec<(String, Vec<Part>)> {
+        let inner = self.0.lock();
+        let differing = inner.others.iter().filter(|(_, other)| !other.differs.is_empty());
+        differing
+            .map(|(name, other)| (name.clone(), other.differs.iter().copied().collect()))
+            .collect()
+    }
+}
+
+impl Inner {
+    fn hear(&mut self, name: &str, theirs: Terms) {
+        let differs = self.own.differences(&theirs);
+        let before = self
+            .others
+            .get(name)
+            .map(|other| other.differs.clone())
+            .unwrap_or_default();
+        if differs != before {
+            tell(name, &differs);
+        }
+        let other = Other {
+            terms: theirs,
+            differs,
+        };
+        self.others.insert(name.to_owned(), other);
+    }
+}
+
+fn tell(name: &str, differs: &BTreeSet<Part>) {
+    if differs.is_empty() {
+        tracing::info!(node = name, "another node is configured like this one again");
+        return;
+    }
+    let settings: Vec<&str> = differs.iter().map(|part| part.setting()).collect();
+    tracing::error!(
+        node = name,
+        differs = settings.join(", "),
+        hint =
+            "write the same on every node of a cluster; clients meet other answers at each node until then",
+        "another node is configured differently",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Agreement, Config, Part, Secret, Terms};
+    use crate::config::{IdentityConfig, WriteMode, WriteRule};
+
+    fn identity(access_key: &str, secret: &str) -> IdentityConfig {
+        IdentityConfig {
+            access_key: access_key.into(),
+            secret_key: Secret::new(secret),
+            lake_access_key: None,
+            lake_secret_key: None,
+        }
+    }
+
+    fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
+        WriteRule {
+            prefix: prefix.into(),
+            mode,
+        }
+    }
+
+    fn terms(change: impl FnOnce(&mut Config)) -> Terms {
+        let mut config = Config {
+            identities: vec![identity("a", "1"), identity("b", "2")],
+            ..Config::default()
+        };
+        config.write.rules = vec![
+            rule("s3://b/x/", WriteMode::Back),
+            rule("s3://b/y/", WriteMode::Through),
+        ];
+        config.cooperation.secret_key = Some(Secret::new("of the cluster"));
+        change(&mut config);
+        Terms::of(&config)
+    }
+
+    fn differences(change: impl FnOnce(&mut Config)) -> Vec<Part> {
+        terms(|_| ()).differences(&terms(change)).into_iter().collect()
+    }
+
+    #[test]
+    fn each_part_that_differs_is_named() {
+        assert_eq!(
+            differences(|config| config.store.block_bytes = 1 << 20),
+            [Part::BlockSize]
+        );
+        assert_eq!(differences(|config| config.lake.endpoint.push('x')), [Part::Lake]);
+        assert_eq!(
+            differences(|config| drop(config.cooperation.layers.pop())),
+            [Part::Layers]
+        );
+        assert_eq!(
+            differences(|config| drop(config.write.rules.pop())),
+            [Part::WriteRules]
+        );
+        assert_eq!(
+            differences(|config| config.write.rules[0].mode = WriteMode::Through),
+            [Part::WriteRules]
+        );
+        assert_eq!(
+            differences(|config| drop(config.identities.pop())),
+            [Part::Identities]
+        );
+        let secret = |config: &mut Config| config.identities[0].secret_key = Secret::new("another");
+        assert_eq!(differences(secret), [Part::Identities]);
+        let both = |config: &mut Config| {
+            config.identities.clear();
+            config.store.block_bytes = 1 << 20;
+        };
+        assert_eq!(differences(both), [Part::BlockSize, Part::Identities]);
+    }
+
+    #[test]
+    fn what_may_differ_and_the_order_of_lists_are_not_compared() {
+        let mine = |config: &mut Config| {
+            config.node.name = "another".into();
+            config.store.capacity_bytes = 1 << 30;
+            config.identities.reverse();
+            config.write.rules.reverse();
+        };
+        assert_eq!(differences(mine), []);
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_is_written_and_nothing_else_is() {
+        let terms = terms(|_| ());
+        let message = terms.encode("node-1");
+        assert!(
+            Terms::are_in(&message) && message.len() < 128,
+            "{} bytes",
+            message.len()
+        );
+        assert_eq!(Terms::decode(&message), Some(("node-1", terms)));
+        for end in 0..message.len() {
+            assert_eq!(Terms::decode(&message[..end]), None, "cut at {end}");
+        }
+        assert_eq!(Terms::decode(&[&message[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn nodes_are_compared_under_a_secret_that_both_know() {
+        let under = |secrets: &[&str], config: &Config| {
+            Terms(
+                secrets
+                    .iter()
+                    .map(|secret| Terms::under(config, secret))
+                    .collect(),
+            )
+        };
+        let mut config = Config::default();
+        let both = under(&["new", "old"], &config);
+        assert_eq!(both.differences(&under(&["old", "new"], &config)).len(), 0);
+        assert_eq!(both.differences(&under(&["old"], &config)).len(), 0);
+        config.store.block_bytes *= 2;
+        assert_eq!(both.differences(&under(&["old"], &config)).len(), 1);
+        let strangers = under(&["another"], &config);
+        assert_eq!(both.differences(&strangers).len(), 0, "nothing to compare");
+    }
+
+    #[test]
+    fn without_a_secret_no_digest_depends_on_one() {
+        let of = |secret| {
+            Terms::of(&Config {
+                identities: vec![identity("a", secret)],
+                ..Config::default()
+            })
+        };
+        assert_eq!(of("one"), of("two"));
+    }
+
+    #[test]
+    fn a_difference_lasts_until_either_configuration_changes_or_the_node_leaves() {
+        let agreement = Agreement::default();
+        agreement.renew(terms(|_| ()));
+        assert_eq!(agreement.differences("n1"), None);
+        let smaller = || terms(|config| config.store.block_bytes = 1 << 20);
+        agreement.hear("n1", smaller());
+        agreement.hear("n2", terms(|_| ()));
+        assert_eq!(agreement.different(), [("n1".to_owned(), vec![Part::BlockSize])]);
+        assert_eq!(agreement.differences("n2"), Some(vec![]));
+        agreement.renew(smaller());
+        assert_eq!(agreement.different(), [("n2".to_owned(), vec![Part::BlockSize])]);
+        agreement.hear("n2", smaller());
+        assert_eq!(agreement.different(), []);
+        agreement.keep_only(|name| name == "n1");
+        assert_eq!(agreement.differences("n2"), None);
+    }
+}

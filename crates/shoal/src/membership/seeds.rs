@@ -1,0 +1,85 @@
+//! Looks the seeds up, so that the membership greets them. A name service that is slow stops nothing else.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::sync::{mpsc, watch};
+
+use super::Members;
+use super::notices::Notices;
+use crate::clock;
+
+/// How often seeds are greeted by a node that knows no other, and by one that does: a cluster that was started in two halves
+/// finds together.
+pub(super) const GREETING_ALONE: Duration = Duration::from_millis(500);
+pub(super) const GREETING: Duration = Duration::from_secs(15);
+
+/// A name that is not found by then is looked up again.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+/// Names the addresses to greet.
+pub(super) struct Seeker {
+    /// `host:port`
+    pub(super) seeds: Vec<String>,
+    /// This node's own.
+    pub(super) address: SocketAddr,
+    pub(super) members: watch::Receiver<Members>,
+    pub(super) greetings: mpsc::Sender<SocketAddr>,
+    pub(super) notices: Arc<Notices>,
+}
+
+impl Seeker {
+    /// Until the membership ends.
+    pub(super) async fn run(mut self) {
+        if self.seeds.is_empty() {
+            return;
+        }
+        loop {
+            let addresses = self.look_up().await;
+            let is_alone = self.members.borrow().len() <= 1;
+            // A node that is the only seed of its cluster has no other node to wait for.
+            if addresses != [self.address] {
+                self.notices
+                    .seeds
+                    .look_around(!is_alone, &self.seeds, clock::runtime_instant());
+            }
+            for address in addresses {
+                if self.greetings.send(address).await.is_err() {
+                    return;
+                }
+            }
+            let pause = if is_alone { GREETING_ALONE } else { GREETING };
+            let has_turned = |members: &Members| (members.len() <= 1) != is_alone;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                ended = async { self.members.wait_for(has_turned).await.is_err() } => if ended {
+                    return;
+                },
+            }
+        }
+    }
+
+    /// Names are looked up each time: behind one there may be other addresses tomorrow.
+    async fn look_up(&self) -> Vec<SocketAddr> {
+        let found = join_all(self.seeds.iter().map(|seed| async move {
+            let looking = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(seed));
+            let looked = looking
+                .await
+                .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()));
+            match looked {
+                Ok(addresses) => {
+                    self.notices.seeds.has_an_address(seed);
+                    addresses.collect()
+                }
+                Err(error) => {
+                    let now = clock::runtime_instant();
+                    self.notices.seeds.has_no_address(seed, &error, now);
+                    Vec::new()
+                }
+            }
+        }));
+        found.await.concat()
+    }
+}
