@@ -358,11 +358,7 @@ impl Parts {
             in_flight,
             metrics: Arc::clone(&metrics),
             domain: config.s3.domain.clone(),
-            scheme: if config.s3.tls_cert.is_some() {
-                "https"
-            } else {
-                "http"
-            },
+            scheme: scheme(config),
             access_log: config.log.access,
         };
         Self {
@@ -399,15 +395,18 @@ impl Parts {
     }
 
     fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
-        let [measured, shown, present] = [(); 3].map(|()| Arc::clone(&self.observer));
+        let [measured, shown, present, judged] = [(); 4].map(|()| Arc::clone(&self.observer));
+        let progress = {
+            let handoff = handoff.clone();
+            move || handoff.as_ref().map(|handoff| handoff.progress())
+        };
+        let [drain, draining] = [(); 2].map(|()| progress.clone());
         let (metrics, explainer) = (Arc::clone(&self.metrics), Arc::clone(&self.explainer));
         Admin {
             metrics: Arc::clone(&self.metrics),
             readiness: Arc::clone(readiness),
-            status: {
-                let handoff = handoff.clone();
-                Arc::new(move || shown.status(handoff.as_ref().map(|handoff| handoff.progress())))
-            },
+            conditions: Arc::new(move || judged.conditions(drain().as_ref())),
+            status: Arc::new(move || shown.status(progress())),
             members: Arc::new(move || present.members(metrics.requests_in_flight())),
             explain: Arc::new(move |question| {
                 let explainer = Arc::clone(&explainer);
@@ -415,8 +414,17 @@ impl Parts {
             }),
             handoff,
             flushes: Arc::clone(&self.flushes),
-            measure: Arc::new(move |metrics| measured.measure(metrics)),
+            measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }
+    }
+}
+
+/// How URLs of this node begin.
+fn scheme(config: &Config) -> &'static str {
+    if config.s3.tls_cert.is_some() {
+        "https"
+    } else {
+        "http"
     }
 }
 

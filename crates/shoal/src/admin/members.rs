@@ -31,6 +31,9 @@ pub struct Member {
     pub state: MemberState,
     /// Requests in flight as a share of those it takes, 0 to 1; nobody knows it but the node itself.
     pub load: Option<f64>,
+    /// In what it is configured differently from the node that speaks; absent while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differs: Option<Vec<String>>,
 }
 
 /// Whether clients should be sent to a living node.
@@ -80,6 +83,7 @@ mod tests {
             admin: "10.0.0.1:9100".parse().unwrap(),
             state: MemberState::Serving,
             load: Some(0.12),
+            differs: None,
         };
         let members = Members {
             speaker: "a1".into(),

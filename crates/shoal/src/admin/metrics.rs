@@ -1,5 +1,6 @@
 //! What is counted, and under which name. Logic returns outcomes; the edge records them here.
 
+mod conditions;
 mod peers;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 use shoal_policy::{Layer, Source};
 
+pub use self::conditions::ConditionMetrics;
 pub use self::peers::{PeerMetrics, PeerTraffic};
 
 use super::histogram::Durations;
@@ -91,6 +93,7 @@ pub struct Metrics {
     layer_target_bytes: Family<LayerLabel, Gauge>,
     layer_requests: Family<LayerRequestLabels, Counter>,
     peers: PeerMetrics,
+    conditions: ConditionMetrics,
     written_back: Family<OutcomeLabel, Counter>,
     dirty_objects: Gauge,
     dirty_bytes: Gauge,
@@ -182,6 +185,7 @@ impl Metrics {
                 "Blocks asked of a layer, by whether it held them.",
             ),
             peers: PeerMetrics::new(&mut names),
+            conditions: ConditionMetrics::new(&mut names),
             connections: ConnectionMetrics {
                 open: names.metric("connections", "Open client connections."),
                 refusals: names.metric("refusals", "Connections and requests turned away."),
@@ -337,6 +341,11 @@ impl Metrics {
     /// What is counted of a node among others.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
+    }
+
+    /// What is wrong with the node.
+    pub fn conditions(&self) -> &ConditionMetrics {
+        &self.conditions
     }
 
     /// What the S3 listener counts.

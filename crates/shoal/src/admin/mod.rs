@@ -1,6 +1,7 @@
 //! What operators see: health, metrics, status. Apart from the S3 port.
 
 pub mod client;
+pub mod conditions;
 pub mod explain;
 mod histogram;
 pub mod members;

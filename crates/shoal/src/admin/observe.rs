@@ -1,5 +1,6 @@
 //! What the parts of a node count by themselves, brought into the metrics when somebody looks.
 
+mod conditions;
 mod peers;
 
 use std::collections::BTreeMap;
@@ -16,11 +17,11 @@ use crate::admin::metrics::Metrics;
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{Dirty, FlushOrders, Outcome, UploadEnd};
-use crate::endpoint::{Counts, Endpoint};
+use crate::endpoint::{AccountRefusal, Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
 use crate::handoff::Progress;
-use crate::membership;
+use crate::membership::{self, Part, Stranger};
 use crate::peer::Host;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Departure, Health, LayerRoom, Store};
@@ -69,11 +70,14 @@ pub struct Told {
     peers: peers::Told,
     written_back: Vec<(Outcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
+    account_refusals: Vec<(AccountRefusal, u64)>,
+    unheard: Vec<(Stranger, u64)>,
 }
 
 impl Observer {
-    /// Sets the gauges, and adds to the counters what has come since the last call.
-    pub fn measure(&self, metrics: &Metrics) {
+    /// Sets the gauges, and adds to the counters what has come since the last call. `drain` as for [`Self::status`].
+    pub fn measure(&self, metrics: &Metrics, drain: Option<&Progress>) {
+        metrics.conditions().set(&self.conditions(drain));
         let (lake, store, coalesced) = (
             self.lake.counters(),
             self.store.counters(),
@@ -105,6 +109,14 @@ impl Observer {
         self.measure_uploads(metrics, &told.upload_ends, &upload_ends);
         let layers = self.split.requests();
         self.measure_layers(metrics, &told.layers, &layers);
+        let account_refusals = self.lake.standing().refusals().to_vec();
+        for (reason, count) in growth(&told.account_refusals, &account_refusals) {
+            metrics.conditions().account_refused(reason.as_str(), count);
+        }
+        let unheard = self.cooperation.notices().strangers.counts().to_vec();
+        for (why, count) in growth(&told.unheard, &unheard) {
+            metrics.conditions().unheard(why.as_str(), count);
+        }
         let mut peers = std::mem::take(&mut told.peers);
         if self.config.cooperation.mode != CooperationMode::Solo {
             self.measure_peers(metrics.peers(), &mut peers);
@@ -117,6 +129,8 @@ impl Observer {
             peers,
             written_back,
             upload_ends,
+            account_refusals,
+            unheard,
         };
     }
 
@@ -150,6 +164,7 @@ impl Observer {
                 membership::State::Draining => MemberState::Draining,
             },
             load: (member.name == node.name).then_some(load),
+            differs: self.differences(&member.name),
         };
         let mut members: Vec<Member> = self.cooperation.members().iter().map(describe).collect();
         if members.is_empty() {
@@ -162,12 +177,19 @@ impl Observer {
                 admin,
                 state: MemberState::Serving,
                 load: Some(load),
+                differs: None,
             });
         }
         Members {
             speaker: node.name.clone(),
             members,
         }
+    }
+
+    /// Words for the parts in which another node is configured differently; `None` while it has not told.
+    fn differences(&self, name: &str) -> Option<Vec<String>> {
+        let parts = self.cooperation.notices().agreement.differences(name)?;
+        Some(parts.into_iter().map(Part::as_str).map(str::to_owned).collect())
     }
 
     /// Who is asked, and what others got, for `/status`; `null` for a node that does not cooperate.
@@ -178,7 +200,8 @@ impl Observer {
         let peers = self.cooperation.peers();
         let peers = peers.iter().map(|peer| {
             let (asked, failed) = peer.counts();
-            json!({ "name": peer.name(), "reachable": peer.is_reachable(), "asked": asked, "failed": failed })
+            let differs = self.differences(peer.name());
+            json!({ "name": peer.name(), "reachable": peer.is_reachable(), "asked": asked, "failed": failed, "differs": differs })
         });
         let answered = self.host.counts();
         let answered = answered.iter().map(|(outcome, count)| (outcome.as_str(), *count));
@@ -260,6 +283,7 @@ impl Observer {
 
     /// The node's state as JSON, for `/status`. `drain` says how far it is in giving away what it holds.
     pub fn status(&self, drain: Option<Progress>) -> Value {
+        let conditions = self.conditions(drain.as_ref());
         let (lake, store) = (self.lake.counters(), self.store.counters());
         let health = match self.store.health() {
             Health::Serving => json!("serving"),
@@ -267,6 +291,7 @@ impl Observer {
         };
         json!({
             "node": { "name": self.config.node.name, "topology": self.config.node.topology, "version": env!("CARGO_PKG_VERSION") },
+            "conditions": conditions,
             "lake": {
                 "endpoint": self.lake.url(),
                 "requests": lake.requests,

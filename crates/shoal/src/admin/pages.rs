@@ -7,8 +7,9 @@ use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::conditions::Condition;
 use crate::front::connection::Timeouts;
 use crate::front::listener::ConnectionLimits;
 
@@ -46,12 +47,23 @@ pub fn text(status: StatusCode, body: &'static str) -> Page {
 
 /// What `/readyz` says while these parts are missing.
 pub fn ready(missing: &[&str]) -> Page {
-    let status = if missing.is_empty() {
+    let is_ready = missing.is_empty();
+    readiness(is_ready, json!({ "ready": is_ready, "missing": missing }))
+}
+
+/// What `/readyz` says while these parts are missing and these conditions hold.
+pub fn ready_under(missing: &[&str], conditions: &[Condition]) -> Page {
+    let is_ready = missing.is_empty() && !conditions.iter().any(|condition| condition.unready);
+    let said = json!({ "ready": is_ready, "missing": missing, "conditions": conditions });
+    readiness(is_ready, said)
+}
+
+fn readiness(is_ready: bool, said: Value) -> Page {
+    let status = if is_ready {
         StatusCode::OK
     } else {
         StatusCode::SERVICE_UNAVAILABLE
     };
-    let said = json!({ "ready": missing.is_empty(), "missing": missing });
     page(status, "application/json", said)
 }
 

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::conditions::Condition;
 use super::explain::{Explanation, Question};
 use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
@@ -28,10 +29,8 @@ use crate::handoff::Handoff;
 use crate::s3_uri::S3Uri;
 use crate::shutdown::Shutdown;
 
-/// What must be there before clients are sent to this node.
-///
-/// The lake is not among it: whether it answers changes from one moment to the next and for all nodes alike. Taking
-/// them all out of rotation would turn away the reads they can serve from disk. `/status` and the metrics tell it.
+/// What of this node must be there before clients are sent to it. Conditions of the world around it come on top
+/// ([`super::conditions`]).
 #[derive(Debug)]
 pub struct Readiness {
     missing: Mutex<Vec<&'static str>>,
@@ -67,6 +66,9 @@ impl Readiness {
 /// Says how the node is doing, as `/status` shows it.
 pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
 
+/// Says which conditions hold, as `/readyz` shows them.
+pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
+
 /// Says who is alive, as `/members` shows it.
 pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 
@@ -101,6 +103,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// For `/readyz`.
     pub readiness: Arc<Readiness>,
+    /// For `/readyz`, too.
+    pub conditions: ConditionsSource,
     /// For `/status`.
     pub status: StatusSource,
     /// For `/members`.
@@ -217,7 +221,7 @@ impl Admin {
         }
         match path {
             "/healthz" => text(StatusCode::OK, "alive\n"),
-            "/readyz" => pages::ready(&self.readiness.missing()),
+            "/readyz" => pages::ready_under(&self.readiness.missing(), &(self.conditions)()),
             "/metrics" => {
                 (self.measure)(&self.metrics);
                 page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())

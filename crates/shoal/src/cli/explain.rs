@@ -10,7 +10,7 @@ use serde_json::json;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
-use super::output::{Tone, bytes, print, tell};
+use super::output::{Tone, bytes, counted, print, tell};
 use super::status::table;
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
 use crate::admin::explain::{BLOCKS_MAX, BlockPlace, Explanation, KnownVersion, Presence, Question};
@@ -181,11 +181,11 @@ fn to_text(found: &Whereabouts) -> String {
         .map(|block| block.homes.len());
     let homes = layers.max().unwrap_or(0);
     let mut text = format!(
-        "{}: version {} of {}, {} blocks of {}, as {} knows it\n",
+        "{}: version {} of {}, {} of {}, as {} knows it\n",
         found.object,
         version.etag,
         bytes(version.size_bytes),
-        version.blocks,
+        counted(version.blocks, "block"),
         bytes(version.block_bytes),
         found.known_by,
     );

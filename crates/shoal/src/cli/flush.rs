@@ -10,7 +10,7 @@ use serde_json::json;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
-use super::output::print;
+use super::output::{counted, print};
 use crate::admin::client::{AdminClient, AdminUrl};
 use crate::dirty::FlushProgress;
 use crate::s3_uri::S3Uri;
@@ -85,12 +85,16 @@ impl Flush {
         if self.json {
             print(&format!("{:#}\n", json!(progress)));
         } else if progress.error.is_none() {
-            print(&format!("{flushed} objects are at the lake now\n"));
+            let are = if *flushed == 1 { "is" } else { "are" };
+            print(&format!(
+                "{} {are} at the lake now\n",
+                counted(*flushed, "object")
+            ));
         }
         let what = match (&progress.error, failed) {
             (None, 0) => return Ok(()),
             (Some(error), _) => format!("nothing was flushed: {error}"),
-            (None, failed) => format!("{failed} objects could not be flushed"),
+            (None, failed) => format!("{} could not be flushed", counted(*failed, "object")),
         };
         let hint = "they stay dirty and are tried again; `write_back` in /status of the nodes names them and says why";
         Err(Failure::Failed {

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::block_on;
 use super::failure::Failure;
-use super::output::{Tone, bytes, print, talk, tell};
+use super::output::{Tone, bytes, counted, print, talk, tell};
 use crate::admin::client::{AdminClient, AdminUrl, AskError, Trouble};
 use crate::handoff::{Phase, Progress};
 
@@ -120,8 +120,8 @@ impl Order {
         print(&if self.json {
             format!("{:#}\n", json!({ "node": name, "drain": drain }))
         } else {
-            let (blocks, given) = (drain.blocks_given, bytes(drain.bytes_given));
-            format!("{name} is drained: it gave away {blocks} blocks ({given}) and may stop\n")
+            let (blocks, given) = (counted(drain.blocks_given, "block"), bytes(drain.bytes_given));
+            format!("{name} is drained: it gave away {blocks} ({given}) and may stop\n")
         });
         Ok(())
     }
@@ -131,13 +131,13 @@ impl Order {
 fn show(Status { node, drain }: &Status) {
     if stderr().is_terminal() {
         let (name, left) = (&node.name, drain.blocks_left);
-        let (given, size) = (drain.blocks_given, bytes(drain.bytes_given));
+        let (given, size) = (counted(drain.blocks_given, "block"), bytes(drain.bytes_given));
         let dirty = match drain.objects_dirty {
             0 => String::new(),
-            objects => format!(", {objects} objects are not at the lake yet"),
+            objects => format!(", {} not at the lake yet", counted(objects, "object")),
         };
         talk(&format!(
-            "\r\x1b[K{name} is draining: {given} blocks ({size}) given away, {left} left{dirty}"
+            "\r\x1b[K{name} is draining: {given} ({size}) given away, {left} left{dirty}"
         ));
     }
 }

@@ -53,6 +53,13 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{size:.decimals$} {unit}")
 }
 
+/// How many there are of something: `1 block`, `2 blocks`.
+pub(super) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural}")
+}
+
 /// Whether stderr is a terminal whose owner wants colour.
 pub(super) fn colour_on_stderr() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -69,7 +76,14 @@ fn label(word: &str, colour: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::bytes;
+    use super::{bytes, counted};
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(counted(1_u64, "block"), "1 block");
+        assert_eq!(counted(0_u64, "block"), "0 blocks");
+        assert_eq!(counted(2_usize, "node"), "2 nodes");
+    }
 
     #[test]
     fn sizes_are_told_in_three_digits() {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use shoal_policy::Source;
 
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::admin::conditions::Condition;
 use crate::admin::members::Members;
 use crate::handoff::Progress;
 
@@ -50,6 +51,8 @@ pub(super) struct Numbers {
     /// How the layers share the store's room; empty where the node does not say.
     pub(super) layers: Vec<LayerPage>,
     pub(super) drain: Option<Progress>,
+    /// What an operator should know; none where the node does not say.
+    pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
 }
 
@@ -79,6 +82,8 @@ struct StatusPage {
     layers: Vec<LayerPage>,
     cooperation: Option<CooperationPage>,
     drain: Option<Progress>,
+    #[serde(default)]
+    conditions: Vec<Condition>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -266,6 +271,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
         store: status.store,
         layers: status.layers,
         drain: status.drain,
+        conditions: status.conditions,
     })
 }
 

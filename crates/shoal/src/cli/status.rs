@@ -8,9 +8,10 @@ use serde_json::json;
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
-use super::output::{bytes, print};
+use super::output::{bytes, counted, print};
 use super::overview::{Answer, NodeView, Overview, Traffic};
 use crate::admin::client::{AdminClient, AdminUrl};
+use crate::admin::conditions::{Condition, ConditionName};
 use crate::handoff::Phase;
 
 const AFTER_HELP: &str = "\
@@ -58,15 +59,19 @@ pub(super) fn to_text(overview: &Overview) -> String {
 /// How many there are, and in which state.
 pub(super) fn summary(overview: &Overview) -> String {
     let nodes = &overview.nodes;
-    let in_state = |state: &str| nodes.iter().filter(|node| node.state == state).count();
+    let in_state = |word: &str| nodes.iter().filter(|node| state(node) == word).count();
     let silent = nodes.iter().filter(|node| node.numbers().is_none()).count();
     let mut text = format!(
-        "{} nodes seen by {}: {} serving",
-        nodes.len(),
+        "{} seen by {}: {} serving",
+        counted(nodes.len(), "node"),
         overview.seen_by,
         in_state("serving")
     );
-    for (count, word) in [(in_state("draining"), "draining"), (silent, "not answering")] {
+    for (count, word) in [
+        (in_state("draining"), "draining"),
+        (in_state("drained"), "drained"),
+        (silent, "not answering"),
+    ] {
         if count > 0 {
             let _ = write!(text, ", {count} {word}");
         }
@@ -100,7 +105,7 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
         if let Some(numbers) = node.numbers() {
             row[4] = bytes(numbers.store.resident_bytes);
             row[5] = bytes(numbers.store.capacity_bytes);
-            row[6..].clone_from_slice(&counted(traffic(&node.name, numbers.traffic)));
+            row[6..].clone_from_slice(&shares(traffic(&node.name, numbers.traffic)));
         }
         rows.push(row);
     }
@@ -115,7 +120,7 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
     all[0] = "all".into();
     all[4] = bytes(stores().map(|store| store.resident_bytes).sum());
     all[5] = bytes(stores().map(|store| store.capacity_bytes).sum());
-    all[6..].clone_from_slice(&counted(traffic("", overview.total)));
+    all[6..].clone_from_slice(&shares(traffic("", overview.total)));
     rows.push(all);
     rows
 }
@@ -129,7 +134,7 @@ fn state(node: &NodeView) -> String {
 }
 
 /// Shares of the sources, and amounts.
-fn counted(traffic: Traffic) -> [String; 6] {
+fn shares(traffic: Traffic) -> [String; 6] {
     let sent = traffic.sent_bytes();
     let share = |part: u64| match sent {
         0 => "-".into(),
@@ -180,8 +185,12 @@ pub(super) fn remarks(node: &NodeView) -> String {
             let _ = writeln!(text, "{name}: no numbers: {why}");
         }
         Answer::Numbers(numbers) => {
-            if let Some(why) = numbers.store.health["paused"].as_str() {
-                let _ = writeln!(text, "{name}: stores nothing: {why}");
+            for condition in numbers
+                .conditions
+                .iter()
+                .filter(|condition| !is_in_the_table(condition))
+            {
+                let _ = writeln!(text, "{name}: {}", condition.detail);
             }
             if numbers.layers.len() > 1 {
                 let layers = numbers.layers.iter().map(|layer| {
@@ -195,12 +204,12 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
             if let Some(drain) = numbers.drain.filter(|drain| drain.state != Phase::Serving) {
-                let (given, kept) = (drain.blocks_given, drain.blocks_kept);
+                let (given, kept) = (counted(drain.blocks_given, "block"), drain.blocks_kept);
                 let size = bytes(drain.bytes_given);
                 let left = drain.blocks_left;
                 let _ = writeln!(
                     text,
-                    "{name}: gave away {given} blocks ({size}), {left} left, {kept} that nobody took"
+                    "{name}: gave away {given} ({size}), {left} left, {kept} that no other node took"
                 );
             }
         }
@@ -208,12 +217,17 @@ pub(super) fn remarks(node: &NodeView) -> String {
     text
 }
 
+/// A state has a column of its own.
+fn is_in_the_table(condition: &Condition) -> bool {
+    condition.condition == ConditionName::Draining.as_str()
+}
+
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
 
     use super::super::overview::{LayerPage, Numbers, StorePage};
-    use super::{Answer, NodeView, Overview, Traffic, to_text};
+    use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
     use crate::handoff::{Phase, Progress};
 
     const TRAFFIC: Traffic = Traffic {
@@ -243,6 +257,10 @@ pub(super) mod tests {
                     used_bytes: 1 << 19,
                 })
                 .into(),
+            conditions: vec![
+                Condition::new(ConditionName::Draining, "in the table"),
+                Condition::new(ConditionName::StorePaused, "it stores nothing: write: no space"),
+            ],
             drain: Some(Progress {
                 state: Phase::Drained,
                 blocks_given: 4,
@@ -272,15 +290,15 @@ pub(super) mod tests {
     #[test]
     fn a_cluster_is_told_in_a_table_and_a_line_for_whatever_is_unusual() {
         let expected = "\
-2 nodes seen by n0: 0 serving, 2 draining, 1 not answering
+2 nodes seen by n0: 0 serving, 1 drained, 1 not answering
 
 node  place    layer  state      held     room     local  peer   lake  sent     from lake     peers asked
 n0    dc/a/n0  L1     drained    1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5  16 (2 failed)
 n1    dc/a/n1  -      draining?  -        -        -      -      -     -        -             -
 all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5  16 (2 failed)
-n0: stores nothing: write: no space
+n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
-n0: gave away 4 blocks (0 B), 0 left, 1 that nobody took
+n0: gave away 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: nobody listens there
 ";
         let text = to_text(&overview(TRAFFIC));

@@ -144,6 +144,7 @@ impl Endpoint {
             pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
             budget: Budget::new(0),
             counters,
+            standing: Standing::default(),
         }
     }
 

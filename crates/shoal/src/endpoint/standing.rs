@@ -22,6 +22,8 @@ const ACCOUNTS_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub struct Standing {
     has_answered: AtomicBool,
+    /// It has accepted an account that this node brings for identities without one.
+    has_accepted_own: AtomicBool,
     /// The last request had no answer.
     is_silent: AtomicBool,
     /// Something may be wrong with an account that an answer without a body does not tell.
@@ -64,6 +66,9 @@ impl Standing {
 
     /// A request that this account signed was understood.
     pub(super) fn accepted(&self, owner: Owner, access_key: &str) {
+        if matches!(owner, Owner::Lake | Owner::Chain) {
+            self.has_accepted_own.store(true, Ordering::Relaxed);
+        }
         if self.any_refused.load(Ordering::Relaxed) {
             let mut refused = self.refused.lock();
             refused.remove(&(owner, access_key.to_owned()));
@@ -109,6 +114,11 @@ impl Standing {
     /// Whether it has ever answered.
     pub fn has_answered(&self) -> bool {
         self.has_answered.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has ever accepted the account of identities that bring none.
+    pub fn has_accepted_own(&self) -> bool {
+        self.has_accepted_own.load(Ordering::Relaxed)
     }
 
     /// Whether the last request had no answer.
@@ -169,7 +179,9 @@ mod tests {
             standing.refusal_of(Owner::Lake, "AK"),
             Some(AccountRefusal::UnknownKey)
         );
+        assert!(!standing.has_accepted_own());
         standing.accepted(Owner::Lake, "other");
+        assert!(standing.has_accepted_own());
         assert_eq!(standing.refused_accounts().len(), 1);
         standing.accepted(Owner::Lake, "AK");
         assert_eq!(standing.refusal_of(Owner::Lake, "AK"), None);

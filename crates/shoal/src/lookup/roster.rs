@@ -112,6 +112,7 @@ pub(crate) mod tests {
             admin: s3,
             state: MemberState::Serving,
             load: Some(0.0),
+            differs: None,
         }
     }
 

@@ -187,7 +187,7 @@ pub(crate) async fn seen(node: &Node) -> Vec<String> {
 const PORTS: std::ops::Range<u32> = 10_000..32_000;
 
 /// An address that nobody uses now, neither by TCP nor by UDP, and no other node of these stories.
-fn free_address() -> SocketAddr {
+pub(crate) fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     // Stories of another checkout begin elsewhere.
     let first = std::process::id().wrapping_mul(997);

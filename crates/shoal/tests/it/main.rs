@@ -24,6 +24,7 @@ mod misconfigured;
 mod node;
 mod ranges;
 mod read;
+mod ready;
 mod through;
 mod tls;
 mod write;

@@ -1,6 +1,7 @@
 //! What an operator reads in the log of a node that is misconfigured: the real binary, its standard error, its pages.
 
 mod at_start;
+mod cluster;
 mod lake;
 
 use std::fs;
@@ -13,9 +14,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use shoal::clock;
 use tempfile::TempDir;
 
+use crate::client::Client;
 use crate::commands::shoal;
 
 /// How long a story waits for a line; only a failing story waits so long.
@@ -97,6 +100,12 @@ impl Process {
             value.split_whitespace().next().unwrap().parse().unwrap()
         };
         (address(" s3="), address(" admin="))
+    }
+
+    /// A page of its admin port, as JSON.
+    pub(crate) async fn page(&self, path: &str) -> Value {
+        let admin = Client::anonymous(self.addresses().1);
+        serde_json::from_slice(&admin.get(path).send().await.body).unwrap()
     }
 
     /// Ends it as `systemctl stop` does.

@@ -30,6 +30,7 @@ fn start() -> Running {
     let admin = Admin {
         metrics: Arc::new(Metrics::new(&[])),
         readiness: Arc::clone(&readiness),
+        conditions: Arc::new(Vec::new),
         status: Arc::new(|| json!({ "node": "a1" })),
         members: Arc::new(|| Members {
             speaker: "a1".into(),
@@ -88,7 +89,7 @@ async fn a_node_is_ready_when_all_its_parts_are_and_tells_which_are_not() {
         (status, body),
         (
             503,
-            json!({ "ready": false, "missing": ["store", "s3-listener"] })
+            json!({ "ready": false, "missing": ["store", "s3-listener"], "conditions": [] })
         )
     );
     running.readiness.reached("store");
@@ -96,7 +97,8 @@ async fn a_node_is_ready_when_all_its_parts_are_and_tells_which_are_not() {
     running.readiness.reached("s3-listener");
     let (status, _, body) = ask(&running, "GET", "/readyz").await;
     let body: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((status, body), (200, json!({ "ready": true, "missing": [] })));
+    let expected = json!({ "ready": true, "missing": [], "conditions": [] });
+    assert_eq!((status, body), (200, expected));
     running.readiness.lost("s3-listener");
     assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
 }

@@ -73,7 +73,7 @@ async fn a_node_is_drained_by_a_command_that_says_when_it_may_stop() {
     assert_eq!((out(&drained), err(&drained)), (expected, ""));
     let status = run(&cluster.nodes[1], &["status"]).await;
     assert!(
-        out(&status).contains(": 2 serving, 1 draining\n"),
+        out(&status).contains(": 2 serving, 1 drained\n"),
         "{}",
         out(&status)
     );

@@ -1,0 +1,76 @@
+//! What is wrong with a node, by name: for `/readyz`, `/status`, `shoal status` and the metrics.
+//!
+//! A node is ready when clients that are sent to it meet what they would meet at any other node. What hits all nodes alike does
+//! not make one unready: a balancer that takes every node out serves nothing, not even what nodes hold.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! conditions {
+    ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
+        /// Something that an operator should know.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ConditionName { $($(#[$doc])* $name,)* }
+
+        impl ConditionName {
+            /// Every name.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The word on pages and in metrics.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+        }
+    };
+}
+
+conditions! {
+    /// The lake has never accepted this node since its start: nothing can be read through it.
+    LakeNeverAnswered = "lake-never-answered",
+    /// The lake does not answer now.
+    LakeSilent = "lake-silent",
+    /// The lake does not accept an account.
+    LakeAccountRefused = "lake-account-refused",
+    /// The node gives away what it holds, to be stopped.
+    Draining = "draining",
+    /// The disk takes no new blocks.
+    StorePaused = "store-paused",
+    /// What is written back cannot be read with certainty yet.
+    WritesUnsettled = "writes-unsettled",
+    /// No other node is seen although there are seeds.
+    Alone = "alone",
+    /// A seed has no address.
+    SeedUnknown = "seed-unknown",
+    /// Another node is not heard: its secret, its clock or its release differs.
+    NodeUnheard = "node-unheard",
+    /// Another node is configured differently.
+    ConfiguredDifferently = "configured-differently",
+}
+
+impl ConditionName {
+    /// Whether clients should be sent to other nodes meanwhile.
+    pub const fn is_unready(self) -> bool {
+        matches!(self, Self::LakeNeverAnswered | Self::Draining)
+    }
+}
+
+/// A condition that holds, and of what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// [`ConditionName::as_str`]
+    pub condition: String,
+    /// In words, for people.
+    pub detail: String,
+    /// Whether it keeps the node from being ready.
+    pub unready: bool,
+}
+
+impl Condition {
+    /// A condition in words.
+    pub fn new(name: ConditionName, detail: impl Into<String>) -> Self {
+        Self {
+            condition: name.as_str().into(),
+            detail: detail.into(),
+            unready: name.is_unready(),
+        }
+    }
+}
