@@ -86,7 +86,7 @@ impl Ask {
         match self.conditions.judge(&version.etag, version.last_modified) {
             Verdict::Proceed => {}
             Verdict::NotModified => return Err(Known::NotModified(Arc::clone(version)).into()),
-            Verdict::Failed => return Err(Known::PreconditionFailed.into()),
+            Verdict::Failed(condition) => return Err(Known::PreconditionFailed(condition).into()),
         }
         if version.size_bytes == 0 && self.range != RangeRequest::Whole {
             return Err(Answer::Bypass(Uncacheable::Dialect));
@@ -119,8 +119,8 @@ pub enum Known {
     Object(Reading),
     /// `304`
     NotModified(Arc<Version>),
-    /// `412`
-    PreconditionFailed,
+    /// `412`, and the header whose condition does not hold.
+    PreconditionFailed(&'static str),
     /// `416`, with the size.
     Unsatisfiable(u64),
     /// `504`: only-if-cached, and some of it is not.
@@ -160,7 +160,7 @@ impl HeadAnswer {
         match conditions.judge(&version.etag, version.last_modified) {
             Verdict::Proceed => Self::Object(version),
             Verdict::NotModified => Self::NotModified(version),
-            Verdict::Failed => Self::PreconditionFailed,
+            Verdict::Failed(_) => Self::PreconditionFailed,
         }
     }
 }

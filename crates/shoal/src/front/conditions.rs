@@ -20,8 +20,8 @@ pub enum Verdict {
     Proceed,
     /// `304`
     NotModified,
-    /// `412`
-    Failed,
+    /// `412`, and the header whose condition does not hold.
+    Failed(&'static str),
 }
 
 /// The headers that make a request conditional.
@@ -63,8 +63,10 @@ impl Conditions {
     /// Judges a version that exists.
     pub fn judge(&self, etag: &str, last_modified: Option<SystemTime>) -> Verdict {
         match (&self.wanted, self.unmodified_since) {
-            (Some(wanted), _) if !names(wanted, etag) => return Verdict::Failed,
-            (None, Some(since)) if modified_after(last_modified, since) => return Verdict::Failed,
+            (Some(wanted), _) if !names_strongly(wanted, etag) => return Verdict::Failed("If-Match"),
+            (None, Some(since)) if modified_after(last_modified, since) => {
+                return Verdict::Failed("If-Unmodified-Since");
+            }
             _ => {}
         }
         match (&self.known, self.modified_since) {
@@ -102,10 +104,16 @@ fn modified_after(last_modified: Option<SystemTime>, since: SystemTime) -> bool 
 
 /// Whether a list of entity tags names `etag`; quoted, unquoted (Hadoop's S3A before 3.4) and weak spellings are equal.
 fn names(list: &str, etag: &str) -> bool {
-    let etag = bare(etag);
-    list.split(',')
-        .map(str::trim)
-        .any(|candidate| candidate == "*" || bare(candidate) == etag)
+    tags(list).any(|candidate| candidate == "*" || bare(candidate) == bare(etag))
+}
+
+/// The same by the strong comparison of RFC 9110, section 8.8.3.2: a weak tag names nothing.
+fn names_strongly(list: &str, etag: &str) -> bool {
+    tags(list).any(|candidate| !candidate.starts_with("W/") && names(candidate, etag))
+}
+
+fn tags(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim)
 }
 
 fn bare(etag: &str) -> &str {
@@ -138,14 +146,17 @@ mod tests {
 
     #[test]
     fn conditions_are_judged_in_the_order_of_the_standard() {
-        use Verdict::{Failed, NotModified, Proceed};
-        let table: [(&[(&str, &str)], Verdict); 17] = [
+        use Verdict::{NotModified, Proceed};
+        let failed = Verdict::Failed("If-Match");
+        let table: [(&[(&str, &str)], Verdict); 19] = [
             (&[], Proceed),
             (&[("if-match", ETAG)], Proceed),
             (&[("if-match", "abc-2")], Proceed),
             (&[("if-match", "\"x\", \"abc-2\"")], Proceed),
             (&[("if-match", "*")], Proceed),
-            (&[("if-match", "\"x\"")], Failed),
+            (&[("if-match", "\"x\"")], failed),
+            (&[("if-match", "W/\"abc-2\"")], failed),
+            (&[("if-match", "W/\"abc-2\", \"abc-2\"")], Proceed),
             (&[("if-none-match", ETAG)], NotModified),
             (&[("if-none-match", "abc-2")], NotModified),
             (&[("if-none-match", "W/\"abc-2\"")], NotModified),
@@ -153,7 +164,10 @@ mod tests {
             (&[("if-modified-since", THEN)], NotModified),
             (&[("if-modified-since", EARLIER)], Proceed),
             (&[("if-unmodified-since", THEN)], Proceed),
-            (&[("if-unmodified-since", EARLIER)], Failed),
+            (
+                &[("if-unmodified-since", EARLIER)],
+                Verdict::Failed("If-Unmodified-Since"),
+            ),
             (&[("if-match", ETAG), ("if-unmodified-since", EARLIER)], Proceed),
             (
                 &[("if-none-match", "\"x\""), ("if-modified-since", LATER)],

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::Entry;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::config::WriteMode;
@@ -21,6 +22,8 @@ pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
 pub const X_CACHE_REASON: HeaderName = HeaderName::from_static("x-cache-reason");
 /// `x-amz-request-id`
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+/// `x-amz-id-2`
+const EXTENDED_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `Server-Timing`
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
@@ -170,9 +173,16 @@ pub fn empty(status: StatusCode) -> Response<ResponseBody> {
     response
 }
 
-/// `416`, naming the size.
-pub fn unsatisfiable(size_bytes: u64, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
-    let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable");
+/// `416`, naming the range that was `asked` for and the size.
+pub fn unsatisfiable(
+    asked: RangeRequest,
+    size_bytes: u64,
+    resource: &str,
+    request_id: RequestId,
+) -> Response<ResponseBody> {
+    let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable")
+        .with("RangeRequested", asked.to_string())
+        .with("ActualObjectSize", size_bytes.to_string());
     let mut response = self::error(&error, resource, request_id);
     let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
     response.headers_mut().insert(header::CONTENT_RANGE, range);
@@ -202,9 +212,11 @@ pub fn stamp(
     cache: Option<CacheStatus>,
     head_time: Duration,
 ) {
-    headers
-        .entry(REQUEST_ID)
-        .or_insert_with(|| HeaderValue::from_str(request_id.as_str()).expect("request ids are hexadecimal"));
+    if let Entry::Vacant(unnamed) = headers.entry(REQUEST_ID) {
+        let id = HeaderValue::from_str(request_id.as_str()).expect("request ids are hexadecimal");
+        unnamed.insert(id.clone());
+        headers.insert(EXTENDED_ID, id);
+    }
     if let Some(cache) = cache {
         headers.insert(X_CACHE, HeaderValue::from_static(cache.as_str()));
     }
@@ -237,7 +249,7 @@ fn describe(
     wishes: &Wishes,
 ) -> StatusCode {
     /// Names written here and in [`stamp`]: growing the map later would cost a hit more than filling it.
-    const ADDED: usize = 6;
+    const ADDED: usize = 7;
     let is_part = asked != RangeRequest::Whole;
     // Checksums are those of the whole object; a client would take them for those of the part.
     let checksums = wishes.checksum_mode && !is_part;

@@ -56,8 +56,13 @@ impl Wanted {
                 return respond::object(reading, told, self.ask.range, &self.wishes);
             }
             Known::NotModified(version) => respond::not_modified(&version),
-            Known::PreconditionFailed => respond::error(&precondition_failed(), path, record.request_id),
-            Known::Unsatisfiable(size) => respond::unsatisfiable(size, path, record.request_id),
+            Known::PreconditionFailed(condition) => {
+                let error = precondition_failed().with("Condition", condition);
+                respond::error(&error, path, record.request_id)
+            }
+            Known::Unsatisfiable(size) => {
+                respond::unsatisfiable(self.ask.range, size, path, record.request_id)
+            }
             Known::NotCached => respond::error(&not_cached(), path, record.request_id),
         };
         if let Some(told) = told {

@@ -403,3 +403,28 @@ async fn a_referer_that_a_caller_signs_for_costs_no_question() {
     );
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_node_among_others_relays_the_lakes_own_error_as_a_node_alone_does() {
+    let cluster = Cluster::start(3).await;
+    let alone = node(FreshnessMode::Revalidate).await;
+    for status in [500, 501, 502, 504] {
+        let broken = || {
+            Fault::status(status)
+                .when(|request| request.bucket == "b")
+                .always()
+        };
+        cluster.lake.misbehave(broken());
+        alone.lake.misbehave(broken());
+        let expected = get(&alone.client()).await;
+        for node in &cluster.nodes {
+            let reply = get(&node.client()).await;
+            assert_eq!(reply.status, expected.status);
+            assert_eq!(reply.text(), expected.text(), "the lake's words");
+        }
+        cluster.lake.behave();
+        alone.lake.behave();
+    }
+    cluster.stop().await;
+    alone.stop().await;
+}

@@ -25,6 +25,12 @@ async fn ranges_are_the_same_cold_warm_and_at_the_lake() {
         "bytes=393316-",
         "bytes=500000-600000",
         "bytes=-0",
+        "bytes= 0-9",
+        "bytes= -1",
+        "bytes =0-9",
+        "Bytes=0-9",
+        "bytes=9223372036854775808-",
+        "bytes=0-18446744073709551615",
     ];
     for range in ranges {
         let node = Node::start().await;
@@ -50,6 +56,35 @@ async fn ranges_are_the_same_cold_warm_and_at_the_lake() {
         }
         node.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_range_past_the_end_and_a_condition_that_fails_are_named_in_the_answer() {
+    let node = Node::start().await;
+    put(&node, 1000);
+    for turn in ["cold", "warm"] {
+        get(&node.client()).await;
+        node.settle().await;
+        let beyond = node.client().get("/b/k").range("bytes=1000-").send().await;
+        assert_eq!(beyond.status, StatusCode::RANGE_NOT_SATISFIABLE, "{turn}");
+        let details = "<RangeRequested>bytes=1000-</RangeRequested><ActualObjectSize>1000</ActualObjectSize>";
+        assert!(beyond.text().contains(details), "{}", beyond.text());
+        assert!(beyond.header("x-amz-id-2").is_some());
+        for (condition, name, value) in [
+            ("If-Match", "if-match", "\"other\""),
+            (
+                "If-Unmodified-Since",
+                "if-unmodified-since",
+                "Sun, 06 Nov 1994 08:49:37 GMT",
+            ),
+        ] {
+            let failed = node.client().get("/b/k").header(name, value).send().await;
+            assert_eq!(failed.status, StatusCode::PRECONDITION_FAILED, "{turn}");
+            let detail = format!("<Condition>{condition}</Condition>");
+            assert!(failed.text().contains(&detail), "{}", failed.text());
+        }
+    }
+    node.stop().await;
 }
 
 #[tokio::test]

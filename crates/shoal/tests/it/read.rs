@@ -310,6 +310,12 @@ async fn conditions_are_judged_on_the_current_version() {
         StatusCode::NOT_MODIFIED
     );
     assert_eq!(ask("if-match", bare).await.body, bytes);
+    let weak = ask("if-match", format!("W/{etag}")).await;
+    assert_eq!(
+        weak.status,
+        StatusCode::PRECONDITION_FAILED,
+        "a weak tag names nothing"
+    );
     let failed = ask("if-match", "\"other\"".into()).await;
     assert_eq!(
         (failed.status, failed.code()),

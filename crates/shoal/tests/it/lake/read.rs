@@ -99,7 +99,9 @@ fn byte_range(range: Option<&HeaderValue>, size: u64) -> Asked {
     let Some((first, last)) = text.and_then(|text| text.split_once('-')) else {
         return Asked::Whole;
     };
-    let (first, last) = match (first.parse::<u64>(), last.parse::<u64>()) {
+    // As stores in Go read numbers: a signed one of 64 bits, or none.
+    let number = |text: &str| text.parse::<i64>().map(i64::unsigned_abs);
+    let (first, last) = match (number(first), number(last)) {
         (Ok(first), Ok(last)) if first <= last => (first, last),
         (Ok(first), Err(_)) if last.is_empty() => (first, u64::MAX),
         (Err(_), Ok(suffix)) if first.is_empty() && suffix > 0 => (size.saturating_sub(suffix), u64::MAX),
