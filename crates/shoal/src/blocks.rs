@@ -324,7 +324,7 @@ fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Resul
 fn is_anothers(error: &FlightError, own: bool) -> bool {
     match error {
         FlightError::Abandoned => true,
-        FlightError::Changed | FlightError::Busy => false,
+        FlightError::Changed | FlightError::Busy | FlightError::Mismatch => false,
         // A lake that was silent to one reader is silent to all, and ours has waited as long.
         FlightError::Lake(trouble) if trouble.kind().is_timeout() => false,
         // A block that was to be taken over, and was gone there: a reader may fetch it from elsewhere.

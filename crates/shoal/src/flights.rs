@@ -40,6 +40,9 @@ pub enum FlightError {
     /// The lake cannot be reached, broke off, or sent something else than it announced.
     #[error("{0}")]
     Lake(Trouble),
+    /// The lake's answer has another length, encoding or checksum than the lake says that the object has.
+    #[error("the lake sent other bytes than it says the object has")]
+    Mismatch,
     /// The memory window of the read path stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,
@@ -268,7 +271,13 @@ impl Pilot {
 
     /// The whole block from its first byte to its last, to be written to disk.
     pub fn pieces(&self) -> Vec<Bytes> {
+        self.pieces_and(None)
+    }
+
+    /// The same once `last` has been pushed, too.
+    pub fn pieces_and(&self, last: Option<Bytes>) -> Vec<Bytes> {
         let mut pieces = self.flight.state.lock().pieces.clone();
+        pieces.extend(last);
         let Shipment { len, first, .. } = self.flight.shipment;
         let mut before_the_turn = len - first;
         let turn = pieces.iter().position(|piece| {

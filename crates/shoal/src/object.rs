@@ -165,11 +165,13 @@ pub enum Uncacheable {
     RequestBody,
     /// The object has more blocks than an index can count.
     TooLarge,
+    /// What came for the cache was not what the lake says the object is.
+    Mismatch,
 }
 
 impl Uncacheable {
     /// Every reason, for metrics.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoEtag,
         Self::NoLength,
         Self::SseC,
@@ -179,6 +181,7 @@ impl Uncacheable {
         Self::UnsignedOverride,
         Self::RequestBody,
         Self::TooLarge,
+        Self::Mismatch,
     ];
 
     /// The word in headers and metrics.
@@ -193,6 +196,7 @@ impl Uncacheable {
             Self::UnsignedOverride => "unsigned-override",
             Self::RequestBody => "request-body",
             Self::TooLarge => "too-large",
+            Self::Mismatch => "mismatch",
         }
     }
 }
@@ -213,6 +217,13 @@ impl Version {
             last_modified: None,
             ..version
         })
+    }
+
+    /// The version without its checksums: those in the answer to a range may be of the range.
+    #[must_use]
+    pub fn without_checksums(mut self) -> Self {
+        self.headers = headers::without_checksums(&self.headers);
+        self
     }
 
     /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the whole object's.

@@ -289,6 +289,7 @@ impl Reader {
                     return Ok(Answer::Known(Known::Object(reading), told));
                 }
                 Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
+                Err(FlightError::Mismatch) => return Ok(Answer::Bypass(Uncacheable::Mismatch)),
                 Err(error) => return Err(ReadError::Flight(error)),
             }
         }
@@ -441,18 +442,14 @@ impl Reader {
             whole(headers)
         };
         let (range, size_bytes) = sent.ok_or(Uncacheable::NoLength)?;
-        let version = Arc::new(Version::from_response(
-            ask.object,
-            headers,
-            size_bytes,
-            self.block_bytes,
-        )?);
+        let version = Version::from_response(ask.object, headers, size_bytes, self.block_bytes)?;
         // Only a response to the whole object carries its checksums.
-        let checksums = if ask.checksum_mode && !is_part {
-            Checksums::Asked
-        } else {
-            Checksums::Unasked
+        let (version, checksums) = match (is_part, ask.checksum_mode) {
+            (true, _) => (version.without_checksums(), Checksums::Unasked),
+            (false, true) => (version, Checksums::Asked),
+            (false, false) => (version, Checksums::Unasked),
         };
+        let version = Arc::new(version);
         self.catalog
             .learn(ask.caller, &ask.name, &version, checksums, asked, ask.plain);
         Ok((version, range))

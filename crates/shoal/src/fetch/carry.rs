@@ -90,6 +90,7 @@ impl Fetcher {
             }
             tried.push(node);
         }
+        let proof = self.proofs.of(&errand.version, &errand.origin)?;
         pilot.comes_from(Source::Lake);
         let rest = ByteRange {
             start: pilot.received(),
@@ -97,7 +98,7 @@ impl Fetcher {
         };
         self.ask_lake(&errand.version, errand.index, rest, &errand.origin)
             .await?
-            .fill(pilot, rest.len())
+            .fill(pilot, rest.len(), proof.as_ref())
             .await
     }
 
@@ -162,7 +163,7 @@ impl Fetcher {
         };
         self.hedges.earn();
         let mut cursor = Cursor::new(peer.ask(&request).await?);
-        let filling = cursor.fill(pilot, part.len());
+        let filling = cursor.fill(pilot, part.len(), None);
         let brought = self.unless_silent(&peer, pilot, filling).await;
         if matches!(brought, Err(HopLost::BrokeOff(_) | HopLost::Dead)) {
             peer.broke_off();

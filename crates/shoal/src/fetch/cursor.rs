@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
+use super::proof::Proof;
 use crate::endpoint::{EndpointError, Failure, LakeBody};
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
@@ -23,11 +24,20 @@ impl Cursor {
         }
     }
 
-    /// Gives the pilot so many bytes.
-    pub(super) async fn fill(&mut self, pilot: &Pilot, mut missing: u64) -> Result<(), FlightError> {
+    /// Gives the pilot so many bytes. With the last one of the block in hand and not given yet, all of them are proven.
+    pub(super) async fn fill(
+        &mut self,
+        pilot: &Pilot,
+        mut missing: u64,
+        proof: Option<&Proof<'_>>,
+    ) -> Result<(), FlightError> {
         while missing > 0 {
             let piece = self.next(missing).await?;
             missing -= piece.len() as u64;
+            let completes_block = pilot.received() + piece.len() as u64 == pilot.shipment().len;
+            if let Some(proof) = proof.filter(|_| completes_block) {
+                proof.holds_for(&pilot.pieces_and(Some(piece.clone())))?;
+            }
             pilot.push(piece);
         }
         Ok(())
@@ -80,8 +90,13 @@ pub(super) fn skip_to<B>(
     {
         return Err(FlightError::Changed);
     }
+    // Bytes in another encoding are others, though a proxy that encodes may leave the ETag as it was.
+    if !has_encoding_of(version, response.headers()) {
+        return Err(FlightError::Mismatch);
+    }
     if response.status() == StatusCode::OK {
-        return Ok(wanted.start);
+        let is_whole = content_length(response.headers()) == Some(version.size_bytes);
+        return is_whole.then_some(wanted.start).ok_or(FlightError::Mismatch);
     }
     match content_range(response.headers()) {
         Some((range, size)) if size == version.size_bytes && range == wanted => Ok(0),
@@ -90,6 +105,21 @@ pub(super) fn skip_to<B>(
             "the lake answered with another range than it was asked for".into(),
         )),
     }
+}
+
+fn has_encoding_of(version: &Version, answer: &HeaderMap) -> bool {
+    let encodings = |headers: &'_ HeaderMap| -> Vec<HeaderValue> {
+        headers
+            .get_all(header::CONTENT_ENCODING)
+            .iter()
+            .cloned()
+            .collect()
+    };
+    encodings(&version.headers) == encodings(answer)
+}
+
+fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// `Content-Range: bytes first-last/size` as the range and the size.
@@ -159,9 +189,22 @@ mod tests {
         let etag = ("etag", "\"e\"");
         assert_eq!(judge(206, &[etag, ("content-range", "bytes 4-7/10")]).unwrap(), 0);
         assert_eq!(
-            judge(200, &[etag]).unwrap(),
+            judge(200, &[etag, ("content-length", "10")]).unwrap(),
             4,
             "a lake that ignores Range sends the bytes before, too"
+        );
+        let gzip = ("content-encoding", "gzip");
+        let others = [
+            judge(200, &[etag]),
+            judge(200, &[etag, ("content-length", "9")]),
+            judge(200, &[etag, ("content-length", "10"), gzip]),
+            judge(206, &[etag, ("content-range", "bytes 4-7/10"), gzip]),
+        ];
+        assert!(
+            others
+                .iter()
+                .all(|judged| matches!(judged, Err(FlightError::Mismatch))),
+            "{others:?}"
         );
         let changed = [
             judge(412, &[]),

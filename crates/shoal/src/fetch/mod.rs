@@ -3,6 +3,7 @@
 mod carry;
 mod cursor;
 mod hops;
+mod proof;
 mod stream;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use self::hops::HopEnd;
 
 use self::carry::Errand;
 use self::hops::Hops;
+use self::proof::Proofs;
 use self::stream::Stream;
 use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
@@ -43,6 +45,7 @@ pub struct Fetcher {
     split: Arc<Split>,
     hedges: Budget,
     hops: Hops,
+    proofs: Proofs,
     store: Arc<Store>,
     flights: Arc<Flights>,
     /// Bytes on their way and not yet on disk; one permit a KiB.
@@ -122,6 +125,7 @@ impl Fetcher {
             split,
             hedges: Budget::new(HEDGES_PERCENT),
             hops: Hops::default(),
+            proofs: Proofs::default(),
             store,
             flights,
             window: Arc::new(Semaphore::new(window_kib)),

@@ -139,7 +139,8 @@ impl Stream {
     async fn bring(&mut self, pilot: &Pilot) -> Result<(), FlightError> {
         let Shipment { len, first, .. } = pilot.shipment();
         pilot.hold_window(self.fetcher.room(len).await?);
-        self.body.fill(pilot, len - first).await
+        let proof = self.fetcher.proofs.of(&self.version, &self.origin)?;
+        self.body.fill(pilot, len - first, proof.as_ref()).await
     }
 
     /// Asks for the head of the first block, in a task of its own: the rest of it has been paid for.
@@ -151,10 +152,11 @@ impl Stream {
             let Shipment { id, first, .. } = pilot.shipment();
             let head = ByteRange { start: 0, end: first };
             let brought = async {
+                let proof = fetcher.proofs.of(&version, &origin)?;
                 fetcher
                     .ask_lake(&version, id.index, head, &origin)
                     .await?
-                    .fill(&pilot, first)
+                    .fill(&pilot, first, proof.as_ref())
                     .await
             };
             match brought.await {

@@ -22,6 +22,11 @@ pub(super) fn retain_of_version(headers: HeaderMap) -> HeaderMap {
     }
 }
 
+/// The headers of a version without checksums.
+pub(super) fn without_checksums(headers: &HeaderMap) -> HeaderMap {
+    chosen(headers, |name| !name.as_str().starts_with(CHECKSUM))
+}
+
 /// The headers of `answer` that the lake gave this caller alone.
 pub fn of_caller(answer: &HeaderMap) -> HeaderMap {
     end_to_end_of_response(&chosen(answer, |name| {
@@ -36,6 +41,9 @@ fn chosen(headers: &HeaderMap, belongs: impl Fn(&HeaderName) -> bool) -> HeaderM
     }
     kept
 }
+
+/// How the names of checksums begin.
+const CHECKSUM: &str = "x-amz-checksum-";
 
 /// Headers that one immutable version has in every answer, to every caller (AWS's `GetObject`, and Ceph RGW's own).
 fn is_of_version(name: &HeaderName) -> bool {
@@ -62,7 +70,7 @@ fn is_of_version(name: &HeaderName) -> bool {
         | header::LAST_MODIFIED => true,
         _ => {
             let name = name.as_str();
-            name.starts_with("x-amz-meta-") || name.starts_with("x-amz-checksum-") || OF_S3.contains(&name)
+            name.starts_with("x-amz-meta-") || name.starts_with(CHECKSUM) || OF_S3.contains(&name)
         }
     }
 }

@@ -27,4 +27,5 @@ mod read;
 mod ready;
 mod through;
 mod tls;
+mod whole;
 mod write;

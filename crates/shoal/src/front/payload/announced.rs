@@ -140,15 +140,7 @@ fn names_another_algorithm(headers: &HeaderMap, algorithm: Algorithm) -> bool {
 }
 
 fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected>, PayloadError> {
-    let name = match algorithm {
-        Algorithm::Crc32 => "x-amz-checksum-crc32",
-        Algorithm::Crc32c => "x-amz-checksum-crc32c",
-        Algorithm::Crc64Nvme => "x-amz-checksum-crc64nvme",
-        Algorithm::Sha1 => "x-amz-checksum-sha1",
-        Algorithm::Sha256 => "x-amz-checksum-sha256",
-        Algorithm::Md5 => return Ok(None),
-    };
-    let Some(value) = headers.get(name) else {
+    let Some(value) = algorithm.header().and_then(|name| headers.get(name)) else {
         return Ok(None);
     };
     let malformed = PayloadError::MalformedChecksum(algorithm, false);

@@ -46,6 +46,18 @@ impl Algorithm {
         }
     }
 
+    /// The header that gives the checksum of a body.
+    pub const fn header(self) -> Option<&'static str> {
+        match self {
+            Self::Crc32 => Some("x-amz-checksum-crc32"),
+            Self::Crc32c => Some("x-amz-checksum-crc32c"),
+            Self::Crc64Nvme => Some("x-amz-checksum-crc64nvme"),
+            Self::Sha1 => Some("x-amz-checksum-sha1"),
+            Self::Sha256 => Some("x-amz-checksum-sha256"),
+            Self::Md5 => None,
+        }
+    }
+
     /// The algorithm of a header `x-amz-checksum-…`, given in lower case.
     pub fn of_header(name: &str) -> Option<Self> {
         let name = name.strip_prefix("x-amz-checksum-")?;
@@ -118,7 +130,7 @@ impl Digests {
     }
 
     /// Whether the bytes so far have this digest; the algorithm must have been added.
-    pub(super) fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
+    pub fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
         self.of(algorithm) == expected
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct BodyFault {
     pub(super) pace: Option<(usize, Duration)>,
     pub(super) cut: Option<(u64, Cut)>,
     pub(super) hook: Option<(u64, Hook)>,
+    /// Turns the last byte into another.
+    pub(super) damage: bool,
 }
 
 /// How a body ends early.
@@ -159,6 +161,12 @@ impl Fault {
     /// Sends the body in pieces of `bytes`, with a pause before each.
     pub(crate) fn paced(mut self, bytes: usize, pause: Duration) -> Self {
         self.body.pace = Some((bytes, pause));
+        self
+    }
+
+    /// Sends another last byte.
+    pub(crate) fn damaged(mut self) -> Self {
+        self.body.damage = true;
         self
     }
 

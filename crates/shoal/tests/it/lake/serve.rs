@@ -268,7 +268,12 @@ async fn next_piece(sending: Option<Sending>) -> Option<(io::Result<Frame<Bytes>
     let length = (piece as u64)
         .min(sending.end - sending.position)
         .min(to_stop.unwrap_or(u64::MAX));
-    let bytes = sending.content.read(sending.position..sending.position + length);
+    let mut bytes = sending.content.read(sending.position..sending.position + length);
+    if sending.fault.damage && sending.position + length == sending.end {
+        let mut damaged = bytes.to_vec();
+        *damaged.last_mut().expect("a piece is not empty") ^= 1;
+        bytes = damaged.into();
+    }
     sending.position += length;
     sending.sent += length;
     // A body of known length is not asked for its end.
