@@ -34,6 +34,7 @@ pub mod peer;
 pub mod pieces;
 pub mod prefix;
 pub mod read;
+pub mod s3;
 pub mod s3_uri;
 pub mod secret;
 pub mod shutdown;

@@ -1,26 +1,19 @@
 //! The XML body of an error answer, as S3 writes it.
 
-use std::borrow::Cow;
-
 use bytes::Bytes;
 
 use crate::front::error::S3Error;
+use crate::s3::xml::{Element, ErrorDocument, shown};
 
 /// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
 pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Bytes {
-    let mut details = String::new();
-    for (name, value) in &error.details {
-        details.extend(["<", name, ">", &escape(value), "</", name, ">"]);
-    }
-    let xml = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{}</Code><Message>{}</Message>{details}\
-         <Resource>{}</Resource><RequestId>{}</RequestId></Error>",
-        error.code.as_str(),
-        escape(&error.message),
-        escape(resource),
-        request_id.as_str(),
-    );
-    Bytes::from(xml)
+    let details = error.details.iter();
+    let details = details.map(|(name, value)| Element::leaf(name, &shown(value)));
+    let document = ErrorDocument::write(error.code.as_str(), &error.message)
+        .with_all(details)
+        .with_leaf("Resource", shown(resource))
+        .with_leaf("RequestId", request_id.as_str());
+    Bytes::from(document.to_document())
 }
 
 /// How a request is named in its answer and in the logs: sixteen hexadecimal digits of chance.
@@ -37,37 +30,6 @@ impl RequestId {
     /// The digits.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).expect("digits are ASCII")
-    }
-}
-
-/// The text with the characters of XML's own replaced, and those XML cannot carry at all.
-fn escape(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(|character| replacement(character).is_some()) {
-        return Cow::Borrowed(text);
-    }
-    let mut escaped = String::with_capacity(text.len() + 16);
-    for character in text.chars() {
-        match replacement(character) {
-            Some(replacement) => escaped.push_str(replacement),
-            None => escaped.push(character),
-        }
-    }
-    Cow::Owned(escaped)
-}
-
-fn replacement(character: char) -> Option<&'static str> {
-    match character {
-        '&' => Some("&amp;"),
-        '<' => Some("&lt;"),
-        '>' => Some("&gt;"),
-        '"' => Some("&quot;"),
-        '\'' => Some("&apos;"),
-        '\t' => Some("&#x9;"),
-        '\n' => Some("&#xA;"),
-        '\r' => Some("&#xD;"),
-        // XML 1.0 has no way to write these, not even as references.
-        '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => Some("\u{fffd}"),
-        _ => None,
     }
 }
 

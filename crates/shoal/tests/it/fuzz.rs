@@ -12,6 +12,8 @@ mod dirty_manifest;
 mod node_request;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
+#[path = "../../../../fuzz/checks/xml.rs"]
+mod xml;
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +24,7 @@ use shoal::dirty::{Manifest, Request, UploadRequest};
 const MUTATIONS_PER_SEED: usize = 300;
 
 /// Pieces that parsers stumble over.
-const TOKENS: [&[u8]; 14] = [
+const TOKENS: [&[u8]; 22] = [
     b"\r\n",
     b"\n",
     b"\r",
@@ -37,6 +39,14 @@ const TOKENS: [&[u8]; 14] = [
     b";chunk-signature=",
     b":",
     b"\0",
+    b"<",
+    b"/>",
+    b"<!--",
+    b"-->",
+    b"<![CDATA[",
+    b"]]>",
+    b"&#",
+    b"<Key>",
 ];
 
 #[test]
@@ -88,6 +98,11 @@ fn what_nodes_tell_each_other_is_understood_in_the_corpus() {
 #[test]
 fn listings_hold_what_the_fuzzer_checks() {
     replay("dirty_listing", dirty_listing::check);
+}
+
+#[test]
+fn documents_hold_what_the_fuzzer_checks() {
+    replay("xml", xml::check);
 }
 
 fn replay(target: &str, check: fn(&[u8])) {

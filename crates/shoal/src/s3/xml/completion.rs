@@ -1,0 +1,175 @@
+//! The list of parts that makes an object of an upload, and how a lake answers it.
+
+use super::{Document, Element, Malformed, Reader, set};
+
+/// S3 numbers parts up to this.
+pub const PARTS_MAX: usize = 10_000;
+
+/// The parts that a request lists, in its order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completion {
+    /// One entry for each element `Part`.
+    pub parts: Vec<ListedPart>,
+}
+
+/// One part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPart {
+    /// Its number.
+    pub number: u16,
+    /// Its ETag as it is spelled, with quotes or without.
+    pub etag: String,
+    /// Element and text of the checksum that is named beside it: `ChecksumCRC32`.
+    pub checksum: Option<(String, String)>,
+}
+
+/// What a lake says of an object that it has made of parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completed {
+    /// Its ETag; empty where the lake names none.
+    pub etag: String,
+}
+
+impl Completion {
+    /// Reads the body of a request.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let document = Document::of(bytes)?;
+        let mut reader = document.request("CompleteMultipartUpload")?;
+        let mut parts = Vec::new();
+        while let Some(tag) = reader.child()? {
+            if tag.name() != "Part" || parts.len() == PARTS_MAX {
+                return Err(Malformed);
+            }
+            parts.push(ListedPart::read(&mut reader)?);
+        }
+        reader.end()?;
+        Ok(Self { parts })
+    }
+
+    /// The body of a request that says the same.
+    pub fn write(&self) -> String {
+        let parts = self.parts.iter().map(|part| {
+            let element = Element::new("Part")
+                .with_leaf("PartNumber", part.number.to_string())
+                .with_leaf("ETag", &part.etag);
+            let checksum = part.checksum.iter();
+            element.with_all(checksum.map(|(name, text)| Element::leaf(name, text)))
+        });
+        Element::root("CompleteMultipartUpload")
+            .with_all(parts)
+            .to_document()
+    }
+}
+
+impl ListedPart {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (mut number, mut etag, mut checksum) = (None, None, None);
+        while let Some(tag) = reader.child()? {
+            let text = reader.text()?;
+            let text = text.trim();
+            match tag.name() {
+                "PartNumber" => set(&mut number, text.parse().map_err(|_| Malformed)?)?,
+                "ETag" => set(&mut etag, text.into())?,
+                name if name.starts_with("Checksum") => set(&mut checksum, (name.into(), text.into()))?,
+                _ => return Err(Malformed),
+            }
+        }
+        Ok(Self {
+            number: number.ok_or(Malformed)?,
+            etag: etag.ok_or(Malformed)?,
+            checksum,
+        })
+    }
+}
+
+impl Completed {
+    /// Reads the answer. Lakes add elements of their own.
+    pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let document = Document::of(bytes)?;
+        let (tag, mut reader) = document.answer()?;
+        if tag.name() != "CompleteMultipartUploadResult" {
+            return Err(Malformed);
+        }
+        let result = reader.element(&tag)?;
+        reader.end()?;
+        let etag = result.text_of("ETag").ok_or(Malformed)?;
+        Ok(Self { etag })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Completed, Completion, ListedPart};
+
+    fn part(number: u16, etag: &str, checksum: Option<&str>) -> ListedPart {
+        ListedPart {
+            number,
+            etag: etag.into(),
+            checksum: checksum.map(|text| ("ChecksumCRC32".into(), text.into())),
+        }
+    }
+
+    #[test]
+    fn a_list_is_read_in_the_spellings_of_clients() {
+        let list = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\n \
+            <Part><ETag>&quot;e1&quot;</ETag><PartNumber>1</PartNumber></Part><Part>\n<PartNumber> 2 </PartNumber>\
+            <ETag>e<!-- -->2</ETag><ChecksumCRC32>AAAAAQ==</ChecksumCRC32></Part></CompleteMultipartUpload>";
+        let parts = vec![part(1, "\"e1\"", None), part(2, "e2", Some("AAAAAQ=="))];
+        assert_eq!(Completion::read(list.as_bytes()), Ok(Completion { parts }));
+    }
+
+    #[test]
+    fn what_is_no_list_is_refused() {
+        let in_part = |inside: &str| {
+            format!("<CompleteMultipartUpload><Part>{inside}</Part></CompleteMultipartUpload>")
+        };
+        let (number, etag) = ("<PartNumber>1</PartNumber>", "<ETag>e</ETag>");
+        assert!(Completion::read(in_part(&format!("{number}{etag}")).as_bytes()).is_ok());
+        for inside in [
+            number.to_owned(),
+            etag.to_owned(),
+            format!("{number}{number}{etag}"),
+            format!("{number}{etag}{etag}"),
+            format!("{number}{etag}<Size>1</Size>"),
+            format!("{etag}<PartNumber>x</PartNumber>"),
+            format!("{etag}<PartNumber>65536</PartNumber>"),
+            format!("{number}{etag}<ChecksumCRC32>a</ChecksumCRC32><ChecksumSHA1>b</ChecksumSHA1>"),
+        ] {
+            let list = in_part(&inside);
+            assert!(Completion::read(list.as_bytes()).is_err(), "{list}");
+        }
+        for list in [
+            "",
+            "<Delete></Delete>",
+            "<CompleteMultipartUpload><Part>",
+            "<CompleteMultipartUpload>x</CompleteMultipartUpload>",
+        ] {
+            assert!(Completion::read(list.as_bytes()).is_err(), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_lake_says_what_the_object_is_called() {
+        let answer = "<r:CompleteMultipartUploadResult xmlns:r='u'><r:Key>k</r:Key><r:ETag>&quot;e&quot;</r:ETag><r:New/>\
+            </r:CompleteMultipartUploadResult>";
+        assert_eq!(Completed::read(answer.as_bytes()).unwrap().etag, "\"e\"");
+        for answer in [
+            "<Error><ETag>e</ETag></Error>",
+            "<CompleteMultipartUploadResult/>",
+            "",
+        ] {
+            assert!(Completed::read(answer.as_bytes()).is_err(), "{answer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_is_read_as_it_was_written(parts in proptest::collection::vec((any::<u16>(), "[!-~]{0,9}", proptest::option::of("[!-~]{1,9}")), 0..9)) {
+            let parts = parts.iter().map(|(number, etag, checksum)| part(*number, etag, checksum.as_deref()));
+            let list = Completion { parts: parts.collect() };
+            prop_assert_eq!(Completion::read(list.write().as_bytes()), Ok(list));
+        }
+    }
+}

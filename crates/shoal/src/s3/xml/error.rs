@@ -1,0 +1,55 @@
+//! S3's error document: what went wrong, in the words of S3.
+
+use super::{Document, Element, Malformed};
+
+/// What a lake says went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorDocument {
+    /// The word for it: `NoSuchKey`.
+    pub code: String,
+}
+
+impl ErrorDocument {
+    /// Whether a document tells of an error; lakes send some behind a `200`.
+    pub fn read(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
+        let document = Document::of(bytes)?;
+        let (tag, mut reader) = document.answer()?;
+        if tag.name() != "Error" {
+            return Ok(None);
+        }
+        let error = reader.element(&tag)?;
+        reader.end()?;
+        Ok(Some(Self {
+            code: error.text_of("Code").unwrap_or_default(),
+        }))
+    }
+
+    /// An error as S3 writes it: without a namespace, its code and message first.
+    pub fn write(code: &str, message: &str) -> Element {
+        Element::new("Error")
+            .with_leaf("Code", code)
+            .with_leaf("Message", super::shown(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorDocument;
+
+    #[test]
+    fn an_error_is_told_from_other_documents() {
+        let code = |document: &str| {
+            let read = ErrorDocument::read(document.as_bytes());
+            read.map(|error| error.map(|error| error.code))
+        };
+        let written = ErrorDocument::write("NoSuchKey", "m").to_document();
+        assert_eq!(code(&written), Ok(Some("NoSuchKey".into())));
+        assert_eq!(
+            code("<e:Error xmlns:e='u'><e:Code>X</e:Code></e:Error>"),
+            Ok(Some("X".into()))
+        );
+        assert_eq!(code("<Error/>"), Ok(Some(String::new())));
+        assert_eq!(code("<R><Error/></R>"), Ok(None));
+        assert!(code("Error").is_err());
+    }
+}

@@ -1,0 +1,34 @@
+//! XML as S3 speaks it. Every document that the node reads, writes or rewrites passes through here.
+//!
+//! [`Document`] and [`Reader`] take a document apart by the rules of XML 1.0 and its namespaces: comments, CDATA,
+//! references and prefixes are spellings of one content. [`Element`] holds a part of a document and writes it again.
+//! What acts on a document is what was read, and what goes on to another system is written from that: there is no
+//! second reading of the same bytes that could differ. Whatever the reader does not understand is [`Malformed`].
+
+mod completion;
+mod deletion;
+mod element;
+mod error;
+mod read;
+
+pub use self::completion::{Completed, Completion, ListedPart, PARTS_MAX};
+pub use self::deletion::{Deleted, Deletion, DeletionResult, KEYS_MAX, Key};
+pub use self::element::{Element, shown};
+pub use self::error::ErrorDocument;
+pub use self::read::{Document, Reader, Tag};
+
+/// The namespace of S3's documents. A client may leave it out.
+pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
+
+/// A document is not XML, or says something that its schema does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the XML is not well-formed, or says what the schema does not know")]
+pub struct Malformed;
+
+/// Fills a place that a document may fill once.
+fn set<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Malformed),
+    }
+}
