@@ -30,12 +30,12 @@ pub(crate) fn check(data: &[u8]) {
     is_listed(&listing.query(query), page, |page| listing.merge(page, &[]));
 }
 
-fn is_listed(for_the_lake: &str, page: &str, merge: impl Fn(&str) -> Option<String>) {
+fn is_listed(for_the_lake: &str, page: &str, merge: impl Fn(&[u8]) -> Option<String>) {
     assert!(
         PathAndQuery::try_from(format!("/bucket?{for_the_lake}")).is_ok(),
         "the lake can be asked"
     );
-    if let Some(merged) = merge(page) {
-        assert!(merge(&merged).is_some(), "what is shown is a page");
+    if let Some(merged) = merge(page.as_bytes()) {
+        assert!(merge(merged.as_bytes()).is_some(), "what is shown is a page");
     }
 }

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::front::payload::{Algorithm, Digests};
+use crate::s3::xml::Element;
 use crate::write::Uncached;
 
 const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
@@ -49,9 +50,8 @@ impl Checksum {
     }
 
     /// The element of a list of parts that says it.
-    pub fn element(&self) -> String {
-        let name = element_name(self.algorithm);
-        format!("<{name}>{}</{name}>", self.text())
+    pub fn element(&self) -> Element {
+        Element::leaf(&element_name(self.algorithm), &self.text())
     }
 }
 

@@ -39,6 +39,12 @@ pub struct Unknown;
 #[derive(Clone)]
 pub struct Directory(pub(super) Arc<Home>);
 
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Directory")
+    }
+}
+
 impl Directory {
     /// What there is under a name. The home says it; when it is out of reach, the next one; while the members change, everybody together.
     pub async fn find(&self, name: &ObjectName) -> Result<Found, Unknown> {
@@ -153,44 +159,8 @@ impl Directory {
 
     async fn clear_lost(&self, name: &ObjectName) -> Result<(), Unsettled> {
         match self.hold(name).await? {
-            Some(sequence) => self.remove(name, sequence).await.map(drop).map_err(Into::into),
+            Some(held) => held.remove().await.map(drop).map_err(Into::into),
             None => Ok(()),
-        }
-    }
-
-    /// Keeps a dirty object from being flushed, to be removed or freed next. The write that is held; `None`: nothing is dirty.
-    pub async fn hold(&self, name: &ObjectName) -> Result<Option<u64>, Unknown> {
-        let hold = |view| Request::Hold {
-            view,
-            name: name.clone(),
-        };
-        match self.decide(name, hold).await? {
-            Answer::Done(body) => {
-                let sequence = body.first_chunk().ok_or(Unknown)?;
-                Ok(Some(u64::from_le_bytes(*sequence)))
-            }
-            Answer::Nothing => Ok(None),
-            _ => Err(Unknown),
-        }
-    }
-
-    /// What was held is kept: it may be flushed again.
-    pub async fn free(&self, name: &ObjectName) {
-        // Who does not hear it frees it after a while.
-        let _ = self.decide(name, |_| Request::Free { name: name.clone() }).await;
-    }
-
-    /// What was held does not exist any more. `false`: it was not held any more, and is at the lake or overwritten.
-    pub async fn remove(&self, name: &ObjectName, sequence: u64) -> Result<bool, Unknown> {
-        let remove = |view| Request::Remove {
-            view,
-            name: name.clone(),
-            sequence,
-        };
-        match self.decide(name, remove).await? {
-            Answer::Done(_) => Ok(true),
-            Answer::Nothing => Ok(false),
-            _ => Err(Unknown),
         }
     }
 

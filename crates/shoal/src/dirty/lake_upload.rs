@@ -1,19 +1,19 @@
 //! A multipart upload at the lake, from its creation to its end.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Collected, Full, Limited};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
 
-use super::checksums::Checksum;
-use super::listing::{escape, unescape};
+use super::checksums::{Checksum, element_name};
 use crate::endpoint::{
     Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody, RequestStream,
 };
+use crate::s3::xml::{self, Completion, Document, ErrorDocument, Malformed};
 use crate::sigv4::PayloadHash;
 
 /// Answers about uploads name a few things and no more.
@@ -70,7 +70,7 @@ impl LakeUpload {
             account: account.clone(),
         };
         let (head, body) = answer(lake.send(create).await?).await?;
-        let id = between(&body, "UploadId").ok_or(LakeUploadError::Misunderstood)?;
+        let id = upload_id(&body).map_err(|_| LakeUploadError::Misunderstood)?;
         let upload = Self {
             lake: Arc::clone(lake),
             target: target.clone(),
@@ -127,9 +127,12 @@ impl LakeUpload {
         };
         let (_, body) = answer(self.lake.send(request).await?).await?;
         // An error may come behind a 200: the lake says that first, to keep the connection open.
-        let etag = between(&body, "ETag").filter(|_| !body.contains("<Error>"));
-        let etag = etag.ok_or(LakeUploadError::Misunderstood)?;
-        let etag = HeaderValue::from_str(&etag).map_err(|_| LakeUploadError::Misunderstood)?;
+        if let Ok(Some(error)) = ErrorDocument::read(&body) {
+            return Err(refused(&error));
+        }
+        let completed = xml::Completed::read(&body).map_err(|_| LakeUploadError::Misunderstood)?;
+        let etag =
+            HeaderValue::from_str(completed.etag.trim()).map_err(|_| LakeUploadError::Misunderstood)?;
         Ok((!etag.is_empty()).then_some(etag))
     }
 
@@ -187,24 +190,32 @@ fn with_query(target: &PathAndQuery, query: &str) -> PathAndQuery {
 
 /// The list of parts that completes an upload.
 fn listed(parts: &[LakePart]) -> String {
-    let mut xml = String::from("<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-    for part in parts {
-        let etag = escape(&String::from_utf8_lossy(part.etag.as_bytes()));
-        let _ = write!(
-            xml,
-            "<Part><PartNumber>{}</PartNumber><ETag>{etag}</ETag>",
-            part.number
-        );
-        if let Some(checksum) = &part.checksum {
-            xml.push_str(&checksum.element());
-        }
-        xml.push_str("</Part>");
+    let parts = parts.iter().map(|part| xml::ListedPart {
+        number: part.number,
+        etag: String::from_utf8_lossy(part.etag.as_bytes()).into_owned(),
+        checksum: part
+            .checksum
+            .as_ref()
+            .map(|checksum| (element_name(checksum.algorithm), checksum.text())),
+    });
+    Completion {
+        parts: parts.collect(),
     }
-    xml.push_str("</CompleteMultipartUpload>");
-    xml
+    .write()
 }
 
-async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, String), LakeUploadError> {
+/// What a lake that has said yes too early would have answered.
+fn refused(error: &ErrorDocument) -> LakeUploadError {
+    match &*error.code {
+        "PreconditionFailed" => LakeUploadError::Refused(StatusCode::PRECONDITION_FAILED),
+        "NoSuchKey" => LakeUploadError::Refused(StatusCode::NOT_FOUND),
+        "ConditionalRequestConflict" => LakeUploadError::Refused(StatusCode::CONFLICT),
+        "AccessDenied" => LakeUploadError::Refused(StatusCode::FORBIDDEN),
+        _ => LakeUploadError::Misunderstood,
+    }
+}
+
+async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), LakeUploadError> {
     let (head, body) = answer.into_parts();
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     if head.status != StatusCode::OK {
@@ -212,29 +223,63 @@ async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, String),
     }
     // A body that breaks off says nothing that can be relied on.
     let body = body.map(Collected::to_bytes).unwrap_or_default();
-    Ok((head, String::from_utf8_lossy(&body).into_owned()))
+    Ok((head, body))
 }
 
-/// The text of the first element of a name.
-fn between(xml: &str, name: &str) -> Option<String> {
-    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
-    let (text, _) = rest.split_once(&format!("</{name}>"))?;
-    Some(unescape(text))
+/// The id that the lake gives to an upload.
+fn upload_id(answer: &[u8]) -> Result<String, Malformed> {
+    let document = Document::of(answer)?;
+    let (tag, mut reader) = document.answer()?;
+    if tag.name() != "InitiateMultipartUploadResult" {
+        return Err(Malformed);
+    }
+    let result = reader.element(&tag)?;
+    reader.end()?;
+    let id = result.text_of("UploadId").filter(|id| !id.is_empty());
+    id.ok_or(Malformed)
 }
 
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
 
-    use super::{LakePart, between, listed};
+    use super::{LakePart, LakeUploadError, listed, refused, upload_id};
     use crate::dirty::checksums::Checksum;
     use crate::front::payload::Algorithm;
+    use crate::s3::xml::ErrorDocument;
 
     #[test]
     fn the_id_of_an_upload_is_found_in_the_answer_that_created_it() {
-        let xml = "<?xml version=\"1.0\"?><R><Key>k</Key><UploadId>a&amp;b</UploadId></R>";
-        assert_eq!(between(xml, "UploadId").as_deref(), Some("a&b"));
-        assert_eq!(between("<R></R>", "UploadId"), None);
+        let answer = |inside: &str| {
+            let root = "InitiateMultipartUploadResult";
+            format!(
+                "<?xml version=\"1.0\"?><{root}><Key><![CDATA[<UploadId>x</UploadId>]]></Key>{inside}</{root}>"
+            )
+        };
+        let id = upload_id(answer("<UploadId>a&amp;b</UploadId>").as_bytes());
+        assert_eq!(id.as_deref(), Ok("a&b"));
+        for other in [
+            answer(""),
+            answer("<UploadId/>"),
+            "<R><UploadId>x</UploadId></R>".into(),
+        ] {
+            assert!(upload_id(other.as_bytes()).is_err(), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_error_behind_a_yes_is_the_no_that_it_stands_for() {
+        let status = |code: &str| {
+            let error = ErrorDocument { code: code.into() };
+            match refused(&error) {
+                LakeUploadError::Refused(status) => status.as_u16(),
+                _ => 0,
+            }
+        };
+        assert_eq!(
+            ["PreconditionFailed", "NoSuchKey", "InternalError"].map(status),
+            [412, 404, 0]
+        );
     }
 
     #[test]

@@ -329,14 +329,14 @@ impl Dirty {
         let uploader = &self.home.uploader;
         let uploaded = uploader.upload_if(manifest, conditions, &Cancel::default()).await;
         match (uploaded, held) {
-            (Ok(Uploaded::Same | Uploaded::OtherEtag(_)), Some(sequence)) => {
-                self.directory.remove(&manifest.name, sequence).await?;
+            (Ok(Uploaded::Same | Uploaded::OtherEtag(_)), Some(held)) => {
+                held.remove().await?;
                 Ok(())
             }
             (Ok(_), None) => Ok(()),
             (Err(error), held) => {
-                if held.is_some() {
-                    self.directory.free(&manifest.name).await;
+                if let Some(held) = held {
+                    held.free().await;
                 }
                 Err(error.into())
             }

@@ -77,6 +77,8 @@ error_codes! {
     AuthorizationQueryParametersError = 400 "AuthorizationQueryParametersError",
     /// 400: a checksum or Content-MD5 that the body does not have
     BadDigest = 400 "BadDigest",
+    /// 409: another request changes the object on which a condition is set
+    ConditionalRequestConflict = 409 "ConditionalRequestConflict",
     /// 400
     EntityTooLarge = 400 "EntityTooLarge",
     /// 400: a part of an upload that is not the last one

@@ -271,13 +271,13 @@ impl Front {
         match self.writing.mode(name, &admitted.parts.headers)? {
             WriteMode::Back if begins => self.begin_upload(admitted, name).await,
             WriteMode::Back => self.write_back(admitted, name).await,
-            WriteMode::Through => {
-                self.settle_before(&admitted, name).await?;
-                self.write_through(admitted, name).await
-            }
-            WriteMode::Around => {
-                self.settle_before(&admitted, name).await?;
-                self.pass_on(admitted).await
+            mode => {
+                let overwritten = self.settle_before(&admitted, name).await?;
+                let response = match mode {
+                    WriteMode::Through => self.write_through(admitted, name).await?,
+                    _ => self.pass_on(admitted).await?,
+                };
+                self.settle_behind(overwritten, response).await
             }
         }
     }
@@ -347,7 +347,15 @@ impl Front {
         operation: Operation,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let classified = &admitted.classified;
-        let prefix = classified.query.get("prefix").unwrap_or_default();
+        let is_listing = matches!(
+            operation,
+            Operation::ListObjects | Operation::ListMultipartUploads
+        );
+        let prefix = classified
+            .query
+            .get("prefix")
+            .filter(|_| is_listing)
+            .unwrap_or_default();
         let bucket = classified.bucket.clone().filter(|bucket| {
             let rules = self.dirty.rules();
             rules.allow_back_below(bucket, prefix.as_bytes())
@@ -360,6 +368,8 @@ impl Front {
                 self.settle_for_bucket(&admitted).await?;
                 self.pass_on(admitted).await
             }
+            // Nothing here depends on what a body says: that of a DeleteObjects goes on as it came, for the node forgets
+            // all of the bucket, whatever the lake reads in it.
             (_, None) => self.pass_on(admitted).await,
         }
     }

@@ -3,12 +3,15 @@
 mod ahead;
 mod alone;
 mod cluster;
+mod conditions;
+mod deletion;
 mod failure;
 mod interrupted;
 mod listing;
 mod listing_uploads;
 mod moving;
 mod multipart;
+mod permission;
 mod slow;
 mod uploads;
 

@@ -12,6 +12,7 @@
 //! ```
 
 mod answer;
+mod deletion;
 mod fault;
 mod object;
 mod policy;

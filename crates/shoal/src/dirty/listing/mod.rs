@@ -7,7 +7,6 @@ mod uploads;
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 pub use self::objects::Listing;
-pub use self::page::{escape, unescape};
 pub use self::uploads::{UploadListing, described};
 
 use crate::front::operation::Query;

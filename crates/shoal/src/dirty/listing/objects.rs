@@ -8,11 +8,12 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::page::{Entry, ListPage, OBJECTS, escape};
+use super::page::{Entry, ListPage, OBJECTS};
 use super::{BEHIND_PREFIX, Scope, bytes_in, requery};
 use crate::dirty::Manifest;
 use crate::front::access_log::rfc3339;
 use crate::front::operation::Query;
+use crate::s3::xml::Element;
 
 /// Where tokens begin that are given out here.
 const TOKEN: &str = "shoal-";
@@ -83,7 +84,7 @@ impl Listing {
     }
 
     /// The lake's page with what is dirty in between; `None` when it is not a page.
-    pub fn merge(&self, xml: &str, dirty: &[Arc<Manifest>]) -> Option<String> {
+    pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
         let mut page = ListPage::parse(&OBJECTS, xml)?;
         let end = page.entries.last().filter(|_| page.is_truncated);
         let end = end.map(|last| last.name.clone());
@@ -117,7 +118,7 @@ impl Listing {
             None => Entry {
                 name: key.to_vec(),
                 is_prefix: false,
-                xml: contents(&page.encode(key), manifest),
+                element: page.element(contents(&page.encode(key), manifest)),
             },
         };
         page.entries.retain(|other| other.name != entry.name);
@@ -131,7 +132,7 @@ impl Listing {
         if self.is_version2 {
             endings.push(("KeyCount", page.entries.len().to_string()));
             if let Some(token) = &self.token {
-                endings.push(("ContinuationToken", escape(token)));
+                endings.push(("ContinuationToken", token.clone()));
             }
             if let Some(last) = last {
                 let token = URL_SAFE_NO_PAD.encode(&last.name);
@@ -147,14 +148,17 @@ impl Listing {
     }
 }
 
-fn contents(key: &str, manifest: &Manifest) -> String {
+fn contents(key: &str, manifest: &Manifest) -> Element {
     let version = &manifest.version;
-    let modified = version.last_modified.map(rfc3339).unwrap_or_default();
-    format!(
-        "<Contents><Key>{key}</Key><LastModified>{modified}</LastModified><ETag>{}</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
-        escape(&version.etag),
-        version.size_bytes
-    )
+    Element::new("Contents")
+        .with_leaf("Key", key)
+        .with_leaf(
+            "LastModified",
+            version.last_modified.map(rfc3339).unwrap_or_default(),
+        )
+        .with_leaf("ETag", &version.etag)
+        .with_leaf("Size", version.size_bytes.to_string())
+        .with_leaf("StorageClass", "STANDARD")
 }
 
 #[cfg(test)]
@@ -186,7 +190,7 @@ mod tests {
 
     /// The names of a page in their order, and where the next one begins.
     fn shown(listing: &Listing, xml: &str) -> (Vec<String>, Option<Listing>) {
-        let page = ListPage::parse(&OBJECTS, xml).unwrap();
+        let page = ListPage::parse(&OBJECTS, xml.as_bytes()).unwrap();
         let names = page
             .entries
             .iter()
@@ -212,11 +216,14 @@ mod tests {
     fn what_is_dirty_stands_where_the_lake_would_show_it() {
         let listing = listing("list-type=2&prefix=");
         let merged = listing
-            .merge(&page(9, false, &["b", "d"]), &dirty(&["a", "c", "d", "e"]))
+            .merge(
+                page(9, false, &["b", "d"]).as_bytes(),
+                &dirty(&["a", "c", "d", "e"]),
+            )
             .unwrap();
         assert_eq!(shown(&listing, &merged).0, ["a", "b", "c", "d", "e"]);
         assert!(
-            merged.contains("<Key>d</Key><LastModified>"),
+            merged.contains("<Key>d</Key><LastModified"),
             "what is dirty is newer: {merged}"
         );
         assert!(merged.contains("<KeyCount>5</KeyCount>"));
@@ -226,7 +233,7 @@ mod tests {
     fn each_name_is_on_one_page_and_no_page_is_too_long() {
         let first = listing("list-type=2&max-keys=2");
         let all = dirty(&["a", "c", "e"]);
-        let merged = first.merge(&page(2, true, &["b", "d"]), &all).unwrap();
+        let merged = first.merge(page(2, true, &["b", "d"]).as_bytes(), &all).unwrap();
         let (names, next) = shown(&first, &merged);
         assert_eq!(names, ["a", "b"]);
         let second = next.unwrap();
@@ -234,11 +241,13 @@ mod tests {
             second.query("list-type=2&max-keys=2&continuation-token=x"),
             "list-type=2&max-keys=2&start-after=b"
         );
-        let merged = second.merge(&page(2, false, &["d", "f"]), &all).unwrap();
+        let merged = second
+            .merge(page(2, false, &["d", "f"]).as_bytes(), &all)
+            .unwrap();
         let (names, next) = shown(&second, &merged);
         assert_eq!(names, ["c", "d"]);
         let third = next.unwrap();
-        let merged = third.merge(&page(2, false, &["f"]), &all).unwrap();
+        let merged = third.merge(page(2, false, &["f"]).as_bytes(), &all).unwrap();
         let (names, next) = shown(&third, &merged);
         assert_eq!((names, next), (vec!["e".to_owned(), "f".to_owned()], None));
     }
@@ -247,9 +256,9 @@ mod tests {
     fn what_lies_behind_a_delimiter_is_one_prefix_shown_once() {
         let first = listing("list-type=2&delimiter=/&max-keys=2");
         let all = dirty(&["a/x", "a/y", "c/z", "d"]);
-        let merged = first.merge(&page(2, true, &["a/", "b"]), &all).unwrap();
+        let merged = first.merge(page(2, true, &["a/", "b"]).as_bytes(), &all).unwrap();
         assert_eq!(shown(&first, &merged).0, ["a/", "b"]);
-        let merged = first.merge(&page(2, false, &[]), &all).unwrap();
+        let merged = first.merge(page(2, false, &[]).as_bytes(), &all).unwrap();
         let (names, next) = shown(&first, &merged);
         assert_eq!(names, ["a/", "c/"]);
         let second = next.unwrap();
@@ -258,7 +267,7 @@ mod tests {
             "start-after=c%2F%F4%8F%BF%BF",
             "the lake does not show the prefix again"
         );
-        let merged = second.merge(&page(2, false, &[]), &all).unwrap();
+        let merged = second.merge(page(2, false, &[]).as_bytes(), &all).unwrap();
         assert_eq!(shown(&second, &merged).0, ["d"]);
     }
 
@@ -266,7 +275,7 @@ mod tests {
     fn version_1_goes_on_by_markers() {
         let listing = listing("marker=b&max-keys=1");
         let merged = listing
-            .merge(&page(1, false, &["d"]), &dirty(&["a", "b", "c"]))
+            .merge(page(1, false, &["d"]).as_bytes(), &dirty(&["a", "b", "c"]))
             .unwrap();
         assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
         assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
@@ -290,11 +299,10 @@ mod tests {
             question,
             "whether it is one the lake says"
         );
-        let merged = listing.merge(&page(9, false, &["b"]), &dirty(&["a"])).unwrap();
+        let merged = listing
+            .merge(page(9, false, &["b"]).as_bytes(), &dirty(&["a"]))
+            .unwrap();
         assert_eq!(shown(&listing, &merged).0, ["a", "b"]);
-        assert!(
-            merged.contains("<ContinuationToken></ContinuationToken>"),
-            "{merged}"
-        );
+        assert!(merged.contains("<ContinuationToken/>"), "{merged}");
     }
 }

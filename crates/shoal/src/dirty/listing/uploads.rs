@@ -11,12 +11,13 @@ use std::vec::IntoIter;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::page::{Entry, ListPage, UPLOADS, escape, unescape};
+use super::page::{Entry, ListPage, UPLOADS};
 use super::{BEHIND_PREFIX, Scope, bytes_in, requery};
 use crate::dirty::{ChecksumType, Checksummed, Place, Upload, UploadId};
 use crate::encoding::{Malformed, Reader, write_bytes};
 use crate::front::access_log::rfc3339;
 use crate::front::operation::Query;
+use crate::s3::xml::Element;
 
 /// Where markers begin that are given out here; no id of an upload does.
 const MARKER: &str = "shoal-behind-";
@@ -103,7 +104,7 @@ impl UploadListing {
     }
 
     /// The lake's page with what is kept in between, which must be in order; `None` when it is not a page.
-    pub fn merge(&self, xml: &str, kept: &[Arc<Upload>]) -> Option<String> {
+    pub fn merge(&self, xml: &[u8], kept: &[Arc<Upload>]) -> Option<String> {
         let mut page = ListPage::parse(&UPLOADS, xml)?;
         let mut kept = self.lines(&page, kept).into_iter().peekable();
         let mut lake = self
@@ -166,7 +167,7 @@ impl UploadListing {
     fn endings(&self, page: &ListPage, reached: &Reached) -> Vec<(&'static str, String)> {
         let mut endings = vec![
             ("KeyMarker", page.encode(&self.markers.key)),
-            ("UploadIdMarker", escape(&self.markers.id)),
+            ("UploadIdMarker", self.markers.id.clone()),
         ];
         if page.is_truncated {
             let last = page.entries.last().map(|last| &last.name);
@@ -225,7 +226,7 @@ impl Markers {
     /// Where a page of the lake says that it ends.
     fn next_of(page: &ListPage) -> Option<Self> {
         let key = page.limit("NextKeyMarker").map(|text| page.decode(text))?;
-        let id = page.limit("NextUploadIdMarker").map(unescape);
+        let id = page.limit("NextUploadIdMarker").map(str::to_owned);
         (!key.is_empty()).then(|| Self {
             key,
             id: id.unwrap_or_default(),
@@ -287,43 +288,40 @@ impl Reached {
 
 fn entry(page: &ListPage, upload: &Upload) -> Entry {
     let key = &upload.name.key;
+    let element = Element::new("Upload")
+        .with_leaf("Key", page.encode(key))
+        .with_all(described(upload))
+        .with_leaf("Initiated", rfc3339(upload.begun));
     Entry {
         name: key.to_vec(),
         is_prefix: false,
-        xml: format!(
-            "<Upload><Key>{}</Key>{}<Initiated>{}</Initiated></Upload>",
-            page.encode(key),
-            described(upload),
-            rfc3339(upload.begun)
-        ),
+        element: page.element(element),
     }
 }
 
 /// What is told of an upload wherever it is listed, but for its key.
-pub fn described(upload: &Upload) -> String {
-    let owner = format!(
-        "<ID>{0}</ID><DisplayName>{0}</DisplayName>",
-        escape(&upload.writer)
-    );
-    format!(
-        "<UploadId>{}</UploadId><Initiator>{owner}</Initiator><Owner>{owner}</Owner><StorageClass>STANDARD</StorageClass>{}",
-        upload.id,
-        checksummed(upload)
-    )
-}
-
-fn checksummed(upload: &Upload) -> String {
-    let Ok(Some(Checksummed { algorithm, kind })) = Checksummed::of(&upload.headers) else {
-        return String::new();
+pub fn described(upload: &Upload) -> Vec<Element> {
+    let person = |name| {
+        Element::new(name)
+            .with_leaf("ID", &upload.writer)
+            .with_leaf("DisplayName", &upload.writer)
     };
-    let kind = match kind {
-        ChecksumType::Composite => "COMPOSITE",
-        ChecksumType::FullObject => "FULL_OBJECT",
-    };
-    format!(
-        "<ChecksumAlgorithm>{}</ChecksumAlgorithm><ChecksumType>{kind}</ChecksumType>",
-        algorithm.as_str().to_uppercase()
-    )
+    let mut described = vec![
+        Element::leaf("UploadId", &upload.id.to_string()),
+        person("Initiator"),
+        person("Owner"),
+        Element::leaf("StorageClass", "STANDARD"),
+    ];
+    if let Ok(Some(Checksummed { algorithm, kind })) = Checksummed::of(&upload.headers) {
+        let kind = match kind {
+            ChecksumType::Composite => "COMPOSITE",
+            ChecksumType::FullObject => "FULL_OBJECT",
+        };
+        let algorithm = algorithm.as_str().to_uppercase();
+        described.push(Element::leaf("ChecksumAlgorithm", &algorithm));
+        described.push(Element::leaf("ChecksumType", kind));
+    }
+    described
 }
 
 #[cfg(test)]
@@ -332,7 +330,7 @@ mod tests {
 
     use proptest::prelude::proptest;
 
-    use super::{ListPage, MARKER, UPLOADS, Upload, UploadListing, described};
+    use super::{Element, ListPage, MARKER, UPLOADS, Upload, UploadListing, described};
     use crate::dirty::uploads::begun;
     use crate::front::operation::Query;
 
@@ -378,8 +376,10 @@ mod tests {
         let (mut ids, mut query) = (Vec::new(), format!("uploads&max-uploads={most}"));
         for _ in 0..20 {
             let listing = listing(&query);
-            let merged = listing.merge(&lake(&listing.query(&query), most), kept).unwrap();
-            let page = ListPage::parse(&UPLOADS, &merged).unwrap();
+            let merged = listing
+                .merge(lake(&listing.query(&query), most).as_bytes(), kept)
+                .unwrap();
+            let page = ListPage::parse(&UPLOADS, merged.as_bytes()).unwrap();
             assert!(page.entries.len() <= most);
             ids.extend(page.entries.iter().filter_map(|entry| entry.text("UploadId")));
             if !page.is_truncated {
@@ -462,8 +462,10 @@ mod tests {
     #[test]
     fn a_page_of_the_lake_that_ends_before_what_is_kept_leaves_it_for_the_next_one() {
         let page = page_of(&[("a", "x", 1), ("c", "y", 1)], "", 1);
-        let merged =
-            listing("max-uploads=5").merge(&page.replace("Uploads>1<", "Uploads>5<"), &[begun("b", 0, 1)]);
+        let merged = listing("max-uploads=5").merge(
+            page.replace("Uploads>1<", "Uploads>5<").as_bytes(),
+            &[begun("b", 0, 1)],
+        );
         let merged = merged.unwrap();
         assert!(!merged.contains("<Key>b</Key>"), "{merged}");
         assert!(merged.contains("<IsTruncated>true</IsTruncated>"), "{merged}");
@@ -507,14 +509,15 @@ mod tests {
     fn what_is_told_of_an_upload_is_escaped() {
         let mut upload = Upload::clone(&begun("k", 0, 1));
         upload.writer = "a<b".into();
-        assert!(described(&upload).contains("<Owner><ID>a&lt;b</ID>"));
+        let told = Element::new("Upload").with_all(described(&upload)).to_document();
+        assert!(told.contains("<Owner><ID>a&lt;b</ID>"), "{told}");
     }
 
     proptest! {
         #[test]
         fn any_marker_is_gone_on_with(key in "\\PC{0,9}", id in "(shoal-(behind-)?)?[A-Za-z0-9_-]{0,80}") {
             let listing = UploadListing::parse(&Query::parse(Some(&format!("key-marker={key}&upload-id-marker={id}"))));
-            let merged = listing.merge(&page_of(&[("a", "x", 1)], "", 1), &[begun("k", 0, 1)]);
+            let merged = listing.merge(page_of(&[("a", "x", 1)], "", 1).as_bytes(), &[begun("k", 0, 1)]);
             proptest::prop_assert!(merged.is_some());
         }
     }

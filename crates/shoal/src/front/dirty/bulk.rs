@@ -1,27 +1,49 @@
 //! The removal of many objects at once: of those that the lake has, and of those that it does not know yet.
+//!
+//! What the client asks is read once, and the lake is asked in words written from that. It answers key by key, and
+//! only what it lists as deleted is removed here, in the order of `deletion`: the lake's yes, the hold, the lake again.
 
-use http::{HeaderMap, Response, StatusCode};
+use std::collections::{HashMap, HashSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Full};
+use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::listing::{answered_with, read};
-use super::unknown;
-use crate::dirty::{Unknown, unescape};
-use crate::endpoint::{EndpointRequest, RequestBody, end_to_end, without_presigned_credentials};
+use super::asking::{Asker, without_body};
+use super::deletion::{Expected, access_denied};
+use super::listing::{answered_with, read, unreadable};
+use super::multipart::malformed;
+use super::{PARALLEL, unknown};
+use crate::dirty::{Found, Held, Unknown};
+use crate::endpoint::{EndpointRequest, RequestBody, without_presigned_credentials};
 use crate::front::body::ResponseBody;
 use crate::front::error::S3Error;
 use crate::front::lake_errors;
-use crate::front::serve::{Admitted, Front, Opened};
+use crate::front::serve::{Admitted, Front};
 use crate::object::ObjectName;
+use crate::s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 use crate::sigv4::PayloadHash;
 
-/// What S3 takes.
-const DELETION_BYTES_MAX: usize = 8 << 20;
+/// A thousand keys of a thousand bytes, and as much again for their spelling.
+const DELETION_BYTES_MAX: usize = 2 << 20;
 
-/// A dirty object that is kept from being flushed while the lake is asked to remove it.
-struct Held {
-    name: ObjectName,
-    sequence: u64,
+const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
+const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
+
+/// What of the asked keys the lake does not know, or not as it is now.
+type Concerned = HashMap<ObjectName, Found>;
+
+/// The lake's answer.
+enum Answered {
+    /// What became of each key.
+    Result(response::Parts, DeletionResult),
+    /// Something else, for the client.
+    Other(Response<ResponseBody>),
 }
 
 impl Front {
@@ -32,134 +54,237 @@ impl Front {
         bucket: &str,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let (opened, body) = admitted.open()?;
-        let Opened {
-            parts,
-            classified,
-            caller,
-        } = opened;
-        let account = self.lake.account_for(&caller);
-        let asked = body
+        let asker = Asker::from(&opened);
+        let body = body
             .collect_at_most(DELETION_BYTES_MAX, "Too many keys in one request.")
             .await?;
-        let held = self.hold_all(bucket, &asked).await?;
+        let deletion = Deletion::read(&body).map_err(|_| malformed())?;
+        drop(body);
+        let mut concerned = self.concerned(bucket, &deletion.keys).await?;
+        let (keys, refused) = self
+            .meet_conditions(asker, bucket, &deletion.keys, &mut concerned)
+            .await?;
+        let (head, mut result) = match self.ask_to_delete(asker, keys.clone()).await? {
+            Answered::Result(head, result) => (head, result),
+            Answered::Other(answer) => return Ok(answer),
+        };
+        let is_told_otherwise = |key: &Key| refused.iter().any(|(refused, _)| refused == key);
+        let is_here = |key: &Key| key.is_current() && concerned.contains_key(&name_of(bucket, key));
+        let here = keys.iter().filter(|key| is_here(key) && !result.is_refused(key));
+        let here: Vec<Key> = here.filter(|key| !is_told_otherwise(key)).cloned().collect();
+        let (removable, untold): (Vec<_>, Vec<_>) = here.into_iter().partition(|key| result.is_removed(key));
+        for key in untold {
+            result.refuse(
+                &key,
+                "InternalError",
+                "The lake does not say what became of the object.",
+            );
+        }
+        if !removable.is_empty()
+            && let Some(answer) = self.remove_here(asker, bucket, removable, &mut result).await?
+        {
+            return Ok(answer);
+        }
+        for (key, error) in refused {
+            if !result.is_refused(&key) {
+                result.refuse(&key, error.code.as_str(), &error.message);
+            }
+        }
+        Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
+    }
+
+    /// Which of the keys name dirty objects, or lost ones.
+    async fn concerned(&self, bucket: &str, keys: &[Key]) -> Result<Concerned, S3Error> {
+        let names = keys.iter().filter(|key| key.is_current());
+        let names: HashSet<_> = names.map(|key| name_of(bucket, key)).collect();
+        let names = names.into_iter().filter(|name| self.may_be_dirty(name));
+        let found = names.map(|name| async move {
+            let found = self.dirty.directory.find(&name).await?;
+            Ok((name, found))
+        });
+        let found: Vec<_> = stream::iter(found)
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await
+            .map_err(unknown)?;
+        let concerned = found
+            .into_iter()
+            .filter(|(_, found)| !matches!(found, Found::Nothing));
+        Ok(concerned.collect())
+    }
+
+    /// Judges the conditions that are set on dirty objects; the keys for the lake, and those that are refused. What
+    /// meets its condition is brought to the lake, which may have its own word on that. It also has the word on what
+    /// the caller may not know.
+    async fn meet_conditions(
+        &self,
+        asker: Asker<'_>,
+        bucket: &str,
+        keys: &[Key],
+        concerned: &mut Concerned,
+    ) -> Result<(Vec<Key>, Vec<(Key, S3Error)>), S3Error> {
+        let (mut met, mut refused) = (Vec::with_capacity(keys.len()), Vec::new());
+        for mut key in keys.iter().cloned() {
+            let name = name_of(bucket, &key);
+            let is_judged = key.is_current() && key.is_conditional();
+            if let Some(Found::Dirty(manifest)) = concerned.get(&name).filter(|_| is_judged) {
+                if !self.may_judge(asker, manifest).await? {
+                    refused.push((key.clone(), access_denied()));
+                    met.push(key);
+                    continue;
+                }
+                if let Err(error) = Expected::of_key(&key).and_then(|expected| expected.check(manifest)) {
+                    refused.push((key, error));
+                    continue;
+                }
+                self.flush(&name).await?;
+                concerned.remove(&name);
+                // At the lake the object is as old as its flush.
+                key.last_modified = None;
+            }
+            met.push(key);
+        }
+        Ok((met, refused))
+    }
+
+    /// Removes dirty objects of which the lake has said that its caller may. The lake's answer if it is a no.
+    async fn remove_here(
+        &self,
+        asker: Asker<'_>,
+        bucket: &str,
+        keys: Vec<Key>,
+        result: &mut DeletionResult,
+    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+        let names: HashSet<_> = keys.iter().map(|key| name_of(bucket, key)).collect();
+        let names = names.into_iter();
+        let held = names.map(|name| async move { self.dirty.directory.hold(&name).await });
+        let held: Vec<Option<Held>> = stream::iter(held)
+            .buffer_unordered(PARALLEL)
+            .try_collect()
+            .await
+            .map_err(unknown)?;
+        let again = match self.ask_to_delete(asker, keys.clone()).await? {
+            Answered::Result(_, again) => again,
+            Answered::Other(answer) => return Ok(Some(answer)),
+        };
+        let mut stays = Vec::new();
+        for key in keys.iter().filter(|key| !again.is_removed(key)) {
+            result.refuse(
+                key,
+                "InternalError",
+                "The object was not removed; please try again.",
+            );
+            stays.push(name_of(bucket, key));
+        }
+        let mut all_gone = true;
+        for held in held.into_iter().flatten() {
+            if stays.contains(held.name()) {
+                held.free().await;
+            } else {
+                all_gone &= held.remove().await == Ok(true);
+            }
+        }
+        // Asked again, it removes what is left.
+        if all_gone { Ok(None) } else { Err(unknown(Unknown)) }
+    }
+
+    /// Has the lake remove these objects, and say what became of each.
+    async fn ask_to_delete(&self, asker: Asker<'_>, keys: Vec<Key>) -> Result<Answered, S3Error> {
+        if keys.is_empty() {
+            return Ok(Answered::Result(nothing_asked(), DeletionResult::default()));
+        }
+        let bucket = asker.classified.bucket.as_deref().unwrap_or_default();
+        // Whatever the client wants to hear: what the lake does not tell of is not removed here.
+        let deletion = Deletion {
+            keys,
+            is_quiet: false,
+        };
+        let body = Bytes::from(deletion.write());
         let request = EndpointRequest {
-            operation: classified.operation.as_str(),
-            method: parts.method.clone(),
-            target: without_presigned_credentials(&classified.target),
-            headers: of_decoded(&parts.headers),
-            payload: PayloadHash::Sha256(Sha256::digest(&asked).into()),
+            operation: asker.classified.operation.as_str(),
+            method: Method::POST,
+            target: without_presigned_credentials(&asker.classified.target),
+            headers: headers_of(&body, asker.headers),
+            payload: PayloadHash::Sha256(Sha256::digest(&body).into()),
             body: RequestBody::Stream {
-                length: Some(asked.len() as u64),
-                body: Full::new(asked).map_err(|never| match never {}).boxed_unsync(),
+                length: Some(body.len() as u64),
+                body: Full::new(body).map_err(|never| match never {}).boxed_unsync(),
             },
             expects_continue: false,
-            account,
+            account: self.lake.account_for(asker.caller),
         };
         self.catalog.forget_bucket(bucket);
         let answered = self.lake.send(request).await;
         self.catalog.forget_bucket(bucket);
-        let answer = match answered {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.free_all(held).await;
-                return Err(lake_errors::unanswered(&error));
-            }
-        };
-        let (head, body) = answer.into_parts();
+        let (head, body) = answered
+            .map_err(|error| lake_errors::unanswered(&error))?
+            .into_parts();
         let body = read(body).await?;
-        if head.status == StatusCode::OK {
-            self.remove_all(held, &keys_in(&body, "Error")).await?;
-        } else {
-            self.free_all(held).await;
+        if head.status != StatusCode::OK || matches!(ErrorDocument::read(&body), Ok(Some(_))) {
+            return Ok(Answered::Other(answered_with(&head, body)));
         }
-        Ok(answered_with(&head, body))
-    }
-
-    /// Keeps what is dirty among the keys of a deletion from being flushed.
-    async fn hold_all(&self, bucket: &str, deletion: &[u8]) -> Result<Vec<Held>, S3Error> {
-        let mut held = Vec::new();
-        for key in keys_in(deletion, "Object") {
-            let name = ObjectName {
-                bucket: bucket.into(),
-                key: key.into_bytes().into(),
-                version: None,
-            };
-            if !self.may_be_dirty(&name) {
-                continue;
-            }
-            match self.dirty.directory.hold(&name).await {
-                Ok(Some(sequence)) => held.push(Held { name, sequence }),
-                Ok(None) => {}
-                Err(error) => {
-                    self.free_all(held).await;
-                    return Err(unknown(error));
-                }
-            }
-        }
-        Ok(held)
-    }
-
-    async fn free_all(&self, held: Vec<Held>) {
-        for Held { name, .. } in held {
-            self.dirty.directory.free(&name).await;
-        }
-    }
-
-    /// The lake has removed all but the `refused`.
-    async fn remove_all(&self, held: Vec<Held>, refused: &[String]) -> Result<(), S3Error> {
-        let mut all_gone = true;
-        for Held { name, sequence } in held {
-            if refused.iter().any(|key| key.as_bytes() == &*name.key) {
-                self.dirty.directory.free(&name).await;
-            } else {
-                all_gone &= self.dirty.directory.remove(&name, sequence).await == Ok(true);
-            }
-        }
-        // Asked again, it removes what is left.
-        if all_gone { Ok(()) } else { Err(unknown(Unknown)) }
+        let result = DeletionResult::read(&body).map_err(|_| unreadable())?;
+        Ok(Answered::Result(head, result))
     }
 }
 
-/// The keys in all elements of a name that concern the current version.
-fn keys_in(xml: &[u8], element: &str) -> Vec<String> {
-    let text = String::from_utf8_lossy(xml);
-    let (open, close) = (format!("<{element}>"), format!("</{element}>"));
-    let elements = text.split(&*open).skip(1);
-    let elements = elements.filter_map(|rest| rest.split_once(&*close).map(|(element, _)| element));
-    let between = |element: &str, name: &str| {
-        let (_, rest) = element.split_once(&format!("<{name}>"))?;
-        let (text, _) = rest.split_once(&format!("</{name}>"))?;
-        Some(unescape(text))
+fn name_of(bucket: &str, key: &Key) -> ObjectName {
+    ObjectName {
+        bucket: bucket.into(),
+        key: key.key.as_bytes().into(),
+        version: None,
+    }
+}
+
+/// The headers for a body that was written here. It brings the digest that S3 wants of a client that brought one.
+fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
+    let mut headers = without_body(sent);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    let is_digest = |name: &HeaderName| {
+        [CONTENT_MD5, TRAILER].contains(name) || name.as_str().starts_with("x-amz-checksum-")
     };
-    elements
-        .filter(|element| between(element, "VersionId").is_none_or(|version| version.is_empty()))
-        .filter_map(|element| between(element, "Key"))
-        .collect()
-}
-
-/// The headers for a body that comes without the framing it was sent in.
-fn of_decoded(sent: &HeaderMap) -> HeaderMap {
-    let mut headers = end_to_end(sent);
-    for name in [
-        "content-encoding",
-        "x-amz-decoded-content-length",
-        "x-amz-trailer",
-    ] {
-        headers.remove(name);
+    if sent.keys().any(is_digest) {
+        let digest = STANDARD.encode(Md5::digest(body));
+        let digest = HeaderValue::try_from(digest).expect("base 64 is a header value");
+        headers.insert(CONTENT_MD5, digest);
     }
     headers
 }
 
+/// The head of an answer for which the lake was asked nothing.
+fn nothing_asked() -> response::Parts {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.headers
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    head
+}
+
 #[cfg(test)]
 mod tests {
-    use super::keys_in;
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::headers_of;
 
     #[test]
-    fn the_keys_of_a_deletion_are_found_and_versions_are_the_lakes() {
-        let xml = b"<Delete><Object><Key>a&amp;b</Key></Object><Object><Key>c</Key><VersionId>1</VersionId></Object>\
-            <Object><VersionId></VersionId><Key>d</Key></Object><Quiet>true</Quiet></Delete>";
-        assert_eq!(keys_in(xml, "Object"), ["a&b", "d"]);
-        assert!(keys_in(xml, "Error").is_empty());
-        assert!(keys_in(b"<Object><Key>open", "Object").is_empty());
+    fn the_body_for_the_lake_has_a_digest_of_its_own_if_the_clients_had_one() {
+        let of = |names: &[&'static str]| {
+            let sent = names
+                .iter()
+                .map(|name| (HeaderName::from_static(name), HeaderValue::from_static("x")));
+            headers_of(b"body", &sent.collect::<HeaderMap>())
+        };
+        for name in ["content-md5", "x-amz-checksum-crc32", "x-amz-trailer"] {
+            let headers = of(&[
+                name,
+                "content-encoding",
+                "x-amz-sdk-checksum-algorithm",
+                "x-amz-mfa",
+            ]);
+            assert_eq!(headers["content-md5"], "hBotaJrYa9FhFEdFPCLG/A==", "{name}");
+            let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+            names.sort_unstable();
+            assert_eq!(names, ["content-md5", "content-type", "x-amz-mfa"]);
+        }
+        assert!(!of(&["x-amz-mfa"]).contains_key("content-md5"));
     }
 }

@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{Response, StatusCode, header, response};
+use http::{Method, Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Limited};
 
+use super::asking::without_body;
 use super::unknown;
 use crate::dirty::{Inquiry, Listing, Upload, UploadListing};
-use crate::endpoint::{LakeBody, end_to_end_of_response};
+use crate::endpoint::{LakeBody, end_to_end_of_response, without_presigned_credentials};
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::serve::{Admitted, Front};
+use crate::front::serve::{Admitted, Front, relay};
 use crate::identity::Caller;
 
 /// A page of a thousand keys of a thousand bytes, each of which may be written as six.
@@ -30,17 +31,24 @@ impl Front {
         let Some(listing) = listing else {
             return self.pass_on(admitted).await;
         };
-        if listing.shows_owners {
-            // Whom the lake calls the owner of an object only the lake knows.
-            self.settle_below(bucket, &listing.scope.prefix).await?;
+        let mut dirty = self.dirty_below(bucket, &listing.scope.prefix).await?;
+        let query = listing.query(classified.target.query().unwrap_or_default());
+        if listing.shows_owners && !dirty.is_empty() {
+            // Whom the lake calls the owner of an object only the lake knows. It must let the caller list first.
+            let target = without_presigned_credentials(&with_query(&admitted, &query)?);
+            let asked = ("list_objects", Method::GET);
+            let headers = without_body(&admitted.parts.headers);
+            let answer = self.ask_lake((&*admitted).into(), asked, target, headers).await?;
+            if answer.status() != StatusCode::OK {
+                return Ok(relay(answer));
+            }
+            self.flush_all(dirty).await?;
+            dirty = self.dirty_below(bucket, &listing.scope.prefix).await?;
         }
-        let below = self.dirty.directory.list(bucket, &listing.scope.prefix, b"");
-        let dirty = below.await.map_err(unknown)?;
         if dirty.is_empty() && !listing.goes_on() {
             return self.pass_on(admitted).await;
         }
-        let query = listing.query(classified.target.query().unwrap_or_default());
-        let merge = |page: &str| listing.merge(page, &dirty);
+        let merge = |page: &[u8]| listing.merge(page, &dirty);
         self.pass_on_merged(admitted, &query, merge).await
     }
 
@@ -62,7 +70,7 @@ impl Front {
             return self.pass_on(admitted).await;
         }
         let query = listing.query(classified.target.query().unwrap_or_default());
-        let merge = |page: &str| listing.merge(page, &kept);
+        let merge = |page: &[u8]| listing.merge(page, &kept);
         self.pass_on_merged(admitted, &query, merge).await
     }
 
@@ -90,21 +98,23 @@ impl Front {
         &self,
         mut admitted: Box<Admitted>,
         query: &str,
-        merge: impl FnOnce(&str) -> Option<String>,
+        merge: impl FnOnce(&[u8]) -> Option<String>,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let target = format!("{}?{query}", admitted.classified.target.path());
-        admitted.classified.target = PathAndQuery::try_from(target).map_err(|_| unreadable())?;
+        admitted.classified.target = with_query(&admitted, query)?;
         let (head, body) = self.send_on(admitted, None).await?.into_parts();
         let body = read(body).await?;
         let merged = match head.status {
-            StatusCode::OK => {
-                let page = std::str::from_utf8(&body).map_err(|_| unreadable())?;
-                merge(page).ok_or_else(unreadable)?.into()
-            }
+            StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),
             _ => body,
         };
         Ok(answered_with(&head, merged))
     }
+}
+
+/// The target of a request with another query.
+fn with_query(admitted: &Admitted, query: &str) -> Result<PathAndQuery, S3Error> {
+    let target = format!("{}?{query}", admitted.classified.target.path());
+    PathAndQuery::try_from(target).map_err(|_| unreadable())
 }
 
 pub(super) async fn read(body: LakeBody) -> Result<Bytes, S3Error> {
@@ -120,6 +130,6 @@ pub(super) fn answered_with(head: &response::Parts, body: Bytes) -> Response<Res
     response
 }
 
-fn unreadable() -> S3Error {
+pub(super) fn unreadable() -> S3Error {
     S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
 }

@@ -1,20 +1,21 @@
 //! Requests for objects that the lake may not have yet: answered here where that is sure, else the object is brought to the lake first.
 
+mod asking;
 mod bulk;
+mod deletion;
 mod listing;
 mod multipart;
 
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use percent_encoding::percent_decode;
 
 use crate::config::WriteMode;
 use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::lake_errors;
 use crate::front::operation::Operation;
 use crate::front::record::Record;
 use crate::front::respond::{self, X_CACHE_REASON};
@@ -22,7 +23,7 @@ use crate::front::serve::{Admitted, COPY_SOURCE, Front};
 use crate::front::wanted::Wanted;
 use crate::identity::Caller;
 use crate::object::ObjectName;
-use crate::read::{Answer, HeadAnswer};
+use crate::read::{Answer, HeadAnswer, ReadError};
 use crate::write::{MODE_HEADER, Uncached};
 
 pub(in crate::front) use self::multipart::upload_named;
@@ -41,7 +42,7 @@ enum Sight {
 impl Front {
     /// Whether an object of this name may be dirty: then it is looked for before the lake is asked.
     pub(super) fn may_be_dirty(&self, name: &ObjectName) -> bool {
-        name.version.is_none() && self.dirty.rules().allow_back(name)
+        is_current(name) && self.dirty.rules().allow_back(name)
     }
 
     /// Answers a GET of a dirty object; `None`: it is the lake's to answer.
@@ -56,17 +57,17 @@ impl Front {
             return Ok(None);
         };
         if !wanted.is_understood() {
-            self.settle(name).await?;
+            self.flush(&manifest.name).await?;
             return Ok(None);
         }
         let answer = self.dirty.read(&wanted.ask, &manifest).await;
-        match answer.map_err(|error| lake_errors::unread(&error))? {
+        match answer.map_err(|error| not_held(&error))? {
             Answer::Known(known, told) => {
                 let path = admitted.parts.uri.path();
                 Ok(Some(wanted.respond(known, told, path, record)))
             }
             Answer::Relay(_) | Answer::Bypass(_) => {
-                self.settle(name).await?;
+                self.flush(&manifest.name).await?;
                 Ok(None)
             }
         }
@@ -84,16 +85,17 @@ impl Front {
             return Ok(None);
         };
         if wanted.is_about_a_part() || !wanted.is_understood() {
-            self.settle(name).await?;
+            self.flush(&manifest.name).await?;
             return Ok(None);
         }
         let answer = HeadAnswer::of(Arc::clone(&manifest.version), &wanted.ask.conditions);
         Ok(Some(wanted.respond_to_head(answer, record)))
     }
 
-    /// What there is under a name, as the caller may see it. Its writer alone is sure to be allowed to: of the others the lake knows, once it
-    /// has the object.
+    /// What there is under a name, as the caller may see it. Its writer alone is sure to be allowed to. For others it
+    /// is brought to the lake if that lets them know of it, and then the lake decides what they see.
     async fn look(&self, admitted: &Admitted, name: &ObjectName) -> Result<Sight, S3Error> {
+        let name = &current(name);
         let found = self.dirty.directory.find(name).await.map_err(unknown)?;
         let (Found::Dirty(manifest) | Found::Lost(manifest)) = &found else {
             return Ok(Sight::Lake);
@@ -103,7 +105,12 @@ impl Front {
         let is_own = is_writer(&admitted.verified.caller, manifest);
         match found {
             Found::Dirty(manifest) if is_own => Ok(Sight::Own(manifest)),
-            Found::Dirty(_) => self.flush(name).await.map(|()| Sight::Lake),
+            Found::Dirty(_) => {
+                if self.may_know(admitted.into(), name).await? {
+                    self.flush(name).await?;
+                }
+                Ok(Sight::Lake)
+            }
             _ if !is_own => Ok(Sight::Lake),
             _ => Err(S3Error::new(
                 ErrorCode::NoSuchKey,
@@ -151,9 +158,10 @@ impl Front {
         name: &ObjectName,
         why: Uncached,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        self.settle_before(&admitted, name).await?;
+        let overwritten = self.settle_before(&admitted, name).await?;
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
-        let mut response = self.write_through(admitted, name).await?;
+        let response = self.write_through(admitted, name).await?;
+        let mut response = self.settle_behind(overwritten, response).await?;
         // Why the bytes are not even cached says more than why they are not dirty.
         let is_told = has_bytes && response.headers().contains_key(X_CACHE_REASON);
         if response.status() == StatusCode::OK && !is_told {
@@ -163,19 +171,65 @@ impl Front {
         Ok(response)
     }
 
-    /// Brings to the lake what a request needs there: the object that it is about, and the one that it copies.
-    pub(super) async fn settle_before(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
+    /// Brings to the lake what a request needs there: the object that it is about, and the one that it copies, if the
+    /// lake lets the caller know of them or write them. Otherwise the lake refuses the request itself.
+    ///
+    /// Gives what is in the way of the object that the request writes, for [`Front::settle_behind`].
+    pub(super) async fn settle_before(
+        &self,
+        admitted: &Admitted,
+        name: &ObjectName,
+    ) -> Result<Option<ObjectName>, S3Error> {
+        if let Some(source) = copied(&admitted.parts.headers).filter(|source| self.may_be_dirty(source)) {
+            self.settle(admitted, &source).await?;
+        }
+        let operation = admitted.classified.operation;
         let is_of_an_upload = matches!(
-            admitted.classified.operation,
+            operation,
             Operation::CreateMultipartUpload | Operation::UploadPart | Operation::AbortMultipartUpload
         );
-        if self.may_be_dirty(name) && !is_of_an_upload {
-            self.settle(name).await?;
+        if is_of_an_upload || !self.may_be_dirty(name) {
+            return Ok(None);
         }
-        match copied(&admitted.parts.headers) {
-            Some(source) if self.may_be_dirty(&source) => self.settle(&source).await,
-            _ => Ok(()),
+        let is_settled = self.settle(admitted, name).await?;
+        let writes = matches!(
+            operation,
+            Operation::PutObject | Operation::CompleteMultipartUpload
+        );
+        Ok((writes && !is_settled).then(|| current(name)))
+    }
+
+    /// Removes what the lake could not get and has overwritten now: an object that is lost.
+    pub(super) async fn settle_behind(
+        &self,
+        overwritten: Option<ObjectName>,
+        response: Response<ResponseBody>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Some(name) = overwritten.filter(|_| response.status().is_success()) else {
+            return Ok(response);
+        };
+        if let Some(held) = self.dirty.directory.hold(&name).await.map_err(unknown)? {
+            held.remove().await.map_err(unknown)?;
         }
+        Ok(response)
+    }
+
+    /// Brings an object to the lake if it is dirty and the caller may have that. `false`: something is left here.
+    async fn settle(&self, admitted: &Admitted, name: &ObjectName) -> Result<bool, S3Error> {
+        let name = &current(name);
+        let found = self.dirty.directory.find(name).await.map_err(unknown)?;
+        let manifest = match found {
+            Found::Nothing => return Ok(true),
+            Found::Lost(_) => return Ok(false),
+            Found::Dirty(manifest) => manifest,
+        };
+        let may = is_writer(&admitted.verified.caller, &manifest)
+            || self.may_know(admitted.into(), name).await?
+            || self.may_write(admitted.into(), name).await;
+        if may {
+            self.flush(name).await?;
+        }
+        Ok(may)
     }
 
     /// Brings an object to the lake if it is dirty. One that is lost stays so, for its writer to hear of.
@@ -185,64 +239,47 @@ impl Front {
         Ok(())
     }
 
-    /// Brings an object to the lake if it is dirty, and what was lost out of the way, for a request that is about it.
-    async fn settle(&self, name: &ObjectName) -> Result<(), S3Error> {
-        self.dirty.directory.settle(name).await.map_err(unsettled)?;
-        self.catalog.forget_object(name);
-        Ok(())
-    }
-
-    /// Removes an object from wherever it is. The lake decides whether the caller may.
-    pub(super) async fn delete_dirty(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let directory = &self.dirty.directory;
-        let Some(sequence) = directory.hold(name).await.map_err(unknown)? else {
-            return self.pass_on(admitted).await;
-        };
-        let response = match self.pass_on(admitted).await {
-            Ok(response) if response.status().is_success() => response,
-            refused => {
-                directory.free(name).await;
-                return refused;
-            }
-        };
-        // It was flushed, or written again, while the lake was slow: whether it is there now is not known.
-        match directory.remove(name, sequence).await {
-            Ok(true) => Ok(response),
-            Ok(false) | Err(Unknown) => Err(unknown(Unknown)),
-        }
-    }
-
-    /// Brings a whole bucket to the lake, or what is below a prefix of it, for a request that is about all of it.
-    pub(super) async fn settle_below(&self, bucket: &str, prefix: &[u8]) -> Result<(), S3Error> {
+    /// What is dirty in a bucket below a prefix.
+    async fn dirty_below(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, S3Error> {
         if !self.dirty.rules().allow_back_below(bucket, prefix) {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let listed = self.dirty.directory.list(bucket, prefix, b"").await;
-        let listed = listed.map_err(unknown)?.into_iter();
-        let flushed = listed.map(|manifest| async move { self.flush(&manifest.name).await });
+        listed.map_err(unknown)
+    }
+
+    /// Brings objects to the lake side by side.
+    async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
+        let manifests = manifests.into_iter();
+        let flushed = manifests.map(|manifest| async move { self.flush(&manifest.name).await });
         stream::iter(flushed)
             .buffer_unordered(PARALLEL)
             .try_collect()
             .await
     }
 
-    /// What a request that is not about one object needs at the lake first. What was acknowledged before a bucket is changed must be there:
-    /// it would be another object under another policy, and nobody's who may not write any more.
+    /// What a request that is not about one object needs at the lake first, if the lake shows its caller what it is
+    /// about. What was acknowledged before a bucket is changed must be there: it would be another object under another
+    /// policy, and perhaps its writer may not write any more.
     pub(super) async fn settle_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
             return Ok(());
         };
-        let shows_versions = classified.query.has("versions");
-        match classified.operation {
-            Operation::OtherWrite => self.settle_below(bucket, b"").await,
-            Operation::OtherRead if shows_versions => self.settle_below(bucket, b"").await,
-            _ => Ok(()),
+        let needs_all = match classified.operation {
+            Operation::OtherWrite => true,
+            Operation::OtherRead => classified.query.has("versions"),
+            _ => false,
+        };
+        if !needs_all {
+            return Ok(());
         }
+        let dirty = self.dirty_below(bucket, b"").await?;
+        // The credentials of a form stand in its body, which only the lake reads.
+        if dirty.is_empty() || !(is_form(admitted) || self.may_see(admitted.into()).await?) {
+            return Ok(());
+        }
+        self.flush_all(dirty).await
     }
 }
 
@@ -262,10 +299,33 @@ fn is_writer(caller: &Caller, manifest: &Manifest) -> bool {
     matches!(caller, Caller::Identity(identity) if identity.access_key == *manifest.writer)
 }
 
+/// Whether a name is that of an object as it is now: by no version, or by the one of objects without versions.
+fn is_current(name: &ObjectName) -> bool {
+    name.version.as_deref().is_none_or(|version| version == "null")
+}
+
+/// The name under which the object may be dirty.
+fn current(name: &ObjectName) -> ObjectName {
+    ObjectName {
+        version: None,
+        ..name.clone()
+    }
+}
+
+/// Whether a browser uploads an object by a form.
+fn is_form(admitted: &Admitted) -> bool {
+    let headers = &admitted.parts.headers;
+    let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let form = b"multipart/form-data";
+    admitted.parts.method == Method::POST
+        && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
+}
+
 /// The object that a request copies, unless it names a version: then the lake has it.
 fn copied(headers: &HeaderMap) -> Option<ObjectName> {
     let source = headers.get(&COPY_SOURCE)?.to_str().ok()?;
-    if source.contains("?versionId=") {
+    let (source, version) = source.split_once("?versionId=").unwrap_or((source, "null"));
+    if version != "null" {
         return None;
     }
     let decoded: Vec<u8> = percent_decode(source.trim_start_matches('/').as_bytes()).collect();
@@ -279,6 +339,15 @@ fn copied(headers: &HeaderMap) -> Option<ObjectName> {
 
 fn unknown(error: Unknown) -> S3Error {
     S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
+}
+
+/// Bytes that the lake does not have cannot be read from the nodes that hold them.
+fn not_held(error: &ReadError) -> S3Error {
+    tracing::warn!(%error, "a dirty object cannot be read from the nodes that hold it");
+    S3Error::new(
+        ErrorCode::SlowDown,
+        "The lake does not have the object yet, and a node that holds a part of it does not answer; please try again.",
+    )
 }
 
 fn unsettled(error: Unsettled) -> S3Error {
@@ -317,7 +386,7 @@ mod tests {
             headers.insert("x-amz-copy-source", HeaderValue::from_static(text));
             copied(&headers).map(|name| format!("{name:?}"))
         };
-        for text in ["b/k%20/x", "/b/k%20/x", "b%2Fk%20%2Fx"] {
+        for text in ["b/k%20/x", "/b/k%20/x", "b%2Fk%20%2Fx", "b/k%20/x?versionId=null"] {
             assert_eq!(source(text).as_deref(), Some("s3://b/k /x"), "{text}");
         }
         assert_eq!(source("b/k?versionId=3"), None, "a version is the lake's");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
-use self::xml::{ListedParts, PartPage};
+use self::xml::PartPage;
 use super::unknown;
 use crate::dirty::{
     Completed, Incomplete, IntakeError, ListError, PartError, Progress, Upload, UploadId, UploadLost, select,
@@ -22,6 +22,7 @@ use crate::front::serve::{Admitted, COPY_SOURCE, Front, Opened};
 use crate::front::wanted::precondition_failed;
 use crate::identity::Caller;
 use crate::object::ObjectName;
+use crate::s3::xml::Element;
 use crate::write::MODE_HEADER;
 
 /// A list of ten thousand parts with their checksums.
@@ -55,7 +56,7 @@ impl Front {
             .begin_upload(name, classified, parts, &verified.caller)
             .await;
         match begun {
-            Ok(id) => Ok(answered(xml::begun(name, id))),
+            Ok(id) => Ok(answered(&xml::begun(name, id))),
             Err(why) => self.write_through_instead(admitted, name, why).await,
         }
     }
@@ -135,12 +136,11 @@ impl Front {
         let list = body
             .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
             .await?;
-        let listed = std::str::from_utf8(&list).ok().and_then(ListedParts::parse);
-        let listed = listed.ok_or_else(malformed)?;
+        let listed = xml::listed(&list).map_err(|_| malformed())?;
         let completed = match self.dirty.progress(upload.id).await.map_err(lost)? {
             Progress::Complete(completed) => completed,
             Progress::Open(uploaded) => {
-                let selected = select(&listed.0, &uploaded).map_err(unlisted)?;
+                let selected = select(&listed, &uploaded).map_err(unlisted)?;
                 check_size(
                     &parts.headers,
                     selected.iter().map(|part| part.size_bytes()).sum(),
@@ -161,7 +161,7 @@ impl Front {
             host.unwrap_or_default(),
             classified.target.path()
         );
-        let mut response = answered(xml::completed(&upload.name, &location, &completed));
+        let mut response = answered(&xml::completed(&upload.name, &location, &completed));
         tell_mode(response.headers_mut(), &completed);
         Ok(response)
     }
@@ -178,7 +178,7 @@ impl Front {
             let message = "max-parts and part-number-marker must be numbers.";
             S3Error::new(ErrorCode::InvalidArgument, message)
         })?;
-        Ok(answered(page.write(upload, &uploaded)))
+        Ok(answered(&page.write(upload, &uploaded)))
     }
 }
 
@@ -226,8 +226,8 @@ fn is_writer(caller: &Caller, upload: &Upload) -> bool {
     matches!(caller, Caller::Identity(identity) if identity.access_key == *upload.writer)
 }
 
-fn answered(xml: String) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(Bytes::from(xml)));
+fn answered(root: &Element) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
@@ -289,6 +289,14 @@ fn unlisted(error: ListError) -> S3Error {
 fn incomplete(error: Incomplete) -> S3Error {
     match (error, error.status()) {
         (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
+        // Of an object that is to match and is not there.
+        (_, Some(StatusCode::NOT_FOUND)) => {
+            S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
+        }
+        (_, Some(StatusCode::CONFLICT)) => S3Error::new(
+            ErrorCode::ConditionalRequestConflict,
+            "The object was written meanwhile; please try again.",
+        ),
         (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
         (Incomplete::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
         (Incomplete::Checksum, _) => S3Error::new(
@@ -303,7 +311,7 @@ fn not_done(message: &'static str) -> S3Error {
     S3Error::new(ErrorCode::NotImplemented, message)
 }
 
-fn malformed() -> S3Error {
+pub(super) fn malformed() -> S3Error {
     S3Error::new(
         ErrorCode::MalformedXml,
         "The XML you provided was not well-formed or did not validate against our published schema.",

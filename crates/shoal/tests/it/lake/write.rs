@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
 use super::answer::{Answer, escape};
+use super::deletion;
 use super::object::Object;
 use super::policy::{Access, of_acl, of_bucket_policy, policy_origin};
 use super::read::condition;
@@ -31,9 +32,9 @@ pub(super) fn write(
         Method::PUT if on_object => put(state, request, body, trailers),
         Method::PUT if request.query.is_empty() => create_bucket(state, request),
         Method::DELETE if has("uploadId") => uploads::abort(state, request),
-        Method::DELETE if on_object => delete(state, request),
+        Method::DELETE if on_object => deletion::delete(state, request),
         Method::DELETE => delete_bucket(state, request),
-        Method::POST if has("delete") => delete_many(state, request, &body),
+        Method::POST if has("delete") => deletion::delete_many(state, request, &body),
         Method::POST if has("uploads") => uploads::start(state, request),
         Method::POST if has("uploadId") => uploads::complete(state, request, &body),
         Method::GET if !on_object && has("uploads") => uploads::list(state, request),
@@ -163,46 +164,6 @@ fn copy(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
     Ok(Answer::xml(StatusCode::OK, &xml))
 }
 
-fn delete(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
-    state.check(request, Access::Write)?;
-    state.delete(
-        &request.bucket,
-        &request.key,
-        request.parameter("versionId").as_deref(),
-    );
-    Ok(Answer::empty(StatusCode::NO_CONTENT))
-}
-
-fn delete_many(state: &mut State, request: &Request, body: &[u8]) -> Result<Answer, &'static str> {
-    let body = std::str::from_utf8(body).map_err(|_| "MalformedXML")?;
-    let keys: Vec<&str> = body
-        .split("<Key>")
-        .skip(1)
-        .filter_map(|rest| rest.split_once("</Key>"))
-        .map(|(key, _)| key)
-        .collect();
-    if keys.is_empty() || keys.len() > 1000 {
-        return Err("MalformedXML");
-    }
-    let mut xml = String::from("<DeleteResult>");
-    for escaped in keys {
-        let key = escaped
-            .replace("&lt;", "<")
-            .replace("&gt;", ">")
-            .replace("&amp;", "&");
-        if state
-            .check_place(request, Access::Write, &request.bucket, key.as_bytes())
-            .is_ok()
-        {
-            state.delete(&request.bucket, key.as_bytes(), None);
-            xml.extend(["<Deleted><Key>", escaped, "</Key></Deleted>"]);
-        } else {
-            xml.extend(["<Error><Key>", escaped, "</Key><Code>AccessDenied</Code></Error>"]);
-        }
-    }
-    Ok(Answer::xml(StatusCode::OK, &(xml + "</DeleteResult>")))
-}
-
 fn acl(state: &mut State, request: &Request) -> Result<Answer, &'static str> {
     state.check(request, Access::Write)?;
     if request.method == Method::GET {
@@ -262,7 +223,7 @@ fn list_buckets(state: &State, request: &Request) -> Result<Answer, &'static str
 
 fn is_list(request: &Request) -> bool {
     request.method == Method::GET
-        && ["list-type", "prefix"]
+        && ["list-type", "prefix", "versions"]
             .iter()
             .any(|name| request.parameter(name).is_some())
 }

@@ -69,7 +69,7 @@ impl Front {
         if part.size_bytes() != size_bytes {
             return Err(broken_off());
         }
-        Ok(answered(xml::copied(&part)))
+        Ok(answered(&xml::copied(&part)))
     }
 }
 

@@ -1,0 +1,93 @@
+//! A dirty object that is kept from its flush, to be removed or given back.
+
+use super::directory::{Directory, Unknown};
+use super::messenger::Answer;
+use super::request::Request;
+use crate::object::ObjectName;
+
+/// The hold on one write of an object. Dropped, it is given back: a client that hangs up leaves nothing held.
+#[derive(Debug)]
+#[must_use]
+pub struct Held {
+    directory: Directory,
+    name: ObjectName,
+    sequence: u64,
+    is_over: bool,
+}
+
+impl Directory {
+    /// Keeps a dirty object from being flushed; a flush under way breaks off, or has ended. `None`: nothing is dirty.
+    pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, Unknown> {
+        let (directory, name) = (self.clone(), name.clone());
+        // A task of its own: if its caller goes away while the home decides, the hold is dropped when it is there.
+        let held = tokio::spawn(async move { directory.hold_now(name).await });
+        held.await.unwrap_or(Err(Unknown))
+    }
+
+    async fn hold_now(self, name: ObjectName) -> Result<Option<Held>, Unknown> {
+        let hold = |view| Request::Hold {
+            view,
+            name: name.clone(),
+        };
+        match self.decide(&name, hold).await? {
+            Answer::Done(body) => {
+                let sequence = body.first_chunk().ok_or(Unknown)?;
+                Ok(Some(Held {
+                    sequence: u64::from_le_bytes(*sequence),
+                    directory: self,
+                    name,
+                    is_over: false,
+                }))
+            }
+            Answer::Nothing => Ok(None),
+            _ => Err(Unknown),
+        }
+    }
+
+    async fn free(self, name: ObjectName) {
+        // A home that does not hear it frees the object after a while.
+        let _ = self.decide(&name, |_| Request::Free { name: name.clone() }).await;
+    }
+}
+
+impl Held {
+    /// The name of the object.
+    pub fn name(&self) -> &ObjectName {
+        &self.name
+    }
+
+    /// The object exists no more. `false`: it was not held any more, and is at the lake or overwritten.
+    pub async fn remove(mut self) -> Result<bool, Unknown> {
+        let remove = |view| Request::Remove {
+            view,
+            name: self.name.clone(),
+            sequence: self.sequence,
+        };
+        let is_removed = match self.directory.decide(&self.name, remove).await? {
+            Answer::Done(_) => true,
+            Answer::Nothing => false,
+            _ => return Err(Unknown),
+        };
+        self.is_over = true;
+        Ok(is_removed)
+    }
+
+    /// The object stays, and may be flushed again.
+    pub async fn free(mut self) {
+        self.is_over = true;
+        let freed = self.directory.clone().free(self.name.clone());
+        // A task of its own, as for one that is dropped.
+        let _ = tokio::spawn(freed).await;
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A node that stops has no tasks any more, and holds nothing either.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current()
+            && !self.is_over
+        {
+            runtime.spawn(self.directory.clone().free(self.name.clone()));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What the lake says to a caller, asked before anything is done to a dirty object for that caller.
+//!
+//! The lake does not have the object, so it cannot be asked for the thing itself. It is asked for something harmless
+//! that needs the same permission and leaves nothing behind. Whatever it is asked, only a clear yes counts.
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+
+use crate::endpoint::{EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials};
+use crate::front::error::S3Error;
+use crate::front::lake_errors;
+use crate::front::operation::Classified;
+use crate::front::serve::{Admitted, Front, Opened};
+use crate::identity::Caller;
+use crate::object::ObjectName;
+use crate::sigv4::PayloadHash;
+
+/// What a path may hold as it is.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Headers on which a permission may depend.
+const OF_PERMISSION: [HeaderName; 7] = [
+    header::USER_AGENT,
+    header::REFERER,
+    header::FORWARDED,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-amz-request-payer"),
+    HeaderName::from_static("x-amz-expected-bucket-owner"),
+    HeaderName::from_static("x-amz-mfa"),
+];
+
+/// In whose name the lake is asked, and about which request.
+#[derive(Clone, Copy)]
+pub(super) struct Asker<'a> {
+    pub(super) headers: &'a HeaderMap,
+    pub(super) classified: &'a Classified,
+    pub(super) caller: &'a Caller,
+}
+
+impl<'a> From<&'a Admitted> for Asker<'a> {
+    fn from(admitted: &'a Admitted) -> Self {
+        Self {
+            headers: &admitted.parts.headers,
+            classified: &admitted.classified,
+            caller: &admitted.verified.caller,
+        }
+    }
+}
+
+impl<'a> From<&'a Opened> for Asker<'a> {
+    fn from(opened: &'a Opened) -> Self {
+        Self {
+            headers: &opened.parts.headers,
+            classified: &opened.classified,
+            caller: &opened.caller,
+        }
+    }
+}
+
+impl Front {
+    /// Whether the lake lets the caller know of an object: asked in its name for the head of it, the lake tells that,
+    /// or that there is none. S3 tells neither to a caller who may not read the object or list its bucket.
+    pub(super) async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
+        let headers = of_permission(asker.headers);
+        let question = self.ask_lake(asker, ("head_object", Method::HEAD), path_of(name), headers);
+        Ok(is_known(question.await?.status()))
+    }
+
+    /// Whether the lake would take an object of this name from the caller.
+    pub(super) async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
+        self.dirty.may_write(&path_of(name), asker.caller).await
+    }
+
+    /// Whether the lake shows the caller what a request is about that concerns a whole bucket: its policy, its versions.
+    pub(super) async fn may_see(&self, asker: Asker<'_>) -> Result<bool, S3Error> {
+        let target = without_presigned_credentials(&asker.classified.target);
+        let asked = match target.query() {
+            Some(_) => ("other_read", Method::GET),
+            None => ("other_read", Method::HEAD),
+        };
+        let headers = of_permission(asker.headers);
+        let answer = self.ask_lake(asker, asked, target, headers).await?;
+        Ok(is_known(answer.status()))
+    }
+
+    /// Asks the lake in the caller's name, without a body.
+    pub(super) async fn ask_lake(
+        &self,
+        asker: Asker<'_>,
+        (operation, method): (&'static str, Method),
+        target: PathAndQuery,
+        headers: HeaderMap,
+    ) -> Result<Response<LakeBody>, S3Error> {
+        let request = EndpointRequest {
+            operation,
+            method,
+            target,
+            headers,
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.lake.account_for(asker.caller),
+        };
+        let answered = self.lake.send(request).await;
+        answered.map_err(|error| lake_errors::unanswered(&error))
+    }
+}
+
+/// Whether an answer to a read says that the caller may know what there is, and be it nothing.
+fn is_known(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::NOT_FOUND
+}
+
+fn of_permission(sent: &HeaderMap) -> HeaderMap {
+    let kept = sent.iter().filter(|(name, _)| OF_PERMISSION.contains(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// The headers of a request without those of its body.
+pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
+    let mut headers = end_to_end(sent);
+    let is_of_body = |name: &HeaderName| {
+        let name = name.as_str();
+        name.starts_with("content-")
+            || name.starts_with("x-amz-checksum-")
+            || [
+                "x-amz-decoded-content-length",
+                "x-amz-trailer",
+                "x-amz-sdk-checksum-algorithm",
+            ]
+            .contains(&name)
+    };
+    let of_body: Vec<_> = headers.keys().filter(|name| is_of_body(name)).cloned().collect();
+    for name in of_body {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// Where an object is at the lake.
+fn path_of(name: &ObjectName) -> PathAndQuery {
+    let bucket = percent_encode(name.bucket.as_bytes(), NON_ALPHANUMERIC);
+    let path = format!("/{bucket}/{}", percent_encode(&name.key, PATH));
+    PathAndQuery::try_from(path).expect("what is percent-encoded is a path")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+    use super::{is_known, of_permission, path_of, without_body};
+    use crate::object::ObjectName;
+
+    #[test]
+    fn only_a_clear_yes_counts() {
+        let statuses = [200, 206, 404, 301, 304, 400, 401, 403, 412, 500, 503];
+        let known = statuses.map(|status| is_known(StatusCode::from_u16(status).unwrap()));
+        assert_eq!(known.map(u8::from), [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_question_names_the_object_in_one_spelling() {
+        let name = ObjectName {
+            bucket: "b.c-d".into(),
+            key: b"a b/%?#\xff".as_slice().into(),
+            version: None,
+        };
+        assert_eq!(path_of(&name).as_str(), "/b%2Ec%2Dd/a%20b/%25%3F%23%FF");
+    }
+
+    #[test]
+    fn a_question_says_what_permission_depends_on_and_nothing_of_a_body() {
+        let mut sent = HeaderMap::new();
+        for name in [
+            "referer",
+            "x-amz-request-payer",
+            "content-md5",
+            "x-amz-checksum-crc32",
+            "if-match",
+        ] {
+            sent.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
+        }
+        let asked = of_permission(&sent);
+        assert!(asked.len() == 2 && asked.contains_key("referer"));
+        let bare = without_body(&sent);
+        assert!(bare.len() == 3 && bare.contains_key("if-match"));
+    }
+}
