@@ -1,9 +1,11 @@
-//! What footprint D3N's throughput model needs for the published gains (D3N Fig. 3): `throughput_footprint OUT.csv`.
+//! What footprint D3N's throughput model needs for the published gains (D3N Fig. 3): `throughput_footprint
+//! OUT.csv`.
 //!
-//! The paper draws its miss-ratio curve and gives neither the footprint behind it nor its law. Here nine of ten requests are for something
-//! read before, as published, footprint and exponent of Zipf's law are varied, and the lake's part is read in both ways that the text
-//! allows: the layers hold the same blocks (`nested`, as in `shoal_policy::throughput`), or what one holds says nothing of the other
-//! (`independent`). The model alone: nothing is simulated.
+//! The paper draws its miss-ratio curve and gives neither the footprint behind it nor its law. Here nine of
+//! ten requests are for something read before, as published, footprint and exponent of Zipf's law are varied,
+//! and the lake's part is read in both ways that the text allows: the layers hold the same blocks (`nested`,
+//! as in `shoal_policy::throughput`), or what one holds says nothing of the other (`independent`). The model
+//! alone: nothing is simulated.
 
 use std::error::Error;
 use std::fmt::Write as _;

@@ -45,7 +45,8 @@ pub enum Granularity {
     Blocks(NonZeroU64),
 }
 
-/// So many blocks an object may have. A write looks at each of them, and their numbers have to fit into [`Block::index`].
+/// So many blocks an object may have. A write looks at each of them, and their numbers have to fit into
+/// [`Block::index`].
 pub const OBJECT_BLOCKS_MAX: u64 = 1 << 26;
 
 impl Granularity {
@@ -68,8 +69,8 @@ impl Granularity {
         }
     }
 
-    /// Whether an object of `object_bytes` has no more blocks than [`OBJECT_BLOCKS_MAX`]. What reads a trace or an experiment refuses
-    /// any other.
+    /// Whether an object of `object_bytes` has no more blocks than [`OBJECT_BLOCKS_MAX`]. What reads a trace
+    /// or an experiment refuses any other.
     pub fn allows(self, object_bytes: u64) -> bool {
         match self {
             Self::Objects => true,

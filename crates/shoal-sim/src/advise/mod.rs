@@ -175,7 +175,8 @@ impl Question {
         Ok(tried.into_iter().map(outcome).collect())
     }
 
-    /// One request on a cluster without a network: what is fetched is there at once. Clients are dealt to the nodes.
+    /// One request on a cluster without a network: what is fetched is there at once. Clients are dealt to the
+    /// nodes.
     fn replay(&self, access: &Access, nodes: &mut Hierarchy, sources: &mut Sources) {
         let object_blocks = self.granularity.count(access.object_bytes);
         if access.operation != Operation::Read {

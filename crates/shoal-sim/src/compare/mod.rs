@@ -133,8 +133,8 @@ impl WorkingSet {
 }
 
 impl Comparison {
-    /// Reads the trace that `open` opens. `progress` is told of every request in each of two passes, and may be slow: it is called once
-    /// for many.
+    /// Reads the trace that `open` opens. `progress` is told of every request in each of two passes, and may
+    /// be slow: it is called once for many.
     pub fn run(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,
@@ -325,7 +325,8 @@ mod tests {
 
     #[test]
     fn a_policy_that_misses_less_than_belady_is_explained_by_sizes() {
-        // Ten objects that fit are read in turn, and after each round one that is never read again: as large as all of them, or as one.
+        // Ten objects that fit are read in turn, and after each round one that is never read again: as large
+        // as all of them, or as one.
         let compared = |large: u64| {
             let access = |number: u32| {
                 let is_last = number % 11 == 10;

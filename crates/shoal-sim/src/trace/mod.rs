@@ -1,8 +1,8 @@
 //! Recorded requests and jobs. One form of recording a file.
 //!
-//! Readers stream: memory grows with the number of distinct names, not with the length of a trace (a workflow in WfCommons
-//! JSON is one document and is held whole). A line that cannot be read, or whose numbers no run can count, ends the reading with
-//! its number and what was expected.
+//! Readers stream: memory grows with the number of distinct names, not with the length of a trace (a workflow
+//! in WfCommons JSON is one document and is held whole). A line that cannot be read, or whose numbers no run
+//! can count, ends the reading with its number and what was expected.
 
 mod access_log;
 mod csv;
@@ -126,8 +126,8 @@ pub enum TraceError {
 }
 
 impl Trace {
-    /// Opens the recording at `path`; without a `format` its name and its beginning tell. An object that `granularity` cannot cut is
-    /// refused where it is read.
+    /// Opens the recording at `path`; without a `format` its name and its beginning tell. An object that
+    /// `granularity` cannot cut is refused where it is read.
     pub fn open(path: &Path, format: Option<Format>, granularity: Granularity) -> Result<Self, TraceError> {
         let from_path = |source| TraceError::Io {
             path: path.to_owned(),

@@ -9,7 +9,8 @@ use crate::names::Names;
 
 const RECORD_BYTES: usize = 24;
 
-/// So many records are read at a time: their objects are looked up in one go, which the processor does side by side.
+/// So many records are read at a time: their objects are looked up in one go, which the processor does side
+/// by side.
 const BATCH: usize = 1 << 10;
 
 pub(super) struct OracleGeneral<R> {

@@ -16,8 +16,8 @@ pub(crate) struct Recording<'trace> {
 }
 
 impl<'trace> Recording<'trace> {
-    /// Reads the trace that `open` opens, and gives it to `take` piece by piece. `progress` is told of every request and may be slow: it
-    /// is called once for many.
+    /// Reads the trace that `open` opens, and gives it to `take` piece by piece. `progress` is told of every
+    /// request and may be slow: it is called once for many.
     pub(crate) fn read(
         open: &'trace dyn Fn() -> Result<Accesses, TraceError>,
         progress: &mut dyn FnMut(u64),

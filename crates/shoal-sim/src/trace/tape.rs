@@ -1,7 +1,7 @@
 //! Requests in memory, small: about ten bytes each.
 //!
-//! Each field is written as seven bits a byte, least first, and left out where it says nothing new: a time or a client that is the one
-//! of the request before, an offset and a length where the whole object is meant.
+//! Each field is written as seven bits a byte, least first, and left out where it says nothing new: a time or
+//! a client that is the one of the request before, an offset and a length where the whole object is meant.
 
 use super::{Access, Operation};
 use crate::clock::Time;

@@ -30,7 +30,8 @@ pub struct WorkloadSettings {
     pub clients: Option<u32>,
     /// Only jobs of the trace submitted before this time.
     pub until: Option<Span>,
-    /// How often the trace is replayed, one pass after the other: a pass that is not counted fills the caches for the next.
+    /// How often the trace is replayed, one pass after the other: a pass that is not counted fills the caches
+    /// for the next.
     #[serde(default = "once")]
     pub passes: u32,
     /// What sizes of the trace are multiplied by.

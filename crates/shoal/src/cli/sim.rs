@@ -260,7 +260,8 @@ fn json(value: &impl Serialize) -> String {
     text + "\n"
 }
 
-/// An experiment that can be read and not be run is the user's to change, whether or not the simulator has a hint.
+/// An experiment that can be read and not be run is the user's to change, whether or not the simulator has a
+/// hint.
 fn misread(error: ExperimentError) -> Failure {
     match (refused(&error), error) {
         (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
