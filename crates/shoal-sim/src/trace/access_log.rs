@@ -107,6 +107,13 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_or_deleted_is_as_long_as_it_ever_was() {
+        let read = accesses(LOG, Format::AccessLog).unwrap();
+        assert_eq!(read[1].operation, Operation::Write);
+        assert_eq!((read[1].bytes, read[1].object_bytes), (0, 4096));
+    }
+
+    #[test]
     fn a_log_in_text_is_told_how_to_become_json() {
         let told = refusal("2023-11-14 INFO shoal::access: time=...\n", Format::AccessLog);
         assert!(

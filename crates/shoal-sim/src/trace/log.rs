@@ -3,7 +3,7 @@
 use std::io::Read;
 
 use super::timestamp::Since;
-use super::{Access, Lines, TraceError};
+use super::{Access, Lines, Operation, TraceError};
 use crate::names::Names;
 
 /// Understands one line; `None` when it moves no bytes of an object.
@@ -15,6 +15,8 @@ pub(super) struct Log<R> {
     pub(super) objects: Names,
     pub(super) clients: Names,
     pub(super) since: Since,
+    /// How long each object was when it was longest.
+    lengths: Vec<u64>,
     understand: Understand<R>,
 }
 
@@ -25,8 +27,24 @@ impl<R> Log<R> {
             objects: Names::default(),
             clients: Names::default(),
             since: Since::default(),
+            lengths: Vec::new(),
             understand,
         }
+    }
+
+    /// A log does not tell how long an object was that is written or deleted: as long as it ever was, so that every block of
+    /// it is out of date.
+    fn outdating_all(&mut self, mut access: Access) -> Access {
+        let object = access.object as usize;
+        if object >= self.lengths.len() {
+            self.lengths.resize(object + 1, 0);
+        }
+        let longest = &mut self.lengths[object];
+        *longest = access.object_bytes.max(*longest);
+        if access.operation != Operation::Read {
+            access.object_bytes = *longest;
+        }
+        access
     }
 }
 
@@ -40,7 +58,7 @@ impl<R: Read> Iterator for Log<R> {
                 Err(error) => return Some(Err(error)),
             };
             if let Some(access) = (self.understand)(self, &line).transpose() {
-                return Some(access);
+                return Some(access.map(|access| self.outdating_all(access)));
             }
         }
     }

@@ -141,8 +141,9 @@ mod tests {
             [
                 (1.0, 0, 0, 4406, 4406, Operation::Read),
                 (2.0, 1, 0, 100, 4406, Operation::Read),
-                (3.0, 1, 0, 500, 500, Operation::Write),
-                (4.0, 1, 0, 500, 500, Operation::Delete),
+                // All of what was there before is out of date.
+                (3.0, 1, 0, 500, 4406, Operation::Write),
+                (4.0, 1, 0, 500, 4406, Operation::Delete),
             ]
         );
         assert_eq!(read[0].at, Time(1_000_000_000));
