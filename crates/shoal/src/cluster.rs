@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::header::CONTENT_LENGTH;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use hyper::service::service_fn;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -22,7 +22,7 @@ use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::listener::{self, ConnectionLimits, Entrance};
 use crate::membership::{ClusterKey, Member, Membership, State, Terms, generation};
-use crate::peer::Host;
+use crate::peer::{Host, Outcome};
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 
@@ -126,8 +126,9 @@ async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Resp
         return host.serve(request);
     };
     let mut response = Response::new(ResponseBody::empty());
-    if let Err(refusal) = host.admit(request) {
-        *response.status_mut() = refusal.status();
+    // What may have an effect is not asked for by GET, which the asking node would repeat when the connection breaks.
+    if request.method() != Method::POST {
+        *response.status_mut() = Outcome::Misunderstood.status();
         return response;
     }
     let answer = desk.answer(target).await;

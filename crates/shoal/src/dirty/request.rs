@@ -1,10 +1,10 @@
 //! What nodes say to each other about dirty objects.
 //!
 //! ```text
-//! GET /dirty/<verb>?ask=<base64 of the rest>
+//! POST /dirty/<verb>?ask=<base64 of the rest>
 //! ```
 //!
-//! As for blocks, everything stands in path and query, so the signature covers all of it. An answer's body is bytes as
+//! As for blocks, everything stands in path and query. An answer's body is bytes as
 //! [`crate::encoding`] writes them, or nothing.
 
 use http::uri::PathAndQuery;

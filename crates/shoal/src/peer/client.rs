@@ -149,7 +149,11 @@ impl Peer {
 
     /// Asks for a part of a block; gives the body that brings exactly that part, unless it breaks off.
     pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
-        let request = question("get_block", request.target().ok_or(PeerError::TooLong)?);
+        let request = question(
+            Method::GET,
+            "get_block",
+            request.target().ok_or(PeerError::TooLong)?,
+        );
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.health.lock().asking(clock::instant());
         let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
@@ -191,14 +195,15 @@ impl Peer {
         arrived.inspect_err(|_| self.broke_off())
     }
 
-    /// Says something that is answered by a status and some bytes, within `patience`.
+    /// Says something that is answered by a status and some bytes, within `patience`. It is said once: where the answer is lost, it may have had
+    /// its effect.
     pub async fn tell(
         &self,
         operation: &'static str,
         target: PathAndQuery,
         patience: Duration,
     ) -> Result<(StatusCode, Bytes), PeerError> {
-        let request = question(operation, target);
+        let request = question(Method::POST, operation, target);
         self.asked.fetch_add(1, Ordering::Relaxed);
         self.health.lock().asking(clock::instant());
         let exchange = async {
@@ -220,7 +225,7 @@ impl Peer {
 
     /// Whether it answers at all.
     pub async fn lives(&self) -> bool {
-        let request = question("alive", PathAndQuery::from_static(ALIVE));
+        let request = question(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
         let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         matches!(answer, Ok(Ok(_)))
     }
@@ -233,10 +238,10 @@ impl Peer {
 }
 
 /// Everything is said by the target. The connection says the rest: which node asks, and which one is meant.
-fn question(operation: &'static str, target: PathAndQuery) -> EndpointRequest {
+fn question(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
     EndpointRequest {
         operation,
-        method: Method::GET,
+        method,
         target,
         headers: HeaderMap::new(),
         body: RequestBody::Empty,

@@ -116,7 +116,9 @@ impl Host {
     }
 
     fn answer(&self, request: &Request<ClientBody>) -> Result<Response<ResponseBody>, Outcome> {
-        self.admit(request)?;
+        if request.method() != Method::GET {
+            return Err(Outcome::Misunderstood);
+        }
         let place = self.in_flight.enter_as(CallerId(0)).map_err(|_| Outcome::Busy)?;
         let target = request.uri().path_and_query().ok_or(Outcome::Misunderstood)?;
         if target.path() == ALIVE {
@@ -156,12 +158,6 @@ impl Host {
             .headers_mut()
             .insert(header::CONTENT_LENGTH, part.len().into());
         Ok(response)
-    }
-
-    /// Nodes ask by GET and nothing else; that it is a node has been proven before.
-    pub fn admit(&self, request: &Request<ClientBody>) -> Result<(), Outcome> {
-        let is_plain = request.method() == Method::GET;
-        is_plain.then_some(()).ok_or(Outcome::Misunderstood)
     }
 
     /// How the lake is asked in the name of whoever asked the other node.
