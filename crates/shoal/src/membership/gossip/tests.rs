@@ -25,6 +25,8 @@ struct Cluster {
     /// Nodes that hear everything and that nobody hears.
     mute: BTreeSet<usize>,
     on_the_way: Vec<(Instant, usize, usize, Vec<u8>)>,
+    /// Everything that was said so far, and to which node.
+    recorded: Vec<(usize, Vec<u8>)>,
     loss: f64,
     chance: fastrand::Rng,
 }
@@ -55,6 +57,7 @@ impl Cluster {
             deaf: BTreeSet::new(),
             mute: BTreeSet::new(),
             on_the_way: Vec::new(),
+            recorded: Vec::new(),
             loss,
             chance: fastrand::Rng::with_seed(seed),
         };
@@ -98,6 +101,7 @@ impl Cluster {
             for (to, message) in self.nodes[node].take_outbox() {
                 let SocketAddr::V4(to) = to else { panic!("{to}") };
                 let to = usize::from(to.ip().octets()[3]);
+                self.recorded.push((to, message.clone()));
                 self.on_the_way.push((self.now + DELAY, node, to, message));
             }
         }
@@ -374,5 +378,83 @@ fn everyone_hears_that_a_node_drains_and_that_it_serves_again() {
                 })
         };
         assert!(cluster.pass(Duration::from_secs(5), heard).is_some(), "{state:?}");
+    }
+}
+
+impl Cluster {
+    /// A cluster of four that all see each other and to whom much has happened: one drained and serves again, one died and was started
+    /// again, one left and was started again.
+    fn with_a_past(seed: u64) -> Self {
+        let mut cluster = Self::start(4, 0.0, seed);
+        let everyone = [0, 1, 2, 3];
+        let second = Duration::from_secs(1);
+        cluster
+            .pass(20 * second, |cluster| cluster.all_see(&everyone))
+            .unwrap();
+        cluster.declare(0, State::Draining, 2);
+        cluster.pass(3 * second, |_| false);
+        cluster.declare(0, State::Serving, 3);
+        cluster.dead.insert(1);
+        cluster
+            .pass(10 * second, |cluster| cluster.all_see(&[0, 2, 3]))
+            .unwrap();
+        cluster.starts_again(1, 5_000);
+        cluster
+            .pass(20 * second, |cluster| cluster.all_see(&everyone))
+            .unwrap();
+        let now = cluster.now;
+        cluster.nodes[2].leave(now);
+        cluster.step();
+        cluster.dead.insert(2);
+        cluster
+            .pass(10 * second, |cluster| cluster.all_see(&[0, 1, 3]))
+            .unwrap();
+        cluster.starts_again(2, 9_000);
+        cluster
+            .pass(20 * second, |cluster| cluster.all_see(&everyone))
+            .unwrap();
+        cluster.pass(10 * second, |_| false);
+        cluster
+    }
+
+    fn declare(&mut self, node: usize, state: State, seconds: u64) {
+        let today = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let now = self.now;
+        self.nodes[node].declare(state, today, now);
+    }
+
+    fn starts_again(&mut self, node: usize, generation: u64) {
+        let me = Member {
+            generation,
+            ..member(node)
+        };
+        self.nodes[node] = Gossip::new(me, generation);
+        self.nodes[node].greet(member(0).address, self.now);
+        self.dead.remove(&node);
+    }
+}
+
+#[test]
+fn what_was_said_once_puts_nobody_out_when_it_is_said_again() {
+    for (seed, misled) in [(1, false), (2, true), (3, false), (4, true)] {
+        let mut cluster = Cluster::with_a_past(seed);
+        let everyone = [0, 1, 2, 3];
+        let mut tape = std::mem::take(&mut cluster.recorded);
+        cluster.chance.shuffle(&mut tape);
+        for (to, message) in tape {
+            // To whom it was said then, or to anybody.
+            let to = if misled { cluster.chance.usize(..4) } else { to };
+            let _ = cluster.nodes[to].hear(&message, cluster.now);
+            cluster.now += Duration::from_millis(1);
+            cluster.step();
+            assert!(cluster.all_see(&everyone), "a node was put out (seed {seed})");
+        }
+        cluster.pass(Duration::from_secs(20), |_| false);
+        assert!(cluster.all_see(&everyone));
+        let serves = |node: &Gossip| node.members().iter().all(|member| member.state == State::Serving);
+        assert!(
+            cluster.nodes.iter().all(serves),
+            "no former state is back (seed {seed})"
+        );
     }
 }
