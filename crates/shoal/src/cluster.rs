@@ -59,7 +59,7 @@ impl Cluster {
     ) -> io::Result<Self> {
         let me = introduction(config, addresses, clock::utc_now());
         let address = me.address;
-        let key = ClusterKey::new(config.cooperation.secret_key.as_ref());
+        let key = ClusterKey::new(config.cooperation.secrets());
         let seeds = config.cooperation.seeds.clone();
         let notices = cooperation.notices();
         notices.agreement.renew(Terms::of(config));

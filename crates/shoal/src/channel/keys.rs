@@ -17,6 +17,15 @@ const PKCS8_HEAD: [u8; 16] = [
 /// What the protocols of nodes begin with; the number rises when nodes of two versions would not understand each other.
 const PROTOCOL: &str = "shoal-1-";
 
+/// What becomes of bytes between nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// Nobody else can alter or read them.
+    Encrypted,
+    /// Nobody else can alter them.
+    Authenticated,
+}
+
 /// The keys that follow from one secret.
 #[derive(Debug)]
 pub(super) struct Keys {
@@ -48,8 +57,12 @@ impl Keys {
     }
 
     /// How nodes that know the secret speak with each other, as ALPN has it.
-    pub(super) fn protocol(&self) -> String {
-        format!("{PROTOCOL}{}", self.id)
+    pub(super) fn protocol(&self, transport: Transport) -> Vec<u8> {
+        let transport = match transport {
+            Transport::Encrypted => "encrypted",
+            Transport::Authenticated => "authenticated",
+        };
+        format!("{PROTOCOL}{transport}-{}", self.id).into_bytes()
     }
 
     /// By which the node `name` proves that it is this node.

@@ -9,12 +9,18 @@
 //! A node may know two secrets while an operator exchanges one for the other. The node that asks names the secrets that it
 //! knows (by ALPN), and the one that answers takes the first of its own among them.
 //!
+//! What follows is encrypted ([`tokio_rustls`]) or, where both ends are content with that, sent in the open with a proof of
+//! each record ([`records`]).
+//!
 //! `docs/design/peer-security.md` holds the reasons.
 
 mod keys;
 mod mistrust;
 mod proof;
+mod records;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod unproven;
 
 use std::io;
@@ -24,33 +30,53 @@ use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::server::NoServerSessionStorage;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::server::{Acceptor, NoServerSessionStorage};
+use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use rustls_pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::{LazyConfigAcceptor, TlsConnector, TlsStream};
+use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
 pub use self::mistrust::{Mistrust, Mistrusted};
 pub use self::stream::NodeStream;
 
-use self::keys::Keys;
+use self::keys::{Keys, Transport};
 use self::mistrust::Other;
 use self::proof::{Asking, Known};
+use self::records::{Key, Records};
+use self::stream::Stream;
 use self::unproven::Unproven;
 use crate::config;
+use crate::front::connection::Sending;
 
 /// The other end has proven itself by then.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The first record of a connection in the open, from the node that was asked: until it is here, the other one is silent, so that TLS takes
+/// no byte that is not its own.
+const WELCOME: &[u8] = b"welcome";
+
+/// The name under which both ends take keys out of the handshake (RFC 5705).
+const EXPORTER: &[u8] = b"EXPORTER-shoal-records";
 
 /// How one node makes connections to others, and takes theirs.
 #[derive(Debug)]
 pub struct Channel {
     keys: Vec<Keys>,
-    /// How this node answers, by the protocol that the other end offers; what it likes best first.
-    answers: Vec<(String, Arc<ServerConfig>)>,
+    transports: &'static [Transport],
+    /// How this node answers, what it likes best first.
+    answers: Vec<Answer>,
     unproven: Unproven,
     mistrusted: Arc<Mistrusted>,
+}
+
+/// How a node answers those that offer a protocol.
+#[derive(Debug)]
+struct Answer {
+    protocol: Vec<u8>,
+    transport: Transport,
+    config: Arc<ServerConfig>,
 }
 
 /// Makes connections to one other node.
@@ -58,6 +84,8 @@ pub struct Channel {
 pub struct Dialer {
     name: Arc<str>,
     address: SocketAddr,
+    /// What is offered, by protocol.
+    offers: Arc<[(Vec<u8>, Transport)]>,
     config: Arc<ClientConfig>,
     mistrusted: Arc<Mistrusted>,
 }
@@ -66,13 +94,21 @@ impl Channel {
     /// The connections of the node `name`, which other nodes may have at most `connections` of.
     pub fn new(name: &str, cooperation: &config::Cooperation, connections: usize) -> Self {
         let keys: Vec<_> = cooperation.secrets().map(Keys::of).collect();
-        let answers = keys
-            .iter()
-            .map(|keys| (keys.protocol(), Arc::new(answering(keys, name))))
-            .collect();
+        // Encryption protects against more, so a node that does not ask for it takes it.
+        let transports: &[Transport] = if cooperation.encrypt {
+            &[Transport::Encrypted]
+        } else {
+            &[Transport::Authenticated, Transport::Encrypted]
+        };
+        let answers = protocols(&keys, transports).map(|(keys, transport)| Answer {
+            protocol: keys.protocol(transport),
+            transport,
+            config: Arc::new(answering(keys, transport, name)),
+        });
         Self {
+            answers: answers.collect(),
             keys,
-            answers,
+            transports,
             unproven: Unproven::new(connections),
             mistrusted: Arc::default(),
         }
@@ -80,10 +116,16 @@ impl Channel {
 
     /// The way to the node `name` at `address`.
     pub fn to(&self, name: &str, address: SocketAddr) -> Dialer {
+        let offers: Arc<[_]> = protocols(&self.keys, self.transports)
+            .map(|(keys, transport)| (keys.protocol(transport), transport))
+            .collect();
+        let mut config = asking(&self.keys, name);
+        config.alpn_protocols = offers.iter().map(|(protocol, _)| protocol.clone()).collect();
         Dialer {
             name: name.into(),
             address,
-            config: Arc::new(asking(&self.keys, name)),
+            offers,
+            config: Arc::new(config),
             mistrusted: Arc::clone(&self.mistrusted),
         }
     }
@@ -111,26 +153,33 @@ impl Channel {
         }
     }
 
-    async fn let_prove(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>, Mistrust> {
-        let begun = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
+    async fn let_prove(&self, stream: TcpStream) -> Result<Stream, Mistrust> {
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream);
         let begun = begun.await.map_err(|error| Mistrust::of(&error))?;
         let offered: Vec<_> = begun.client_hello().alpn().into_iter().flatten().collect();
         let answer = self
             .answers
             .iter()
-            .find(|(protocol, _)| offered.contains(&protocol.as_bytes()));
-        let Some((_, config)) = answer else {
-            // The handshake fails for want of a common protocol, which tells the other end why.
-            let is_node = offered.iter().any(|protocol| keys::is_protocol(protocol));
-            let (_, config) = self.answers.first().expect("a node has one secret at least");
-            if is_node {
-                let _ = begun.into_stream(Arc::clone(config)).await;
-                return Err(Mistrust::OtherSecret);
+            .find(|answer| offered.contains(&answer.protocol.as_slice()));
+        let Some(answer) = answer else {
+            if !offered.iter().any(|protocol| keys::is_protocol(protocol)) {
+                return Err(Mistrust::NotOurs);
             }
-            return Err(Mistrust::NotOurs);
+            // The handshake fails for want of a common protocol, which tells the other node why.
+            let any = self.answers.first().expect("a node has one secret at least");
+            let _ = begun.into_stream(Arc::clone(&any.config)).await;
+            return Err(Mistrust::OtherSecret);
         };
-        let stream = begun.into_stream(Arc::clone(config)).await;
-        Ok(stream.map_err(|error| Mistrust::of(&error))?.into())
+        let stream = begun.into_stream(Arc::clone(&answer.config)).await;
+        let stream = stream.map_err(|error| Mistrust::of(&error))?;
+        if answer.transport == Transport::Encrypted {
+            return Ok(Stream::Encrypted(Box::new(stream.into())));
+        }
+        let (asked, answered) = record_keys(stream.get_ref().1);
+        let mut records = Records::new(Sending::new(stream.into_inner().0), answered, asked);
+        let welcomed = records.write_all(WELCOME).await;
+        welcomed.map_err(|error| Mistrust::of(&error))?;
+        Ok(Stream::Authenticated(Box::new(records)))
     }
 }
 
@@ -141,26 +190,55 @@ impl Dialer {
         // Without it a request in two segments waits 40 ms for the delayed acknowledgement of the other node.
         stream.set_nodelay(true)?;
         let other = Other::asked(&self.name, self.address);
+        match self.prove(stream).await {
+            Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.mistrusted))),
+            Err(mistrust) => Err(self.mistrusted.note(mistrust, &other)),
+        }
+    }
+
+    async fn prove(&self, stream: TcpStream) -> Result<Stream, Mistrust> {
+        let distrust = |error: io::Error| Mistrust::of(&error);
         let name = ServerName::from(self.address.ip());
-        let stream = match TlsConnector::from(Arc::clone(&self.config))
-            .connect(name, stream)
-            .await
-        {
-            Ok(stream) if stream.get_ref().1.alpn_protocol().is_some() => stream,
-            Ok(_) => return Err(self.mistrusted.note(Mistrust::NotOurs, &other)),
-            Err(error) => return Err(self.mistrusted.note(Mistrust::of(&error), &other)),
-        };
-        Ok(NodeStream::new(
-            stream.into(),
-            other,
-            Arc::clone(&self.mistrusted),
-        ))
+        let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream);
+        let stream = connecting.await.map_err(distrust)?;
+        let agreed = stream.get_ref().1.alpn_protocol().ok_or(Mistrust::NotOurs)?;
+        let offer = self.offers.iter().find(|(protocol, _)| protocol == agreed);
+        let (_, transport) = offer.ok_or(Mistrust::NotOurs)?;
+        if *transport == Transport::Encrypted {
+            return Ok(Stream::Encrypted(Box::new(stream.into())));
+        }
+        let (asked, answered) = record_keys(stream.get_ref().1);
+        let mut records = Records::new(Sending::new(stream.into_inner().0), asked, answered);
+        let mut welcome = [0; WELCOME.len()];
+        records.read_exact(&mut welcome).await.map_err(distrust)?;
+        Ok(Stream::Authenticated(Box::new(records)))
     }
 
     /// Where the node is.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+}
+
+/// The ways to speak, best first: those with the secret of today, then those with another one.
+fn protocols<'a>(
+    keys: &'a [Keys],
+    transports: &'a [Transport],
+) -> impl Iterator<Item = (&'a Keys, Transport)> {
+    keys.iter()
+        .flat_map(move |keys| transports.iter().map(move |transport| (keys, *transport)))
+}
+
+/// Keys that nobody has but the two ends of this connection: for what is asked, and for what is answered.
+fn record_keys<Data>(connection: &ConnectionCommon<Data>) -> (Key, Key) {
+    let keys = connection
+        .export_keying_material([0; 64], EXPORTER, None)
+        .expect("the handshake is complete");
+    let (asked, answered) = keys.split_at(32);
+    (
+        asked.try_into().expect("half of 64 bytes"),
+        answered.try_into().expect("half of 64 bytes"),
+    )
 }
 
 /// One way to encrypt, which processors do by themselves, and another one for those that do not.
@@ -176,13 +254,13 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 /// How the node `name` answers those that know the secret of `keys`.
-fn answering(keys: &Keys, name: &str) -> ServerConfig {
+fn answering(keys: &Keys, transport: Transport, name: &str) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring knows TLS 1.3")
         .with_client_cert_verifier(Arc::new(Known::asking(keys)))
         .with_cert_resolver(keys.answering(name));
-    config.alpn_protocols = vec![keys.protocol().into_bytes()];
+    config.alpn_protocols = vec![keys.protocol(transport)];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config
@@ -196,7 +274,6 @@ fn asking(keys: &[Keys], name: &str) -> ClientConfig {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Known::answering(keys, name)))
         .with_client_cert_resolver(Arc::new(Asking::new(keys)));
-    config.alpn_protocols = keys.iter().map(|keys| keys.protocol().into_bytes()).collect();
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config

@@ -1,5 +1,6 @@
 //! A connection whose ends know each other.
 
+use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,29 +11,63 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::mistrust::{Mistrust, Mistrusted, Other};
+use super::records::Records;
+use crate::front::connection::Sending;
 
 /// A connection to another node, or from one. What was altered on its way ends it.
-#[derive(Debug)]
 pub struct NodeStream {
-    stream: TlsStream<TcpStream>,
+    stream: Stream,
     other: Other,
     mistrusted: Arc<Mistrusted>,
 }
 
+/// What carries the bytes.
+pub(super) enum Stream {
+    Encrypted(Box<TlsStream<TcpStream>>),
+    Authenticated(Box<Records<Sending>>),
+}
+
+/// Does the same with either.
+macro_rules! with {
+    ($self:expr, $stream:ident => $does:expr) => {
+        match &mut $self.get_mut().stream {
+            Stream::Encrypted($stream) => $does,
+            Stream::Authenticated($stream) => $does,
+        }
+    };
+}
+
 impl NodeStream {
-    pub(super) fn new(stream: TlsStream<TcpStream>, other: Other, mistrusted: Arc<Mistrusted>) -> Self {
+    pub(super) fn new(stream: Stream, other: Other, mistrusted: Arc<Mistrusted>) -> Self {
         Self {
             stream,
             other,
             mistrusted,
         }
     }
+
+    /// Whether nobody else can read what is said.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.stream, Stream::Encrypted(_))
+    }
+}
+
+impl fmt::Debug for NodeStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeStream")
+            .field("other", &self.other)
+            .field("encrypted", &self.is_encrypted())
+            .finish_non_exhaustive()
+    }
 }
 
 impl AsyncRead for NodeStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
+        let polled = match &mut this.stream {
+            Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Authenticated(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
         polled.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => this.mistrusted.note(Mistrust::Altered, &this.other),
             _ => error,
@@ -42,7 +77,7 @@ impl AsyncRead for NodeStream {
 
 impl AsyncWrite for NodeStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+        with!(self, stream => Pin::new(stream).poll_write(cx, bytes))
     }
 
     fn poll_write_vectored(
@@ -50,7 +85,7 @@ impl AsyncWrite for NodeStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, slices)
+        with!(self, stream => Pin::new(stream).poll_write_vectored(cx, slices))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -58,10 +93,10 @@ impl AsyncWrite for NodeStream {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+        with!(self, stream => Pin::new(stream).poll_flush(cx))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+        with!(self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }

@@ -348,15 +348,24 @@ impl Check<'_> {
                 hint,
             );
         }
-        if let Some(secret) = &cooperation.secret_key
-            && secret.expose().len() < SECRET_BYTES_MIN
-        {
-            let what = format!("has fewer than {SECRET_BYTES_MIN} characters");
+        for (key, secret) in [
+            ("secret_key", &cooperation.secret_key),
+            ("previous_secret_key", &cooperation.previous_secret_key),
+        ] {
+            if let Some(secret) = secret
+                && secret.expose().len() < SECRET_BYTES_MIN
+            {
+                let what = format!("has fewer than {SECRET_BYTES_MIN} characters");
+                self.refuse("cooperation", key, &what, "make one with: openssl rand -hex 32");
+            }
+        }
+        if cooperation.previous_secret_key.is_some() && cooperation.secret_key.is_none() {
+            let hint = "write the secret of today as secret_key_file";
             self.refuse(
                 "cooperation",
-                "secret_key",
-                &what,
-                "make one with: openssl rand -hex 32",
+                "previous_secret_key",
+                "stands without a secret_key",
+                hint,
             );
         }
     }

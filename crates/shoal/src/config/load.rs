@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::check::{self, Rule};
 use super::file::{self, Assignment, Entry, File};
 use super::problem::{ConfigError, Origin, Problem};
-use super::settings::{Draft, SECTIONS_WITH_SECRETS, SETTINGS, Setting, position};
+use super::settings::{Draft, SECRETS, SETTINGS, Setting, position};
 use super::value::{Given, Value};
 use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 use crate::secret::Secret;
@@ -233,19 +233,19 @@ impl Loader {
 
     /// A secret given either way replaces a secret that a lower layer gave the other way.
     fn replace_secrets(&mut self, layer: &[Assignment]) {
-        for section in SECTIONS_WITH_SECRETS {
-            let given = |key| {
+        for (section, key) in SECRETS {
+            let given = |key: &str| {
                 let position = position(section, key).expect("a setting of the table");
                 let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
                 layer.iter().find(written).map(|one| &one.origin)
             };
-            let (secret, file) = (given("secret_key"), given("secret_key_file"));
+            let (secret, file) = (given(key), given(&format!("{key}_file")));
             if let (Some(_), Some(origin)) = (secret, file) {
                 let title = format!("[{section}]");
-                self.problems.push(both_secrets(&title, "secret_key", origin));
+                self.problems.push(both_secrets(&title, key, origin));
             }
             if secret.or(file).is_some() {
-                let (secret, file) = self.draft.secret(section);
+                let (secret, file) = self.draft.secret(section, key);
                 (*secret, *file) = (None, None);
             }
         }
@@ -348,10 +348,11 @@ impl Loader {
     }
 
     fn read_secret_files(&mut self) {
-        for section in SECTIONS_WITH_SECRETS {
-            if let Some(path) = self.draft.secret(section).1.take() {
-                let origin = self.draft.origin(section, "secret_key_file").clone();
-                *self.draft.secret(section).0 = self.read_secret("secret_key_file", &path, &origin);
+        for (section, key) in SECRETS {
+            if let Some(path) = self.draft.secret(section, key).1.take() {
+                let file_key = format!("{key}_file");
+                let origin = self.draft.origin(section, &file_key).clone();
+                *self.draft.secret(section, key).0 = self.read_secret(&file_key, &path, &origin);
             }
         }
     }
@@ -414,7 +415,7 @@ fn holds_secrets(file: &File) -> bool {
     let settings = file
         .assignments
         .iter()
-        .any(|one| SETTINGS[one.position].key == "secret_key");
+        .any(|one| SETTINGS[one.position].is_secret());
     settings
         || file
             .identities

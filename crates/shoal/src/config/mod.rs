@@ -250,12 +250,17 @@ pub struct Cooperation {
     pub split: SplitRule,
     /// What nodes of this cluster, and nobody else, know (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
+    /// A second secret that counts as well, while an operator exchanges one for the other.
+    pub previous_secret_key: Option<Secret>,
+    /// Whether what nodes say to each other is encrypted; it is always authenticated.
+    pub encrypt: bool,
 }
 
 impl Cooperation {
-    /// What nodes prove themselves by. Without any secret it is the same for all: then only this machine can connect.
+    /// What nodes prove themselves by, the one of today first. Without any, it is the same for all: only this machine can connect then.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.secret_key.as_ref().map_or("", Secret::expose))
+        let current = self.secret_key.as_ref().map_or("", Secret::expose);
+        std::iter::once(current).chain(self.previous_secret_key.as_ref().map(Secret::expose))
     }
 }
 
@@ -432,6 +437,8 @@ impl Default for Cooperation {
             decay_percent: 50,
             split: SplitRule::Adaptive,
             secret_key: None,
+            previous_secret_key: None,
+            encrypt: true,
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Draft {
     pub(super) lake_secret_key_file: Option<PathBuf>,
     /// Likewise into `config.cooperation.secret_key`.
     pub(super) cooperation_secret_key_file: Option<PathBuf>,
+    /// Likewise into `config.cooperation.previous_secret_key`.
+    pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
     /// Where each value comes from, in the order of [`SETTINGS`].
     pub(super) origins: Vec<Origin>,
 }
@@ -39,10 +41,15 @@ impl Setting {
         format!("SHOAL_{}_{}", self.section, self.key).to_uppercase()
     }
 
+    /// Whether its value is a secret.
+    pub(super) fn is_secret(&self) -> bool {
+        SECRETS.contains(&(self.section, self.key))
+    }
+
     /// The long flag that sets it, without dashes. A secret has none: other users of a machine can read
     /// command lines.
     pub(crate) fn flag(&self) -> Option<String> {
-        (self.key != "secret_key").then(|| format!("{}-{}", self.section, self.key).replace('_', "-"))
+        (!self.is_secret()).then(|| format!("{}-{}", self.section, self.key).replace('_', "-"))
     }
 }
 
@@ -108,6 +115,9 @@ settings! {
     cooperation split => config.cooperation.split, "Who gets it: adaptive, or fixed percents from L1 outwards such as [50, 50]";
     cooperation secret_key => config.cooperation.secret_key, "What the nodes of a cluster, and nobody else, know; better in a file";
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
+    cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
+    cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
+    cooperation encrypt => config.cooperation.encrypt, "Whether what nodes say to each other is encrypted; without, they still prove that it is theirs, and reads from other nodes cost less";
 
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
@@ -151,8 +161,12 @@ pub(super) const SECTIONS: [&str; 12] = [
     "identity",
 ];
 
-/// The sections with a `secret_key` that may be written in a file of its own.
-pub(super) const SECTIONS_WITH_SECRETS: [&str; 2] = ["lake", "cooperation"];
+/// The settings that are secrets, each by section and key; each may be written in a file of its own, which `<key>_file` names.
+pub(super) const SECRETS: [(&str, &str); 3] = [
+    ("lake", "secret_key"),
+    ("cooperation", "secret_key"),
+    ("cooperation", "previous_secret_key"),
+];
 
 /// The settings of one section.
 pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
@@ -173,19 +187,24 @@ impl Draft {
             config,
             lake_secret_key_file: None,
             cooperation_secret_key_file: None,
+            cooperation_previous_secret_key_file: None,
             origins: vec![Origin::Default; SETTINGS.len()],
         }
     }
 
-    /// The secret of a section, and the file it is to be read from.
-    pub(super) fn secret(&mut self, section: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
-        match section {
-            "lake" => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
-            "cooperation" => (
+    /// One of [`SECRETS`], and the file it is to be read from.
+    pub(super) fn secret(&mut self, section: &str, key: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
+        match (section, key) {
+            ("lake", _) => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
+            ("cooperation", "secret_key") => (
                 &mut self.config.cooperation.secret_key,
                 &mut self.cooperation_secret_key_file,
             ),
-            _ => unreachable!("no other section has a secret"),
+            ("cooperation", "previous_secret_key") => (
+                &mut self.config.cooperation.previous_secret_key,
+                &mut self.cooperation_previous_secret_key_file,
+            ),
+            _ => unreachable!("no other setting is a secret"),
         }
     }
 
@@ -218,7 +237,7 @@ mod tests {
             .filter(|s| s.flag().is_none())
             .map(|s| (s.section, s.key))
             .collect();
-        assert_eq!(without, [("lake", "secret_key"), ("cooperation", "secret_key")]);
+        assert_eq!(without, super::SECRETS);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Who is heard: a datagram carries proof that its sender knows the cluster's secret.
 //!
 //! ```text
-//! | magic 4 | seconds since 1970 u64 | first half of HMAC-SHA-256 16 | gossip |
+//! | magic 4 | seconds since 1970 u64 | proofs u8 | first half of HMAC-SHA-256 16, for each proof | gossip |
 //! ```
 //!
-//! The proof covers everything else. It hides nothing: names and addresses of nodes are no secrets. A datagram heard twice says nothing
-//! new, as news about a node are ordered by its generation; one that is older than clocks may differ is not heard at all.
+//! A node that knows two secrets proves itself by both, so that others may know either. A proof covers everything but the
+//! proofs. It hides nothing: names and addresses of nodes are no secrets. A datagram heard twice says nothing new, as news
+//! about a node are ordered by its generation; one that is older than clocks may differ is not heard at all.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,21 +14,21 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use crate::secret::Secret;
-
-const MAGIC: [u8; 4] = *b"shg1";
+const MAGIC: [u8; 4] = *b"shg2";
 const PROOF_BYTES: usize = 16;
-const HEAD_BYTES: usize = MAGIC.len() + size_of::<u64>();
+/// That of today, and that of yesterday while secrets are exchanged.
+const PROOFS_MAX: usize = 2;
+const HEAD_BYTES: usize = MAGIC.len() + size_of::<u64>() + 1;
 
-/// How many bytes the proof adds to gossip.
-pub(super) const ENVELOPE_BYTES: usize = HEAD_BYTES + PROOF_BYTES;
+/// How many bytes proofs add to gossip at most.
+pub(super) const ENVELOPE_BYTES: usize = HEAD_BYTES + PROOFS_MAX * PROOF_BYTES;
 
 /// Clocks of two nodes may differ by this much, as those of a client and a node may.
 const SKEW_MAX: Duration = Duration::from_mins(15);
 
 /// Proves and checks that datagrams come from the cluster.
 #[derive(Clone)]
-pub struct ClusterKey(Hmac<Sha256>);
+pub struct ClusterKey(Vec<Hmac<Sha256>>);
 
 /// Why a datagram is not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,55 +89,60 @@ impl std::fmt::Debug for ClusterKey {
 }
 
 impl ClusterKey {
-    /// The key of the cluster whose nodes know `secret`; without one, of a cluster on this machine that anybody here can join.
-    pub fn new(secret: Option<&Secret>) -> Self {
-        let secret = secret.map_or("", Secret::expose);
-        // Signatures between nodes begin with the same secret: neither may be taken for the other.
-        let key = [b"shoal gossip ", secret.as_bytes()].concat();
-        Self(Hmac::new_from_slice(&key).expect("a key may have any length"))
+    /// The key of the cluster whose nodes know one of `secrets`.
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let key = |secret: &str| {
+            // Connections between nodes begin with the same secret: neither proof may be taken for the other.
+            let key = [b"shoal gossip ", secret.as_bytes()].concat();
+            Hmac::new_from_slice(&key).expect("a key may have any length")
+        };
+        Self(secrets.into_iter().take(PROOFS_MAX).map(key).collect())
     }
 
-    /// `gossip` with its proof.
+    /// `gossip` with its proofs.
     pub(super) fn seal(&self, gossip: &[u8], now: SystemTime) -> Vec<u8> {
-        let mut datagram = Vec::with_capacity(ENVELOPE_BYTES + gossip.len());
-        datagram.extend_from_slice(&MAGIC);
-        datagram.extend_from_slice(&seconds(now).to_le_bytes());
-        let proof = self.proof(&datagram, gossip);
-        datagram.extend_from_slice(&proof);
-        datagram.extend_from_slice(gossip);
-        datagram
+        let head = [&MAGIC[..], &seconds(now).to_le_bytes(), &[self.0.len() as u8]].concat();
+        let proofs: Vec<_> = self.proofs(&head, gossip).collect();
+        [&head, proofs.as_flattened(), gossip].concat()
     }
 
     /// What a datagram says, if it comes from the cluster.
     pub(super) fn open<'a>(&self, datagram: &'a [u8], now: SystemTime) -> Result<&'a [u8], Stranger> {
         let (head, rest) = datagram.split_at_checked(HEAD_BYTES).ok_or(Stranger::NotOurs)?;
-        let (proof, gossip) = rest.split_at_checked(PROOF_BYTES).ok_or(Stranger::NotOurs)?;
-        let (magic, sent) = head.split_at(MAGIC.len());
-        if magic != MAGIC {
+        let (magic, rest_of_head) = head.split_at(MAGIC.len());
+        let (sent, count) = rest_of_head.split_first_chunk().ok_or(Stranger::NotOurs)?;
+        let count = usize::from(count[0]);
+        if magic != MAGIC || !(1..=PROOFS_MAX).contains(&count) {
             return Err(Stranger::NotOurs);
         }
-        if !bool::from(self.proof(head, gossip).ct_eq(proof)) {
+        let (theirs, gossip) = rest
+            .split_at_checked(count * PROOF_BYTES)
+            .ok_or(Stranger::NotOurs)?;
+        let (theirs, _) = theirs.as_chunks::<PROOF_BYTES>();
+        let is_proven = |ours: [u8; PROOF_BYTES]| theirs.iter().any(|proof| proof.ct_eq(&ours).into());
+        if !self.proofs(head, gossip).any(is_proven) {
             return Err(Stranger::OtherSecret);
         }
-        let sent = u64::from_le_bytes(sent.try_into().expect("the head ends with eight bytes"));
-        if sent.abs_diff(seconds(now)) > SKEW_MAX.as_secs() {
+        if u64::from_le_bytes(*sent).abs_diff(seconds(now)) > SKEW_MAX.as_secs() {
             return Err(Stranger::OutOfTime);
         }
         Ok(gossip)
     }
 
-    fn proof(&self, head: &[u8], gossip: &[u8]) -> [u8; PROOF_BYTES] {
-        let mut mac = self.0.clone();
-        mac.update(head);
-        mac.update(gossip);
-        let whole = mac.finalize().into_bytes();
-        *whole.first_chunk().expect("SHA-256 has 32 bytes")
+    fn proofs(&self, head: &[u8], gossip: &[u8]) -> impl Iterator<Item = [u8; PROOF_BYTES]> {
+        self.0.iter().map(move |key| {
+            let mut mac = key.clone();
+            mac.update(head);
+            mac.update(gossip);
+            let whole = mac.finalize().into_bytes();
+            *whole.first_chunk().expect("SHA-256 has 32 bytes")
+        })
     }
 }
 
 /// By how many seconds the clock of a datagram's sender is ahead of `now`. Only of use where the proof is right.
 pub(super) fn seconds_ahead(datagram: &[u8], now: SystemTime) -> Option<i64> {
-    let sent = datagram.get(MAGIC.len()..HEAD_BYTES)?.try_into().ok()?;
+    let sent = *datagram.get(MAGIC.len()..)?.first_chunk()?;
     let signed = |seconds: u64| i64::try_from(seconds).ok();
     Some(signed(u64::from_le_bytes(sent))?.saturating_sub(signed(seconds(now))?))
 }
@@ -150,11 +156,10 @@ fn seconds(time: SystemTime) -> u64 {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::{ClusterKey, ENVELOPE_BYTES, Stranger, seconds_ahead};
-    use crate::secret::Secret;
+    use super::{ClusterKey, HEAD_BYTES, PROOF_BYTES, Stranger, seconds_ahead};
 
     fn key(secret: &str) -> ClusterKey {
-        ClusterKey::new(Some(&Secret::new(secret)))
+        ClusterKey::new([secret])
     }
 
     fn noon() -> SystemTime {
@@ -164,11 +169,23 @@ mod tests {
     #[test]
     fn what_is_sealed_is_heard_by_those_who_know_the_secret_and_nobody_else() {
         let datagram = key("one").seal(b"gossip", noon());
-        assert_eq!(datagram.len(), ENVELOPE_BYTES + 6);
+        assert_eq!(datagram.len(), HEAD_BYTES + PROOF_BYTES + 6);
         assert_eq!(key("one").open(&datagram, noon()), Ok(&b"gossip"[..]));
         assert_eq!(key("two").open(&datagram, noon()), Err(Stranger::OtherSecret));
-        let open = ClusterKey::new(None);
-        assert_eq!(open.open(&datagram, noon()), Err(Stranger::OtherSecret));
+        assert_eq!(key("").open(&datagram, noon()), Err(Stranger::OtherSecret));
+    }
+
+    #[test]
+    fn a_node_that_knows_two_secrets_and_those_that_know_either_hear_each_other() {
+        let both = ClusterKey::new(["new", "old"]);
+        for one in ["new", "old"] {
+            let datagram = key(one).seal(b"gossip", noon());
+            assert_eq!(both.open(&datagram, noon()), Ok(&b"gossip"[..]));
+            let datagram = both.seal(b"gossip", noon());
+            assert_eq!(key(one).open(&datagram, noon()), Ok(&b"gossip"[..]));
+        }
+        let datagram = both.seal(b"gossip", noon());
+        assert_eq!(key("other").open(&datagram, noon()), Err(Stranger::OtherSecret));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod commands;
 mod draining;
 mod failure;
 mod members;
+mod rotation;
 mod sharing;
 mod trust;
 mod wire;
@@ -76,6 +77,12 @@ impl Cluster {
         });
         self.nodes.push(node.await);
         self.ways.push(way);
+    }
+
+    /// Stops a node and starts it again on the same disk, with a changed configuration.
+    pub(crate) async fn restart(&mut self, node: usize, change: impl FnOnce(&mut Config)) {
+        let stopped = self.nodes.remove(node).halt().await;
+        self.nodes.insert(node, stopped.with(change).start().await);
     }
 
     /// Waits until every node whose wire is whole sees so many members.

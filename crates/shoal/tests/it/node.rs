@@ -41,6 +41,12 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
+    /// What it will find in its configuration when it starts again.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
     pub(crate) async fn start(self) -> Node {
         drop(self.port);
         let gateway = Gateway::start(self.config.clone()).await.unwrap();

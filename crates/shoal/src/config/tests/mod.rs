@@ -129,6 +129,7 @@ fn the_examples_in_the_reference_file_are_understood() {
         "tls/key.pem",
         "lake-secret",
         "cluster-secret",
+        "previous-cluster-secret",
         "ak-secret",
         "ak-lake-secret",
     ] {
@@ -143,7 +144,7 @@ fn the_examples_in_the_reference_file_are_understood() {
     let lines = REFERENCE
         .lines()
         .map(uncommented)
-        .filter(|line| !line.starts_with("secret_key = "));
+        .filter(|line| !line.starts_with("secret_key = ") && !line.starts_with("previous_secret_key = "));
     let text = lines
         .collect::<Vec<_>>()
         .join("\n")
@@ -155,6 +156,11 @@ fn the_examples_in_the_reference_file_are_understood() {
     assert_eq!(
         cooperation.secret_key.as_ref().unwrap().expose(),
         "cluster-secret"
+    );
+    assert!(
+        cooperation
+            .secrets()
+            .eq(["cluster-secret", "previous-cluster-secret"])
     );
     assert_eq!(cooperation.advertise.unwrap().to_string(), "10.0.0.1:9200");
     assert_eq!(config.freshness.rules[0].mode, FreshnessMode::Immutable);

@@ -475,6 +475,14 @@ fn a_cluster_that_could_not_work_or_would_be_open_to_all_is_refused() {
             "[cooperation] secret_key has fewer than 16 characters | make one with: openssl rand -hex 32",
         ),
         (
+            "previous_secret_key = \"0123456789abcdef\"",
+            "[cooperation] previous_secret_key stands without a secret_key | write the secret of today as secret_key_file",
+        ),
+        (
+            "secret_key = \"0123456789abcdef\"\nprevious_secret_key = \"short\"",
+            "[cooperation] previous_secret_key has fewer than 16 characters | make one with: openssl rand -hex 32",
+        ),
+        (
             "secret_key = \"0123456789abcdef\"\nlisten = \"0.0.0.0:9200\"",
             "[cooperation] listen is an address that no other node can connect to | write advertise = the address of this \
              machine that the other nodes connect to, with its port",

@@ -1,58 +1,150 @@
-//! What nodes believe of each other: nothing without proof.
+//! What nodes believe of each other: nothing without proof, whether what they say is encrypted or not.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use shoal::channel::Mistrust;
+use futures_util::future::join_all;
+use http::uri::PathAndQuery;
+use shoal::channel::{Channel, Mistrust};
+use shoal::config::{self, Limits};
+use shoal::membership::node_id;
+use shoal::peer::Peers;
+use shoal::secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
-use super::Cluster;
 use super::wire::Way;
+use super::{Cluster, SECRET};
+
+/// Three nodes, in both ways of speaking.
+async fn clusters() -> [Cluster; 2] {
+    let cluster = |encrypt| Cluster::start_with(3, move |_, config| config.cooperation.encrypt = encrypt);
+    [cluster(true).await, cluster(false).await]
+}
 
 #[tokio::test]
 async fn no_byte_that_was_altered_between_nodes_is_kept_or_served() {
-    let cluster = Cluster::start(3).await;
-    let bytes = cluster.put("k", 24);
-    cluster.read(1, "k", &bytes).await;
-    cluster.settle().await;
-    cluster.ways.iter().for_each(|way| way.alters_answers(true));
-    for node in [0, 2, 0] {
-        cluster.read(node, "k", &bytes).await;
+    for cluster in clusters().await {
+        let bytes = cluster.put("k", 24);
+        cluster.read(1, "k", &bytes).await;
         cluster.settle().await;
+        cluster.ways.iter().for_each(|way| way.alters_answers(true));
+        for node in [0, 2, 0] {
+            cluster.read(node, "k", &bytes).await;
+            cluster.settle().await;
+        }
+        let altered: u64 = cluster.ways.iter().map(Way::altered).sum();
+        assert!(altered > 0, "the story has to alter something");
+        assert!(mistrusted(&cluster).await > 0, "it is counted");
+        cluster.ways.iter().for_each(|way| way.alters_answers(false));
+        for node in 0..3 {
+            cluster.read(node, "k", &bytes).await;
+        }
+        cluster.stop().await;
     }
-    let altered: u64 = cluster.ways.iter().map(Way::altered).sum();
-    assert!(altered > 0, "the story has to alter something");
-    assert!(mistrusted(&cluster).await > 0, "it is counted");
-    cluster.ways.iter().for_each(|way| way.alters_answers(false));
-    for node in 0..3 {
-        cluster.read(node, "k", &bytes).await;
+}
+
+#[tokio::test]
+async fn whoever_listens_between_nodes_reads_blocks_only_where_they_are_not_encrypted() {
+    for (cluster, is_readable) in clusters().await.into_iter().zip([false, true]) {
+        let bytes = cluster.put("k", 12);
+        for node in 0..3 {
+            cluster.read(node, "k", &bytes).await;
+            cluster.settle().await;
+        }
+        let mut heard = Vec::new();
+        for way in &cluster.ways {
+            heard.extend(way.recorded().into_iter().map(|recording| recording.answered));
+        }
+        assert!(heard.iter().map(Vec::len).sum::<usize>() > bytes.len() / 2);
+        let excerpt = |block: usize| &bytes[block * crate::node::BLOCK as usize..][100..164];
+        let is_heard = (0..12).any(|block| {
+            heard
+                .iter()
+                .any(|bytes| bytes.windows(64).any(|window| window == excerpt(block)))
+        });
+        assert_eq!(is_heard, is_readable);
+        cluster.stop().await;
     }
-    cluster.stop().await;
 }
 
 #[tokio::test]
 async fn what_one_node_asked_is_not_answered_when_a_stranger_asks_it_again() {
-    let cluster = Cluster::start(3).await;
-    let bytes = cluster.put("k", 12);
-    cluster.read(0, "k", &bytes).await;
-    cluster.read(0, "k", &bytes).await;
-    cluster.settle().await;
-    let mut replayed = 0;
-    for way in &cluster.ways {
-        for recording in way.recorded() {
-            assert!(!recording.answered.is_empty(), "it was answered the first time");
-            for other in &cluster.ways {
-                let answer = says(other.address(), &recording.asked).await;
-                let is_answered = String::from_utf8_lossy(&answer).contains("200 OK")
-                    || answer.len() as u64 >= crate::node::BLOCK;
-                assert!(!is_answered, "{} bytes in answer", answer.len());
-                replayed += 1;
+    for cluster in clusters().await {
+        let bytes = cluster.put("k", 12);
+        for _ in 0..2 {
+            cluster.read(0, "k", &bytes).await;
+        }
+        cluster.settle().await;
+        let served = r#"shoal_peer_answers_total{result="served"}"#;
+        let mut recordings = Vec::new();
+        for way in &cluster.ways {
+            recordings.extend(way.recorded().into_iter().take(3));
+        }
+        let sum = async || {
+            let each = (0..3).map(|node| cluster.metric(node, served));
+            join_all(each).await.iter().sum::<u64>()
+        };
+        let before = sum().await;
+        assert!(
+            before > 0 && !recordings.is_empty(),
+            "the story has to replay something"
+        );
+        // At the node to which it was said, and at each other one.
+        let replays = recordings.iter().flat_map(|recording| {
+            let ports = cluster.ways.iter().map(Way::address);
+            ports.map(|port| says(port, &recording.asked))
+        });
+        for answer in join_all(replays).await {
+            assert!(answer.len() < 4_000, "{} bytes in answer", answer.len());
+            assert!(!String::from_utf8_lossy(&answer).contains("HTTP"));
+        }
+        assert_eq!(sum().await, before);
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_an_effect_is_said_once_even_when_its_answer_is_lost() {
+    let cooperation = config::Cooperation {
+        secret_key: Some(Secret::new(SECRET)),
+        ..config::Cooperation::default()
+    };
+    let channel = |name| Arc::new(Channel::new(name, &cooperation, 10));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::<AtomicU64>::default();
+    let far = answers_once(listener, channel("n1"), Arc::clone(&asked));
+    let far = tokio::spawn(far);
+    let peers = Peers::new(channel("n0"), &Limits::default());
+    let peer = peers.at(node_id("n1"), "n1", address, &HashMap::new());
+    let commit = || {
+        let target = PathAndQuery::from_static("/dirty/commit?ask=");
+        peer.tell("commit", target, Duration::from_secs(2))
+    };
+    assert_eq!(commit().await.unwrap().0, http::StatusCode::OK);
+    assert!(commit().await.is_err());
+    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    far.abort();
+}
+
+/// Answers the first request of each connection; hears the next one, and hangs up.
+async fn answers_once(listener: TcpListener, channel: Arc<Channel>, asked: Arc<AtomicU64>) {
+    loop {
+        let (stream, from) = listener.accept().await.unwrap();
+        let mut stream = channel.accept(stream, from).await.unwrap();
+        let mut buffer = [0; 4096];
+        for answer in [&b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"[..], b""] {
+            if stream.read(&mut buffer).await.unwrap_or(0) == 0 {
+                break;
             }
+            asked.fetch_add(1, Ordering::Relaxed);
+            stream.write_all(answer).await.unwrap();
         }
     }
-    assert!(replayed > 0, "the story has to replay something");
-    cluster.stop().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,367 @@
+//! Bytes between nodes in the open, each record of them with a proof: nobody else can make one, or use one again.
+//!
+//! ```text
+//! | length u32 | proof 16 | bytes |
+//! ```
+//!
+//! The proof is a keyed BLAKE3 of the record's number and its bytes. Each direction of each connection has a key of its own,
+//! which both ends took out of the handshake. So a record that is altered, left out, moved, or sent a second time ends the
+//! connection, and no byte of it is seen by the reader. What is sent is not copied: proofs are sent between the caller's
+//! bytes, and bytes that are pages of a file leave as those.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, BytesMut};
+use subtle::ConstantTimeEq;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes of one record at most: what is read at once is still in the processor's cache when it is looked at again.
+const RECORD_BYTES_MAX: usize = 64 << 10;
+
+const LENGTH_BYTES: usize = size_of::<u32>();
+const PROOF_BYTES: usize = 16;
+const HEAD_BYTES: usize = LENGTH_BYTES + PROOF_BYTES;
+
+/// Records made ahead of the socket: as much as one write may carry.
+const AHEAD_MAX: usize = 16;
+
+/// How much is read at once: at first, and at most. It doubles while reads fill it.
+const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=128 << 10;
+
+/// The key of one direction of a connection.
+pub(super) type Key = [u8; 32];
+
+/// A stream of records over another stream. Its writer has to offer bytes that were not taken again, as every writer does.
+pub(super) struct Records<S> {
+    stream: S,
+    sent: Prover,
+    received: Prover,
+    /// Records that are not sent to the end, in order.
+    ahead: VecDeque<Outgoing>,
+    /// Bytes as they came.
+    raw: BytesMut,
+    /// Bytes of a record whose proof is right.
+    proven: BytesMut,
+    read_bytes: usize,
+}
+
+/// Proves the records of one direction, in their order.
+struct Prover {
+    key: Key,
+    number: u64,
+}
+
+/// What is still to be sent of a record: its head, of which some may be gone, and so many bytes.
+struct Outgoing {
+    head: [u8; HEAD_BYTES],
+    head_sent: usize,
+    body_bytes: usize,
+}
+
+impl Prover {
+    fn new(key: Key) -> Self {
+        Self { key, number: 0 }
+    }
+
+    /// The proof of the next record.
+    fn next(&mut self, bytes: &[u8]) -> [u8; PROOF_BYTES] {
+        let mut hasher = blake3::Hasher::new_keyed(&self.key);
+        hasher.update(bytes).update(&self.number.to_le_bytes());
+        self.number += 1;
+        let whole = hasher.finalize();
+        *whole.as_bytes().first_chunk().expect("BLAKE3 has 32 bytes")
+    }
+}
+
+impl Outgoing {
+    fn new(bytes: &[u8], prover: &mut Prover) -> Self {
+        let mut head = [0; HEAD_BYTES];
+        head[..LENGTH_BYTES].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        head[LENGTH_BYTES..].copy_from_slice(&prover.next(bytes));
+        Self {
+            head,
+            head_sent: 0,
+            body_bytes: bytes.len(),
+        }
+    }
+}
+
+impl<S> Records<S> {
+    /// Records over `stream`, with the key of what is sent and that of what is received.
+    pub(super) fn new(stream: S, sent: Key, received: Key) -> Self {
+        Self {
+            stream,
+            sent: Prover::new(sent),
+            received: Prover::new(received),
+            ahead: VecDeque::new(),
+            raw: BytesMut::new(),
+            proven: BytesMut::new(),
+            read_bytes: *READ_BYTES.start(),
+        }
+    }
+
+    /// Makes records of the bytes that have none yet: those behind what is ahead already.
+    fn prove_ahead(&mut self, slices: &[IoSlice<'_>]) {
+        let mut covered: usize = self.ahead.iter().map(|record| record.body_bytes).sum();
+        for slice in slices {
+            let skipped = covered.min(slice.len());
+            covered -= skipped;
+            for bytes in slice[skipped..].chunks(RECORD_BYTES_MAX) {
+                if self.ahead.len() >= AHEAD_MAX {
+                    return;
+                }
+                self.ahead.push_back(Outgoing::new(bytes, &mut self.sent));
+            }
+        }
+    }
+
+    /// So many bytes were sent, heads included; how many of them are the caller's.
+    fn advance(&mut self, mut sent: usize) -> usize {
+        let mut taken = 0;
+        while let Some(record) = self.ahead.front_mut() {
+            let head = sent.min(HEAD_BYTES - record.head_sent);
+            record.head_sent += head;
+            sent -= head;
+            let body = sent.min(record.body_bytes);
+            record.body_bytes -= body;
+            sent -= body;
+            taken += body;
+            if record.head_sent < HEAD_BYTES || record.body_bytes > 0 {
+                break;
+            }
+            self.ahead.pop_front();
+        }
+        taken
+    }
+
+    /// Takes the next record off the raw bytes, if all of it is there; `false` when it is not.
+    fn take_record(&mut self) -> io::Result<bool> {
+        let Some(length) = self.raw.first_chunk() else {
+            return Ok(false);
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        if !(1..=RECORD_BYTES_MAX).contains(&length) {
+            return Err(altered());
+        }
+        if self.raw.len() < HEAD_BYTES + length {
+            return Ok(false);
+        }
+        let head = self.raw.split_to(HEAD_BYTES);
+        let bytes = self.raw.split_to(length);
+        let is_right = self.received.next(&bytes).ct_eq(&head[LENGTH_BYTES..]);
+        if !bool::from(is_right) {
+            return Err(altered());
+        }
+        self.proven = bytes;
+        Ok(true)
+    }
+}
+
+impl<S: AsyncRead + Unpin> Records<S> {
+    /// Reads some more; the number of bytes.
+    fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let start = self.raw.len();
+        self.raw.resize(start + self.read_bytes, 0);
+        let mut buf = ReadBuf::new(&mut self.raw[start..]);
+        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buf);
+        let read = buf.filled().len();
+        self.raw.truncate(start + read);
+        if read == self.read_bytes {
+            self.read_bytes = (2 * self.read_bytes).min(*READ_BYTES.end());
+        }
+        if polled.is_pending() && self.raw.is_empty() {
+            // A connection at rest keeps no buffer.
+            self.raw = BytesMut::new();
+            self.proven = BytesMut::new();
+            self.read_bytes = *READ_BYTES.start();
+        }
+        polled.map_ok(|()| read)
+    }
+}
+
+/// What a reader gets in place of bytes whose proof is wrong.
+fn altered() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the proof of a record is wrong")
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Records<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.proven.is_empty() {
+            if this.take_record()? {
+                break;
+            }
+            if ready!(this.poll_raw(cx))? == 0 {
+                let is_whole = this.raw.is_empty();
+                return Poll::Ready(is_whole.then_some(()).ok_or(io::ErrorKind::UnexpectedEof.into()));
+            }
+        }
+        let count = this.proven.len().min(buf.remaining());
+        buf.put_slice(&this.proven[..count]);
+        this.proven.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Records<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if slices.iter().all(|slice| slice.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        loop {
+            this.prove_ahead(slices);
+            let parts = interleave(&this.ahead, slices);
+            let sent = ready!(Pin::new(&mut this.stream).poll_write_vectored(cx, &parts))?;
+            if sent == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let taken = this.advance(sent);
+            if taken > 0 {
+                return Poll::Ready(Ok(taken));
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+/// What is to be sent next: heads, and between them the caller's bytes.
+fn interleave<'a>(ahead: &'a VecDeque<Outgoing>, slices: &'a [IoSlice<'_>]) -> Vec<IoSlice<'a>> {
+    let mut parts = Vec::with_capacity(3 * AHEAD_MAX);
+    let mut slices = slices.iter().map(|slice| &**slice);
+    let mut rest: &[u8] = &[];
+    for record in ahead {
+        if record.head_sent < HEAD_BYTES {
+            parts.push(IoSlice::new(&record.head[record.head_sent..]));
+        }
+        let mut body_bytes = record.body_bytes;
+        while body_bytes > 0 {
+            if rest.is_empty() {
+                let Some(next) = slices.next() else { return parts };
+                rest = next;
+            }
+            let (part, behind) = rest.split_at(body_bytes.min(rest.len()));
+            if !part.is_empty() {
+                parts.push(IoSlice::new(part));
+            }
+            body_bytes -= part.len();
+            rest = behind;
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::{HEAD_BYTES, RECORD_BYTES_MAX, Records};
+
+    const KEY: super::Key = [7; 32];
+    const OTHER: super::Key = [8; 32];
+
+    fn bytes(length: usize) -> Vec<u8> {
+        (0..length).map(|at| (at % 251) as u8).collect()
+    }
+
+    /// What stands on the wire for these bytes.
+    async fn sealed(bytes: &[u8]) -> Vec<u8> {
+        let (near, mut far) = tokio::io::duplex(1 << 20);
+        let mut records = Records::new(near, KEY, OTHER);
+        records.write_all(bytes).await.unwrap();
+        drop(records);
+        let mut wire = Vec::new();
+        far.read_to_end(&mut wire).await.unwrap();
+        wire
+    }
+
+    /// What a reader gets of what stands on the wire, and whether it ends well.
+    async fn opened(wire: &[u8]) -> (Vec<u8>, bool) {
+        let mut records = Records::new(wire, OTHER, KEY);
+        let mut bytes = Vec::new();
+        let ended = records.read_to_end(&mut bytes).await;
+        (bytes, ended.is_ok())
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_arrives_however_little_the_socket_takes() {
+        for (length, socket_bytes) in [(1, 1), (100, 7), (300_000, 1_000), (300_000, 1 << 20)] {
+            let sent = bytes(length);
+            let (near, far) = tokio::io::duplex(socket_bytes);
+            let mut near = Records::new(near, KEY, OTHER);
+            let mut far = Records::new(far, OTHER, KEY);
+            let (head, body) = sent.split_at(length / 3);
+            let sending = async {
+                let mut left = [head, body];
+                while left.iter().any(|slice| !slice.is_empty()) {
+                    let mut count = near.write_vectored(&left.map(IoSlice::new)).await.unwrap();
+                    for slice in &mut left {
+                        let taken = count.min(slice.len());
+                        *slice = &slice[taken..];
+                        count -= taken;
+                    }
+                }
+                drop(near);
+            };
+            let mut received = Vec::new();
+            let (ended, ()) = tokio::join!(far.read_to_end(&mut received), sending);
+            ended.unwrap();
+            assert!(received == sent, "{length} bytes through {socket_bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn no_altered_byte_reaches_the_reader() {
+        let sent = bytes(200);
+        let wire = sealed(&sent).await;
+        for at in 0..wire.len() {
+            let mut other = wire.clone();
+            other[at] ^= 1 << (at % 8);
+            assert_eq!(opened(&other).await, (Vec::new(), false), "byte {at}");
+        }
+        for end in 1..wire.len() {
+            assert_eq!(opened(&wire[..end]).await, (Vec::new(), false), "cut at {end}");
+        }
+        assert_eq!(opened(&wire).await, (sent, true));
+    }
+
+    #[tokio::test]
+    async fn a_record_counts_in_its_place_and_once() {
+        let sent = bytes(3 * RECORD_BYTES_MAX);
+        let wire = sealed(&sent).await;
+        let record = |number: usize| {
+            &wire[number * (HEAD_BYTES + RECORD_BYTES_MAX)..][..HEAD_BYTES + RECORD_BYTES_MAX]
+        };
+        let first = sent[..RECORD_BYTES_MAX].to_vec();
+        let twice = [record(0), record(0)].concat();
+        assert!(opened(&twice).await == (first.clone(), false), "sent twice");
+        let without = [record(0), record(2)].concat();
+        assert!(opened(&without).await == (first, false), "left out");
+        let swapped = [record(1), record(0)].concat();
+        assert!(opened(&swapped).await == (Vec::new(), false), "swapped");
+    }
+}
