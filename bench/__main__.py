@@ -14,7 +14,7 @@ from real.lakes import LAKES, Lake, LakeUnavailable
 from real.node import Node
 from real.processes import run
 
-from . import hot, nginx
+from . import hot, nginx, peers
 from .bed import GIB, MIB, Bed, Server
 from .cold import Cold
 from .counting import CountingRelay
@@ -56,7 +56,8 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds (7)")
     parser.add_argument("--seconds", type=float, default=3, help="length of one hot run (3)")
-    parser.add_argument("--only", choices=("hot", "cold", "write"), help="one part")
+    parser.add_argument("--only", choices=("hot", "cold", "write", "peers"), help="one part")
+    parser.add_argument("--before", type=Path, help="an older binary whose hits on another node are timed, too")
     parser.add_argument("--quick", action="store_true", help="two short rounds, nothing written: does it work?")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the dated pages")
     arguments = parser.parse_args()
@@ -110,6 +111,9 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
             node("counted-writing-node", relay.url) as counted,
         ):
             Write(bed, page, plain, counted, relay, arguments.rounds).run()
+    if arguments.only in (None, "peers"):
+        binaries = peers.Binaries(binary, arguments.before and arguments.before.resolve())
+        peers.run(bed, page, binaries, folder, arguments.rounds, arguments.seconds, ONE_THREAD)
     return page
 
 
