@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::blocks::{BlockStream, Tally};
 use crate::endpoint::LakeBody;
 use crate::front::in_flight::Place;
+use crate::front::location::AddressedDocument;
 use crate::front::record::Record;
 
 /// The body of every response of this node. When it is dropped, sent or not, the request is over and written down.
@@ -29,6 +30,7 @@ enum Content {
         remaining: u64,
     },
     Lake(Box<LakeBody>),
+    Document(Box<AddressedDocument>),
 }
 
 /// Why a body breaks off; the connection is then aborted, so that the client cannot take the part for the whole.
@@ -62,6 +64,11 @@ impl ResponseBody {
     /// What the lake sends, as it comes.
     pub fn lake(body: LakeBody) -> Self {
         Content::Lake(Box::new(body)).into()
+    }
+
+    /// A document of the lake with the client's address in it.
+    pub(super) fn document(document: AddressedDocument) -> Self {
+        Content::Document(Box::new(document)).into()
     }
 
     /// Writes the request down when this body ends.
@@ -118,6 +125,7 @@ impl Body for ResponseBody {
                 }))
             }),
             Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
+            Content::Document(document) => Pin::new(document.as_mut()).poll_frame(cx),
         };
         if let (Poll::Ready(Some(frame)), Some(record)) = (&frame, &mut this.record) {
             match frame {
@@ -134,6 +142,7 @@ impl Body for ResponseBody {
             Content::Full(bytes) => bytes.is_empty(),
             Content::Blocks { remaining, .. } => *remaining == 0,
             Content::Lake(body) => body.is_end_stream(),
+            Content::Document(document) => document.is_end_stream(),
         }
     }
 
@@ -144,6 +153,7 @@ impl Body for ResponseBody {
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Blocks { remaining, .. } => SizeHint::with_exact(*remaining),
             Content::Lake(body) => body.size_hint(),
+            Content::Document(document) => document.size_hint(),
         }
     }
 }

@@ -15,6 +15,7 @@ pub mod framing;
 pub mod in_flight;
 pub mod lake_errors;
 pub mod listener;
+mod location;
 pub mod operation;
 pub mod payload;
 pub mod range;

@@ -335,6 +335,11 @@ fn stands_for_itself(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
+/// Whether the host names a bucket.
+pub(super) fn is_in_host(host: &str, domain: &str) -> bool {
+    bucket_of_host(host, domain).is_some()
+}
+
 fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let split = name

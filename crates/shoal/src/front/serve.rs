@@ -375,7 +375,12 @@ impl Front {
     }
 
     pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
-        self.send_on(admitted, None).await.map(relay)
+        let relocation = self.relocation(&admitted);
+        let response = self.send_on(admitted, None).await?;
+        Ok(match relocation {
+            Some(relocation) => relocation.relay(response),
+            None => relay(response),
+        })
     }
 
     pub(super) async fn send_on(
@@ -403,7 +408,7 @@ impl Front {
 }
 
 /// HTTP/2 names the host in the target.
-fn host(parts: &Parts) -> Option<&str> {
+pub(super) fn host(parts: &Parts) -> Option<&str> {
     let header = parts
         .headers
         .get(header::HOST)
@@ -412,10 +417,15 @@ fn host(parts: &Parts) -> Option<&str> {
 }
 
 pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
-    let (parts, body) = response.into_parts();
-    let mut relayed = Response::new(ResponseBody::lake(body));
-    *relayed.status_mut() = parts.status;
-    *relayed.headers_mut() = end_to_end_of_response(&parts.headers);
+    let (head, body) = response.into_parts();
+    relay_with(&head, ResponseBody::lake(body))
+}
+
+/// The lake's answer with another body.
+pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
+    let mut relayed = Response::new(body);
+    *relayed.status_mut() = head.status;
+    *relayed.headers_mut() = end_to_end_of_response(&head.headers);
     relayed
 }
 

@@ -39,7 +39,7 @@ impl Front {
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let upload = Upload::named(name.id(self.lake.url()), &admitted.classified);
-        let mut relayed = relay(self.send_on(admitted, None).await?);
+        let mut relayed = self.pass_on(admitted).await?;
         if relayed.status() == StatusCode::OK {
             let upload = upload.ok_or(Uncached::Multipart);
             let committed = upload.and_then(|upload| self.through.commit_upload(&upload));

@@ -20,6 +20,7 @@ mod gate;
 mod lake;
 mod lake_faults;
 mod lake_itself;
+mod location;
 mod misconfigured;
 mod node;
 mod ranges;

@@ -116,6 +116,17 @@ impl Element {
         self.child(name).map(Self::text)
     }
 
+    /// Puts another text into the first element of this name that it holds.
+    pub fn set_text_of(&mut self, name: &str, text: &str) {
+        let mut elements = self.content.iter_mut().filter_map(|content| match content {
+            Content::Element(element) => Some(element),
+            Content::Text(_) => None,
+        });
+        if let Some(element) = elements.find(|element| element.name() == name) {
+            element.content = vec![Content::Text(text.into())];
+        }
+    }
+
     pub(super) fn set_attribute(&mut self, name: String, value: String) {
         self.attributes.push((name, value));
     }
