@@ -19,7 +19,7 @@ build: ## Compile the binary
 run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--nodes 5 --dir /tmp/d")
 	$(BINARY) dev $(ARGS)
 
-demo: build ## The same for a moment: upload a sample, read it cold and warm from each node
+demo: build ## The same for a moment: upload a sample, read it twice from each node, count what the lake gave
 	scripts/demo.sh $(BINARY)
 
 test: ## Every test: unit, integration, real lakes, real clients
