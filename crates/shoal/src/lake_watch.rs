@@ -68,12 +68,17 @@ impl LakeWatch {
     }
 
     async fn ask(&mut self) {
-        for account in self.accounts() {
-            if let Err(unheard) = self.lake.ask(&account).await {
+        let accounts = self.accounts();
+        for account in accounts.iter().take(ACCOUNTS_MAX) {
+            if let Err(unheard) = self.lake.ask(account).await {
                 self.unheard(&unheard);
                 return;
             }
         }
+        self.lake.standing().forget_all_but(|owner, access_key| {
+            let mut signers = accounts.iter().filter_map(LakeAccount::signer);
+            signers.any(|(signer, whose)| whose == owner && signer.access_key == access_key)
+        });
         if self.silence.take().is_some() {
             tracing::info!(endpoint = self.lake.url(), "the lake answers");
         }
@@ -94,7 +99,6 @@ impl LakeWatch {
                 let signer = account.signer().map(|(signer, _)| signer.access_key.clone());
                 seen.insert(signer)
             })
-            .take(ACCOUNTS_MAX)
             .collect();
         if accounts.is_empty() {
             accounts.push(LakeAccount::Anonymous);

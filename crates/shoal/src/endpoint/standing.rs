@@ -131,6 +131,13 @@ impl Standing {
         self.is_doubtful.swap(false, Ordering::Relaxed)
     }
 
+    /// Forgets what was said of accounts that sign no longer: identities that were removed, credentials that were renewed.
+    pub(crate) fn forget_all_but(&self, signs: impl Fn(Owner, &str) -> bool) {
+        let mut refused = self.refused.lock();
+        refused.retain(|(owner, access_key), _| signs(*owner, access_key));
+        self.any_refused.store(!refused.is_empty(), Ordering::Relaxed);
+    }
+
     /// Accounts that it does not accept, as far as is known.
     pub fn refused_accounts(&self) -> Vec<RefusedAccount> {
         let refused = self.refused.lock();
@@ -186,6 +193,17 @@ mod tests {
         standing.accepted(Owner::Lake, "AK");
         assert_eq!(standing.refusal_of(Owner::Lake, "AK"), None);
         assert!(standing.refused_accounts().is_empty());
+    }
+
+    #[test]
+    fn an_account_that_signs_no_longer_is_no_trouble_any_more() {
+        let standing = Standing::default();
+        standing.refused(Owner::Chain, "renewed", AccountRefusal::Expired);
+        standing.refused(Owner::Identity, "AK", AccountRefusal::WrongSecret);
+        standing.forget_all_but(|owner, access_key| (owner, access_key) == (Owner::Identity, "AK"));
+        let left = standing.refused_accounts();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].access_key, "AK");
     }
 
     #[test]

@@ -171,7 +171,7 @@ async fn a_command_flushes_and_says_what_it_could_not() {
     );
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        said.contains("1 objects could not be flushed") && said.contains("hint: "),
+        said.contains("1 object could not be flushed") && said.contains("hint: "),
         "{said}"
     );
     let nothing = run(&["flush", "b/tmp"]).await;
