@@ -423,9 +423,8 @@ async fn who_does_not_know_the_secret_hears_nothing_of_dirty_objects() {
                 "/dirty/",
                 "/dirty/x?ask=",
             ] {
-                let reply = client.get(target).send().await;
-                assert_eq!(reply.status, StatusCode::FORBIDDEN, "{target}");
-                assert!(reply.body.is_empty(), "{target}");
+                // Nodes speak TLS there: what a stranger says in the open has no answer of HTTP.
+                assert!(client.get(target).try_send().await.is_err(), "{target}");
             }
         }
     }
