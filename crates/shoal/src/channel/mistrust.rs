@@ -82,6 +82,18 @@ impl Mistrust {
         }
     }
 
+    /// What it is when a connection whose ends had agreed gives this error; `None`: it only broke.
+    pub(super) fn of_broken(error: &io::Error) -> Option<Self> {
+        use rustls::Error;
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        match (error.kind(), inner) {
+            // The node that is asked looks at the proof last, when the one that asks has gone on already.
+            (_, Some(Error::AlertReceived(AlertDescription::AccessDenied))) => Some(Self::Unproven),
+            (io::ErrorKind::InvalidData, _) => Some(Self::Altered),
+            _ => None,
+        }
+    }
+
     const fn says(self) -> &'static str {
         match self {
             Self::NotTls => "it does not speak TLS",

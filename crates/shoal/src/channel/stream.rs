@@ -68,9 +68,9 @@ impl AsyncRead for NodeStream {
             Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Authenticated(stream) => Pin::new(stream).poll_read(cx, buf),
         };
-        polled.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => this.mistrusted.note(Mistrust::Altered, &this.other),
-            _ => error,
+        polled.map_err(|error| match Mistrust::of_broken(&error) {
+            Some(mistrust) => this.mistrusted.note(mistrust, &this.other),
+            None => error,
         })
     }
 }

@@ -69,7 +69,8 @@ async fn a_node_with_another_secret_is_told_to_both_operators_by_its_address() {
 /// A datagram of a node whose clock shows another time: its proof is right.
 fn datagram_sent_at(time: SystemTime) -> Vec<u8> {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let head = [&b"shg1"[..], &seconds.to_le_bytes()].concat();
+    let one_proof = [1];
+    let head = [&b"shg2"[..], &seconds.to_le_bytes(), &one_proof].concat();
     let key = format!("shoal gossip {SECRET}");
     let mut mac = Hmac::<Sha256>::new_from_slice(key.as_bytes()).unwrap();
     mac.update(&head);
