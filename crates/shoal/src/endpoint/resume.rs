@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 
@@ -37,6 +37,7 @@ pub struct Question {
 pub struct Resumption {
     question: Question,
     etag: HeaderValue,
+    encoding: Option<HeaderValue>,
     size_bytes: u64,
     /// Bytes of the object that have not arrived.
     missing: Range<u64>,
@@ -87,10 +88,17 @@ impl Question {
 
     /// Asks again when the body breaks that brings the bytes `part` of an object of `size_bytes`. The ETag must be a
     /// strong one: it alone says that the rest belongs to what has arrived.
-    pub fn resumes(self, etag: HeaderValue, size_bytes: u64, part: Range<u64>) -> Resumption {
+    pub fn resumes(
+        self,
+        etag: HeaderValue,
+        encoding: Option<&HeaderValue>,
+        size_bytes: u64,
+        part: Range<u64>,
+    ) -> Resumption {
         Resumption {
             question: self,
             etag,
+            encoding: encoding.cloned(),
             size_bytes,
             missing: part,
             breaks: Breaks::default(),
@@ -154,6 +162,7 @@ impl Resumption {
         let Range { start, end } = self.missing;
         Expected {
             etag: self.etag.clone(),
+            encoding: self.encoding.clone(),
             content_range: format!("bytes {start}-{}/{}", end - 1, self.size_bytes),
         }
     }
@@ -162,6 +171,7 @@ impl Resumption {
 /// The head that the rest of a body has.
 struct Expected {
     etag: HeaderValue,
+    encoding: Option<HeaderValue>,
     content_range: String,
 }
 
@@ -182,9 +192,10 @@ impl Expected {
             }
             StatusCode::PARTIAL_CONTENT if headers.get(ETAG) != Some(&self.etag) => Verdict::Changed,
             StatusCode::PARTIAL_CONTENT
-                if headers
-                    .get(CONTENT_RANGE)
-                    .is_some_and(|range| *range == self.content_range) =>
+                if headers.get(CONTENT_ENCODING) == self.encoding.as_ref()
+                    && headers
+                        .get(CONTENT_RANGE)
+                        .is_some_and(|range| *range == self.content_range) =>
             {
                 Verdict::Rest
             }
@@ -260,7 +271,13 @@ mod tests {
     fn only_the_missing_bytes_of_the_same_version_go_on() {
         let expected = Expected {
             etag: HeaderValue::from_static("\"e\""),
+            encoding: None,
             content_range: "bytes 4-9/10".into(),
+        };
+        let encoded = Expected {
+            etag: expected.etag.clone(),
+            encoding: Some(HeaderValue::from_static("gzip")),
+            content_range: expected.content_range.clone(),
         };
         let judge = |status, etag, range| {
             let response = Response::builder()
@@ -270,6 +287,12 @@ mod tests {
             expected.judge(&response.body(()).unwrap())
         };
         assert_eq!(judge(206, "\"e\"", "bytes 4-9/10"), Verdict::Rest);
+        let plain = Response::builder()
+            .status(206)
+            .header("etag", "\"e\"")
+            .header("content-range", "bytes 4-9/10");
+        let plain = plain.body(()).unwrap();
+        assert_eq!(encoded.judge(&plain), Verdict::NoAnswer, "in another encoding");
         for (status, etag, range) in [(206, "\"f\"", "bytes 4-9/10"), (412, "\"e\"", ""), (404, "", "")] {
             assert_eq!(judge(status, etag, range), Verdict::Changed, "{status} {etag}");
         }

@@ -224,7 +224,8 @@ impl Fetcher {
             }
         })?;
         let part = wanted.start - skip..wanted.end;
-        let resumption = question.resumes(version.etag_header(), version.size_bytes, part);
+        let encoding = version.headers.get(header::CONTENT_ENCODING);
+        let resumption = question.resumes(version.etag_header(), encoding, version.size_bytes, part);
         let mut cursor = Cursor::new(response.into_body().resumed_by(resumption));
         cursor.skip(skip).await?;
         Ok(cursor)

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt as _;
-use http::Method;
+use http::{Method, header};
 use tokio::sync::Notify;
 
 use super::cursor::Cursor;
@@ -52,7 +52,8 @@ impl Stream {
         };
         let question = Question::of(&fetcher.lake, &origin.request(Method::GET));
         let part = range.start..range.end;
-        let resumption = question.resumes(version.etag_header(), version.size_bytes, part);
+        let encoding = version.headers.get(header::CONTENT_ENCODING);
+        let resumption = question.resumes(version.etag_header(), encoding, version.size_bytes, part);
         let owner = Arc::new(());
         let mut stream = Self {
             fetcher: Arc::clone(fetcher),

@@ -89,7 +89,8 @@ fn resumed(response: Response<LakeBody>, question: Question) -> Response<LakeBod
     let (Some((range, size_bytes)), Some(etag)) = (sent, etag) else {
         return response;
     };
-    let resumption = question.resumes(etag, size_bytes, range.start..range.end);
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    let resumption = question.resumes(etag, encoding, size_bytes, range.start..range.end);
     response.map(|body| body.resumed_by(resumption))
 }
 
