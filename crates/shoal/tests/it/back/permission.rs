@@ -156,12 +156,16 @@ async fn a_request_that_the_lake_takes_long_to_refuse_holds_nothing_up() {
     let calls = [stranger.delete("/b/tmp/k"), stranger.post("/b?delete", body)];
     let asked = calls.map(|call| tokio::spawn(call.send()));
     gate.arrived(2).await;
+    is_untouched(&node, "a request that is thought about").await;
+    let report = flush(&node, "").await;
+    assert_eq!(
+        report["flush"]["flushed"], 1,
+        "it is not held meanwhile: {report}"
+    );
+    assert!(node.lake.object("b", "tmp/k").is_some());
     for call in asked {
         call.abort();
     }
-    is_untouched(&node, "a request that is thought about").await;
-    assert_eq!(flush(&node, "").await["flush"]["flushed"], 1, "it is not held");
-    assert!(node.lake.object("b", "tmp/k").is_some());
     gate.open();
     node.stop().await;
 }
