@@ -42,10 +42,12 @@ impl ObjectName {
 
 impl fmt::Debug for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, String::from_utf8_lossy(&self.key))?;
-        self.version
-            .as_deref()
-            .map_or(Ok(()), |version| write!(f, "?versionId={version}"))
+        // In logs and status pages: no byte of a name begins a line there or moves the cursor of a terminal.
+        let key = String::from_utf8_lossy(&self.key);
+        write!(f, "s3://{}/{}", self.bucket.escape_debug(), key.escape_debug())?;
+        self.version.as_deref().map_or(Ok(()), |version| {
+            write!(f, "?versionId={}", version.escape_debug())
+        })
     }
 }
 

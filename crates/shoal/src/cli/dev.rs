@@ -171,6 +171,7 @@ impl Dev {
         config.identities = vec![IdentityConfig {
             access_key: ACCESS_KEY.into(),
             secret_key: Secret::new(SECRET_KEY),
+            share: 1,
             lake_access_key: None,
             lake_secret_key: None,
         }];

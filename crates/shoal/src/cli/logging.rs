@@ -4,6 +4,7 @@ use std::io;
 
 use tracing_subscriber::EnvFilter;
 
+use super::log_lines;
 use super::output::colour_on_stderr;
 use crate::config::Log;
 
@@ -16,7 +17,10 @@ pub(super) fn start(log: &Log) {
     let started = if log.format == "json" {
         lines.json().flatten_event(true).with_ansi(false).try_init()
     } else {
-        lines.with_ansi(colour_on_stderr()).try_init()
+        lines
+            .fmt_fields(log_lines::fields())
+            .with_ansi(colour_on_stderr())
+            .try_init()
     };
     if let Err(error) = started {
         tracing::debug!(%error, "logging was started before");

@@ -5,6 +5,7 @@ mod dev;
 mod explain;
 mod failure;
 mod flush;
+mod log_lines;
 mod logging;
 mod lookup;
 mod node;
