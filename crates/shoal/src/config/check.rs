@@ -391,6 +391,7 @@ impl Check<'_> {
             ("connections", limits.connections),
             ("requests", limits.requests),
             ("requests_per_identity", limits.requests_per_identity),
+            ("lake_requests", limits.lake_requests),
             ("read_ahead_blocks", limits.read_ahead_blocks),
         ];
         for (key, _) in at_least_one.iter().filter(|(_, count)| *count == 0) {
@@ -464,6 +465,10 @@ impl Check<'_> {
                     refuse(format!("{name} {why}"), ACCESS_KEY_HINT.into());
                 }
             }
+            if !(1..=SHARE_MAX).contains(&identity.share) {
+                let hint = "write 1 for an identity like the others, 2 for one with twice their turns";
+                refuse(format!("share is not between 1 and {SHARE_MAX}"), hint.into());
+            }
             if let Some(first) = seen.insert(&identity.access_key, origin) {
                 let hint = format!("the first stands at {first}");
                 refuse(
@@ -487,6 +492,9 @@ impl Check<'_> {
         }
     }
 }
+
+/// The greatest share of an identity: beside it, one of share 1 still gets every thousandth turn.
+const SHARE_MAX: u32 = 1000;
 
 const ACCESS_KEY_HINT: &str = "use printable characters other than space, slash, comma and =";
 

@@ -27,6 +27,7 @@ const IDENTITY_KEYS: &[&str] = &[
     "access_key",
     "secret_key",
     "secret_key_file",
+    "share",
     "lake_access_key",
     "lake_secret_key",
     "lake_secret_key_file",

@@ -320,12 +320,14 @@ impl Loader {
             self.problems
                 .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
         }
+        let share = entry.take("share", &mut self.problems);
         let lake_access_key = entry.take("lake_access_key", &mut self.problems);
         let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
         let (access_key, origin) = access_key?;
         let identity = IdentityConfig {
             access_key,
             secret_key: secret_key?,
+            share: share.map_or(1, |(share, _)| share),
             lake_access_key: lake_access_key.map(|(key, _)| key),
             lake_secret_key,
         };

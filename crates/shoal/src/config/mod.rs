@@ -273,6 +273,8 @@ pub struct Limits {
     pub requests: usize,
     /// Requests in flight of one identity.
     pub requests_per_identity: usize,
+    /// Requests at the lake at a time, at most.
+    pub lake_requests: usize,
     /// Bytes being fetched from the lake and not yet on disk: the memory window of the read path.
     pub fill_bytes: u64,
     /// Bytes kept mapped for hits.
@@ -306,6 +308,8 @@ pub struct Lookup {
     pub answers: usize,
     /// Whether other names below lead to the nearest nodes, too: buckets, in virtual-host style.
     pub buckets: bool,
+    /// Answers a second over UDP to the clients of one network.
+    pub udp_rate: u32,
     /// Resolvers that are believed when they say for whom they ask.
     pub trusted_resolvers: Vec<IpNet>,
     /// Place of clients of which no `[[lookup.place]]` knows.
@@ -341,6 +345,8 @@ pub struct IdentityConfig {
     pub access_key: String,
     /// `secret_key` or the content of `secret_key_file`.
     pub secret_key: Secret,
+    /// How much it gets of what is scarce, compared with others.
+    pub share: u32,
     /// Its own account at the lake.
     pub lake_access_key: Option<String>,
     /// The secret half of it.
@@ -449,6 +455,7 @@ impl Default for Limits {
             connections: 8192,
             requests: 4096,
             requests_per_identity: 2048,
+            lake_requests: 512,
             fill_bytes: 256 << 20,
             mapped_bytes: 1 << 30,
             read_ahead_blocks: 4,
@@ -470,6 +477,7 @@ impl Default for Lookup {
             nodes: Vec::new(),
             answers: 1,
             buckets: false,
+            udp_rate: 200,
             trusted_resolvers: Vec::new(),
             topology: None,
             places: Vec::new(),

@@ -99,6 +99,7 @@ fn identity_pairs(identity: &IdentityConfig) -> Pairs {
     vec![
         ("access_key", identity.access_key.to_toml()),
         ("secret_key", identity.secret_key.to_toml()),
+        ("share", identity.share.to_toml()),
         ("lake_access_key", identity.lake_access_key.to_toml()),
         ("lake_secret_key", identity.lake_secret_key.to_toml()),
     ]

@@ -122,6 +122,7 @@ settings! {
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
     limits requests_per_identity => config.limits.requests_per_identity, "Requests in flight of one identity";
+    limits lake_requests => config.limits.lake_requests, "Requests at the lake at a time; the node finds out itself how many of them the lake can use";
     limits fill_bytes => config.limits.fill_bytes, "Memory for bytes fetched from the lake and not yet on disk";
     limits mapped_bytes => config.limits.mapped_bytes, "Address space kept mapped for hits";
     limits read_ahead_blocks => config.limits.read_ahead_blocks, "Blocks fetched ahead of one reader";
@@ -137,6 +138,7 @@ settings! {
     lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second who is alive; a few of the cluster suffice";
     lookup answers => config.lookup.answers, "Addresses in one answer, all of nodes that are equally near";
     lookup buckets => config.lookup.buckets, "Whether other names below lead to the nearest nodes, too: for virtual-host style (bucket.name)";
+    lookup udp_rate => config.lookup.udp_rate, "Answers a second over UDP to one network (/24, /56); beyond it clients are sent to TCP";
     lookup trusted_resolvers => config.lookup.trusted_resolvers, "Networks of resolvers that are believed when they say for whom they ask (EDNS Client Subnet)";
     lookup topology => config.lookup.topology, "Place of clients that no [[lookup.place]] knows; behind an anycast address, that of this server";
 

@@ -3,11 +3,13 @@
 //! A question costs some microseconds and no I/O, so each datagram is answered by the task that received it, before the next one
 //! is taken: nothing queues up but in the kernel's buffer, which drops what is too much.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -15,12 +17,15 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::answer::Transport;
+use super::sources::{Allowance, Network, truncated};
 use crate::shutdown::Shutdown;
 
 /// Connections on one listener; those beyond wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
+/// Connections from one network; those beyond are closed at once, so that no network takes all there are.
+const CONNECTIONS_OF_NETWORK_MAX: usize = 32;
 /// A connection that asks nothing, or does not take its answer, for this long is closed (RFC 7766, section 6.2.3).
-const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// After an error of the operating system, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -28,6 +33,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub trait Answers: Send + Sync + 'static {
     /// The answer.
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
+
+    /// What becomes of the answer, when it goes by UDP.
+    fn allow(&self, source: SocketAddr) -> Allowance;
 }
 
 /// Sockets of one address.
@@ -86,9 +94,17 @@ async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
                 continue;
             }
         };
-        let Some(answer) = answers.answer(&buffer[..length], source, Transport::Udp) else {
+        let allowance = answers.allow(source);
+        if allowance == Allowance::Silence {
+            continue;
+        }
+        let Some(mut answer) = answers.answer(&buffer[..length], source, Transport::Udp) else {
             continue;
         };
+        if allowance == Allowance::Truncated {
+            let Some(short) = truncated(&answer) else { continue };
+            answer = short;
+        }
         if let Err(error) = socket.send_to(&answer, source).await {
             tracing::debug!(%error, %source, "an answer could not be sent");
         }
@@ -97,6 +113,7 @@ async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
 
 async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let networks = Arc::new(Mutex::new(HashMap::new()));
     // Dropped with this future, and every connection with it.
     let mut connections = JoinSet::new();
     loop {
@@ -110,14 +127,53 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
                 continue;
             }
         };
+        let Some(of_network) = OfNetwork::enter(&networks, Network::of(source.ip())) else {
+            tracing::debug!(%source, "its network has as many connections as it may have");
+            continue;
+        };
         let answers = Arc::clone(&answers);
         connections.spawn(async move {
             if let Err(error) = converse(stream, source, &*answers).await {
                 tracing::debug!(%error, %source, "a connection ended");
             }
-            drop(place);
+            drop((place, of_network));
         });
         while connections.try_join_next().is_some() {}
+    }
+}
+
+type Networks = Mutex<HashMap<Network, usize>>;
+
+/// A connection among those of its network, until it is dropped.
+struct OfNetwork {
+    networks: Arc<Networks>,
+    network: Network,
+}
+
+impl OfNetwork {
+    fn enter(networks: &Arc<Networks>, network: Network) -> Option<Self> {
+        let mut counts = networks.lock();
+        let count = counts.entry(network).or_default();
+        if *count == CONNECTIONS_OF_NETWORK_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Self {
+            networks: Arc::clone(networks),
+            network,
+        })
+    }
+}
+
+impl Drop for OfNetwork {
+    fn drop(&mut self) {
+        let mut counts = self.networks.lock();
+        if let Some(count) = counts.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.network);
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::answer::Transport;
 use super::polled::Standing;
+use super::sources::Allowance;
 use crate::admin::members::MemberState;
 use crate::admin::metrics::Names;
 
@@ -22,6 +23,11 @@ type Seconds = Gauge<f64, AtomicU64>;
 struct QuestionLabels {
     transport: &'static str,
     code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    allowance: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -39,6 +45,7 @@ struct NodeLabel {
 pub struct LookupMetrics {
     registry: Registry,
     questions: Family<QuestionLabels, Counter>,
+    limited: Family<LimitLabel, Counter>,
     living: Family<StateLabel, Gauge>,
     answers: Family<NodeLabel, Gauge>,
     age_seconds: Family<NodeLabel, Seconds>,
@@ -51,6 +58,10 @@ impl Default for LookupMetrics {
             questions: names.metric(
                 "lookup_questions",
                 "Messages received, by how they came and the code of their answer; \"none\" got none.",
+            ),
+            limited: names.metric(
+                "lookup_limited",
+                "Datagrams of networks that asked more than [lookup] udp_rate: told to ask over TCP, or not answered.",
             ),
             living: names.metric("lookup_nodes", "Nodes that are believed to live, by state."),
             answers: names.metric(
@@ -77,6 +88,16 @@ impl LookupMetrics {
         self.questions
             .get_or_create(&QuestionLabels { transport, code })
             .inc();
+    }
+
+    /// What became of an answer over UDP.
+    pub(super) fn allowed(&self, allowance: Allowance) {
+        let allowance = match allowance {
+            Allowance::Whole => return,
+            Allowance::Truncated => "truncated",
+            Allowance::Silence => "none",
+        };
+        self.limited.get_or_create(&LimitLabel { allowance }).inc();
     }
 
     /// All of it in the text format of `OpenMetrics`, with who lives and how those stand who say so.

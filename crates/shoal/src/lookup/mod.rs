@@ -16,6 +16,7 @@ pub mod places;
 pub mod poll;
 pub mod polled;
 pub mod roster;
+pub mod sources;
 #[cfg(test)]
 mod tests;
 pub mod zone;
@@ -27,6 +28,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hickory_proto::ProtoError;
+use ipnet::IpNet;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -45,6 +47,7 @@ use metrics::LookupMetrics;
 use poll::Poller;
 use polled::Polled;
 use roster::{Live, Roster};
+use sources::{Allowance, Sources};
 
 /// How often each node is asked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -186,6 +189,9 @@ struct Desk {
     answerer: Answerer,
     roster: Mutex<Roster>,
     polled: Mutex<Polled>,
+    /// Resolvers that ask for many clients, and are answered as often as they ask.
+    trusted: Vec<IpNet>,
+    sources: Mutex<Sources>,
     metrics: LookupMetrics,
 }
 
@@ -200,6 +206,8 @@ impl Desk {
             answerer,
             roster: Mutex::default(),
             polled: Mutex::new(Polled::new(config.nodes.iter().cloned(), clock::instant())),
+            trusted: config.trusted_resolvers.clone(),
+            sources: Mutex::new(Sources::new(config.udp_rate)),
             metrics: LookupMetrics::default(),
         })
     }
@@ -230,6 +238,16 @@ impl Answers for Desk {
         let code = reply.as_ref().map(|reply| reply.code);
         self.metrics.answered(transport, code);
         reply.map(|reply| reply.bytes)
+    }
+
+    fn allow(&self, source: SocketAddr) -> Allowance {
+        // Resolvers that the operator knows ask for many clients.
+        if self.trusted.iter().any(|network| network.contains(&source.ip())) {
+            return Allowance::Whole;
+        }
+        let allowance = self.sources.lock().allow(source.ip(), clock::instant());
+        self.metrics.allowed(allowance);
+        allowance
     }
 }
 

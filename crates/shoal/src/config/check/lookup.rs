@@ -79,6 +79,10 @@ impl Check<'_> {
 
     fn lookup_answers(&mut self) {
         let lookup = &self.config.lookup;
+        if lookup.udp_rate == 0 {
+            let hint = "write at least 1; 200 suits most networks";
+            self.refuse("lookup", "udp_rate", "is 0", hint);
+        }
         if !(1..=ANSWERS_MAX).contains(&lookup.answers) {
             let hint = format!("write a number from 1 to {ANSWERS_MAX}");
             self.refuse("lookup", "answers", "is not a number of addresses", &hint);

@@ -170,6 +170,50 @@ async fn a_connection_carries_many_questions_and_ends_at_one_that_is_none() {
 }
 
 #[tokio::test]
+async fn a_network_that_asks_too_much_by_datagrams_is_sent_to_tcp_in_as_few_bytes_as_it_asked() {
+    let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
+    let config = Config {
+        udp_rate: 1,
+        ..asking(&[&a1])
+    };
+    let server = Lookup::start(&config).await.unwrap();
+    let address = server.addresses()[0];
+    let asked = question("s3.example.org.", RecordType::SRV);
+    let answer = loop {
+        let answer = ask_udp(address, &asked).await;
+        if answer.metadata.truncation {
+            break answer;
+        }
+    };
+    assert!(answer.to_vec().unwrap().len() <= asked.to_vec().unwrap().len());
+    assert_eq!(answer.queries, asked.queries);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let whole = ask_tcp(&mut stream, &asked).await;
+    assert!(!whole.metadata.truncation);
+    stop(server).await;
+}
+
+#[tokio::test]
+async fn silent_connections_of_one_network_leave_room_for_another() {
+    let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
+    let server = Lookup::start(&asking(&[&a1])).await.unwrap();
+    let address = server.addresses()[0];
+    until(address, &["10.1.1.1"]).await;
+    let mut silent = Vec::new();
+    for _ in 0..300 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let elsewhere = tokio::net::TcpSocket::new_v4().unwrap();
+    elsewhere.bind("127.0.9.1:0".parse().unwrap()).unwrap();
+    let mut stream = elsewhere.connect(address).await.unwrap();
+    let answer = ask_tcp(&mut stream, &question("s3.example.org.", RecordType::A)).await;
+    assert_eq!(short(&answer), ["10.1.1.1"]);
+    let closed = timeout(PATIENCE, silent[299].read(&mut [0; 1])).await.unwrap();
+    assert_eq!(closed.unwrap_or(0), 0, "one too many of its network");
+    stop(server).await;
+}
+
+#[tokio::test]
 async fn an_explanation_says_who_is_answered_why_others_are_not_and_who_was_silent() {
     let mut leaving = member("a2", "dc1/a/r1", "10.1.1.2:9000");
     leaving.state = crate::admin::members::MemberState::Draining;
