@@ -120,6 +120,7 @@ fn check_gate(method: &[u8], path: &[u8], query: &[u8], headers: HeaderMap) {
         index: 0,
         access_key: "AKIAIOSFODNN7EXAMPLE".into(),
         secret_key: Secret::new("a secret that no corpus holds a signature of"),
+        share: 1,
         lake_account: None,
     };
     let gate = Gate::new(Identities::new([identity]), "us-east-1");

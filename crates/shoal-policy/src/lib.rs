@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod eviction;
+pub mod fair;
 pub mod fingerprint;
 pub mod hash;
 pub mod mrc;

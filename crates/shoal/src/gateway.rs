@@ -114,7 +114,9 @@ impl Gateway {
             _ => None,
         };
         let credentials = NodeCredentials::resolve(&config.lake).await?;
-        let lake = Arc::new(Endpoint::new(&config.lake, &config.limits, credentials)?);
+        let lake = Arc::new(
+            Endpoint::new(&config.lake, &config.limits, credentials)?.in_turns(config.limits.lake_requests),
+        );
         let (store, recovery) = open_store(&config).await?;
 
         let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address)).await;
@@ -251,7 +253,8 @@ async fn serve_s3(
         let front = Arc::clone(&front);
         service_fn(move |request: http::Request<ClientBody>| {
             let front = Arc::clone(&front);
-            async move { Ok::<_, Infallible>(front.serve(request, peer).await) }
+            let peer = peer.clone();
+            async move { Ok::<_, Infallible>(front.serve(request, &peer).await) }
         })
     })
     .await;
@@ -318,7 +321,9 @@ impl Parts {
         };
         let dirty = Arc::new(Dirty::open(dirty, config).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
+        let in_flight = Arc::new(InFlight::new(limits.requests, limits.requests_per_identity));
         let observer = Observer {
+            in_flight: Arc::clone(&in_flight),
             config: Arc::clone(config),
             lake: Arc::clone(&lake),
             store: Arc::clone(&store),
@@ -343,9 +348,7 @@ impl Parts {
             block_bytes: config.store.block_bytes,
             openings: Openings::default(),
         };
-        let identity_count = identities.len();
         let gate = gate(config, Arc::clone(&identities));
-        let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, identity_count);
         let front = Front {
             gate,
             lake: Arc::clone(&lake),
@@ -497,6 +500,7 @@ fn identities(config: &Config) -> Identities {
                 index,
                 access_key: identity.access_key.clone(),
                 secret_key: identity.secret_key.clone(),
+                share: identity.share,
                 lake_account: lake_account(identity),
             }),
     )

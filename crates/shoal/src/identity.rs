@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use shoal_policy::fair::Payer;
+
 use crate::secret::Secret;
 
 /// A key pair that signs requests to an endpoint.
@@ -25,6 +27,8 @@ pub struct Identity {
     pub access_key: String,
     /// The secret the client signs with.
     pub secret_key: Secret,
+    /// How much it gets of what is scarce, compared with others.
+    pub share: u32,
     /// Its own account at the lake (`lake_access_key`, `lake_secret_key`), if the configuration gives one.
     pub lake_account: Option<Arc<Account>>,
 }
@@ -42,12 +46,47 @@ pub enum Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerId(pub u32);
 
+/// Whose turns are taken by work that is not, or not yet, a client's. No identity has so high a number.
+const OF_THE_NODE: u32 = u32::MAX - 1;
+const NOT_VERIFIED: u32 = u32::MAX - 2;
+
+/// The node itself, as when it brings to the lake what was written back.
+pub const NODE: Payer = Payer {
+    id: OF_THE_NODE,
+    share: 1,
+};
+
+/// Connections of which no request has been verified.
+pub const NEWCOMERS: Payer = Payer {
+    id: NOT_VERIFIED,
+    share: 1,
+};
+
 impl Caller {
     /// A small number that stands for the caller while the process lives.
     pub fn id(&self) -> CallerId {
         match self {
             Self::Anonymous => CallerId(u32::MAX),
             Self::Identity(identity) => CallerId(identity.index),
+        }
+    }
+
+    /// What operators call it: the access key, or `strangers`.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Anonymous => "strangers",
+            Self::Identity(identity) => &identity.access_key,
+        }
+    }
+
+    /// In whose turn its work is done: strangers together are as one identity.
+    pub fn payer(&self) -> Payer {
+        Payer {
+            id: self.id().0,
+            share: match self {
+                Self::Anonymous => 1,
+                Self::Identity(identity) => identity.share,
+            },
         }
     }
 }

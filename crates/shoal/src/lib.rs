@@ -18,6 +18,7 @@ pub mod embedded_lake;
 pub mod encoding;
 pub mod endpoint;
 pub mod etag;
+pub mod fair;
 pub mod fetch;
 pub mod flights;
 pub mod freshness;

@@ -86,6 +86,7 @@ impl Origin {
             expects_continue: false,
             payload: PayloadHash::empty(),
             account: self.account.clone(),
+            payer: self.caller.payer(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What is counted, and under which name. Logic returns outcomes; the edge records them here.
 
 mod conditions;
+mod payers;
 mod peers;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ use prometheus_client::registry::{Metric, Registry};
 use shoal_policy::{Layer, Source};
 
 pub use self::conditions::ConditionMetrics;
+pub use self::payers::PayerMetrics;
 pub use self::peers::{PeerMetrics, PeerTraffic};
 
 use super::histogram::Durations;
@@ -94,6 +96,7 @@ pub struct Metrics {
     layer_requests: Family<LayerRequestLabels, Counter>,
     peers: PeerMetrics,
     conditions: ConditionMetrics,
+    payers: PayerMetrics,
     written_back: Family<OutcomeLabel, Counter>,
     dirty_objects: Gauge,
     dirty_bytes: Gauge,
@@ -186,6 +189,7 @@ impl Metrics {
             ),
             peers: PeerMetrics::new(&mut names),
             conditions: ConditionMetrics::new(&mut names),
+            payers: PayerMetrics::new(&mut names),
             connections: ConnectionMetrics {
                 open: names.metric("connections", "Open client connections."),
                 refusals: names.metric("refusals", "Connections and requests turned away."),
@@ -346,6 +350,11 @@ impl Metrics {
     /// What is wrong with the node.
     pub fn conditions(&self) -> &ConditionMetrics {
         &self.conditions
+    }
+
+    /// What is counted of each identity.
+    pub fn payers(&self) -> &PayerMetrics {
+        &self.payers
     }
 
     /// What the S3 listener counts.

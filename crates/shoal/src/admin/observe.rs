@@ -20,6 +20,7 @@ use crate::dirty::{Dirty, FlushOrders, Outcome, UploadEnd};
 use crate::endpoint::{AccountRefusal, Counts, Endpoint};
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
+use crate::front::in_flight::InFlight;
 use crate::handoff::Progress;
 use crate::membership::{self, Part, Stranger};
 use crate::peer::Host;
@@ -50,6 +51,8 @@ pub struct Observer {
     pub dirty: Arc<Dirty>,
     /// Orders to bring it to the lake.
     pub flushes: Arc<FlushOrders>,
+    /// Requests of clients.
+    pub in_flight: Arc<InFlight>,
     /// Who else is there.
     pub cooperation: Arc<Cooperation>,
     /// What others get from this node.
@@ -72,6 +75,7 @@ pub struct Told {
     upload_ends: Vec<(UploadEnd, u64)>,
     account_refusals: Vec<(AccountRefusal, u64)>,
     unheard: Vec<(Stranger, u64)>,
+    slowed: BTreeMap<u32, u64>,
 }
 
 impl Observer {
@@ -121,7 +125,9 @@ impl Observer {
         if self.config.cooperation.mode != CooperationMode::Solo {
             self.measure_peers(metrics.peers(), &mut peers);
         }
+        let slowed = self.measure_payers(metrics, &told.slowed);
         *told = Told {
+            slowed,
             lake,
             store: Some(store),
             coalesced,
@@ -132,6 +138,22 @@ impl Observer {
             account_refusals,
             unheard,
         };
+    }
+
+    /// Gives what each payer has been refused so far.
+    fn measure_payers(&self, metrics: &Metrics, before: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
+        let turns = self.lake.turns();
+        if let Some(turns) = turns {
+            metrics.payers().set_lake_turns(turns.limit());
+        }
+        let mut slowed = BTreeMap::new();
+        for payer in self.in_flight.by_payer() {
+            let waiting = turns.map_or(0, |turns| turns.waiting_of(payer.id));
+            let grown = payer.refused - before.get(&payer.id).copied().unwrap_or_default();
+            metrics.payers().of(&payer.name, payer.in_flight, waiting, grown);
+            slowed.insert(payer.id, payer.refused);
+        }
+        slowed
     }
 
     fn measure_dirty(&self, metrics: &Metrics, before: &[(Outcome, u64)], now: &[(Outcome, u64)]) {

@@ -13,6 +13,7 @@ use super::checksums::{Checksum, element_name};
 use crate::endpoint::{
     Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody, RequestStream,
 };
+use crate::identity::NODE;
 use crate::s3::xml::{self, Completion, Document, ErrorDocument, Malformed};
 use crate::sigv4::PayloadHash;
 
@@ -68,6 +69,7 @@ impl LakeUpload {
             expects_continue: false,
             payload: PayloadHash::empty(),
             account: account.clone(),
+            payer: NODE,
         };
         let (head, body) = answer(lake.send(create).await?).await?;
         let id = upload_id(&body).map_err(|_| LakeUploadError::Misunderstood)?;
@@ -179,6 +181,7 @@ impl LakeUpload {
             expects_continue: false,
             payload,
             account: self.account.clone(),
+            payer: NODE,
         }
     }
 }

@@ -24,7 +24,7 @@ use crate::endpoint::{
 use crate::fetch::Fetcher;
 use crate::flights::FlightError;
 use crate::front::range::ByteRange;
-use crate::identity::{Caller, Identities};
+use crate::identity::{Caller, Identities, NODE};
 use crate::object::Version;
 use crate::origin::Origin;
 use crate::sigv4::PayloadHash;
@@ -188,6 +188,7 @@ impl Uploader {
             expects_continue: false,
             payload: PayloadHash::Unsigned,
             account,
+            payer: NODE,
         };
         let answered = self.lake.send(request).await;
         trouble.check()?;

@@ -169,6 +169,7 @@ mod tests {
             index: 0,
             access_key: "own".into(),
             secret_key,
+            share: 1,
             lake_account,
         }))
     }

@@ -34,6 +34,8 @@ pub enum Failure {
     Unsignable,
     /// 502: the endpoint does not accept the account that this node signs with.
     AccountRefused,
+    /// 503: too many requests wait for their turn at the endpoint.
+    Crowded,
     /// Only at start: the configuration names no usable endpoint.
     Misconfigured,
 }
@@ -65,6 +67,7 @@ impl Failure {
             Self::RequestBody => "was sent a body that failed on our side",
             Self::Unsignable => "cannot be sent a request with headers that no signature covers",
             Self::AccountRefused => "does not accept the account of this node",
+            Self::Crowded => "is asked too much",
             Self::Misconfigured => "is not configured right",
         }
     }

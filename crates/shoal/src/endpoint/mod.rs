@@ -22,6 +22,7 @@ mod resume;
 mod retry;
 mod stall;
 mod standing;
+mod turn;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -30,6 +31,7 @@ use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
+use shoal_policy::fair::Payer;
 
 pub use self::account::{CredentialsError, LakeAccount, NodeCredentials, Owner};
 pub use self::body::{LakeBody, RequestBody, RequestStream};
@@ -54,6 +56,7 @@ pub use self::retry::Budget;
 
 use self::retry::Ending;
 use crate::channel::Dialer;
+use crate::fair::Turns;
 use crate::identity::Caller;
 use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use crate::{chance, clock, config};
@@ -70,6 +73,8 @@ pub struct Endpoint {
     budget: Budget,
     counters: Arc<Counters>,
     standing: Standing,
+    /// Where requests take turns, they take them here.
+    turns: Option<Arc<Turns>>,
 }
 
 /// A request to an endpoint.
@@ -91,6 +96,8 @@ pub struct EndpointRequest {
     pub payload: PayloadHash,
     /// Who signs.
     pub account: LakeAccount,
+    /// In whose turn it is sent.
+    pub payer: Payer,
 }
 
 impl Endpoint {
@@ -125,6 +132,7 @@ impl Endpoint {
             budget: Budget::new(limits.retry_budget_percent),
             counters,
             standing: Standing::default(),
+            turns: None,
         })
     }
 
@@ -145,6 +153,7 @@ impl Endpoint {
             budget: Budget::new(0),
             counters,
             standing: Standing::default(),
+            turns: None,
         }
     }
 
@@ -188,6 +197,7 @@ impl Endpoint {
             expects_continue,
             payload,
             account,
+            payer,
         } = request;
         headers.insert(HOST, self.host.clone());
         headers.remove(CONTENT_LENGTH);
@@ -207,6 +217,7 @@ impl Endpoint {
             headers,
             payload,
             account: account.clone(),
+            payer,
         };
         let outcome = match body {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
@@ -230,7 +241,7 @@ impl Endpoint {
                 .clone()
                 .sign(&self.region, &self.keys, clock::utc_now())?
                 .with(OutgoingBody::EMPTY);
-            let outcome = match self.exchange(&head.errand, head.waits, request, connection).await {
+            let outcome = match self.exchange_in_turn(&head, request, connection).await {
                 Err(Setback { stale: true, .. }) if connection == Connection::Any => {
                     connection = Connection::New;
                     continue;
@@ -260,7 +271,7 @@ impl Endpoint {
         body: RequestBody,
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let (errand, waits) = (head.errand.clone(), head.waits);
+        let (errand, waits, payer) = (head.errand.clone(), head.waits, head.payer);
         let length = match &body {
             RequestBody::Empty => Some(0),
             RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
@@ -280,11 +291,13 @@ impl Endpoint {
             }
         };
         let mut request = signed.with(body);
+        let turn = self.turn(&errand, payer).await?;
         if let Some(expectation) = expectation {
             expectation.listen(&mut request);
             request.body_mut().held_for(expectation);
         }
-        self.exchange(&errand, waits, request, Connection::Any)
+        let exchange = self.exchange(&errand, waits, request, Connection::Any);
+        self.within_turn(turn, turn::WITH_BODY_MAX, exchange)
             .await
             .map_err(|setback| setback.error)
     }
@@ -355,6 +368,7 @@ struct Head {
     headers: HeaderMap,
     payload: PayloadHash,
     account: LakeAccount,
+    payer: Payer,
 }
 
 struct SignedHead {

@@ -16,6 +16,7 @@ use super::error::{EndpointError, Errand, Failure};
 use super::patience::Pace;
 use super::{Connection, Endpoint, Head, LakeAccount};
 use crate::clock;
+use crate::identity::NODE;
 use crate::sigv4::PayloadHash;
 
 /// What the question is called in metrics and errors.
@@ -92,6 +93,7 @@ impl Endpoint {
             headers,
             payload: PayloadHash::empty(),
             account: account.clone(),
+            payer: NODE,
         };
         let request = head
             .sign(&self.region, &self.keys, clock::utc_now())?

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use shoal_policy::fair::Payer;
 
 use super::error::{EndpointError, Failure};
 use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
@@ -31,6 +32,7 @@ pub struct Question {
     target: PathAndQuery,
     headers: HeaderMap,
     account: LakeAccount,
+    payer: Payer,
 }
 
 /// What it takes to ask for the rest of a body.
@@ -83,6 +85,7 @@ impl Question {
             target: request.target.clone(),
             headers: request.headers.clone(),
             account: request.account.clone(),
+            payer: request.payer,
         }
     }
 
@@ -121,6 +124,7 @@ impl Question {
             expects_continue: false,
             payload: PayloadHash::empty(),
             account: self.account.clone(),
+            payer: self.payer,
         }
     }
 }

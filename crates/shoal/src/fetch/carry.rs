@@ -73,7 +73,7 @@ impl Fetcher {
     /// Gives the pilot its block.
     pub(super) async fn carry(&self, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
         let len = errand.version.block_len(errand.index);
-        pilot.hold_window(self.room(len).await?);
+        pilot.hold_window(self.room(errand.origin.caller().payer(), len).await?);
         let layer = match errand.way {
             Way::Route(layer) => layer,
             Way::Handover(giver) => return self.take_over(giver, errand, pilot).await,

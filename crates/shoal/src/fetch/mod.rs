@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
+use shoal_policy::fair::Payer;
 use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -24,8 +25,10 @@ use self::stream::Stream;
 use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
+use crate::fair::Turns;
 use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
 use crate::front::range::ByteRange;
+use crate::identity::NODE;
 use crate::object::Version;
 use crate::origin::Origin;
 use crate::split::{Split, Timing};
@@ -50,6 +53,8 @@ pub struct Fetcher {
     flights: Arc<Flights>,
     /// Bytes on their way and not yet on disk; one permit a KiB.
     window: Arc<Semaphore>,
+    /// Whose turn it is to wait for the window.
+    next_for_room: Arc<Turns>,
     window_kib: usize,
     /// What writers may take of the window.
     writers: Arc<Semaphore>,
@@ -129,6 +134,7 @@ impl Fetcher {
             store,
             flights,
             window: Arc::new(Semaphore::new(window_kib)),
+            next_for_room: Turns::one_at_a_time(),
             window_kib,
             writers: Arc::new(Semaphore::new(window_kib / 2)),
             ahead: ahead as u32,
@@ -319,8 +325,13 @@ impl Fetcher {
             .put_then(block, version, pieces, urgency, |stored| end(pilot, stored));
     }
 
-    /// A share of the memory window, waited for. Errors: it stays full.
-    pub async fn room(&self, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
+    /// A share of the memory window, waited for in the turn of `payer`. Errors: it stays full.
+    pub async fn room(&self, payer: Payer, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
+        let _next = self
+            .next_for_room
+            .turn(payer, bytes.div_ceil(1024))
+            .await
+            .map_err(|_| FlightError::Busy)?;
         acquire(&self.window, bytes, self.window_kib).await
     }
 
@@ -331,7 +342,7 @@ impl Fetcher {
     pub async fn room_of_writer(&self, bytes: u64) -> Result<WriterRoom, FlightError> {
         Ok(WriterRoom {
             _of_writers: acquire(&self.writers, bytes, self.window_kib / 2).await?,
-            _of_window: self.room(bytes).await?,
+            _of_window: self.room(NODE, bytes).await?,
         })
     }
 }

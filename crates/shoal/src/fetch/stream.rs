@@ -139,7 +139,8 @@ impl Stream {
 
     async fn bring(&mut self, pilot: &Pilot) -> Result<(), FlightError> {
         let Shipment { len, first, .. } = pilot.shipment();
-        pilot.hold_window(self.fetcher.room(len).await?);
+        let payer = self.origin.caller().payer();
+        pilot.hold_window(self.fetcher.room(payer, len).await?);
         let proof = self.fetcher.proofs.of(&self.version, &self.origin)?;
         self.body.fill(pilot, len - first, proof.as_ref()).await
     }

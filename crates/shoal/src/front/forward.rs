@@ -37,7 +37,7 @@ pub async fn forward(
 ) -> Result<Response<LakeBody>, S3Error> {
     let _forgotten = Forget::of(catalog, classified);
     let caller = verified.caller.id();
-    let account = lake.account_for(&verified.caller);
+    let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());
     let target = target(lake, classified, &verified);
     let payload = verified.payload.hash;
     let (body, outcome) = request_body(parts, body, verified, gathering).await?;
@@ -51,6 +51,7 @@ pub async fn forward(
         body,
         payload,
         account,
+        payer,
     };
     let question = is_resumable(classified).then(|| Question::of(lake, &request));
     let answered = lake.send(request).await;

@@ -26,6 +26,10 @@ fn of_failure(kind: Failure) -> S3Error {
             ErrorCode::BadGateway,
             "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.",
         ),
+        Failure::Crowded => S3Error::new(
+            ErrorCode::SlowDown,
+            "Too many requests wait for the lake; please reduce your rate.",
+        ),
         Failure::Unsignable => S3Error::new(
             ErrorCode::InvalidRequest,
             "A header of the request cannot be signed for the lake.",

@@ -19,7 +19,7 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,9 +30,11 @@ use tracing::debug;
 use crate::admin::metrics::ConnectionMetrics;
 use crate::channel::Channel;
 use crate::config::Limits;
+use crate::fair::{ConnectionPayer, Processor, SharedTasks};
 use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Sending, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::tls::TlsReloader;
+use crate::identity::NEWCOMERS;
 use crate::shutdown::Shutdown;
 
 use accept::Acceptor;
@@ -99,12 +101,14 @@ impl From<Option<Arc<TlsReloader>>> for Entrance {
 }
 
 /// The other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Peer {
     /// Address and port the client connects from.
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// In whose name it is served.
+    pub payer: Arc<ConnectionPayer>,
 }
 
 /// The listener could not be opened.
@@ -172,6 +176,7 @@ pub async fn serve<M, S, B>(
         metrics,
         shutdown,
         make_service,
+        processor: Processor::of_runtime(),
     });
     let rooms = Arc::new(Semaphore::new(door.limits.connections));
     let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
@@ -194,7 +199,14 @@ pub async fn serve<M, S, B>(
             let error = S3Error::new(ErrorCode::SlowDown, "Please reduce your request rate.").closing();
             (permit, Exchange::turning_away(error))
         };
-        connections.spawn(Arc::clone(&door).attend(stream, address, exchange, permit));
+        let payer = Arc::new(ConnectionPayer::new(NEWCOMERS));
+        let peer = Peer {
+            address,
+            tls: !matches!(door.entrance, Entrance::Plain),
+            payer: Arc::clone(&payer),
+        };
+        let attended = Arc::clone(&door).attend(stream, peer, exchange, permit);
+        connections.spawn(door.processor.share(&payer, attended));
     }
     drop(acceptor);
     let finished = async { while connections.join_next().await.is_some() {} };
@@ -214,6 +226,8 @@ struct Door<M> {
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
     make_service: M,
+    /// Connections take turns at it.
+    processor: Arc<Processor>,
 }
 
 impl<M, S, B> Door<M>
@@ -228,16 +242,13 @@ where
     async fn attend(
         self: Arc<Self>,
         stream: TcpStream,
-        address: SocketAddr,
+        peer: Peer,
         exchange: Exchange,
         _permit: OwnedSemaphorePermit,
     ) {
         let _open = self.metrics.opened();
         let exchange = Arc::new(exchange);
-        let peer = Peer {
-            address,
-            tls: !matches!(self.entrance, Entrance::Plain),
-        };
+        let (address, payer) = (peer.address, Arc::clone(&peer.payer));
         let service = Answering::new(
             (self.make_service)(peer),
             Arc::clone(&exchange),
@@ -247,7 +258,7 @@ where
             Entrance::Plain => self.speak_http1(Sending::new(stream), service, &exchange).await,
             // In a box of its own: the state of TLS and of HTTP/2 takes many times that of a plain connection.
             Entrance::Tls(tls) => {
-                match Box::pin(self.speak_tls(tls, stream, address, service, &exchange)).await {
+                match Box::pin(self.speak_tls(tls, stream, (address, payer), service, &exchange)).await {
                     Some(ended) => ended,
                     None => return self.metrics.refused("tls-handshake"),
                 }
@@ -272,13 +283,13 @@ where
         &self,
         tls: &TlsReloader,
         stream: TcpStream,
-        address: SocketAddr,
+        (address, payer): (SocketAddr, Arc<ConnectionPayer>),
         service: Answering<S>,
         exchange: &Arc<Exchange>,
     ) -> Option<Result<(), hyper::Error>> {
         match timeout(self.limits.timeouts.header, tls.acceptor().accept(stream)).await {
             Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                Some(self.speak_http2(stream, service, exchange).await)
+                Some(self.speak_http2(stream, payer, service, exchange).await)
             }
             Ok(Ok(stream)) => Some(self.speak_http1(stream, service, exchange).await),
             Ok(Err(error)) => {
@@ -314,6 +325,7 @@ where
     async fn speak_http2<T>(
         &self,
         stream: T,
+        payer: Arc<ConnectionPayer>,
         service: Answering<S>,
         exchange: &Arc<Exchange>,
     ) -> Result<(), hyper::Error>
@@ -321,7 +333,11 @@ where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let io = GuardedIo::http2(stream, Arc::clone(exchange), self.limits.timeouts);
-        let connection = http2::Builder::new(TokioExecutor::new())
+        let streams = SharedTasks {
+            payer,
+            processor: Arc::clone(&self.processor),
+        };
+        let connection = http2::Builder::new(streams)
             .timer(TokioTimer::new())
             .max_concurrent_streams(STREAMS)
             .initial_stream_window_size(STREAM_WINDOW_BYTES)

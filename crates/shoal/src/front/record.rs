@@ -40,7 +40,7 @@ pub struct Record {
     /// Present when the access log is on.
     pub subject: Option<Box<Subject>>,
     /// Held until the end.
-    pub places: [Option<Place>; 2],
+    pub place: Option<Place>,
     sent_bytes: u64,
 }
 
@@ -86,7 +86,7 @@ impl Record {
             cache: None,
             reason: None,
             subject: None,
-            places: [None, None],
+            place: None,
             sent_bytes: 0,
         }
     }

@@ -20,7 +20,7 @@ use crate::front::error::{ErrorCode, S3Error};
 use crate::front::error_xml::RequestId;
 use crate::front::expectation::expects_continue;
 use crate::front::forward::forward;
-use crate::front::in_flight::InFlight;
+use crate::front::in_flight::{Crowded, InFlight};
 use crate::front::lake_errors;
 use crate::front::listener::Peer;
 use crate::front::operation::{Classified, Operation, classify};
@@ -55,7 +55,7 @@ pub struct Front {
     /// What is written through the cache.
     pub through: Arc<Through>,
     /// Bounds.
-    pub in_flight: InFlight,
+    pub in_flight: Arc<InFlight>,
     /// Where outcomes are counted.
     pub metrics: Arc<Metrics>,
     /// Domain of virtual-host style requests.
@@ -102,7 +102,7 @@ impl Admitted {
 
 impl Front {
     /// Answers one request; errors become answers, too.
-    pub async fn serve(&self, mut request: Request<ClientBody>, peer: Peer) -> Response<ResponseBody> {
+    pub async fn serve(&self, mut request: Request<ClientBody>, peer: &Peer) -> Response<ResponseBody> {
         let request_id = RequestId::new(chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
@@ -139,15 +139,13 @@ impl Front {
     async fn answer(
         &self,
         request: Request<ClientBody>,
-        peer: Peer,
+        peer: &Peer,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let refused = |reason| move |_: &S3Error| self.metrics.refused(reason, 1);
-        let place = self.in_flight.enter().inspect_err(refused("requests"))?;
-        record.places[0] = Some(place);
         let admitted = self.admit(request, peer, record)?;
-        let place = self.in_flight.enter_as(admitted.verified.caller.id());
-        record.places[1] = Some(place.inspect_err(refused("requests-per-identity"))?);
+        let place = self.in_flight.enter(&admitted.verified.caller);
+        let refused = |crowded: &Crowded| self.metrics.refused(crowded.as_str(), 1);
+        record.place = Some(place.inspect_err(refused)?);
         // Only a hit is quick. What waits for the lake has a box of its own, so that a hit carries none of it along.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
@@ -165,7 +163,7 @@ impl Front {
     fn admit(
         &self,
         request: Request<ClientBody>,
-        peer: Peer,
+        peer: &Peer,
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
@@ -180,6 +178,7 @@ impl Front {
         // Under the name that the client is told.
         let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
+        peer.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);
         if self.access_log {
             record.subject = Some(Box::new(Subject::new(
@@ -437,7 +436,7 @@ fn no_target() -> S3Error {
 mod tests {
     use super::*;
 
-    fn future_bytes<'a, F>(_: impl FnOnce(&'a Front, Request<ClientBody>, Peer) -> F) -> usize {
+    fn future_bytes<'a, F>(_: impl FnOnce(&'a Front, Request<ClientBody>, &'a Peer) -> F) -> usize {
         size_of::<F>()
     }
 

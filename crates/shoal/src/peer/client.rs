@@ -19,6 +19,7 @@ use super::health::Health;
 use super::request::BlockRequest;
 use crate::channel::Channel;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
+use crate::identity::NODE;
 use crate::sigv4::PayloadHash;
 use crate::{clock, config};
 
@@ -248,5 +249,6 @@ fn question(method: Method, operation: &'static str, target: PathAndQuery) -> En
         expects_continue: false,
         payload: PayloadHash::empty(),
         account: LakeAccount::Anonymous,
+        payer: NODE,
     }
 }

@@ -14,7 +14,7 @@ use crate::front::body::ResponseBody;
 use crate::front::connection::ClientBody;
 use crate::front::in_flight::InFlight;
 use crate::front::range::ByteRange;
-use crate::identity::{Caller, CallerId, Identities};
+use crate::identity::{Caller, Identities};
 use crate::origin::Origin;
 use crate::store::Store;
 
@@ -93,7 +93,7 @@ impl Host {
             store,
             fetcher,
             block_bytes,
-            in_flight: InFlight::new(requests_max, requests_max, 1),
+            in_flight: InFlight::new(usize::MAX, requests_max),
             counts: Default::default(),
         }
     }
@@ -119,7 +119,10 @@ impl Host {
         if request.method() != Method::GET {
             return Err(Outcome::Misunderstood);
         }
-        let place = self.in_flight.enter_as(CallerId(0)).map_err(|_| Outcome::Busy)?;
+        let place = self
+            .in_flight
+            .enter(&Caller::Anonymous)
+            .map_err(|_| Outcome::Busy)?;
         let target = request.uri().path_and_query().ok_or(Outcome::Misunderstood)?;
         if target.path() == ALIVE {
             return Ok(Response::new(ResponseBody::empty()));

@@ -18,7 +18,7 @@ use shoal::endpoint::{
     Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, LakeBody, NodeCredentials, RequestBody,
     RequestStream,
 };
-use shoal::identity::Account;
+use shoal::identity::{Account, NODE};
 use shoal::secret::Secret;
 use shoal::sigv4::PayloadHash;
 
@@ -62,6 +62,7 @@ fn request(method: Method, target: &str) -> EndpointRequest {
         expects_continue: false,
         payload: PayloadHash::empty(),
         account: account(),
+        payer: NODE,
     }
 }
 

@@ -15,6 +15,7 @@ mod disk;
 mod endpoint;
 mod eviction;
 mod expectation;
+mod fairness;
 mod fuzz;
 mod gate;
 mod lake;

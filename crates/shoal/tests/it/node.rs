@@ -234,6 +234,7 @@ pub(crate) async fn lake() -> Lake {
 
 fn identity(access_key: &str, secret_key: &str) -> IdentityConfig {
     IdentityConfig {
+        share: 1,
         access_key: access_key.into(),
         secret_key: Secret::new(secret_key),
         lake_access_key: None,

@@ -106,6 +106,7 @@ impl Front {
             expects_continue: false,
             payload: PayloadHash::empty(),
             account: self.lake.account_for(asker.caller),
+            payer: asker.caller.payer(),
         };
         let answered = self.lake.send(request).await;
         answered.map_err(|error| lake_errors::unanswered(&error))

@@ -212,6 +212,7 @@ impl Front {
             },
             expects_continue: false,
             account: self.lake.account_for(asker.caller),
+            payer: asker.caller.payer(),
         };
         self.catalog.forget_bucket(bucket);
         let answered = self.lake.send(request).await;

@@ -305,6 +305,7 @@ mod tests {
 
     fn identity(access_key: &str, secret: &str) -> IdentityConfig {
         IdentityConfig {
+            share: 1,
             access_key: access_key.into(),
             secret_key: Secret::new(secret),
             lake_access_key: None,

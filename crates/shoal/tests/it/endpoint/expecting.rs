@@ -9,6 +9,7 @@ use http::StatusCode;
 use http_body_util::{BodyExt, StreamBody};
 use shoal::config;
 use shoal::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
+use shoal::identity::NODE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -32,6 +33,7 @@ fn expecting(body: RequestBody) -> EndpointRequest {
     EndpointRequest {
         expects_continue: true,
         account: LakeAccount::Anonymous,
+        payer: NODE,
         ..put("/bucket/key", body)
     }
 }

@@ -11,7 +11,7 @@ use shoal::config;
 use shoal::endpoint::{
     BoxError, Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody, RequestStream,
 };
-use shoal::identity::Account;
+use shoal::identity::{Account, NODE};
 use shoal::sigv4::{PayloadHash, SeedSignature};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -89,6 +89,7 @@ async fn a_stranger_stays_unsigned() {
     lake.put("bucket", "key", "x");
     let anonymous = EndpointRequest {
         account: LakeAccount::Anonymous,
+        payer: NODE,
         ..get("/bucket/key")
     };
     assert_eq!(
@@ -270,6 +271,7 @@ fn signed_by_a_stranger(request: EndpointRequest) -> EndpointRequest {
     };
     EndpointRequest {
         account: LakeAccount::Signed(Arc::new(stranger)),
+        payer: NODE,
         ..request
     }
 }

@@ -48,6 +48,7 @@ fn the_wrong_secret_and_an_unknown_key_are_told_apart_as_s3_does() {
         index: 1,
         access_key: ACCESS_KEY.into(),
         secret_key: Secret::new("x"),
+        share: 1,
         lake_account: None,
     };
     let parts = signed(Method::GET, "/bucket/key", &[]);

@@ -28,6 +28,7 @@ fn gate() -> Gate {
         index: 7,
         access_key: ACCESS_KEY.into(),
         secret_key: Secret::new(SECRET_KEY),
+        share: 1,
         lake_account: None,
     };
     Gate::new(Identities::new([identity]), REGION)

@@ -59,6 +59,7 @@ impl Front {
             expects_continue: false,
             payload: PayloadHash::empty(),
             account: self.lake.account_for(&admitted.verified.caller),
+            payer: admitted.verified.caller.payer(),
         };
         let answered_by_lake = self.lake.send(request).await;
         let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;

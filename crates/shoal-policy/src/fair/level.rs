@@ -1,0 +1,263 @@
+//! How many requests a store is asked at a time: as few as it needs to be busy.
+//!
+//! A store with room to spare answers twice as many requests a second when it is asked twice as many at a time. One
+//! that has none answers as many as before, each in twice the time: what is asked beyond that waits at the store, where
+//! no turns are taken. So while requests wait here, half and double of the present level are tried from time to time,
+//! and the level moves when the rate of answers says so. No latency has to be known, and none be compared.
+
+use std::time::Duration;
+
+/// A window ends after this many answers and this many rounds of the level, or after its time, whichever comes first.
+const WINDOW_ANSWERS: usize = 150;
+const WINDOW_ROUNDS: usize = 4;
+const WINDOW_TIME: Duration = Duration::from_secs(1);
+/// A window says nothing below this many answers.
+const ANSWERS_MIN: usize = 20;
+
+/// Half of the level is enough when it gives this part of the rate.
+const ENOUGH: f64 = 0.9;
+/// Double the level is worth it when it gives this many times the rate.
+const WORTH_IT: f64 = 1.2;
+
+/// Between two tries in the same direction; doubled after each that was in vain.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// The fewest requests at a time: one may always be on its way while another is answered.
+const LEVEL_MIN: usize = 2;
+
+/// A level that follows what the store can do.
+#[derive(Debug)]
+pub struct Level {
+    present: usize,
+    max: usize,
+    phase: Phase,
+    /// Answers a second at the present level, as last seen.
+    rate: f64,
+    /// The best rate lately: steps down must not add up to a loss.
+    best: f64,
+    down: Probe,
+    up: Probe,
+    window: Option<Window>,
+    /// Answers that still belong to the level before.
+    settling: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Present,
+    Half,
+    Double,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Probe {
+    not_before: Option<Duration>,
+    pause: Duration,
+}
+
+impl Probe {
+    const READY: Self = Self {
+        not_before: None,
+        pause: PAUSE_MIN,
+    };
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.not_before.is_none_or(|then| now >= then)
+    }
+
+    fn in_vain(&mut self, now: Duration) {
+        self.not_before = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    began: Duration,
+    answers: usize,
+}
+
+impl Level {
+    /// Begins at `start`, and never goes above `max`.
+    pub fn new(start: usize, max: usize) -> Self {
+        let max = max.max(LEVEL_MIN);
+        Self {
+            present: start.clamp(LEVEL_MIN, max),
+            max,
+            phase: Phase::Present,
+            rate: 0.0,
+            best: 0.0,
+            down: Probe::READY,
+            up: Probe::READY,
+            window: None,
+            settling: 0,
+        }
+    }
+
+    /// How many requests may be at the store now.
+    pub fn limit(&self) -> usize {
+        match self.phase {
+            Phase::Present => self.present,
+            Phase::Half => self.present / 2,
+            Phase::Double => self.present * 2,
+        }
+        .clamp(LEVEL_MIN, self.max)
+    }
+
+    /// The store has answered at `now`, counted from any moment; `waiting` says whether other requests wait for their turn.
+    pub fn answered(&mut self, waiting: bool, now: Duration) {
+        if !waiting {
+            // The rate is what clients want, not what the store can give.
+            self.window = None;
+            self.phase = Phase::Present;
+            return;
+        }
+        if self.settling > 0 {
+            self.settling -= 1;
+            return;
+        }
+        let window = self.window.get_or_insert(Window {
+            began: now,
+            answers: 0,
+        });
+        // The answer that opens a window is not counted: counted are those within its time.
+        if window.began == now && window.answers == 0 {
+            window.answers = 1;
+            return;
+        }
+        window.answers += 1;
+        let took = now.saturating_sub(window.began);
+        let answers = window.answers - 1;
+        let is_full = answers >= WINDOW_ANSWERS.max(WINDOW_ROUNDS * self.limit());
+        if is_full || took >= WINDOW_TIME && answers >= ANSWERS_MIN {
+            self.judge(answers as f64 / took.as_secs_f64().max(1e-6), now);
+        }
+    }
+
+    fn judge(&mut self, rate: f64, now: Duration) {
+        let before = self.limit();
+        match self.phase {
+            Phase::Present => {
+                self.rate = rate;
+                self.best = rate.max(self.best * 0.9);
+                self.phase = self.next_probe(now);
+            }
+            Phase::Half if rate >= ENOUGH * self.rate.max(self.best) => self.settle_at(before, rate),
+            Phase::Half => {
+                self.down.in_vain(now);
+                self.phase = Phase::Present;
+            }
+            Phase::Double if rate >= WORTH_IT * self.rate => {
+                self.settle_at(before, rate);
+                self.down = Probe::READY;
+                self.down.in_vain(now);
+            }
+            Phase::Double => {
+                self.up.in_vain(now);
+                self.phase = Phase::Present;
+            }
+        }
+        self.window = None;
+        self.settling = if self.limit() == before { 0 } else { before };
+    }
+
+    /// A probe was right: its level is the present one, and the next step the same way is tried at once.
+    fn settle_at(&mut self, level: usize, rate: f64) {
+        self.present = level;
+        self.rate = rate;
+        self.best = self.best.max(rate);
+        let more = match self.phase {
+            Phase::Half => self.present > LEVEL_MIN,
+            _ => self.present < self.max,
+        };
+        if !more {
+            self.phase = Phase::Present;
+        }
+    }
+
+    fn next_probe(&self, now: Duration) -> Phase {
+        if self.present < self.max && self.up.is_due(now) {
+            Phase::Double
+        } else if self.present > LEVEL_MIN && self.down.is_due(now) {
+            Phase::Half
+        } else {
+            Phase::Present
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use super::*;
+
+    /// A store with so many servers, each taking `service` for a request, behind a wire of `latency`. Requests always wait.
+    fn run(
+        level: &mut Level,
+        began: &mut Duration,
+        (servers, service_us, latency_us): (usize, u64, u64),
+        answers: usize,
+    ) -> f64 {
+        let mut free: BinaryHeap<Reverse<u64>> = (0..servers).map(|_| Reverse(0)).collect();
+        let mut on_their_way: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
+        let mut now_us = 0;
+        let mut chance = 1_u64;
+        for _ in 0..answers {
+            while on_their_way.len() < level.limit() {
+                let Reverse(server_free_us) = free.pop().unwrap();
+                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let wire_us = latency_us / 4 + latency_us * (chance >> 48) / 65536 / 2;
+                let ends_us = server_free_us.max(now_us + wire_us) + service_us;
+                free.push(Reverse(ends_us));
+                on_their_way.push(Reverse(ends_us + wire_us));
+            }
+            let Reverse(answer_us) = on_their_way.pop().unwrap();
+            now_us = answer_us;
+            level.answered(true, *began + Duration::from_micros(now_us));
+        }
+        *began += Duration::from_micros(now_us);
+        answers as f64 / (now_us as f64 / 1e6)
+    }
+
+    #[test]
+    fn a_store_that_is_busy_with_two_is_asked_two_or_four_at_a_time() {
+        let mut level = Level::new(64, 512);
+        let rate = run(&mut level, &mut Duration::default(), (2, 1000, 100), 20_000);
+        assert!(level.present <= 4, "{level:?}");
+        assert!(rate > 1700.0, "{rate} answers a second of 2000");
+    }
+
+    #[test]
+    fn a_distant_store_with_room_is_asked_as_much_as_allowed() {
+        let mut level = Level::new(64, 512);
+        run(
+            &mut level,
+            &mut Duration::default(),
+            (10_000, 1000, 30_000),
+            60_000,
+        );
+        assert_eq!(level.present, 512, "{level:?}");
+    }
+
+    #[test]
+    fn the_level_of_a_store_that_lost_its_room_falls_and_rises_again_when_it_is_back() {
+        let (mut level, mut now) = (Level::new(64, 512), Duration::ZERO);
+        run(&mut level, &mut now, (10_000, 1000, 30_000), 60_000);
+        run(&mut level, &mut now, (8, 4000, 500), 60_000);
+        assert!((8..=32).contains(&level.present), "{level:?}");
+        run(&mut level, &mut now, (10_000, 1000, 30_000), 60_000);
+        assert!(level.present >= 256, "{level:?}");
+    }
+
+    #[test]
+    fn nothing_is_learned_from_a_store_that_nobody_waits_for() {
+        let mut level = Level::new(64, 512);
+        for number in 0..10_000 {
+            level.answered(false, Duration::from_millis(number));
+        }
+        assert_eq!(level.limit(), 64);
+    }
+}

@@ -1,0 +1,410 @@
+//! The node's processors, shared by connections in the names of their payers.
+//!
+//! The runtime polls what is ready in the order in which it became ready. With four thousand busy connections of one
+//! client before it, another client's request would wait for four thousand others. So what becomes ready first stands
+//! in its payer's line, and only as many tasks as there are processors are with the runtime at a time. The time that a
+//! task takes is charged to its payer: this covers whatever a connection costs, from TLS and signatures to the copying
+//! of answers into sockets.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use shoal_policy::fair::{FairQueue, Payer};
+
+use crate::clock;
+
+/// Shares out the processors of one runtime.
+#[derive(Debug)]
+pub struct Processor {
+    /// How many tasks may run at a time.
+    width: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Tasks that run, or are with the runtime to be run.
+    running: usize,
+    ready: FairQueue<Arc<Seat>>,
+}
+
+/// Whose turns a connection takes. Known once its first request is verified; it may change with each request.
+#[derive(Debug)]
+pub struct ConnectionPayer(AtomicU64);
+
+impl ConnectionPayer {
+    /// A connection whose first request has not been verified.
+    pub fn new(payer: Payer) -> Self {
+        Self(AtomicU64::new(packed(payer)))
+    }
+
+    /// Whose turns it takes now.
+    pub fn get(&self) -> Payer {
+        let packed = self.0.load(Ordering::Relaxed);
+        Payer {
+            id: (packed >> 32) as u32,
+            share: packed as u32,
+        }
+    }
+
+    /// A request of `payer` was verified.
+    pub fn set(&self, payer: Payer) {
+        // Nearly always it is the same, and a load spares the cache line.
+        if self.get() != payer {
+            self.0.store(packed(payer), Ordering::Relaxed);
+        }
+    }
+}
+
+fn packed(payer: Payer) -> u64 {
+    u64::from(payer.id) << 32 | u64::from(payer.share)
+}
+
+/// What the scheduler knows of one task.
+struct Seat {
+    processor: Arc<Processor>,
+    payer: Arc<ConnectionPayer>,
+    /// A [`Stage`]; changes under the processor's lock only.
+    stage: AtomicU8,
+    /// Has the runtime poll the task.
+    task: AtomicWaker,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat")
+            .field("payer", &self.payer)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    /// It waits for something other than a turn.
+    Asleep,
+    /// It is ready, and stands in line.
+    Queued,
+    /// It is with the runtime.
+    Granted,
+    /// It runs.
+    Running,
+    /// It runs, and became ready again meanwhile.
+    RunningAgain,
+    /// It has ended.
+    Gone,
+}
+
+impl Seat {
+    fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Relaxed) {
+            0 => Stage::Asleep,
+            1 => Stage::Queued,
+            2 => Stage::Granted,
+            3 => Stage::Running,
+            4 => Stage::RunningAgain,
+            _ => Stage::Gone,
+        }
+    }
+
+    fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+}
+
+/// Before it has run, a task is thought to cost this many microseconds; the rest is charged afterwards.
+const COST_AT_FIRST_US: u64 = 1;
+
+impl State {
+    /// A turn for a task that has become ready, or a place in line.
+    fn admit(&mut self, seat: &Arc<Seat>, width: usize, stage: Stage) -> bool {
+        let admitted = self.running < width && self.ready.is_empty();
+        if admitted {
+            self.running += 1;
+            seat.enter(stage);
+        } else {
+            self.line_up(seat);
+        }
+        admitted
+    }
+
+    fn line_up(&mut self, seat: &Arc<Seat>) {
+        seat.enter(Stage::Queued);
+        self.ready
+            .push(seat.payer.get(), COST_AT_FIRST_US, Arc::clone(seat));
+    }
+
+    /// A task gives its turn back; gives the one that is next. Those that ended in line are put into `gone`: their last
+    /// reference must not be dropped under the lock.
+    fn pass_on(&mut self, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
+        self.running -= 1;
+        while let Some(next) = self.ready.pop() {
+            if next.stage() == Stage::Queued {
+                self.running += 1;
+                next.enter(Stage::Granted);
+                return Some(next);
+            }
+            gone.push(next);
+        }
+        None
+    }
+}
+
+impl Processor {
+    /// The processors of the runtime that this is called on.
+    pub fn of_runtime() -> Arc<Self> {
+        Self::of_width(tokio::runtime::Handle::current().metrics().num_workers())
+    }
+
+    fn of_width(width: usize) -> Arc<Self> {
+        Arc::new(Self {
+            width,
+            state: Mutex::new(State {
+                running: 0,
+                ready: FairQueue::default(),
+            }),
+        })
+    }
+
+    /// Makes `work` take its turns in the name of `payer`.
+    pub fn share<F: Future>(self: &Arc<Self>, payer: &Arc<ConnectionPayer>, work: F) -> OnProcessor<F> {
+        let seat = Arc::new(Seat {
+            processor: Arc::clone(self),
+            payer: Arc::clone(payer),
+            stage: AtomicU8::new(Stage::Asleep as u8),
+            task: AtomicWaker::new(),
+        });
+        OnProcessor {
+            work,
+            waker: Waker::from(Arc::clone(&seat)),
+            seated: Seated(seat),
+        }
+    }
+}
+
+impl Wake for Seat {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut state = self.processor.state.lock();
+        let granted = match self.stage() {
+            Stage::Asleep => state.admit(self, self.processor.width, Stage::Granted),
+            Stage::Running => {
+                self.enter(Stage::RunningAgain);
+                false
+            }
+            Stage::Queued | Stage::Granted | Stage::RunningAgain | Stage::Gone => false,
+        };
+        drop(state);
+        if granted {
+            self.task.wake();
+        }
+    }
+}
+
+/// The task's hold on its seat: a turn is given back even when the task is dropped with it.
+struct Seated(Arc<Seat>);
+
+impl Seated {
+    /// Whether the task may run now; if not, it stands in line.
+    fn begin(&self) -> bool {
+        let seat = &self.0;
+        let mut state = seat.processor.state.lock();
+        match seat.stage() {
+            Stage::Granted => seat.enter(Stage::Running),
+            Stage::Asleep => return state.admit(seat, seat.processor.width, Stage::Running),
+            Stage::Queued | Stage::Running | Stage::RunningAgain | Stage::Gone => return false,
+        }
+        true
+    }
+
+    /// The task has run for so long.
+    fn end(&self, cost_us: u64) {
+        let seat = &self.0;
+        let mut gone = Vec::new();
+        let mut state = seat.processor.state.lock();
+        state.ready.charge(seat.payer.get(), cost_us);
+        if seat.stage() == Stage::RunningAgain {
+            state.line_up(seat);
+        } else {
+            seat.enter(Stage::Asleep);
+        }
+        let next = state.pass_on(&mut gone);
+        drop(state);
+        if let Some(next) = next {
+            next.task.wake();
+        }
+    }
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        let seat = &self.0;
+        let mut gone = Vec::new();
+        let mut state = seat.processor.state.lock();
+        let had_a_turn = matches!(
+            seat.stage(),
+            Stage::Granted | Stage::Running | Stage::RunningAgain
+        );
+        seat.enter(Stage::Gone);
+        let next = had_a_turn.then(|| state.pass_on(&mut gone)).flatten();
+        drop(state);
+        if let Some(next) = next {
+            next.task.wake();
+        }
+        // The runtime's task and this seat hold each other otherwise.
+        drop(seat.task.take());
+    }
+}
+
+pin_project! {
+    /// Work that runs when it is its payer's turn.
+    pub struct OnProcessor<F> {
+        #[pin]
+        work: F,
+        waker: Waker,
+        seated: Seated,
+    }
+}
+
+impl<F: Future> Future for OnProcessor<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        this.seated.0.task.register(cx.waker());
+        if !this.seated.begin() {
+            return Poll::Pending;
+        }
+        let began = clock::instant();
+        let polled = this.work.poll(&mut Context::from_waker(this.waker));
+        let took = clock::instant().saturating_duration_since(began);
+        this.seated.end(took.as_micros() as u64);
+        polled
+    }
+}
+
+/// Spawns what belongs to a connection, such as the streams of HTTP/2, in the name of its payer.
+#[derive(Clone, Debug)]
+pub struct SharedTasks {
+    /// Whose turns they take.
+    pub payer: Arc<ConnectionPayer>,
+    /// What they take turns at.
+    pub processor: Arc<Processor>,
+}
+
+impl<F> hyper::rt::Executor<F> for SharedTasks
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    fn execute(&self, work: F) {
+        tokio::spawn(self.processor.share(&self.payer, work));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::{Semaphore, mpsc};
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    const HOG: Payer = Payer { id: 1, share: 1 };
+    const LIGHT: Payer = Payer { id: 2, share: 1 };
+
+    fn paid_by(payer: Payer) -> Arc<ConnectionPayer> {
+        Arc::new(ConnectionPayer::new(payer))
+    }
+
+    #[tokio::test]
+    async fn a_task_of_one_payer_goes_ahead_of_a_thousand_of_another() {
+        let processor = Processor::of_width(1);
+        let (hog, light) = (paid_by(HOG), paid_by(LIGHT));
+        let (said, mut heard) = mpsc::unbounded_channel();
+        let task = |payer: &Arc<ConnectionPayer>| {
+            let (payer, said) = (Arc::clone(payer), said.clone());
+            processor.share(&Arc::clone(&payer), async move {
+                for _ in 0..3 {
+                    said.send(payer.get().id).unwrap();
+                    yield_now().await;
+                }
+            })
+        };
+        let tasks: Vec<_> = (0..1000).map(|_| tokio::spawn(task(&hog))).collect();
+        let light = tokio::spawn(task(&light));
+        light.await.unwrap();
+        let before: Vec<u32> = std::iter::from_fn(|| heard.try_recv().ok()).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let hogs = before.iter().filter(|id| **id == HOG.id).count();
+        assert!(
+            hogs <= 1010,
+            "the light one waited for {hogs} turns of the other, of 3000"
+        );
+        assert_eq!(processor.state.lock().running, 0);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_dropped_with_its_turn_gives_it_back() {
+        let processor = Processor::of_width(1);
+        let never = tokio::spawn(processor.share(&paid_by(HOG), std::future::pending::<()>()));
+        yield_now().await;
+        let gate = Arc::new(Semaphore::new(0));
+        let waiting = {
+            let gate = Arc::clone(&gate);
+            async move { drop(gate.acquire().await) }
+        };
+        let waiting = tokio::spawn(processor.share(&paid_by(HOG), waiting));
+        yield_now().await;
+        // Woken, and aborted before it is polled.
+        gate.add_permits(1);
+        assert_eq!(processor.state.lock().running, 1);
+        waiting.abort();
+        never.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        let after = tokio::spawn(processor.share(&paid_by(LIGHT), async { 7 }));
+        assert_eq!(after.await.unwrap(), 7);
+        assert_eq!(processor.state.lock().running, 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn no_wake_up_is_lost_among_many_threads() {
+        let processor = Processor::of_runtime();
+        let (to_first, first) = mpsc::channel::<u32>(1);
+        let mut receiver = first;
+        let mut tasks = Vec::new();
+        for id in 0..50 {
+            let (sender, next) = mpsc::channel(1);
+            let mut from = std::mem::replace(&mut receiver, next);
+            let payer = paid_by(Payer { id: id % 5, share: 1 });
+            tasks.push(tokio::spawn(processor.share(&payer, async move {
+                while let Some(number) = from.recv().await {
+                    sender.send(number + 1).await.unwrap();
+                }
+            })));
+        }
+        let sending = tokio::spawn(async move {
+            for number in 0..2000 {
+                to_first.send(number).await.unwrap();
+            }
+        });
+        for number in 0..2000 {
+            assert_eq!(receiver.recv().await, Some(number + 50));
+        }
+        sending.await.unwrap();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let state = processor.state.lock();
+        assert_eq!((state.running, state.ready.len()), (0, 0));
+    }
+}

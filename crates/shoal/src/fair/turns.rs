@@ -1,0 +1,208 @@
+//! Turns at the lake: so many requests are there at a time, and the next one is that of the payer whose turn it is.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shoal_policy::fair::{FairQueue, Level, Payer};
+use tokio::sync::oneshot;
+
+use crate::clock;
+
+/// Requests at the lake at first; [`Level`] follows what the lake can do. Below it a lake next door is already busy, and
+/// a distant one is asked more within a second.
+const LEVEL_AT_FIRST: usize = 32;
+
+/// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// One line may have this many requests that were given up before they are looked for.
+const GIVEN_UP_MAX: usize = 256;
+
+/// Gives turns at one lake.
+#[derive(Debug)]
+pub struct Turns {
+    began: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// `None`: one turn at a time.
+    level: Option<Level>,
+    taken: usize,
+    waiting: FairQueue<oneshot::Sender<Turn>>,
+}
+
+/// Every turn took too long to come.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("too many requests wait for their turn at the lake")]
+pub struct WaitedTooLong;
+
+impl Turns {
+    /// Turns of which at most `max` are taken at a time.
+    pub fn new(max: usize) -> Arc<Self> {
+        Self::at(Some(Level::new(LEVEL_AT_FIRST, max)))
+    }
+
+    /// Turns of which one is taken at a time.
+    pub fn one_at_a_time() -> Arc<Self> {
+        Self::at(None)
+    }
+
+    fn at(level: Option<Level>) -> Arc<Self> {
+        Arc::new(Self {
+            began: clock::instant(),
+            state: Mutex::new(State {
+                level,
+                taken: 0,
+                waiting: FairQueue::default(),
+            }),
+        })
+    }
+
+    /// A turn in the name of `payer`, at the price of `cost`. Errors: it did not come in time.
+    pub async fn turn(self: &Arc<Self>, payer: Payer, cost: u64) -> Result<Turn, WaitedTooLong> {
+        let granted = {
+            let mut state = self.state.lock();
+            if state.waiting.is_empty() && state.taken < state.limit() {
+                state.taken += 1;
+                return Ok(Turn(Some(Arc::clone(self))));
+            }
+            let (grant, granted) = oneshot::channel();
+            state.waiting.push(payer, cost, grant);
+            if state.waiting.len_of(payer.id).is_multiple_of(GIVEN_UP_MAX) {
+                state.waiting.retain(payer.id, |grant| !grant.is_closed());
+            }
+            granted
+        };
+        match tokio::time::timeout(PATIENCE, granted).await {
+            Ok(granted) => Ok(granted.expect("turns are given as long as the lake is known")),
+            Err(_) => Err(WaitedTooLong),
+        }
+    }
+
+    /// How many may be taken at a time, now.
+    pub fn limit(&self) -> usize {
+        self.state.lock().limit()
+    }
+
+    /// Requests of one payer that wait.
+    pub fn waiting_of(&self, payer: u32) -> usize {
+        self.state.lock().waiting.len_of(payer)
+    }
+
+    /// The lake has answered a request, in its turn or after it.
+    pub fn answered(&self) {
+        let mut state = self.state.lock();
+        let waiting = !state.waiting.is_empty();
+        if let Some(level) = &mut state.level {
+            level.answered(waiting, clock::instant().saturating_duration_since(self.began));
+        }
+    }
+
+    fn give_back(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        state.taken -= 1;
+        while state.taken < state.limit()
+            && let Some(grant) = state.waiting.pop()
+        {
+            state.taken += 1;
+            if let Err(mut turn) = grant.send(Turn(Some(Arc::clone(self)))) {
+                // Its request was given up meanwhile. It would come back here when it is dropped.
+                turn.0 = None;
+                state.taken -= 1;
+            }
+        }
+    }
+}
+
+impl State {
+    fn limit(&self) -> usize {
+        self.level.as_ref().map_or(1, Level::limit)
+    }
+}
+
+/// A request may be at the lake until this is dropped.
+#[derive(Debug)]
+pub struct Turn(Option<Arc<Turns>>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(turns) = self.0.take() {
+            turns.give_back();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    const HOG: Payer = Payer { id: 1, share: 1 };
+    const LIGHT: Payer = Payer { id: 2, share: 1 };
+
+    /// All turns that there are at first.
+    async fn all(turns: &Arc<Turns>) -> Vec<Turn> {
+        let mut taken = Vec::new();
+        for _ in 0..LEVEL_AT_FIRST {
+            taken.push(turns.turn(HOG, 1).await.unwrap());
+        }
+        taken
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_turn_is_the_newcomers_whoever_waited_before() {
+        let turns = Turns::new(512);
+        let mut taken = all(&turns).await;
+        let hogs: Vec<_> = (0..1000)
+            .map(|_| {
+                let turns = Arc::clone(&turns);
+                tokio::spawn(async move { turns.turn(HOG, 1).await.map(drop) })
+            })
+            .collect();
+        while turns.waiting_of(HOG.id) < 1000 {
+            tokio::task::yield_now().await;
+        }
+        let light = {
+            let turns = Arc::clone(&turns);
+            tokio::spawn(async move { turns.turn(LIGHT, 1).await })
+        };
+        while turns.waiting_of(LIGHT.id) < 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(turns.state.lock().taken, LEVEL_AT_FIRST);
+        taken.pop();
+        let turn = light.await.unwrap().unwrap();
+        let hogs_waiting = turns.waiting_of(HOG.id);
+        assert!(hogs_waiting >= 999, "{} went first", 1000 - hogs_waiting);
+        drop((turn, taken));
+        for hog in hogs {
+            hog.await.unwrap().unwrap();
+        }
+        assert_eq!(turns.state.lock().taken, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_were_given_up_cost_neither_turns_nor_memory() {
+        let turns = Turns::new(512);
+        let taken = all(&turns).await;
+        for _ in 0..10_000 {
+            let mut waiting = Box::pin(turns.turn(HOG, 1));
+            assert!(waiting.as_mut().now_or_never().is_none());
+        }
+        assert!(turns.waiting_of(HOG.id) <= GIVEN_UP_MAX);
+        drop(taken);
+        assert_eq!(turns.state.lock().taken, 0);
+        turns.turn(LIGHT, 1).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_that_does_not_come_is_refused_in_time() {
+        let turns = Turns::new(512);
+        let _taken = all(&turns).await;
+        turns.turn(LIGHT, 1).await.unwrap_err();
+    }
+}
