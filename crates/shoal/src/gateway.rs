@@ -10,13 +10,14 @@ use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
 use crate::admin::explain::Explainer;
+use crate::admin::hosts::Hosts;
 use crate::admin::metrics::Metrics;
 use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};
 use crate::catalog::Catalog;
 use crate::channel::Channel;
 use crate::cluster::{Addresses, Cluster};
-use crate::config::{Config, CooperationMode};
+use crate::config::{Anonymous, Config, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{self, Dirty, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
@@ -416,6 +417,7 @@ impl Parts {
                 async move { explainer.explain(&question).await }.boxed()
             }),
             handoff,
+            hosts: Hosts::new(&self.config.admin.hosts),
             flushes: Arc::clone(&self.flushes),
             measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }
@@ -475,7 +477,10 @@ fn host(
 }
 
 fn gate(config: &Config, identities: Arc<Identities>) -> Gate {
-    let gate = Gate::new(identities, &config.lake.region);
+    let mut gate = Gate::new(identities, &config.lake.region);
+    if config.s3.anonymous == Anonymous::Refuse {
+        gate = gate.without_strangers();
+    }
     if config.s3.signature_v2 {
         gate.with_signature_v2(config.s3.domain.clone())
     } else {

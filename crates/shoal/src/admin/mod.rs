@@ -4,6 +4,7 @@ pub mod client;
 pub mod conditions;
 pub mod explain;
 mod histogram;
+pub mod hosts;
 pub mod members;
 pub mod metrics;
 pub mod observe;

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 
 use super::conditions::Condition;
 use super::explain::{Explanation, Question};
+use super::hosts::Hosts;
 use super::members::Members;
 use super::metrics::{self, ConnectionMetrics, Metrics};
 use super::pages::{self, LIMITS, Page, not_allowed, page, text};
@@ -113,6 +114,8 @@ pub struct Admin {
     pub explain: ExplanationSource,
     /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has nobody to give blocks to.
     pub handoff: Option<Arc<Handoff>>,
+    /// Under which names all of it is shown.
+    pub hosts: Hosts,
     /// For `/flush`.
     pub flushes: Arc<FlushOrders>,
     /// Called before metrics are shown, to set the gauges that nobody sets as they change.
@@ -244,6 +247,9 @@ impl Service<Request<ClientBody>> for Pages {
         let admin = Arc::clone(&self.0);
         async move {
             let (method, path) = (request.method(), request.uri().path());
+            if let Some(refusal) = admin.hosts.refuse(&request) {
+                return Ok(refusal);
+            }
             Ok(match Order::at(path) {
                 Some(order) => admin.obey(order, &request).await,
                 None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {

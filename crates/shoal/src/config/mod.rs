@@ -64,6 +64,15 @@ pub struct Node {
     pub topology: String,
 }
 
+/// What becomes of requests without credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anonymous {
+    /// The lake decides, as about any caller.
+    Forward,
+    /// They are refused, before anything else is done.
+    Refuse,
+}
+
 /// Where clients speak S3 to us.
 #[derive(Clone, Debug, PartialEq)]
 pub struct S3 {
@@ -71,6 +80,8 @@ pub struct S3 {
     pub listen: SocketAddr,
     /// Domain for virtual-host style (`bucket.domain`); path style always works.
     pub domain: Option<String>,
+    /// What becomes of requests without credentials.
+    pub anonymous: Anonymous,
     /// Whether clients may sign with version 2, too.
     pub signature_v2: bool,
     /// PEM certificate chain; reloaded when the file changes.
@@ -84,6 +95,8 @@ pub struct S3 {
 pub struct Admin {
     /// Address and port.
     pub listen: SocketAddr,
+    /// Names under which operators reach it, besides addresses and private names.
+    pub hosts: Vec<String>,
 }
 
 /// The S3 store we extend.
@@ -298,6 +311,8 @@ pub struct Lookup {
     pub listen: Vec<SocketAddr>,
     /// Address of the admin pages; `None`: there are none.
     pub admin: Option<SocketAddr>,
+    /// Names under which operators reach them, besides addresses and private names.
+    pub admin_hosts: Vec<String>,
     /// The name that clients ask for, and below which each node has a name of its own.
     pub name: Option<String>,
     /// How long an answer may be reused, in whole seconds.
@@ -367,6 +382,7 @@ impl Default for S3 {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             domain: None,
+            anonymous: Anonymous::Forward,
             signature_v2: false,
             tls_cert: None,
             tls_key: None,
@@ -378,6 +394,7 @@ impl Default for Admin {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
+            hosts: Vec::new(),
         }
     }
 }
@@ -472,6 +489,7 @@ impl Default for Lookup {
         Self {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 5300))],
             admin: None,
+            admin_hosts: Vec::new(),
             name: None,
             ttl: Duration::from_secs(5),
             nodes: Vec::new(),

@@ -75,11 +75,13 @@ settings! {
 
     s3 listen => config.s3.listen, "Where clients speak S3: address and port";
     s3 domain => config.s3.domain, "Domain of virtual-host style (bucket.domain); path style always works";
+    s3 anonymous => config.s3.anonymous, "Requests without credentials: forward (the lake decides) or refuse (403 before anything else)";
     s3 signature_v2 => config.s3.signature_v2, "Lets clients that sign with version 2 in; weaker, so only for those that cannot do better";
     s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
     s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
 
     admin listen => config.admin.listen, "Health, metrics and status: address and port, never those of S3";
+    admin hosts => config.admin.hosts, "Names under which it is reached; addresses, names without a dot and private ones (.local, .internal) always work";
 
     lake endpoint => config.lake.endpoint, "The S3 store this node extends: http:// or https://, without a path";
     lake region => config.lake.region, "Region that signatures to the lake name";
@@ -133,6 +135,7 @@ settings! {
 
     lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
     lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are; without it they are nowhere";
+    lookup admin_hosts => config.lookup.admin_hosts, "Names under which they are reached; addresses, names without a dot and private ones always work";
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
     lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
     lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second who is alive; a few of the cluster suffice";

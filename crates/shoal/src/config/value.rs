@@ -10,7 +10,7 @@ use toml::Value as Toml;
 
 use super::problem::nearest;
 use super::units::{format_size, format_time, parse_size, parse_time};
-use super::{CooperationMode, FreshnessMode, SplitRule, WriteMode};
+use super::{Anonymous, CooperationMode, FreshnessMode, SplitRule, WriteMode};
 use crate::secret::Secret;
 
 /// What was written for a setting, before it has a type.
@@ -279,6 +279,26 @@ impl Value for WriteMode {
 
     fn to_toml(&self) -> Option<Toml> {
         Some(Toml::String(self.as_str().into()))
+    }
+}
+
+impl Value for Anonymous {
+    const WRITE: &'static str = "write \"forward\" or \"refuse\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "forward" => Some(Self::Forward),
+            "refuse" => Some(Self::Refuse),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        let word = match self {
+            Self::Forward => "forward",
+            Self::Refuse => "refuse",
+        };
+        Some(Toml::String(word.into()))
     }
 }
 

@@ -9,6 +9,7 @@ use hyper::service::Service;
 use tokio::net::TcpListener;
 
 use super::Desk;
+use crate::admin::hosts::Hosts;
 use crate::admin::metrics::{self, ConnectionMetrics};
 use crate::admin::pages::{self, LIMITS, Page, page, text};
 use crate::front::connection::ClientBody;
@@ -19,14 +20,14 @@ use crate::shutdown::Shutdown;
 const NODES: &str = "nodes";
 
 /// Serves until `shutdown` begins.
-pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, shutdown: Shutdown) {
+pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, hosts: Hosts, shutdown: Shutdown) {
     let counted = ConnectionMetrics::default();
-    let pages = move |_| Pages(Arc::clone(&desk));
+    let pages = move |_| Pages(Arc::clone(&desk), hosts.clone());
     listener::serve(listener, None, LIMITS, counted, shutdown, pages).await;
 }
 
 /// The service of one connection.
-struct Pages(Arc<Desk>);
+struct Pages(Arc<Desk>, Hosts);
 
 impl Service<Request<ClientBody>> for Pages {
     type Response = Page;
@@ -34,7 +35,10 @@ impl Service<Request<ClientBody>> for Pages {
     type Future = Ready<Result<Page, Infallible>>;
 
     fn call(&self, request: Request<ClientBody>) -> Self::Future {
-        ready(Ok(answer(&self.0, request.method(), request.uri().path())))
+        let refusal = self.1.refuse(&request);
+        ready(Ok(refusal.unwrap_or_else(|| {
+            answer(&self.0, request.method(), request.uri().path())
+        })))
     }
 }
 

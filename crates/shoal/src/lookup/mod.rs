@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::client::{AdminUrl, NotAdminUrl, Said, Trouble};
+use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
@@ -115,7 +116,8 @@ impl Lookup {
             tasks.spawn(keep_asking(poller, place, Arc::clone(&desk), stopping.clone()));
         }
         if let Some(listener) = admin {
-            tasks.spawn(admin::serve(listener, Arc::clone(&desk), stopping.clone()));
+            let hosts = Hosts::new(&config.admin_hosts);
+            tasks.spawn(admin::serve(listener, Arc::clone(&desk), hosts, stopping.clone()));
         }
         for sockets in sockets {
             tasks.spawn(sockets.serve(Arc::clone(&desk), stopping.clone()));

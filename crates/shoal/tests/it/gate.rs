@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
 use shoal::clock;
+use shoal::config::Anonymous;
 use shoal::secret::Secret;
 
 use crate::chunks::Checksum;
@@ -378,5 +379,40 @@ async fn too_many_requests_of_one_identity_are_slowed_down_and_anothers_are_not(
     gate.open();
     assert_eq!(first.await.unwrap().text(), "x");
     assert_eq!(node.other().get("/b/k").send().await.text(), "x");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_are_refused_before_anything_else_where_they_are_not_wanted() {
+    let node = Node::start_with(|config| config.s3.anonymous = Anonymous::Refuse).await;
+    node.lake.put("b", "k", "x");
+    for who in [ANONYMOUS, ACCESS_KEY] {
+        node.lake.allow(who, Access::Read, "b");
+    }
+    let stranger = node.stranger();
+    for call in [
+        stranger.get("/b/k"),
+        stranger.put("/b/k", "y"),
+        stranger.post("/b?delete", "<Delete/>"),
+        stranger.get("/"),
+    ] {
+        refused(&call.send().await, StatusCode::FORBIDDEN, "AccessDenied");
+    }
+    assert!(node.lake.requests().is_empty(), "the lake was not even asked");
+    assert_eq!(node.client().get("/b/k").send().await.status, StatusCode::OK);
+    let presigned = node.client().get("/b/k").presigned(MINUTE);
+    assert_eq!(presigned.send().await.status, StatusCode::OK);
+
+    node.lake.forget_requests();
+    let preflight = stranger
+        .call(Method::OPTIONS, "/b/k")
+        .header("origin", "http://page.example")
+        .header("access-control-request-method", "GET");
+    preflight.send().await;
+    assert_eq!(
+        node.lake.requests().len(),
+        1,
+        "a browser's question never carries credentials, and the lake answers it"
+    );
     node.stop().await;
 }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::{Admin, Readiness};
 use crate::admin::explain::Explanation;
+use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
 use crate::admin::metrics::Metrics;
 use crate::front::listener::listen;
@@ -28,6 +29,7 @@ fn start() -> Running {
     let readiness = Arc::new(Readiness::awaiting(&["store", "s3-listener"]));
     let (trigger, shutdown) = shutdown::channel();
     let admin = Admin {
+        hosts: Hosts::default(),
         metrics: Arc::new(Metrics::new(&[])),
         readiness: Arc::clone(&readiness),
         conditions: Arc::new(Vec::new),
@@ -58,8 +60,13 @@ fn start() -> Running {
 
 /// Status line, headers and body of an answer.
 async fn ask(running: &Running, method: &str, path: &str) -> (u16, String, String) {
+    ask_with(running, method, &format!("{path} HTTP/1.1\r\nHost: h")).await
+}
+
+/// `target` goes as far as the host.
+async fn ask_with(running: &Running, method: &str, target: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(running.address).await.unwrap();
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let request = format!("{method} {target}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     timeout(Duration::from_secs(20), stream.read_to_string(&mut answer))
@@ -147,6 +154,32 @@ async fn there_is_nothing_else_and_nothing_can_be_changed() {
         assert_eq!(status, 405);
         assert!(head.contains("allow: GET, HEAD"), "{head}");
     }
+}
+
+#[tokio::test]
+async fn silent_connections_do_not_keep_a_probe_out() {
+    let running = start();
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        silent.push(TcpStream::connect(running.address).await.unwrap());
+    }
+    for _ in 0..3 {
+        assert_eq!(ask(&running, "GET", "/healthz").await.0, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_reads_nothing_and_orders_nothing() {
+    let running = start();
+    let rebound = |path: &str| format!("{path} HTTP/1.1\r\nHost: evil.com");
+    for path in ["/metrics", "/status", "/members", "/explain?object=s3://b/k"] {
+        let (status, _, body) = ask_with(&running, "GET", &rebound(path)).await;
+        assert_eq!(status, 421, "{path} {body}");
+        assert!(body.contains("hint: "), "{body}");
+    }
+    assert_eq!(ask_with(&running, "POST", &rebound("/drain")).await.0, 421);
+    let probe = ask_with(&running, "GET", &rebound("/healthz")).await;
+    assert_eq!(probe.0, 200, "probes see that it lives");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use crate::config::{CooperationMode, WriteMode};
 
 impl Check<'_> {
     pub(super) fn advice(&mut self) {
+        self.advise_on_admin();
         self.advise_on_identities();
         self.advise_on_seeds();
         self.advise_on_writing_back();
@@ -13,6 +14,22 @@ impl Check<'_> {
 
     fn warn(&mut self, origin: &Origin, what: impl Into<String>, hint: &str) {
         self.warnings.push(Problem::new(origin, what).hint(hint));
+    }
+
+    fn advise_on_admin(&mut self) {
+        let listen = self.config.admin.listen;
+        if listen.ip().is_loopback() {
+            return;
+        }
+        let origin = self.located.draft.origin("admin", "listen");
+        self.warn(
+            origin,
+            format!(
+                "[admin] listen ({listen}) is not on loopback: every machine that reaches it may order this node to \
+                 drain and to flush"
+            ),
+            "let a firewall say who reaches it, or write 127.0.0.1 as its address",
+        );
     }
 
     fn advise_on_identities(&mut self) {

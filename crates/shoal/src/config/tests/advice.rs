@@ -21,6 +21,16 @@ fn a_node_without_identities_is_told_that_it_refuses_every_signed_request() {
 }
 
 #[test]
+fn orders_that_other_machines_may_give_are_told() {
+    let told = warnings("[admin]\nlisten = \"0.0.0.0:9100\"");
+    assert_eq!(told.len(), 1);
+    assert!(
+        told[0].starts_with("shoal.toml:2: [admin] listen (0.0.0.0:9100) is not on loopback: "),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_node_that_cannot_find_others_or_be_found_is_told() {
     let told = warnings("[cooperation]\nmode = \"hierarchy\"");
     assert_eq!(told.len(), 2);

@@ -66,6 +66,8 @@ pub struct Gate {
     identities: Arc<Identities>,
     region: String,
     keys: KeyCache,
+    /// Whether requests without credentials are let in.
+    lets_strangers_in: bool,
     /// If signatures of version 2 are let in, too.
     version2: Option<Version2>,
 }
@@ -77,8 +79,17 @@ impl Gate {
             identities: identities.into(),
             region: region.into(),
             keys: KeyCache::default(),
+            lets_strangers_in: true,
             version2: None,
         }
+    }
+
+    /// Refuses requests without credentials, but for those of browsers that ask whether they may send others (`OPTIONS`):
+    /// these never carry credentials.
+    #[must_use]
+    pub fn without_strangers(mut self) -> Self {
+        self.lets_strangers_in = false;
+        self
     }
 
     /// Lets signatures of version 2 in, too. `domain` is that of virtual-host style.
@@ -98,6 +109,7 @@ impl Gate {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
         match self.read_claim(parts)? {
+            None if !self.lets_strangers_in && parts.method != Method::OPTIONS => Err(Refusal::Stranger),
             None => admit_stranger(&parts.headers),
             // A browser asks whether it may use a presigned URL. That proves nothing: the signature is that of another
             // method, and of headers that are not there yet. So it is a stranger who asks.

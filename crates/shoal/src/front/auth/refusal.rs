@@ -131,6 +131,9 @@ pub enum Refusal {
     /// aws-chunked with a signature that knows no chunks.
     #[error("A request signed with version 2 cannot have a streaming payload.")]
     StreamingWithVersion2,
+    /// No credentials, where strangers are not let in.
+    #[error("Access Denied")]
+    Stranger,
     /// aws-chunked from a stranger.
     #[error("A request without credentials cannot have a streaming payload.")]
     StreamingWithoutCredentials,
@@ -193,6 +196,7 @@ impl Refusal {
             | Self::NotYetValid
             | Self::Expired
             | Self::MissingDate
+            | Self::Stranger
             | Self::UnsignedHeader(_) => ErrorCode::AccessDenied,
             Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
             Self::UnknownAccessKey(_) => ErrorCode::InvalidAccessKeyId,
