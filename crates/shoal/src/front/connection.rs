@@ -119,7 +119,8 @@ impl Exchange {
         self.should_close.store(true, Ordering::Relaxed);
     }
 
-    fn is_answering(&self) -> bool {
+    /// Whether a request is being answered.
+    pub fn is_answering(&self) -> bool {
         self.in_flight.load(Ordering::Relaxed) > 0
     }
 

@@ -1,6 +1,7 @@
 //! The door: accepts connections, bounds how many there are, and ends them in good order.
 
 mod accept;
+mod crowd;
 #[cfg(test)]
 mod tests;
 
@@ -38,12 +39,19 @@ use crate::identity::NEWCOMERS;
 use crate::shutdown::Shutdown;
 
 use accept::Acceptor;
+use crowd::Crowd;
 
 /// A boxed error, as bodies have it.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How many connections beyond the limit are told so at a time. Any further one is closed without a word.
 const TURNED_AWAY_AT_A_TIME: usize = 128;
+
+/// Memory for heads that have not arrived as a whole, beyond the first bytes of each, in KiB. Their senders are unknown.
+const HEADS_KIB: usize = 8 << 10;
+
+/// How long a client may wait for the place of an idle connection that was just closed.
+const ROOM_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the largest heads.
 const BUFFER_BYTES: usize = 128 * 1024;
@@ -177,19 +185,26 @@ pub async fn serve<M, S, B>(
         shutdown,
         make_service,
         processor: Processor::of_runtime(),
+        heads: Arc::new(Semaphore::new(HEADS_KIB)),
     });
     let rooms = Arc::new(Semaphore::new(door.limits.connections));
     let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
     let mut acceptor = Acceptor::new(listener);
     let mut connections = JoinSet::new();
+    let mut crowd = Crowd::default();
     loop {
         let (stream, address) = tokio::select! {
             accepted = acceptor.next(&door.metrics) => accepted,
             () = door.shutdown.begun() => break,
             // Finished connections are let go of as they finish.
-            Some(_) = connections.join_next() => continue,
+            Some(ended) = connections.join_next_with_id() => {
+                crowd.leave(ended.map_or_else(|error| error.id(), |(id, ())| id));
+                continue;
+            }
         };
-        let (permit, exchange) = if let Ok(permit) = Arc::clone(&rooms).try_acquire_owned() {
+        let room = room_in(&rooms, &mut crowd, &door.metrics).await;
+        let has_room = room.is_some();
+        let (permit, exchange) = if let Some(permit) = room {
             (permit, Exchange::default())
         } else {
             door.metrics.refused("connections");
@@ -199,14 +214,18 @@ pub async fn serve<M, S, B>(
             let error = S3Error::new(ErrorCode::SlowDown, "Please reduce your request rate.").closing();
             (permit, Exchange::turning_away(error))
         };
+        let exchange = Arc::new(exchange);
         let payer = Arc::new(ConnectionPayer::new(NEWCOMERS));
         let peer = Peer {
             address,
             tls: !matches!(door.entrance, Entrance::Plain),
             payer: Arc::clone(&payer),
         };
-        let attended = Arc::clone(&door).attend(stream, peer, exchange, permit);
-        connections.spawn(door.processor.share(&payer, attended));
+        let attended = Arc::clone(&door).attend(stream, peer, Arc::clone(&exchange), permit);
+        let task = connections.spawn(door.processor.share(&payer, attended));
+        if has_room {
+            crowd.enter(task, payer, exchange);
+        }
     }
     drop(acceptor);
     let finished = async { while connections.join_next().await.is_some() {} };
@@ -219,6 +238,27 @@ pub async fn serve<M, S, B>(
     }
 }
 
+/// A place for one more connection; when there is none, idle ones make room.
+async fn room_in(
+    rooms: &Arc<Semaphore>,
+    crowd: &mut Crowd,
+    metrics: &ConnectionMetrics,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(rooms).try_acquire_owned() {
+        return Some(permit);
+    }
+    let closed = crowd.make_room();
+    if closed == 0 {
+        return None;
+    }
+    for _ in 0..closed {
+        metrics.refused("idle");
+    }
+    // A closed connection gives its place back as soon as the runtime has dropped it.
+    let permit = timeout(ROOM_PATIENCE, Arc::clone(rooms).acquire_owned()).await;
+    permit.ok().and_then(Result::ok)
+}
+
 /// What every connection of one listener shares.
 struct Door<M> {
     entrance: Entrance,
@@ -228,6 +268,8 @@ struct Door<M> {
     make_service: M,
     /// Connections take turns at it.
     processor: Arc<Processor>,
+    /// Room for long heads, one permit a KiB.
+    heads: Arc<Semaphore>,
 }
 
 impl<M, S, B> Door<M>
@@ -243,11 +285,10 @@ where
         self: Arc<Self>,
         stream: TcpStream,
         peer: Peer,
-        exchange: Exchange,
+        exchange: Arc<Exchange>,
         _permit: OwnedSemaphorePermit,
     ) {
         let _open = self.metrics.opened();
-        let exchange = Arc::new(exchange);
         let (address, payer) = (peer.address, Arc::clone(&peer.payer));
         let service = Answering::new(
             (self.make_service)(peer),
@@ -309,7 +350,8 @@ where
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts);
+        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts)
+            .with_heads_in(Arc::clone(&self.heads));
         let connection = http1::Builder::new()
             // The guarded socket keeps the deadlines: it knows where a head begins.
             .header_read_timeout(None)
@@ -381,6 +423,7 @@ where
 fn refusal_reason(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::RequestTimeout => "timeout",
+        ErrorCode::SlowDown => "heads",
         ErrorCode::RequestHeaderSectionTooLarge => "head-too-large",
         _ => "framing",
     }

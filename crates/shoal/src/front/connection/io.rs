@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Exchange, Timeouts};
 use crate::clock;
@@ -19,8 +20,8 @@ use crate::front::framing::{Framing, Position};
 /// Takes the place of a refused request, so that its answer goes out in its turn.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
-/// How much more room an incomplete head is given at a time.
-const HELD_STEP_BYTES: usize = 4096;
+/// An incomplete head is given so much room at first, which is enough for nearly all; then twice as much each time.
+const HELD_FIRST_BYTES: usize = 4096;
 
 /// After our last word, what the client still sends is read and thrown away for so long and so far: closing on
 /// unread bytes would reset the connection, and the client would lose the answer that tells it why.
@@ -36,6 +37,10 @@ pub struct GuardedIo<S> {
     inbound: Inbound,
     /// Bytes of a head or chunk line whose end has not arrived.
     held: BytesMut,
+    /// Where room for more than the first bytes of heads comes from, one permit a KiB; without it there is no bound.
+    heads: Option<Arc<Semaphore>>,
+    /// What `held` has of it.
+    held_room: Option<OwnedSemaphorePermit>,
     /// Bytes that were held, have passed, and wait for the HTTP library to take them.
     released: Bytes,
     reading: Deadline,
@@ -85,6 +90,13 @@ impl<S> GuardedIo<S> {
         Self::new(stream, exchange, timeouts, Inbound::Http1(Framing::default()))
     }
 
+    /// Takes the room for long heads from `heads`, one permit a KiB. Nobody has said yet who sends them.
+    #[must_use]
+    pub fn with_heads_in(mut self, heads: Arc<Semaphore>) -> Self {
+        self.heads = Some(heads);
+        self
+    }
+
     /// Guards a connection that speaks HTTP/2: deadlines only, its framing leaves no room for two readings.
     pub fn http2(stream: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self::new(stream, exchange, timeouts, Inbound::Http2)
@@ -97,6 +109,8 @@ impl<S> GuardedIo<S> {
             timeouts,
             inbound,
             held: BytesMut::new(),
+            heads: None,
+            held_room: None,
             released: Bytes::new(),
             reading: Deadline::default(),
             waiting_for: None,
@@ -111,6 +125,7 @@ impl<S> GuardedIo<S> {
             unreachable!("only HTTP/1.1 messages are refused")
         };
         self.held = BytesMut::new();
+        self.held_room = None;
         if framing.position() == Position::InBody {
             // The service has this request already; a body that breaks off makes it look up.
             self.exchange.refuse(framing.heads(), error);
@@ -145,6 +160,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
                 .poll_read(cx, buf)
                 .map_ok(|()| buf.filled().len() - start)
         } else {
+            if self.held.len() == self.held.capacity() && !self.make_room() {
+                let message = "Too many long request heads are on their way; please reduce your rate.";
+                self.refuse(S3Error::new(ErrorCode::SlowDown, message).closing());
+                return Poll::Ready(Ok(()));
+            }
             poll_read_more(&mut self.stream, &mut self.held, cx)
         };
         let Poll::Ready(read) = polled else {
@@ -163,7 +183,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         let verdict = if direct {
             let window = &buf.filled()[start..];
             let verdict = framing.follow(window);
-            self.held.extend_from_slice(&window[verdict.pass_bytes..]);
+            let rest = &window[verdict.pass_bytes..];
+            if !rest.is_empty() {
+                self.held = BytesMut::with_capacity(rest.len().max(HELD_FIRST_BYTES));
+                self.held.extend_from_slice(rest);
+            }
             buf.set_filled(start + verdict.pass_bytes);
             verdict
         } else {
@@ -172,6 +196,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             if self.held.is_empty() {
                 // An idle connection keeps no buffer.
                 self.held = BytesMut::new();
+                self.held_room = None;
             }
             verdict
         };
@@ -300,14 +325,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
     }
 }
 
-/// Reads behind what `held` has; the number of bytes that came.
+impl<S> GuardedIo<S> {
+    /// Doubles the room of a head whose end has not arrived. `false`: other heads have taken all there is.
+    fn make_room(&mut self) -> bool {
+        let more = self.held.capacity().max(HELD_FIRST_BYTES);
+        if let Some(heads) = &self.heads {
+            let Ok(room) = Arc::clone(heads).try_acquire_many_owned((more >> 10) as u32) else {
+                return false;
+            };
+            match &mut self.held_room {
+                Some(held) => held.merge(room),
+                None => self.held_room = Some(room),
+            }
+        }
+        let mut larger = BytesMut::with_capacity(self.held.capacity() + more);
+        larger.extend_from_slice(&self.held);
+        self.held = larger;
+        true
+    }
+}
+
+/// Reads behind what `held` has, as far as it has room; the number of bytes that came.
 fn poll_read_more<S: AsyncRead + Unpin>(
     stream: &mut S,
     held: &mut BytesMut,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
     let start = held.len();
-    held.resize(start + HELD_STEP_BYTES, 0);
+    held.resize(held.capacity(), 0);
     let mut buf = ReadBuf::new(&mut held[start..]);
     let polled = Pin::new(stream).poll_read(cx, &mut buf);
     let read = buf.filled().len();

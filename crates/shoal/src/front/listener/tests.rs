@@ -200,10 +200,14 @@ async fn a_client_beyond_the_limit_is_told_so_and_one_that_leaves_makes_room() {
         },
         None,
     );
+    let never = GET.replace("/1 ", "/never ");
     let mut first = server.connect().await;
     let mut second = server.connect().await;
-    ask(&mut first, GET).await;
-    ask(&mut second, GET).await;
+    for busy in [&mut first, &mut second] {
+        ask(busy, GET).await;
+        busy.write_all(never.as_bytes()).await.unwrap();
+    }
+    sleep(Duration::from_millis(100)).await;
     let mut third = server.connect().await;
     third.write_all(GET.as_bytes()).await.unwrap();
     let answer = read_to_end(&mut third).await;
@@ -217,6 +221,60 @@ async fn a_client_beyond_the_limit_is_told_so_and_one_that_leaves_makes_room() {
     server.comes_to_show("shoal_connections 1").await;
     let mut fourth = server.connect().await;
     assert!(ask(&mut fourth, GET).await.ends_with("/1;"));
+}
+
+#[tokio::test]
+async fn an_idle_connection_makes_room_for_a_new_client_and_a_busy_one_does_not() {
+    let server = start(
+        ConnectionLimits {
+            connections: 2,
+            ..wide()
+        },
+        None,
+    );
+    let mut busy = server.connect().await;
+    busy.write_all(GET.replace("/1 ", "/nap ").as_bytes())
+        .await
+        .unwrap();
+    let mut idle = server.connect().await;
+    ask(&mut idle, GET).await;
+    let mut new = server.connect().await;
+    assert!(ask(&mut new, GET).await.ends_with("/1;"));
+    assert_eq!(
+        idle.read(&mut [0; 16]).await.unwrap_or(0),
+        0,
+        "the idle one was closed"
+    );
+    let mut answer = vec![0; 512];
+    let length = timeout(PATIENCE, busy.read(&mut answer)).await.unwrap().unwrap();
+    assert!(answer[..length].ends_with(b"/nap;"));
+    assert!(server.shows("shoal_refusals_total{reason=\"idle\"} 1"));
+}
+
+#[tokio::test]
+async fn long_heads_that_do_not_end_share_a_bounded_room_and_short_ones_still_get_in() {
+    let server = start(wide(), None);
+    let long = format!("GET /1 HTTP/1.1\r\nHost: h\r\nX: {}", "a".repeat(60_000));
+    let mut unfinished = Vec::new();
+    for _ in 0..400 {
+        let mut client = server.connect().await;
+        // One that is refused may be closed before it has sent all of it.
+        let _ = client.write_all(long.as_bytes()).await;
+        unfinished.push(client);
+    }
+    let mut refused = String::new();
+    let last = unfinished.last_mut().expect("there are many");
+    timeout(PATIENCE, last.read_to_string(&mut refused))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        refused.starts_with("HTTP/1.1 503") && refused.contains("<Code>SlowDown</Code>"),
+        "{refused}"
+    );
+    assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
+    let mut client = server.connect().await;
+    assert!(ask(&mut client, GET).await.ends_with("/1;"));
 }
 
 #[tokio::test]

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 
 use super::Payload;
 use super::announced::Announced;
 use super::checker::Checker;
 use super::error::PayloadError;
+use super::room::Held;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::sigv4::SeedSignature;
 use crate::write::Gathering;
@@ -95,16 +96,21 @@ impl<B> CheckedBody<B> {
     }
 
     /// All of it in memory. Errors: it is not right, or has more than so many bytes, of which `too_long` tells the client.
-    pub async fn collect_at_most(self, bytes_max: usize, too_long: &'static str) -> Result<Bytes, S3Error>
+    pub async fn collect_at_most(mut self, bytes_max: usize, too_long: &'static str) -> Result<Bytes, S3Error>
     where
-        Self: Body<Data = Bytes, Error = S3Error>,
+        Self: Body<Data = Bytes, Error = S3Error> + Unpin,
     {
-        let error = match Limited::new(self, bytes_max).collect().await {
-            Ok(collected) => return Ok(collected.to_bytes()),
-            Err(error) => error,
-        };
-        let its_own = error.downcast::<S3Error>().map(|error| *error);
-        Err(its_own.unwrap_or_else(|_too_long| S3Error::new(ErrorCode::EntityTooLarge, too_long)))
+        let (mut bytes, mut held) = (Vec::new(), Held::none());
+        while let Some(frame) = self.frame().await.transpose()? {
+            let Ok(data) = frame.into_data() else { continue };
+            if data.len() > bytes_max - bytes.len() {
+                return Err(S3Error::new(ErrorCode::EntityTooLarge, too_long));
+            }
+            let grown = held.grow_to(bytes.len() + data.len());
+            grown.map_err(|error| S3Error::from(PayloadError::from(error)).closing())?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok(held.keep_with(bytes))
     }
 
     /// The checksum that came behind the data, once this has ended well.

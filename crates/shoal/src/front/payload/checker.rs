@@ -11,6 +11,7 @@ use super::announced::{Announced, Expected, Trailer};
 use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
+use super::room::{Held, NoRoom};
 use crate::pieces::Pieces;
 use crate::sigv4::{ChunkSigner, SeedSignature, Signature};
 
@@ -180,6 +181,8 @@ struct Pending {
     sha256: Sha256,
     /// Held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes only.
     data: Pieces,
+    held_bytes: usize,
+    held: Held,
 }
 
 impl Chunked {
@@ -215,13 +218,15 @@ impl Chunked {
                     line,
                     sha256: Sha256::new(),
                     data: Pieces::default(),
+                    held_bytes: 0,
+                    held: Held::none(),
                 });
             }
             (Event::Chunk(line), None) => out.push_back(line.wire),
             (Event::Data(data), _) => {
                 digests.update(&data);
                 match &mut self.pending {
-                    Some(pending) => pending.push(data),
+                    Some(pending) => pending.push(data)?,
                     None => out.push_back(data),
                 }
             }
@@ -334,8 +339,11 @@ fn verify(computed: &Signature, claimed: &[u8]) -> Result<(), PayloadError> {
 }
 
 impl Pending {
-    fn push(&mut self, data: Bytes) {
+    fn push(&mut self, data: Bytes) -> Result<(), NoRoom> {
+        self.held_bytes += data.len();
+        self.held.grow_to(self.held_bytes)?;
         self.sha256.update(&data);
         self.data.push(data);
+        Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use super::decoder::ChunkError;
 use super::digests::Algorithm;
+use super::room::NoRoom;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::sigv4::hex;
 
@@ -55,6 +56,9 @@ pub enum PayloadError {
     /// The aws-chunked framing is wrong.
     #[error("{0}")]
     Framing(#[from] ChunkError),
+    /// Too much is held already.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
     /// Ours: a signed body was sent on without the lake's key.
     #[error("We encountered an internal error. Please try again.")]
     NotResigned,
@@ -79,6 +83,7 @@ impl PayloadError {
             Self::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
             Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
             Self::NotResigned => ErrorCode::InternalError,
+            Self::NoRoom(_) => ErrorCode::SlowDown,
             Self::Framing(error) => match error {
                 ChunkError::Truncated
                 | ChunkError::ShorterThanAnnounced

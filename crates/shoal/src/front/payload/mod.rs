@@ -10,6 +10,7 @@ mod checker;
 pub mod decoder;
 mod digests;
 mod error;
+mod room;
 
 #[cfg(test)]
 mod tests;
