@@ -2,10 +2,10 @@
 //!
 //! An input is `query LF page`.
 
-use http::Method;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
 use shoal::dirty::{Listing, UploadListing};
-use shoal::front::operation::classify;
+use shoal::front::operation::{Query, classify};
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {
@@ -18,19 +18,21 @@ pub(crate) fn check(data: &[u8]) {
     let Ok(target) = PathAndQuery::try_from(format!("/bucket?{query}")) else {
         return;
     };
-    let Ok(asked) = classify(&Method::GET, &target, None, false, None) else {
+    let Ok(asked) = classify(&Method::GET, &target, None, &HeaderMap::new(), None) else {
         return;
     };
-    // A fragment is cut off.
-    let query = target.query().unwrap_or_default();
     if let Some(listing) = Listing::parse(&asked.query) {
-        is_listed(&listing.query(query), page, |page| listing.merge(page, &[]));
+        is_listed(&listing.query(&asked.query), page, |page| {
+            listing.merge(page, &[])
+        });
     }
     let listing = UploadListing::parse(&asked.query);
-    is_listed(&listing.query(query), page, |page| listing.merge(page, &[]));
+    is_listed(&listing.query(&asked.query), page, |page| {
+        listing.merge(page, &[])
+    });
 }
 
-fn is_listed(for_the_lake: &str, page: &str, merge: impl Fn(&[u8]) -> Option<String>) {
+fn is_listed(for_the_lake: &Query, page: &str, merge: impl Fn(&[u8]) -> Option<String>) {
     assert!(
         PathAndQuery::try_from(format!("/bucket?{for_the_lake}")).is_ok(),
         "the lake can be asked"

@@ -43,4 +43,5 @@ pub mod sigv2;
 pub mod sigv4;
 pub mod split;
 pub mod store;
+pub mod target;
 pub mod write;

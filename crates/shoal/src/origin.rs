@@ -9,7 +9,9 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
 use crate::front::conditions::CONDITIONAL_HEADERS;
 use crate::identity::Caller;
+use crate::object::ObjectName;
 use crate::sigv4::PayloadHash;
+use crate::target;
 
 /// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
 #[derive(Debug)]
@@ -17,8 +19,8 @@ pub struct Origin {
     account: LakeAccount,
     caller: Caller,
     client: Arc<Parts>,
-    /// Path style, as the client sent it.
-    target: PathAndQuery,
+    /// The object that is read; `None` where nothing is read from the lake.
+    name: Option<ObjectName>,
     forwarded: OnceLock<Forwarded>,
 }
 
@@ -29,22 +31,34 @@ struct Forwarded {
 }
 
 impl Origin {
-    /// The read that `client` asks for in the name of `caller`, signed by `account`.
-    pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, target: PathAndQuery) -> Self {
+    /// The read of `name` that `client` asks for in the name of `caller`, signed by `account`.
+    pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
         Self {
             account,
             caller,
             client,
-            target,
+            name: Some(name),
             forwarded: OnceLock::new(),
         }
     }
 
-    /// A read that another node asks for: `target` and `headers` are what that node would ask the lake with.
-    pub fn of_peer(account: LakeAccount, caller: Caller, target: PathAndQuery, headers: HeaderMap) -> Self {
+    /// A read that another node asks for: `headers` are what that node would ask the lake with. Without a name the lake has
+    /// nothing to be asked for.
+    pub fn of_peer(
+        account: LakeAccount,
+        caller: Caller,
+        name: Option<ObjectName>,
+        headers: HeaderMap,
+    ) -> Self {
         let (mut client, ()) = http::Request::new(()).into_parts();
         client.headers = headers;
-        Self::new(account, caller, Arc::new(client), target)
+        Self {
+            account,
+            caller,
+            client: Arc::new(client),
+            name,
+            forwarded: OnceLock::new(),
+        }
     }
 
     /// Who asks.
@@ -52,9 +66,14 @@ impl Origin {
         &self.caller
     }
 
-    /// What the lake is asked for: the object, path style, with nothing but its `versionId`.
+    /// What the lake is asked for: the object, path style, with nothing but its version.
     pub fn target(&self) -> &PathAndQuery {
         &self.forwarded().target
+    }
+
+    /// The object that is read, if the lake may be asked for it.
+    pub fn name(&self) -> Option<&ObjectName> {
+        self.name.as_ref()
     }
 
     /// The end-to-end headers that go along, without ranges and conditions.
@@ -64,9 +83,17 @@ impl Origin {
 
     fn forwarded(&self) -> &Forwarded {
         self.forwarded.get_or_init(|| Forwarded {
-            target: bare(&self.target),
+            target: self.written(),
             headers: unconditional(end_to_end(&self.client.headers)),
         })
+    }
+
+    /// The object as this node names it.
+    fn written(&self) -> PathAndQuery {
+        match &self.name {
+            Some(name) => target::of_object(name).expect("a name that is too long was refused"),
+            None => PathAndQuery::from_static("/"),
+        }
     }
 
     /// A request for the object without a range or a condition: end-to-end headers such as `x-amz-request-payer` go
@@ -116,50 +143,35 @@ fn unconditional(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// The target with nothing but its `versionId`.
-fn bare(target: &PathAndQuery) -> PathAndQuery {
-    let version = target
-        .query()
-        .unwrap_or_default()
-        .split('&')
-        .find(|pair| pair.starts_with("versionId="));
-    let bare = match version {
-        Some(version) => PathAndQuery::try_from(format!("{}?{version}", target.path())),
-        None => PathAndQuery::try_from(target.path()),
-    };
-    bare.expect("parts of a target are a target")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn origin(target: &str, headers: &[(&'static str, &'static str)]) -> Origin {
+    fn origin(version: Option<&str>, headers: &[(&'static str, &'static str)]) -> Origin {
         let mut request = http::Request::new(());
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
         let client = Arc::new(request.into_parts().0);
-        Origin::new(
-            LakeAccount::Anonymous,
-            Caller::Anonymous,
-            client,
-            target.parse().unwrap(),
-        )
+        let name = ObjectName {
+            bucket: "b".into(),
+            key: b"k/ %".as_slice().into(),
+            version: version.map(Into::into),
+        };
+        Origin::new(LakeAccount::Anonymous, Caller::Anonymous, client, name)
     }
 
     #[test]
-    fn only_the_version_of_a_target_reaches_the_lake() {
-        let target = |target| origin(target, &[]).request(Method::GET).target;
-        let presigned = "/b/k%2F?response-expires=x&versionId=a%2Bb&X-Amz-Signature=s";
-        assert_eq!(target(presigned).as_str(), "/b/k%2F?versionId=a%2Bb");
-        assert_eq!(target("/b/k?response-expires=x").as_str(), "/b/k");
+    fn the_lake_is_asked_for_the_version_that_this_node_names() {
+        let target = |version| origin(version, &[]).request(Method::GET).target;
+        assert_eq!(target(Some("a+b&x")).as_str(), "/b/k/%20%25?versionId=a%2Bb%26x");
+        assert_eq!(target(None).as_str(), "/b/k/%20%25");
     }
 
     #[test]
     fn what_this_node_answers_itself_is_not_asked_of_the_lake() {
         let origin = origin(
-            "/b/k",
+            None,
             &[
                 ("range", "bytes=0-1"),
                 ("if-match", "\"x\""),

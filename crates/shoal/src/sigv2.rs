@@ -100,6 +100,9 @@ pub enum UncoveredError {
     /// A parameter that is neither signed nor harmless: anybody could have added it.
     #[error("the parameter {0} is not signed")]
     UnsignedParameter(String),
+    /// A value with a byte that ends it in what is signed: the same signature would cover another request.
+    #[error("the value of {0} may be taken for more than a value")]
+    RunsOn(String),
     /// A header that stands in the query with another value.
     #[error("{0} differs in header and query")]
     TwoValues(String),
@@ -114,6 +117,9 @@ impl Request<'_> {
             let (name, value) = split_pair(pair);
             let name = String::from_utf8_lossy(&decode_component(name)).into_owned();
             let value = decode_component(value);
+            if value.iter().any(|byte| matches!(byte, b'&' | b'\n')) && !UNSIGNED.contains(&name.as_str()) {
+                return Err(UncoveredError::RunsOn(name));
+            }
             if SIGNED.contains(&name.as_str()) {
                 resources.push((name, value));
             } else if self.is_presigned && is_signed_header(&name) {
@@ -327,6 +333,20 @@ mod tests {
         }
         assert!(text("AWSAccessKeyId=a&Signature=s&Expires=1", &[], true).is_ok());
         assert!(text("retention", &[], true).is_err());
+    }
+
+    #[test]
+    fn a_value_that_could_be_two_is_refused() {
+        for query in [
+            "response-content-type=x%26versionId%3D1",
+            "versionId=1%0Ax",
+            "x-amz-meta-a=1%0Ax-amz-acl:public-read",
+            "acl=%26policy",
+        ] {
+            let refused = text(query, &[], true);
+            assert!(matches!(refused, Err(UncoveredError::RunsOn(_))), "{query}");
+        }
+        assert!(text("prefix=a%26b", &[], true).is_ok(), "no client signs it");
     }
 
     #[test]

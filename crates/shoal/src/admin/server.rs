@@ -178,7 +178,13 @@ impl Admin {
 
     /// `below=s3://bucket/prefix`; nothing, or an empty one, is everything.
     fn flush(&self, query: &str) -> Page {
-        let query = Query::parse(Some(query));
+        let query = match Query::parse(Some(query)) {
+            Ok(query) => query,
+            Err(error) => {
+                let message = format!("{}\n", error.message);
+                return page(StatusCode::BAD_REQUEST, "text/plain; charset=utf-8", message);
+            }
+        };
         let below = query.get("below").filter(|below| !below.is_empty());
         match below.map(S3Uri::from_str).transpose() {
             Ok(below) => {

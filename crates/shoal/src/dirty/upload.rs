@@ -217,7 +217,7 @@ impl Uploader {
         range: ByteRange,
         (caller, account): (Caller, LakeAccount),
     ) -> BlockStream {
-        let origin = Origin::of_peer(account, caller, manifest.target.clone(), HeaderMap::new());
+        let origin = Origin::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let placement = Arc::clone(&manifest.placement);
         self.stream(&manifest.version, placement, range, origin)
     }
@@ -236,7 +236,7 @@ impl Uploader {
             start: 0,
             end: version.size_bytes,
         };
-        let origin = Origin::of_peer(account, caller, upload.target.clone(), HeaderMap::new());
+        let origin = Origin::of_peer(account, caller, Some(upload.name.clone()), HeaderMap::new());
         Ok(self.stream(version, placement.into(), range, origin))
     }
 

@@ -29,6 +29,7 @@ use crate::front::operation::Classified;
 use crate::front::payload::CheckedBody;
 use crate::identity::Caller;
 use crate::object::{ObjectName, Version};
+use crate::target;
 use crate::write::{Uncached, size_to_gather};
 
 /// What S3 says of an object whose writer did not say what it is.
@@ -107,7 +108,6 @@ impl Order {
     pub(super) fn of(
         name: &ObjectName,
         size_bytes: u64,
-        classified: &Classified,
         parts: &Parts,
         caller: &Caller,
     ) -> Result<Self, Uncached> {
@@ -118,7 +118,7 @@ impl Order {
             name: name.clone(),
             writer: identity.access_key.as_str().into(),
             size_bytes,
-            target: PathAndQuery::try_from(classified.target.path()).expect("a path is a target"),
+            target: target::of_object(name).expect("a name that is too long was refused"),
             headers: of_flush(&parts.headers)?,
         })
     }
@@ -134,7 +134,7 @@ impl Dirty {
         caller: &Caller,
     ) -> Result<Order, Uncached> {
         let size_bytes = size_to_gather(classified, parts)?;
-        let order = Order::of(name, size_bytes, classified, parts, caller)?;
+        let order = Order::of(name, size_bytes, parts, caller)?;
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }

@@ -37,9 +37,7 @@ pub use self::account::{CredentialsError, LakeAccount, NodeCredentials, Owner};
 pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
 pub use self::error::{BoxError, EndpointError, Failure, Trouble, causes};
-pub use self::headers::{
-    end_to_end, end_to_end_of_response, presigned_in_name, without_presigned_credentials,
-};
+pub use self::headers::{end_to_end, end_to_end_of_response};
 pub use self::question::Unheard;
 pub use self::refusal::AccountRefusal;
 pub use self::standing::{RefusedAccount, Standing};

@@ -158,7 +158,7 @@ impl Fetcher {
             part,
             asked,
             caller: errand.origin.caller().into(),
-            target: errand.origin.target().clone(),
+            name: errand.origin.name().cloned(),
             headers: errand.origin.headers().clone(),
         };
         self.hedges.earn();

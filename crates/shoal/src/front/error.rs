@@ -92,6 +92,8 @@ error_codes! {
     /// 400
     InvalidArgument = 400 "InvalidArgument",
     /// 400
+    InvalidBucketName = 400 "InvalidBucketName",
+    /// 400
     InvalidDigest = 400 "InvalidDigest",
     /// 400: a part that was not uploaded, or is another one
     InvalidPart = 400 "InvalidPart",

@@ -1,24 +1,22 @@
-//! Requests that are the lake's to answer: sent on as they came, signed anew, answered as the lake answers.
+//! Requests that are the lake's to answer: sent on with the meaning that this node has found, signed anew, answered as the
+//! lake answers.
 
 use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use crate::catalog::{Catalog, is_refusal};
-use crate::endpoint::{
-    Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody, end_to_end, presigned_in_name,
-    without_presigned_credentials,
-};
+use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody, end_to_end};
 use crate::fetch::{content_range, whole};
 use crate::front::auth::Verified;
 use crate::front::connection::ClientBody;
 use crate::front::error::S3Error;
 use crate::front::expectation::expects_continue;
 use crate::front::lake_errors;
-use crate::front::operation::{Classified, Effect, Operation};
+use crate::front::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use crate::front::payload::{CheckedBody, Outcome};
 use crate::write::Gathering;
 
@@ -38,14 +36,14 @@ pub async fn forward(
     let _forgotten = Forget::of(catalog, classified);
     let caller = verified.caller.id();
     let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());
-    let target = target(lake, classified, &verified);
+    let target = target(lake, classified, &verified)?;
     let payload = verified.payload.hash;
     let (body, outcome) = request_body(parts, body, verified, gathering).await?;
     let request = EndpointRequest {
         operation: classified.operation.as_str(),
         method: parts.method.clone(),
         target,
-        headers: end_to_end(&parts.headers),
+        headers: headers(parts, classified),
         // Without bytes to wait for there is nothing to expect.
         expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
         body,
@@ -100,14 +98,24 @@ fn resumed(response: Response<LakeBody>, question: Question) -> Response<LakeBod
 /// When a browser asks about the URL there is nothing to verify. The lake then hears whom the URL names, by the name it
 /// knows, and gets no proof: it tells what it tells to anybody who names a key. Ceph RGW compares no signature then, and
 /// looks for the bucket among those of the key's tenant.
-fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> PathAndQuery {
+fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Result<PathAndQuery, S3Error> {
     let named = verified.named.as_ref().map(|named| lake.account_for(named));
     match named {
         Some(LakeAccount::Signed(account) | LakeAccount::Brought(account, _)) => {
-            presigned_in_name(&classified.target, &account.access_key)
+            classified.target_in_name(&account.access_key)
         }
-        Some(LakeAccount::Anonymous) | None => without_presigned_credentials(&classified.target),
+        Some(LakeAccount::Anonymous) | None => classified.target(),
     }
+}
+
+/// The end-to-end headers of the client, with the source of a copy written anew.
+fn headers(parts: &Parts, classified: &Classified) -> HeaderMap {
+    let mut headers = end_to_end(&parts.headers);
+    let source = classified.copy_source.as_ref().and_then(CopySource::header);
+    if let (Some(source), Some(named)) = (source, headers.get_mut(&COPY_SOURCE)) {
+        *named = source;
+    }
+    headers
 }
 
 async fn request_body(

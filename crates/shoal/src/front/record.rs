@@ -133,7 +133,7 @@ impl Record {
             method: subject.client.method.as_str(),
             bucket: subject.classified.bucket.as_deref(),
             key: subject.classified.object.as_ref().map(|name| &*name.key),
-            query: subject.classified.target.query(),
+            query: subject.client.uri.query(),
             status: self.status.as_u16(),
             body_bytes: self.sent_bytes,
             duration,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::admin::metrics::Metrics;
 use crate::catalog::Catalog;
@@ -33,8 +33,6 @@ use crate::object::{ObjectName, Uncacheable};
 use crate::read::{Answer, Reader};
 use crate::write::{Gathering, Through, WriteRules};
 use crate::{chance, clock};
-
-pub(super) static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 
 /// Answers S3 requests.
 pub struct Front {
@@ -168,11 +166,10 @@ impl Front {
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
-        let is_copy = parts.method == Method::PUT && parts.headers.contains_key(&COPY_SOURCE);
         // Only in virtual-host style does it name a bucket.
         let domain = self.domain.as_deref();
         let host = domain.and_then(|_| host(&parts));
-        let classified = classify(&parts.method, &target, host, is_copy, domain)?;
+        let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
         // Under the name that the client is told.

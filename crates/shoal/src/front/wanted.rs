@@ -114,7 +114,7 @@ impl Front {
                 self.lake.account_for(&admitted.verified.caller),
                 admitted.verified.caller.clone(),
                 Arc::clone(&admitted.parts),
-                admitted.classified.target.clone(),
+                name.clone(),
             )),
             reuse: if reusable {
                 self.freshness.reuse(&name)

@@ -18,7 +18,8 @@ use shoal_policy::{Layer, NodeId};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::front::range::ByteRange;
 use crate::identity::Caller;
-use crate::object::Version;
+use crate::object::{ObjectName, Version};
+use crate::target;
 
 /// No target is longer than a head may be.
 const TARGET_BYTES_MAX: usize = 60 << 10;
@@ -38,8 +39,8 @@ pub struct BlockRequest {
     pub asked: Asked,
     /// In whose name the lake is to be asked.
     pub caller: CallerName,
-    /// The object at the lake, path style, with its `versionId`.
-    pub target: PathAndQuery,
+    /// The object that it is a version of, if the lake may be asked for it.
+    pub name: Option<ObjectName>,
     /// What the lake is to be told besides.
     pub headers: HeaderMap,
 }
@@ -89,7 +90,7 @@ impl BlockRequest {
             asked: Asked::Heir(giver),
             caller: CallerName::Anonymous,
             // Nobody reads it, so the lake is not asked for it.
-            target: PathAndQuery::from_static("/"),
+            name: None,
             headers: HeaderMap::new(),
         }
     }
@@ -109,7 +110,10 @@ impl BlockRequest {
             CallerName::Anonymous => write_bytes(&mut rest, b""),
             CallerName::AccessKey(key) => write_bytes(&mut rest, key.as_bytes()),
         }
-        write_bytes(&mut rest, self.target.as_str().as_bytes());
+        match &self.name {
+            Some(name) => write_bytes(&mut rest, target::of_object(name).ok()?.as_str().as_bytes()),
+            None => write_bytes(&mut rest, b""),
+        }
         write_headers(&mut rest, &self.headers);
         self.version.write(&mut rest);
         let (version, index, part) = (self.version.id, self.index, self.part);
@@ -153,7 +157,10 @@ impl BlockRequest {
         let request = Self {
             asked,
             caller,
-            target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
+            name: match reader.text()? {
+                "" => None,
+                target => Some(object_of(target)?),
+            },
             headers: reader.headers()?,
             version: Version::read(&mut reader)?,
             index: number(index)?,
@@ -171,6 +178,11 @@ impl BlockRequest {
     }
 }
 
+fn object_of(target: &str) -> Result<ObjectName, Malformed> {
+    let target = PathAndQuery::try_from(target).map_err(|_| Malformed)?;
+    target::object(&target).ok_or(Malformed)
+}
+
 fn number<T: std::str::FromStr>(text: &str) -> Result<T, Malformed> {
     text.parse().map_err(|_| Malformed)
 }
@@ -184,7 +196,7 @@ mod tests {
 
     use super::{Asked, BlockRequest, CallerName};
     use crate::front::range::ByteRange;
-    use crate::object::Version;
+    use crate::object::{ObjectName, Version};
 
     fn request() -> BlockRequest {
         let object = ObjectId([7; 16]);
@@ -206,7 +218,11 @@ mod tests {
             part: ByteRange { start: 10, end: 50 },
             asked: Asked::Home(Layer::L2),
             caller: CallerName::AccessKey("AK".into()),
-            target: PathAndQuery::from_static("/b/k%2F?versionId=3"),
+            name: Some(ObjectName {
+                bucket: "b".into(),
+                key: b"k/\xff?".as_slice().into(),
+                version: Some("3".into()),
+            }),
             headers,
         }
     }

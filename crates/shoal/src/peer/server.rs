@@ -176,7 +176,7 @@ impl Host {
         Ok(Origin::of_peer(
             account,
             caller,
-            block.target.clone(),
+            block.name.clone(),
             block.headers.clone(),
         ))
     }

@@ -3,7 +3,7 @@
 #[path = "../../../../fuzz/checks/aws_chunked.rs"]
 mod aws_chunked;
 #[path = "../../../../fuzz/checks/classify.rs"]
-mod classify;
+pub(crate) mod classify;
 #[path = "../../../../fuzz/checks/dirty_listing.rs"]
 mod dirty_listing;
 #[path = "../../../../fuzz/checks/dirty_manifest.rs"]

@@ -4,8 +4,6 @@ mod objects;
 mod page;
 mod uploads;
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
-
 pub use self::objects::Listing;
 pub use self::uploads::{UploadListing, described};
 
@@ -48,17 +46,4 @@ impl Scope {
 
 fn bytes_in(query: &Query, name: &str) -> Vec<u8> {
     query.get(name).unwrap_or_default().as_bytes().to_vec()
-}
-
-/// The query for the lake, from that of the client: other parameters stand in place of some.
-fn requery(raw: &str, without: &[&str], with: &[(&str, &[u8])]) -> String {
-    let is_kept = |pair: &&str| {
-        let name = pair.split('=').next().unwrap_or_default();
-        !pair.is_empty() && !without.contains(&name)
-    };
-    let kept = raw.split('&').filter(is_kept).map(String::from);
-    let new = with
-        .iter()
-        .map(|(name, value)| format!("{name}={}", percent_encode(value, NON_ALPHANUMERIC)));
-    kept.chain(new).collect::<Vec<_>>().join("&")
 }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::page::{Entry, ListPage, OBJECTS};
-use super::{BEHIND_PREFIX, Scope, bytes_in, requery};
+use super::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::Manifest;
 use crate::front::access_log::rfc3339;
 use crate::front::operation::Query;
@@ -69,18 +69,19 @@ impl Listing {
     }
 
     /// The query for the lake, from that of the client: it begins behind the same name.
-    pub fn query(&self, raw: &str) -> String {
+    pub fn query(&self, asked: &Query) -> Query {
         if !self.is_version2 {
-            return raw.into();
+            return asked.clone();
         }
         let ends_in_prefix = self.goes_on() && self.scope.is_group(&self.after);
         let behind = if ends_in_prefix { BEHIND_PREFIX } else { "" };
         let after = [&self.after, behind.as_bytes()].concat();
-        let from = [("start-after", &*after)];
-        let from = if self.after.is_empty() { &[][..] } else { &from };
-        let mut replaced = vec!["start-after"];
-        replaced.extend(self.goes_on().then_some("continuation-token"));
-        requery(raw, &replaced, from)
+        let from = ("start-after", (!self.after.is_empty()).then_some(&*after));
+        if self.goes_on() {
+            asked.clone().with(&[from, ("continuation-token", None)])
+        } else {
+            asked.clone().with(&[from])
+        }
     }
 
     /// The lake's page with what is dirty in between; `None` when it is not a page.
@@ -170,7 +171,12 @@ mod tests {
     use crate::front::operation::Query;
 
     fn listing(query: &str) -> Listing {
-        Listing::parse(&Query::parse(Some(query))).unwrap()
+        Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap()
+    }
+
+    /// What the lake is asked when the client asks so.
+    fn told(listing: &Listing, query: &str) -> String {
+        listing.query(&Query::parse(Some(query)).unwrap()).to_string()
     }
 
     fn dirty(keys: &[&str]) -> Vec<Arc<Manifest>> {
@@ -238,7 +244,7 @@ mod tests {
         assert_eq!(names, ["a", "b"]);
         let second = next.unwrap();
         assert_eq!(
-            second.query("list-type=2&max-keys=2&continuation-token=x"),
+            told(&second, "list-type=2&max-keys=2&continuation-token=x"),
             "list-type=2&max-keys=2&start-after=b"
         );
         let merged = second
@@ -263,7 +269,7 @@ mod tests {
         assert_eq!(names, ["a/", "c/"]);
         let second = next.unwrap();
         assert_eq!(
-            second.query(""),
+            told(&second, ""),
             "start-after=c%2F%F4%8F%BF%BF",
             "the lake does not show the prefix again"
         );
@@ -279,12 +285,12 @@ mod tests {
             .unwrap();
         assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
         assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
-        assert_eq!(listing.query("marker=b&max-keys=1"), "marker=b&max-keys=1");
+        assert_eq!(told(&listing, "marker=b&max-keys=1"), "marker=b&max-keys=1");
     }
 
     #[test]
     fn a_token_of_the_lake_is_the_lakes() {
-        let parse = |query| Listing::parse(&Query::parse(Some(query)));
+        let parse = |query| Listing::parse(&Query::parse(Some(query)).unwrap());
         assert_eq!(parse("list-type=2&continuation-token=abc"), None);
         assert_eq!(parse("list-type=2&continuation-token=shoal-!"), None);
         assert!(parse("list-type=2&start-after=a").is_some());
@@ -295,7 +301,7 @@ mod tests {
         let question = "list-type=2&continuation-token=";
         let listing = listing(question);
         assert_eq!(
-            listing.query(question),
+            told(&listing, question),
             question,
             "whether it is one the lake says"
         );

@@ -22,7 +22,6 @@ use crate::dirty::{Answer, Dirty, Unknown};
 use crate::encoding::{Malformed, Reader};
 use crate::etag;
 use crate::front::error::S3Error;
-use crate::front::operation::Classified;
 use crate::front::payload::{Algorithm, Digests};
 use crate::identity::Caller;
 use crate::object::{ObjectName, Version};
@@ -79,11 +78,10 @@ impl Dirty {
     pub async fn begin_upload(
         &self,
         name: &ObjectName,
-        classified: &Classified,
         parts: &Parts,
         caller: &Caller,
     ) -> Result<UploadId, Uncached> {
-        let mut order = Order::of(name, 0, classified, parts, caller)?;
+        let mut order = Order::of(name, 0, parts, caller)?;
         order.headers = of_creation(&order.headers);
         Checksummed::of(&order.headers)?;
         if self.home.is_leaving() {

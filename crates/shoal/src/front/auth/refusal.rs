@@ -229,7 +229,7 @@ impl From<UncoveredError> for Refusal {
     fn from(error: UncoveredError) -> Self {
         match error {
             UncoveredError::UnsignedParameter(name) => Self::UnsignedParameter(name.into()),
-            UncoveredError::TwoValues(_) => Self::SignatureMismatch,
+            UncoveredError::RunsOn(_) | UncoveredError::TwoValues(_) => Self::SignatureMismatch,
         }
     }
 }

@@ -5,9 +5,8 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
-use crate::endpoint::{EndpointRequest, LakeBody, RequestBody, end_to_end, without_presigned_credentials};
+use crate::endpoint::{EndpointRequest, LakeBody, RequestBody, end_to_end};
 use crate::front::error::S3Error;
 use crate::front::lake_errors;
 use crate::front::operation::Classified;
@@ -15,14 +14,7 @@ use crate::front::serve::{Admitted, Front, Opened};
 use crate::identity::Caller;
 use crate::object::ObjectName;
 use crate::sigv4::PayloadHash;
-
-/// What a path may hold as it is.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'/')
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::target;
 
 /// Headers on which a permission may depend.
 const OF_PERMISSION: [HeaderName; 7] = [
@@ -79,7 +71,7 @@ impl Front {
 
     /// Whether the lake shows the caller what a request is about that concerns a whole bucket: its policy, its versions.
     pub(super) async fn may_see(&self, asker: Asker<'_>) -> Result<bool, S3Error> {
-        let target = without_presigned_credentials(&asker.classified.target);
+        let target = asker.classified.target()?;
         let asked = match target.query() {
             Some(_) => ("other_read", Method::GET),
             None => ("other_read", Method::HEAD),
@@ -146,8 +138,7 @@ pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
 
 /// Where an object is at the lake.
 fn path_of(name: &ObjectName) -> PathAndQuery {
-    let bucket = percent_encode(name.bucket.as_bytes(), NON_ALPHANUMERIC);
-    let path = format!("/{bucket}/{}", percent_encode(&name.key, PATH));
+    let path = target::path(Some(&name.bucket), Some(&name.key));
     PathAndQuery::try_from(path).expect("what is percent-encoded is a path")
 }
 
@@ -172,7 +163,7 @@ mod tests {
             key: b"a b/%?#\xff".as_slice().into(),
             version: None,
         };
-        assert_eq!(path_of(&name).as_str(), "/b%2Ec%2Dd/a%20b/%25%3F%23%FF");
+        assert_eq!(path_of(&name).as_str(), "/b.c-d/a%20b/%25%3F%23%FF");
     }
 
     #[test]

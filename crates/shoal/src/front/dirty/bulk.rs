@@ -20,7 +20,7 @@ use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::{PARALLEL, unknown};
 use crate::dirty::{Found, Held, Unknown};
-use crate::endpoint::{EndpointRequest, RequestBody, without_presigned_credentials};
+use crate::endpoint::{EndpointRequest, RequestBody};
 use crate::front::body::ResponseBody;
 use crate::front::error::S3Error;
 use crate::front::lake_errors;
@@ -203,7 +203,7 @@ impl Front {
         let request = EndpointRequest {
             operation: asker.classified.operation.as_str(),
             method: Method::POST,
-            target: without_presigned_credentials(&asker.classified.target),
+            target: asker.classified.target()?,
             headers: headers_of(&body, asker.headers),
             payload: PayloadHash::Sha256(Sha256::digest(&body).into()),
             body: RequestBody::Stream {

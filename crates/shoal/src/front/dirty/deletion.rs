@@ -13,7 +13,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 use super::asking::{Asker, without_body};
 use super::{current, is_writer, unknown};
 use crate::dirty::{Found, Manifest, Unknown};
-use crate::endpoint::without_presigned_credentials;
 use crate::front::body::ResponseBody;
 use crate::front::conditions::{Conditions, Verdict};
 use crate::front::error::{ErrorCode, S3Error};
@@ -56,7 +55,7 @@ impl Front {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let target = without_presigned_credentials(&admitted.classified.target);
+        let target = admitted.classified.target()?;
         let headers = without_body(&admitted.parts.headers);
         let asked = ("delete_object", Method::DELETE);
         let answer = self.ask_lake((&*admitted).into(), asked, target, headers).await?;

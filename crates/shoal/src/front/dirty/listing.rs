@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use http::{Method, Response, StatusCode, header, response};
 use http_body_util::{BodyExt, Limited};
 
 use super::asking::without_body;
 use super::unknown;
 use crate::dirty::{Inquiry, Listing, Upload, UploadListing};
-use crate::endpoint::{LakeBody, end_to_end_of_response, without_presigned_credentials};
+use crate::endpoint::{LakeBody, end_to_end_of_response};
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
+use crate::front::operation::Query;
 use crate::front::serve::{Admitted, Front, relay};
 use crate::identity::Caller;
 
@@ -32,10 +32,10 @@ impl Front {
             return self.pass_on(admitted).await;
         };
         let mut dirty = self.dirty_below(bucket, &listing.scope.prefix).await?;
-        let query = listing.query(classified.target.query().unwrap_or_default());
+        let query = listing.query(&classified.query);
         if listing.shows_owners && !dirty.is_empty() {
             // Whom the lake calls the owner of an object only the lake knows. It must let the caller list first.
-            let target = without_presigned_credentials(&with_query(&admitted, &query)?);
+            let target = classified.with_query(query.clone()).target()?;
             let asked = ("list_objects", Method::GET);
             let headers = without_body(&admitted.parts.headers);
             let answer = self.ask_lake((&*admitted).into(), asked, target, headers).await?;
@@ -49,7 +49,7 @@ impl Front {
             return self.pass_on(admitted).await;
         }
         let merge = |page: &[u8]| listing.merge(page, &dirty);
-        self.pass_on_merged(admitted, &query, merge).await
+        self.pass_on_merged(admitted, query, merge).await
     }
 
     /// The lake's listing of uploads, and in it those that its caller has begun and the lake does not know of.
@@ -69,9 +69,9 @@ impl Front {
         if kept.is_empty() && !listing.goes_on() {
             return self.pass_on(admitted).await;
         }
-        let query = listing.query(classified.target.query().unwrap_or_default());
+        let query = listing.query(&classified.query);
         let merge = |page: &[u8]| listing.merge(page, &kept);
-        self.pass_on_merged(admitted, &query, merge).await
+        self.pass_on_merged(admitted, query, merge).await
     }
 
     /// The uploads of a caller that nodes keep. A stranger has none.
@@ -97,10 +97,10 @@ impl Front {
     async fn pass_on_merged(
         &self,
         mut admitted: Box<Admitted>,
-        query: &str,
+        query: Query,
         merge: impl FnOnce(&[u8]) -> Option<String>,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        admitted.classified.target = with_query(&admitted, query)?;
+        admitted.classified.query = query;
         let (head, body) = self.send_on(admitted, None).await?.into_parts();
         let body = read(body).await?;
         let merged = match head.status {
@@ -109,12 +109,6 @@ impl Front {
         };
         Ok(answered_with(&head, merged))
     }
-}
-
-/// The target of a request with another query.
-fn with_query(admitted: &Admitted, query: &str) -> Result<PathAndQuery, S3Error> {
-    let target = format!("{}?{query}", admitted.classified.target.path());
-    PathAndQuery::try_from(target).map_err(|_| unreadable())
 }
 
 pub(super) async fn read(body: LakeBody) -> Result<Bytes, S3Error> {

@@ -10,16 +10,15 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
-use percent_encoding::percent_decode;
 
 use crate::config::WriteMode;
 use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::front::operation::Operation;
+use crate::front::operation::{CopySource, Effect, Operation};
 use crate::front::record::Record;
 use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::serve::{Admitted, COPY_SOURCE, Front};
+use crate::front::serve::{Admitted, Front};
 use crate::front::wanted::Wanted;
 use crate::identity::Caller;
 use crate::object::ObjectName;
@@ -180,9 +179,7 @@ impl Front {
         admitted: &Admitted,
         name: &ObjectName,
     ) -> Result<Option<ObjectName>, S3Error> {
-        if let Some(source) = copied(&admitted.parts.headers).filter(|source| self.may_be_dirty(source)) {
-            self.settle(admitted, &source).await?;
-        }
+        self.settle_beside(admitted).await?;
         let operation = admitted.classified.operation;
         let is_of_an_upload = matches!(
             operation,
@@ -197,6 +194,24 @@ impl Front {
             Operation::PutObject | Operation::CompleteMultipartUpload
         );
         Ok((writes && !is_settled).then(|| current(name)))
+    }
+
+    /// The same for other objects that a request is about: the source of a copy, and all of the bucket when a header
+    /// makes the request reach farther than the object that it names.
+    async fn settle_beside(&self, admitted: &Admitted) -> Result<(), S3Error> {
+        let classified = &admitted.classified;
+        let copied = classified.copy_source.iter();
+        for source in copied.flat_map(CopySource::objects) {
+            if self.may_be_dirty(source) {
+                self.settle(admitted, source).await?;
+            }
+        }
+        if let (Effect::Bucket, Some(bucket)) = (classified.effect(), &classified.bucket) {
+            for manifest in self.dirty_below(bucket, b"").await? {
+                self.settle(admitted, &manifest.name).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes what the lake could not get and has overwritten now: an object that is lost.
@@ -321,22 +336,6 @@ fn is_form(admitted: &Admitted) -> bool {
         && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
 }
 
-/// The object that a request copies, unless it names a version: then the lake has it.
-fn copied(headers: &HeaderMap) -> Option<ObjectName> {
-    let source = headers.get(&COPY_SOURCE)?.to_str().ok()?;
-    let (source, version) = source.split_once("?versionId=").unwrap_or((source, "null"));
-    if version != "null" {
-        return None;
-    }
-    let decoded: Vec<u8> = percent_decode(source.trim_start_matches('/').as_bytes()).collect();
-    let slash = decoded.iter().position(|byte| *byte == b'/')?;
-    Some(ObjectName {
-        bucket: std::str::from_utf8(&decoded[..slash]).ok()?.into(),
-        key: decoded[slash + 1..].into(),
-        version: None,
-    })
-}
-
 fn unknown(error: Unknown) -> S3Error {
     S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
 }
@@ -370,26 +369,5 @@ fn unwritten(error: WriteError) -> S3Error {
                 "The object could not be written; please try again.",
             )
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::{HeaderMap, HeaderValue};
-
-    use super::copied;
-
-    #[test]
-    fn the_source_of_a_copy_is_found_in_any_spelling() {
-        let source = |text| {
-            let mut headers = HeaderMap::new();
-            headers.insert("x-amz-copy-source", HeaderValue::from_static(text));
-            copied(&headers).map(|name| format!("{name:?}"))
-        };
-        for text in ["b/k%20/x", "/b/k%20/x", "b%2Fk%20%2Fx", "b/k%20/x?versionId=null"] {
-            assert_eq!(source(text).as_deref(), Some("s3://b/k /x"), "{text}");
-        }
-        assert_eq!(source("b/k?versionId=3"), None, "a version is the lake's");
-        assert_eq!(source("b"), None);
     }
 }

@@ -18,7 +18,7 @@ use crate::front::error::{ErrorCode, S3Error};
 use crate::front::operation::{Classified, Operation};
 use crate::front::payload::Algorithm;
 use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::serve::{Admitted, COPY_SOURCE, Front, Opened};
+use crate::front::serve::{Admitted, Front, Opened};
 use crate::front::wanted::precondition_failed;
 use crate::identity::Caller;
 use crate::object::ObjectName;
@@ -45,16 +45,8 @@ impl Front {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Admitted {
-            parts,
-            classified,
-            verified,
-            ..
-        } = &*admitted;
-        let begun = self
-            .dirty
-            .begin_upload(name, classified, parts, &verified.caller)
-            .await;
+        let Admitted { parts, verified, .. } = &*admitted;
+        let begun = self.dirty.begin_upload(name, parts, &verified.caller).await;
         match begun {
             Ok(id) => Ok(answered(&xml::begun(name, id))),
             Err(why) => self.write_through_instead(admitted, name, why).await,
@@ -76,7 +68,7 @@ impl Front {
             return Err(S3Error::new(ErrorCode::AccessDenied, "Access Denied"));
         }
         match admitted.classified.operation {
-            Operation::UploadPart if admitted.parts.headers.contains_key(&COPY_SOURCE) => {
+            Operation::UploadPart if admitted.classified.copy_source.is_some() => {
                 self.copy_part(&admitted, &upload).await
             }
             Operation::UploadPart => self.take_part(admitted, &upload).await,
@@ -159,7 +151,7 @@ impl Front {
             "{}://{}{}",
             self.scheme,
             host.unwrap_or_default(),
-            classified.target.path()
+            classified.path()
         );
         let mut response = answered(&xml::completed(&upload.name, &location, &completed));
         tell_mode(response.headers_mut(), &completed);

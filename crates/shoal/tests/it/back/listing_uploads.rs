@@ -327,7 +327,8 @@ async fn where_no_upload_is_kept_the_lake_is_asked_as_the_client_asks_and_no_nod
     let before = asked().await;
     let query = format!("prefix=other/&key-marker=other/k&upload-id-marker={id}&max-uploads=7");
     page(&cluster.nodes[1].client(), &query).await;
-    assert_eq!(cluster.lake.last_request().query, format!("uploads&{query}"));
+    let told = query.replace('/', "%2F");
+    assert_eq!(cluster.lake.last_request().query, format!("uploads&{told}"));
     assert_eq!(asked().await, before);
     page(&cluster.nodes[1].client(), "").await;
     assert!(asked().await > before, "where some may be kept, nodes are asked");

@@ -3,7 +3,6 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
 use super::{answered, number_in, untaken, xml};
 use crate::dirty::Upload;
@@ -11,17 +10,11 @@ use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
 use crate::front::body::ResponseBody;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::lake_errors;
-use crate::front::serve::{Admitted, COPY_SOURCE, Front};
+use crate::front::operation::CopySource;
+use crate::front::serve::{Admitted, Front};
 use crate::front::wanted::precondition_failed;
 use crate::sigv4::PayloadHash;
-
-/// What a path may hold as it is.
-const PATH: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'/')
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+use crate::target;
 
 /// What the request says of the object that is copied, and how a read of it says that.
 const OF_THE_SOURCE: [(&str, HeaderName); 5] = [
@@ -43,10 +36,7 @@ impl Front {
     ) -> Result<Response<ResponseBody>, S3Error> {
         let number = number_in(&admitted.classified)?;
         let headers = &admitted.parts.headers;
-        let target = headers.get(&COPY_SOURCE).and_then(target_of).ok_or_else(|| {
-            let message = "x-amz-copy-source must be /bucket/key, percent-encoded.";
-            S3Error::new(ErrorCode::InvalidArgument, message)
-        })?;
+        let target = target_of(admitted.classified.copy_source.as_ref())?;
         self.settle_before(admitted, &upload.name).await?;
         let asked = of_source(headers);
         let range_bytes = asked.get(header::RANGE).map(bytes_of).transpose()?;
@@ -124,24 +114,17 @@ fn broken_off() -> S3Error {
     )
 }
 
-/// The path of the object that is copied, with its `versionId`.
-fn target_of(source: &HeaderValue) -> Option<PathAndQuery> {
-    let source = source.to_str().ok()?;
-    let (path, version) = source.split_once("?versionId=").unwrap_or((source, ""));
-    let decoded: Vec<u8> = percent_decode(path.trim_start_matches('/').as_bytes()).collect();
-    let slash = decoded.iter().position(|byte| *byte == b'/')?;
-    if slash == 0 || slash + 1 == decoded.len() {
-        return None;
-    }
-    let path = percent_encode(&decoded, PATH);
-    let target = match version {
-        "" => format!("/{path}"),
-        version => {
-            let decoded: Vec<u8> = percent_decode(version.as_bytes()).collect();
-            format!("/{path}?versionId={}", percent_encode(&decoded, NON_ALPHANUMERIC))
-        }
+/// What this node asks for as the source. One that may be either of two objects is none to be guessed.
+fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
+    let target = match source {
+        Some(CopySource::Object(name)) => target::of_object(name).ok(),
+        _ => None,
     };
-    PathAndQuery::try_from(target).ok()
+    target.ok_or_else(|| {
+        let message =
+            "x-amz-copy-source must be /bucket/key, percent-encoded: a plus sign as %2B, a blank as %20.";
+        S3Error::new(ErrorCode::InvalidArgument, message)
+    })
 }
 
 fn of_source(sent: &HeaderMap) -> HeaderMap {
@@ -155,22 +138,7 @@ fn of_source(sent: &HeaderMap) -> HeaderMap {
 mod tests {
     use http::{HeaderMap, HeaderValue, header};
 
-    use super::{bytes_of, of_source, target_of};
-
-    #[test]
-    fn the_source_of_a_part_is_found_in_any_spelling() {
-        let target = |text| target_of(&HeaderValue::from_static(text)).map(|target| target.to_string());
-        for text in ["b/k%20/x", "/b/k%20/x", "b%2Fk%20%2Fx", "b/k /x"] {
-            assert_eq!(target(text).as_deref(), Some("/b/k%20/x"), "{text}");
-        }
-        assert_eq!(
-            target("b/k?versionId=a%2Fb").as_deref(),
-            Some("/b/k?versionId=a%2Fb")
-        );
-        for text in ["b", "b/", "/", ""] {
-            assert_eq!(target(text), None, "{text}");
-        }
-    }
+    use super::{bytes_of, of_source};
 
     #[test]
     fn a_range_that_is_copied_names_both_its_ends() {
