@@ -3,8 +3,10 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
@@ -16,8 +18,9 @@ use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};
 use crate::catalog::Catalog;
 use crate::channel::Channel;
+use crate::clock;
 use crate::cluster::{Addresses, Cluster};
-use crate::config::{Anonymous, Config, CooperationMode};
+use crate::config::{Anonymous, Config, ConfigError, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{self, Dirty, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
@@ -32,10 +35,11 @@ use crate::front::operation::Operation;
 use crate::front::serve::Front;
 use crate::front::tls::{TlsError, TlsReloader};
 use crate::handoff::Handoff;
-use crate::identity::{Account, Identities, Identity};
+use crate::identity::Identities;
 use crate::lake_watch::LakeWatch;
 use crate::peer::{Host, Peers};
 use crate::read::{Openings, Reader};
+use crate::reload::{self, ReloadError, Reloader, Reloads};
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
@@ -55,6 +59,7 @@ pub struct Gateway {
     recovery: Recovery,
     store: Arc<Store>,
     dirty: Arc<Dirty>,
+    reloader: Box<Reloader>,
     readiness: Arc<Readiness>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
@@ -150,6 +155,7 @@ impl Gateway {
             }
         };
         let dirty = Arc::clone(&parts.dirty);
+        let reloader = Box::new(parts.reloader(tls.as_ref()));
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
@@ -165,6 +171,7 @@ impl Gateway {
             recovery,
             store,
             dirty,
+            reloader,
             readiness,
             stop,
             servers,
@@ -194,6 +201,12 @@ impl Gateway {
         let complete = members.wait_for(|members| members.len() >= nodes);
         // Whoever is missing is told by `/members`.
         let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
+    }
+
+    /// Takes a new configuration over, as far as it can change while the node runs; gives what is in force then. When
+    /// there is something wrong with it, the node goes on as before.
+    pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
+        self.reloader.reload(new).await
     }
 
     /// What the store found on its disk.
@@ -242,11 +255,7 @@ async fn serve_s3(
 ) {
     if let Some(tls) = &tls {
         let (tls, stopping) = (Arc::clone(tls), stopping.clone());
-        tokio::spawn(async move {
-            if let Err(error) = tls.watch(stopping).await {
-                tracing::error!(%error, "the certificate is no longer watched; restart the node to renew it");
-            }
-        });
+        tokio::spawn(tls.watch(stopping));
     }
     let limits = ConnectionLimits::from(&parts.config.limits);
     let (front, connections) = (parts.front, parts.metrics.connections());
@@ -275,6 +284,7 @@ struct Parts {
     flushes: Arc<FlushOrders>,
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
+    reloads: Arc<Reloads>,
 }
 
 impl Parts {
@@ -292,7 +302,8 @@ impl Parts {
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(config));
         let fetcher = fetcher(config, (&lake, &catalog, &store), &cooperation, &split, &flights);
-        let identities = Arc::new(identities(config));
+        let identities = Arc::new(Identities::new(reload::identities(config)));
+        let reloads = Arc::new(Reloads::since(clock::utc_now()));
         let host = host(config, &identities, &lake, &store, &fetcher);
         let host = Arc::new(host);
         let explainer = Explainer {
@@ -337,6 +348,7 @@ impl Parts {
             cooperation: Arc::clone(&cooperation),
             host: Arc::clone(&host),
             addresses,
+            reloads: Arc::clone(&reloads),
             told: parking_lot::Mutex::default(),
         };
         let reader = Reader {
@@ -355,15 +367,15 @@ impl Parts {
             lake: Arc::clone(&lake),
             catalog,
             reader,
-            freshness: FreshnessRules::new(&config.freshness),
-            writing,
+            freshness: ArcSwap::from_pointee(FreshnessRules::new(&config.freshness)),
+            writing: ArcSwap::from_pointee(writing),
             dirty: Arc::clone(&dirty),
             through,
             in_flight,
             metrics: Arc::clone(&metrics),
             domain: config.s3.domain.clone(),
             scheme: scheme(config),
-            access_log: config.log.access,
+            access_log: AtomicBool::new(config.log.access),
         };
         Self {
             config: Arc::clone(config),
@@ -378,6 +390,18 @@ impl Parts {
             flushes,
             lake,
             identities,
+            reloads,
+        }
+    }
+
+    fn reloader(&self, tls: Option<&Arc<TlsReloader>>) -> Reloader {
+        Reloader {
+            identities: Arc::clone(&self.identities),
+            front: Arc::clone(&self.front),
+            cooperation: Arc::clone(&self.cooperation),
+            tls: tls.cloned(),
+            reloads: Arc::clone(&self.reloads),
+            in_force: tokio::sync::Mutex::new(Config::clone(&self.config)),
         }
     }
 
@@ -493,32 +517,4 @@ fn cooperation(config: &Config) -> Cooperation {
     let channel = Channel::new(&node.name, &config.cooperation, config.limits.connections);
     let peers = Peers::new(Arc::new(channel), &config.limits);
     Cooperation::new(&node.name, &node.topology, layers(config), peers)
-}
-
-fn identities(config: &Config) -> Identities {
-    Identities::new(
-        config
-            .identities
-            .iter()
-            .zip(0..)
-            .map(|(identity, index)| Identity {
-                index,
-                access_key: identity.access_key.clone(),
-                secret_key: identity.secret_key.clone(),
-                share: identity.share,
-                lake_account: lake_account(identity),
-            }),
-    )
-}
-
-fn lake_account(identity: &crate::config::IdentityConfig) -> Option<Arc<Account>> {
-    let (access_key, secret_key) = (
-        identity.lake_access_key.clone()?,
-        identity.lake_secret_key.clone()?,
-    );
-    Some(Arc::new(Account {
-        access_key,
-        secret_key,
-        session_token: None,
-    }))
 }

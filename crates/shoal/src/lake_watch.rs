@@ -87,10 +87,11 @@ impl LakeWatch {
     /// The account of identities that bring none comes first: most depends on it.
     fn accounts(&self) -> Vec<LakeAccount> {
         let own = self.lake.credentials().own();
-        let of_identities = self.identities.iter().map(|identity| {
-            let caller = Caller::Identity(Arc::clone(identity));
-            self.lake.account_for(&caller)
-        });
+        let of_identities = self
+            .identities
+            .all()
+            .into_iter()
+            .map(|identity| self.lake.account_for(&Caller::Identity(identity)));
         let mut seen = HashSet::new();
         let mut accounts: Vec<LakeAccount> = own
             .into_iter()

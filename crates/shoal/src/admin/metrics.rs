@@ -1,8 +1,10 @@
 //! What is counted, and under which name. Logic returns outcomes; the edge records them here.
 
 mod conditions;
+mod lake;
 mod payers;
 mod peers;
+mod reloads;
 #[cfg(test)]
 mod tests;
 
@@ -21,15 +23,17 @@ use prometheus_client::registry::{Metric, Registry};
 use shoal_policy::{Layer, Source};
 
 pub use self::conditions::ConditionMetrics;
+pub use self::lake::LakeMetrics;
 pub use self::payers::PayerMetrics;
 pub use self::peers::{PeerMetrics, PeerTraffic};
+pub use self::reloads::ReloadMetrics;
 
-use super::histogram::Durations;
+use crate::histogram::Durations;
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Every source, in the order of its declaration.
+/// Where the bytes of objects come from.
 const SOURCES: [Source; 3] = [Source::Local, Source::Peer, Source::Lake];
 
 type Gauge = SignedGauge<u64, AtomicU64>;
@@ -81,6 +85,7 @@ pub struct Metrics {
     requests_in_flight: Gauge,
     read_bytes: [Counter; SOURCES.len()],
     lake_requests: Family<OperationLabel, Counter>,
+    lake: LakeMetrics,
     lake_bytes: Counter,
     coalesced_requests: Counter,
     retries: Counter,
@@ -102,6 +107,7 @@ pub struct Metrics {
     dirty_bytes: Gauge,
     uploads_ended: Family<OutcomeLabel, Counter>,
     uploads_open: Gauge,
+    reloads: ReloadMetrics,
     upload_bytes: Gauge,
     connections: ConnectionMetrics,
 }
@@ -138,6 +144,7 @@ impl Metrics {
             }),
             requests_in_flight: names.metric("requests_in_flight", "Requests being answered."),
             lake_requests: names.metric("lake_requests", "Requests sent to the lake."),
+            lake: LakeMetrics::new(&mut names),
             lake_bytes: names.metric("lake_bytes", "Bytes of objects received from the lake."),
             coalesced_requests: names.metric(
                 "coalesced_requests",
@@ -172,6 +179,7 @@ impl Metrics {
                 "uploads_ended",
                 "Uploads in parts that this node kept, to be written back, by how they ended.",
             ),
+            reloads: ReloadMetrics::new(&mut names),
             uploads_open: names.metric("uploads_open", "Uploads of these that have not ended."),
             upload_bytes: names.metric(
                 "upload_bytes",
@@ -233,7 +241,8 @@ impl Metrics {
 
     /// Bytes of an object were sent to a client.
     pub fn read(&self, source: Source, bytes: u64) {
-        self.read_bytes[source as usize].inc_by(bytes);
+        let known = SOURCES.iter().position(|known| *known == source);
+        self.read_bytes[known.expect("no node reads from elsewhere")].inc_by(bytes);
     }
 
     /// Requests were sent to the lake.
@@ -241,6 +250,16 @@ impl Metrics {
         self.lake_requests
             .get_or_create(&OperationLabel { operation })
             .inc_by(count);
+    }
+
+    /// What is counted of the lake.
+    pub fn lake(&self) -> &LakeMetrics {
+        &self.lake
+    }
+
+    /// What is counted of reloads.
+    pub fn reloads(&self) -> &ReloadMetrics {
+        &self.reloads
     }
 
     /// Bytes of an object came from the lake.

@@ -3,7 +3,6 @@
 pub mod client;
 pub mod conditions;
 pub mod explain;
-mod histogram;
 pub mod hosts;
 pub mod members;
 pub mod metrics;

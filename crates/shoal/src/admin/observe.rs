@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::iter::repeat;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -24,6 +25,7 @@ use crate::front::in_flight::InFlight;
 use crate::handoff::Progress;
 use crate::membership::{self, Part, Stranger};
 use crate::peer::Host;
+use crate::reload::Reloads;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Departure, Health, LayerRoom, Store};
 use crate::write::Through;
@@ -57,6 +59,8 @@ pub struct Observer {
     pub cooperation: Arc<Cooperation>,
     /// What others get from this node.
     pub host: Arc<Host>,
+    /// How orders to read the configuration again ended.
+    pub reloads: Arc<Reloads>,
     /// Where clients and where operators reach this node.
     pub addresses: (SocketAddr, SocketAddr),
     /// What the metrics have been told already.
@@ -71,6 +75,7 @@ pub struct Told {
     coalesced: u64,
     layers: Vec<Requests>,
     peers: peers::Told,
+    reloads: Vec<(&'static str, u64)>,
     written_back: Vec<(Outcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
     account_refusals: Vec<(AccountRefusal, u64)>,
@@ -88,12 +93,8 @@ impl Observer {
             self.flights.coalesced(),
         );
         let mut told = self.told.lock();
-        for (operation, total) in &lake.requests {
-            let before = told.lake.requests.get(operation).copied().unwrap_or_default();
-            metrics.lake_requests(operation, total - before);
-        }
-        metrics.lake_read(lake.bytes_received - told.lake.bytes_received);
-        metrics.retried(lake.retries - told.lake.retries);
+        measure_lake(metrics, &told.lake, &lake);
+        metrics.lake().set_up(!self.lake.standing().is_silent());
         metrics.coalesced(coalesced - told.coalesced);
         let before = told.store.take();
         let before = before.as_ref();
@@ -111,6 +112,12 @@ impl Observer {
         self.measure_dirty(metrics, &told.written_back, &written_back);
         let upload_ends = self.dirty.upload_ends().to_vec();
         self.measure_uploads(metrics, &told.upload_ends, &upload_ends);
+        let reloads = self.reloads.counts().to_vec();
+        for (result, count) in growth(&told.reloads, &reloads) {
+            metrics.reloads().ended(result, count);
+        }
+        let (ok, read_at) = self.reloads.latest();
+        metrics.reloads().set_latest(ok, read_at);
         let layers = self.split.requests();
         self.measure_layers(metrics, &told.layers, &layers);
         let account_refusals = self.lake.standing().refusals().to_vec();
@@ -133,6 +140,7 @@ impl Observer {
             coalesced,
             layers,
             peers,
+            reloads,
             written_back,
             upload_ends,
             account_refusals,
@@ -314,14 +322,8 @@ impl Observer {
         json!({
             "node": { "name": self.config.node.name, "topology": self.config.node.topology, "version": env!("CARGO_PKG_VERSION") },
             "conditions": conditions,
-            "lake": {
-                "endpoint": self.lake.url(),
-                "requests": lake.requests,
-                "retries": lake.retries,
-                "resumes": lake.resumes,
-                "bytes_received": lake.bytes_received,
-                "connections_opened": lake.connections,
-            },
+            "config": self.reloads.page(),
+            "lake": lake_page(&self.lake, &lake),
             "store": {
                 "path": self.config.store.path,
                 "health": health,
@@ -352,6 +354,60 @@ impl Observer {
             "drain": drain,
         })
     }
+}
+
+fn measure_lake(metrics: &Metrics, before: &Counts, now: &Counts) {
+    for (operation, count) in rise(&before.requests, &now.requests) {
+        metrics.lake_requests(operation, count);
+    }
+    for ((operation, status), count) in rise(&before.answers, &now.answers) {
+        metrics.lake().answered(operation, status, count);
+    }
+    for (failure, count) in rise(&before.failures, &now.failures) {
+        metrics.lake().failed(failure, count);
+    }
+    for ((class, now), (_, before)) in now.first_byte.iter().zip(&before.first_byte) {
+        metrics.lake().first_bytes(class, before, now);
+    }
+    metrics.lake().resumed(now.resumes - before.resumes);
+    metrics.lake_read(now.bytes_received - before.bytes_received);
+    metrics.retried(now.retries - before.retries);
+}
+
+/// By how much each total of a table has grown; what was not in it before was zero.
+fn rise<K: Copy + Ord>(before: &BTreeMap<K, u64>, now: &BTreeMap<K, u64>) -> impl Iterator<Item = (K, u64)> {
+    now.iter()
+        .map(|(key, total)| (*key, total - before.get(key).copied().unwrap_or_default()))
+}
+
+/// The lake as `/status` shows it.
+fn lake_page(endpoint: &Endpoint, lake: &Counts) -> Value {
+    let mut answers = BTreeMap::<_, u64>::new();
+    for ((_, status), count) in &lake.answers {
+        *answers.entry(*status).or_default() += count;
+    }
+    let milliseconds = |percentile: Option<Duration>| percentile.map(|time| time.as_secs_f64() * 1e3);
+    let first_byte = lake.first_byte.iter().filter(|(_, times)| times.count() > 0);
+    let first_byte = first_byte.map(|(class, times)| {
+        let times = json!({
+            "count": times.count(),
+            "p50": milliseconds(times.percentile(50)),
+            "p99": milliseconds(times.percentile(99)),
+        });
+        (*class, times)
+    });
+    json!({
+        "endpoint": endpoint.url(),
+        "answering": !endpoint.standing().is_silent(),
+        "requests": lake.requests,
+        "answers": answers,
+        "failures": lake.failures,
+        "first_byte_ms": first_byte.collect::<BTreeMap<_, _>>(),
+        "retries": lake.retries,
+        "resumes": lake.resumes,
+        "bytes_received": lake.bytes_received,
+        "connections_opened": lake.connections,
+    })
 }
 
 /// Counts under the words that stand for what is counted.

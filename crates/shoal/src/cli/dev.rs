@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
-use super::signals::StopSignals;
+use super::signals::Signals;
 use super::{block_on, descriptors, logging};
 use crate::config::{
     Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Origin, Role,
@@ -70,18 +70,18 @@ impl Dev {
     }
 
     async fn serve(self, base: Config) -> Result<(), Failure> {
-        let mut stop = StopSignals::listen()?;
+        let mut stop = Signals::listen()?;
         let folder = Folder::open(self.dir.as_deref())?;
         let running = tokio::select! {
             started = self.start(base, folder.path()) => started?,
-            () = stop.next() => return Ok(()),
+            () = stop.stop_with_terminal() => return Ok(()),
         };
         print(&if self.json {
             running.to_json(&folder)
         } else {
             running.to_text(&folder)
         });
-        stop.next().await;
+        stop.stop_with_terminal().await;
         stop.or_give_up(running.shutdown()).await
     }
 

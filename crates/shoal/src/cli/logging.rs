@@ -2,27 +2,56 @@
 
 use std::io;
 
-use tracing_subscriber::EnvFilter;
+use tracing::Subscriber;
+use tracing_subscriber::reload::Handle;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
 
 use super::log_lines;
 use super::output::colour_on_stderr;
 use crate::config::Log;
 
+/// What is logged; it can change while the process runs.
+pub(super) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
+
+impl LogFilter {
+    /// From now on `[log] filter` says what is logged. It has been checked.
+    pub(super) fn change(&self, log: &Log) {
+        (self.0)(EnvFilter::new(&log.filter));
+    }
+
+    fn of<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
+        Self(Box::new(move |filter| {
+            if let Err(error) = handle.reload(filter) {
+                tracing::error!(%error, "what is logged stays as it was");
+            }
+        }))
+    }
+}
+
 /// Starts logging as `[log]` says. The configuration has been checked; the first call in a process counts.
-pub(super) fn start(log: &Log) {
-    let filter = EnvFilter::new(&log.filter);
-    let lines = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
-    let started = if log.format == "json" {
-        lines.json().flatten_event(true).with_ansi(false).try_init()
+pub(super) fn start(log: &Log) -> LogFilter {
+    let (lines, filter) = (fmt().with_writer(io::stderr), EnvFilter::new(&log.filter));
+    // What a handle is for depends on how lines look.
+    if log.format == "json" {
+        let lines = lines.json().flatten_event(true).with_ansi(false);
+        let lines = lines.with_env_filter(filter).with_filter_reloading();
+        let handle = lines.reload_handle();
+        begin(lines.finish());
+        LogFilter::of(handle)
     } else {
-        lines
+        let lines = lines
             .fmt_fields(log_lines::fields())
-            .with_ansi(colour_on_stderr())
-            .try_init()
-    };
-    if let Err(error) = started {
+            .with_ansi(colour_on_stderr());
+        let lines = lines.with_env_filter(filter).with_filter_reloading();
+        let handle = lines.reload_handle();
+        begin(lines.finish());
+        LogFilter::of(handle)
+    }
+}
+
+fn begin(lines: impl Subscriber + Send + Sync) {
+    if let Err(error) = lines.try_init() {
         tracing::debug!(%error, "logging was started before");
     }
 }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
 use super::settings::{LookupVerb, SettingFlags};
-use super::signals::StopSignals;
+use super::signals::Signals;
 use super::{block_on, logging};
 use crate::config::{self, Config, Loaded, Log, Role, Sources};
 use crate::lookup::asker::Asker;
@@ -155,13 +155,13 @@ fn without_strangers(log: Log) -> Log {
 }
 
 async fn serve(config: config::Lookup) -> Result<(), Failure> {
-    let mut stop = StopSignals::listen()?;
+    let mut stop = Signals::listen()?;
     let mut lookup = Lookup::start(&config)
         .await
         .map_err(|error| Failure::new("the name server cannot start", &error))?;
     tracing::info!(name = config.name, listen = ?lookup.addresses(), admin = ?lookup.admin_address(), "answering");
     tokio::select! {
-        () = stop.next() => {}
+        () = stop.stop() => {}
         () = lookup.ended() => {
             let what = "a part of the name server has ended".into();
             let hint = Some("what it said before it ended is above; please report it".into());

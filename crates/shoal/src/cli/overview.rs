@@ -48,6 +48,7 @@ pub(super) enum Answer {
 #[derive(Debug, Serialize)]
 pub(super) struct Numbers {
     pub(super) store: StorePage,
+    pub(super) lake: LakeHealth,
     /// How the layers share the store's room; empty where the node does not say.
     pub(super) layers: Vec<LayerPage>,
     pub(super) drain: Option<Progress>,
@@ -66,6 +67,8 @@ pub(super) struct Traffic {
     /// Received from the lake.
     pub(super) from_lake_bytes: u64,
     pub(super) lake_requests: u64,
+    /// Requests to the lake without an answer, answers that broke off, and answers that say that the lake is in trouble.
+    pub(super) lake_failures: u64,
     /// Requests for blocks to other nodes, those of them that failed, and requests of other nodes that were served.
     pub(super) peers_asked: u64,
     pub(super) peers_failed: u64,
@@ -95,6 +98,38 @@ struct NodePage {
 struct LakePage {
     requests: BTreeMap<String, u64>,
     bytes_received: u64,
+    /// A node of an older release does not say these.
+    #[serde(default)]
+    answers: BTreeMap<String, u64>,
+    #[serde(default)]
+    failures: BTreeMap<String, u64>,
+    #[serde(default)]
+    first_byte_ms: BTreeMap<String, Latency>,
+}
+
+impl LakePage {
+    fn failed(&self) -> u64 {
+        let trouble = self.answers.iter().filter(|(status, _)| status.starts_with('5'));
+        self.failures.values().sum::<u64>() + trouble.map(|(_, count)| count).sum::<u64>()
+    }
+
+    fn health(&self) -> LakeHealth {
+        LakeHealth {
+            reads_p99_ms: self.first_byte_ms.get("read").and_then(|read| read.p99),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Latency {
+    p99: Option<f64>,
+}
+
+/// How the lake is, as one node sees it.
+#[derive(Debug, Serialize)]
+pub(super) struct LakeHealth {
+    /// Since the node began.
+    pub(super) reads_p99_ms: Option<f64>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -215,6 +250,7 @@ impl Traffic {
             lake_bytes: combine(self.lake_bytes, other.lake_bytes),
             from_lake_bytes: combine(self.from_lake_bytes, other.from_lake_bytes),
             lake_requests: combine(self.lake_requests, other.lake_requests),
+            lake_failures: combine(self.lake_failures, other.lake_failures),
             peers_asked: combine(self.peers_asked, other.peers_asked),
             peers_failed: combine(self.peers_failed, other.peers_failed),
             peers_served: combine(self.peers_served, other.peers_served),
@@ -264,10 +300,12 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
             lake_bytes: read(Source::Lake),
             from_lake_bytes: status.lake.bytes_received,
             lake_requests: status.lake.requests.values().sum(),
+            lake_failures: status.lake.failed(),
             peers_asked: peers.iter().map(|peer| peer.asked).sum(),
             peers_failed: peers.iter().map(|peer| peer.failed).sum(),
             peers_served: served.copied().unwrap_or_default(),
         },
+        lake: status.lake.health(),
         store: status.store,
         layers: status.layers,
         drain: status.drain,

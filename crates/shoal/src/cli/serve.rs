@@ -1,15 +1,17 @@
 //! `shoal serve`: one node.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 
 use super::failure::{Failure, tell_problem};
+use super::logging::LogFilter;
 use super::output::{Tone, print};
 use super::settings::{ServeVerb, SettingFlags};
-use super::signals::StopSignals;
+use super::signals::{Signals, Wish};
 use super::{block_on, descriptors, logging};
-use crate::config::{Config, Loaded, Role, Sources};
+use crate::config::{Config, Loaded, Problem, Role, Sources};
 use crate::gateway::Gateway;
 
 /// Run one node.
@@ -45,12 +47,10 @@ impl Serve {
             check(&loaded, self.json);
             return Ok(());
         }
-        logging::start(&loaded.config.log);
-        for warning in &loaded.warnings {
-            tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
-        }
+        let log_filter = logging::start(&loaded.config.log);
+        warn_of(&loaded.warnings);
         descriptors::raise(&loaded.config.limits);
-        block_on(serve(loaded.config))
+        block_on(serve(loaded.config, sources, log_filter))
     }
 }
 
@@ -66,17 +66,44 @@ fn check(loaded: &Loaded, json: bool) {
     }
 }
 
-async fn serve(config: Config) -> Result<(), Failure> {
-    let mut stop = StopSignals::listen()?;
+async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Result<(), Failure> {
+    let mut signals = Signals::listen()?;
     let name = config.node.name.clone();
     let gateway = tokio::select! {
         started = Gateway::start(config) => {
             started.map_err(|error| Failure::new(&format!("node {name} cannot start"), &error))?
         }
-        () = stop.next() => return Ok(()),
+        () = signals.stop() => return Ok(()),
     };
     tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
-    stop.next().await;
+    let sources = Arc::new(sources);
+    while signals.next().await == Wish::Reload {
+        reload(&gateway, &sources, &log_filter).await;
+    }
     tracing::info!(node = name, "stopping");
-    stop.or_give_up(gateway.shutdown()).await
+    signals.or_give_up(gateway.shutdown()).await
+}
+
+/// Reads the configuration again, from where it was read before.
+async fn reload(gateway: &Gateway, sources: &Arc<Sources>, log_filter: &LogFilter) {
+    let sources = Arc::clone(sources);
+    let reading = tokio::task::spawn_blocking(move || Config::load(&sources));
+    let loaded = reading.await.expect("reading a configuration does not panic");
+    let config = loaded.map(|loaded| {
+        warn_of(&loaded.warnings);
+        loaded.config
+    });
+    match gateway.reload(config).await {
+        Ok(in_force) => log_filter.change(&in_force.log),
+        Err(error) => tracing::error!(
+            %error,
+            "the new configuration is refused, the old one stays in force"
+        ),
+    }
+}
+
+fn warn_of(warnings: &[Problem]) {
+    for warning in warnings {
+        tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
+    }
 }

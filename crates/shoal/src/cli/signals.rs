@@ -1,38 +1,79 @@
-//! The wish to stop: Ctrl-C or SIGTERM.
+//! Signals: the wish to stop (Ctrl-C, SIGTERM, SIGQUIT), or to read the configuration again (SIGHUP).
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 
-/// Listens from the moment it is made, so that a signal during a slow start is not lost.
-pub(super) struct StopSignals {
-    interrupt: Signal,
-    terminate: Signal,
+/// What a signal asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Stop,
+    Reload,
 }
 
-impl StopSignals {
+/// Listens from the moment it is made, so that a signal during a slow start is not lost.
+///
+/// SIGUSR1 and SIGUSR2, which would end the process, are told and have no effect.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    quit: Signal,
+    hangup: Signal,
+    user: [Signal; 2],
+}
+
+impl Signals {
     /// Must be called on the runtime.
     pub(super) fn listen() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new("signals cannot be received", &error));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            quit: listen(SignalKind::quit())?,
+            hangup: listen(SignalKind::hangup())?,
+            user: [
+                listen(SignalKind::user_defined1())?,
+                listen(SignalKind::user_defined2())?,
+            ],
         })
     }
 
     /// Waits for the next one.
-    pub(super) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
+    pub(super) async fn next(&mut self) -> Wish {
+        let [first, second] = &mut self.user;
+        loop {
+            let ignored = tokio::select! {
+                _ = self.interrupt.recv() => return Wish::Stop,
+                _ = self.terminate.recv() => return Wish::Stop,
+                _ = self.quit.recv() => return Wish::Stop,
+                _ = self.hangup.recv() => return Wish::Reload,
+                _ = first.recv() => "SIGUSR1",
+                _ = second.recv() => "SIGUSR2",
+            };
+            tracing::warn!(
+                signal = ignored,
+                "the signal has no effect; SIGHUP reloads the configuration, SIGTERM stops"
+            );
         }
+    }
+
+    /// Waits for the wish to stop. There is nothing to reload, or not yet.
+    pub(super) async fn stop(&mut self) {
+        while self.next().await == Wish::Reload {
+            tracing::warn!("SIGHUP has no effect: there is nothing to reload here, or not yet");
+        }
+    }
+
+    /// Waits for the wish to stop, which the end of the terminal is too.
+    pub(super) async fn stop_with_terminal(&mut self) {
+        self.next().await;
     }
 
     /// Finishes `shutdown`, unless a second signal says that it takes too long.
     pub(super) async fn or_give_up(mut self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         tokio::select! {
             () = shutdown => Ok(()),
-            () = self.next() => {
+            () = self.stop() => {
                 let what = "stopped before requests in flight were done, by a second signal".into();
                 Err(Failure::Failed { what, hint: None })
             }

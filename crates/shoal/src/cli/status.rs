@@ -80,7 +80,7 @@ pub(super) fn summary(overview: &Overview) -> String {
     text
 }
 
-const HEAD: [&str; 12] = [
+const HEAD: [&str; 13] = [
     "node",
     "place",
     "layer",
@@ -92,20 +92,24 @@ const HEAD: [&str; 12] = [
     "lake",
     "sent",
     "from lake",
+    "lake p99",
     "peers asked",
 ];
 
 /// A row for each node, and one for all. `traffic` chooses what is shown of what was counted.
-pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 12]> {
+pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 13]> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for node in &overview.nodes {
         let layer = node.layer.map_or_else(|| "-".into(), |layer| format!("L{layer}"));
-        let mut row: [String; 12] = std::array::from_fn(|_| "-".into());
+        let mut row: [String; 13] = std::array::from_fn(|_| "-".into());
         row[..4].clone_from_slice(&[node.name.clone(), node.topology.clone(), layer, state(node)]);
         if let Some(numbers) = node.numbers() {
             row[4] = bytes(numbers.store.resident_bytes);
             row[5] = bytes(numbers.store.capacity_bytes);
-            row[6..].clone_from_slice(&shares(traffic(&node.name, numbers.traffic)));
+            row[6..].clone_from_slice(&shares(
+                traffic(&node.name, numbers.traffic),
+                numbers.lake.reads_p99_ms,
+            ));
         }
         rows.push(row);
     }
@@ -116,11 +120,11 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
             .filter_map(NodeView::numbers)
             .map(|numbers| &numbers.store)
     };
-    let mut all: [String; 12] = std::array::from_fn(|_| String::new());
+    let mut all: [String; 13] = std::array::from_fn(|_| String::new());
     all[0] = "all".into();
     all[4] = bytes(stores().map(|store| store.resident_bytes).sum());
     all[5] = bytes(stores().map(|store| store.capacity_bytes).sum());
-    all[6..].clone_from_slice(&shares(traffic("", overview.total)));
+    all[6..].clone_from_slice(&shares(traffic("", overview.total), None));
     rows.push(all);
     rows
 }
@@ -134,23 +138,25 @@ fn state(node: &NodeView) -> String {
 }
 
 /// Shares of the sources, and amounts.
-fn shares(traffic: Traffic) -> [String; 6] {
+fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 7] {
     let sent = traffic.sent_bytes();
     let share = |part: u64| match sent {
         0 => "-".into(),
         sent => format!("{:.1}%", part as f64 / sent as f64 * 100.0),
     };
-    let peers = match traffic.peers_failed {
-        0 => traffic.peers_asked.to_string(),
-        failed => format!("{} ({failed} failed)", traffic.peers_asked),
+    let asked = |count: u64, failed: u64| match failed {
+        0 => count.to_string(),
+        failed => format!("{count} ({failed} failed)"),
     };
+    let from_lake = asked(traffic.lake_requests, traffic.lake_failures);
     [
         share(traffic.local_bytes),
         share(traffic.peer_bytes),
         share(traffic.lake_bytes),
         bytes(sent),
-        format!("{} in {}", bytes(traffic.from_lake_bytes), traffic.lake_requests),
-        peers,
+        format!("{} in {from_lake}", bytes(traffic.from_lake_bytes)),
+        lake_p99_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms")),
+        asked(traffic.peers_asked, traffic.peers_failed),
     ]
 }
 
@@ -226,7 +232,7 @@ fn is_in_the_table(condition: &Condition) -> bool {
 pub(super) mod tests {
     use serde_json::json;
 
-    use super::super::overview::{LayerPage, Numbers, StorePage};
+    use super::super::overview::{LakeHealth, LayerPage, Numbers, StorePage};
     use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
     use crate::handoff::{Phase, Progress};
 
@@ -236,6 +242,7 @@ pub(super) mod tests {
         lake_bytes: 0,
         from_lake_bytes: 1 << 20,
         lake_requests: 5,
+        lake_failures: 3,
         peers_asked: 16,
         peers_failed: 2,
         peers_served: 7,
@@ -249,6 +256,9 @@ pub(super) mod tests {
                 resident_bytes: 1 << 20,
                 blocks: 16,
                 health: json!({ "paused": "write: no space" }),
+            },
+            lake: LakeHealth {
+                reads_p99_ms: Some(2.5),
             },
             layers: ["L1", "L2"]
                 .map(|layer| LayerPage {
@@ -292,10 +302,10 @@ pub(super) mod tests {
         let expected = "\
 2 nodes seen by n0: 0 serving, 1 drained, 1 not answering
 
-node  place    layer  state      held     room     local  peer   lake  sent     from lake     peers asked
-n0    dc/a/n0  L1     drained    1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5  16 (2 failed)
-n1    dc/a/n1  -      draining?  -        -        -      -      -     -        -             -
-all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5  16 (2 failed)
+node  place    layer  state      held     room     local  peer   lake  sent     from lake                lake p99  peers asked
+n0    dc/a/n0  L1     drained    1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  2.5 ms    16 (2 failed)
+n1    dc/a/n1  -      draining?  -        -        -      -      -     -        -                        -         -
+all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
 n0: gave away 4 blocks (0 B), 0 left, 1 that no other node took

@@ -13,7 +13,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::overview::{NodeView, Overview, Traffic};
-use super::signals::StopSignals;
+use super::signals::Signals;
 use super::status::{remarks, rows, summary, table};
 use crate::admin::client::{AdminClient, AdminUrl};
 use crate::clock;
@@ -55,7 +55,7 @@ impl Top {
     }
 
     async fn show(self) -> Result<(), Failure> {
-        let mut stop = StopSignals::listen()?;
+        let mut stop = Signals::listen()?;
         let client = AdminClient::default();
         let asked = Overview::ask(&client, &self.node).await;
         let mut overview = asked.map_err(|error| failure("the cluster cannot be shown", &error))?;
@@ -68,7 +68,7 @@ impl Top {
             draw(&frame(&overview, &rates, trouble.as_deref()));
             tokio::select! {
                 () = tokio::time::sleep(REFRESH) => {}
-                () = stop.next() => return Ok(()),
+                () = stop.stop_with_terminal() => return Ok(()),
                 key = keys.recv() => match key {
                     Some(b'q' | b'Q') | None => return Ok(()),
                     Some(_) => continue,

@@ -14,6 +14,7 @@ mod value;
 
 pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Origin, Problem};
+pub(crate) use render::differences;
 pub use role::Role;
 pub(crate) use settings::{SETTINGS, Setting};
 

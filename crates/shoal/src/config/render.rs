@@ -123,3 +123,47 @@ fn to_json(pairs: Pairs) -> Json {
         .map(|(key, value)| (key.to_string(), value.map_or(Json::Null, |value| json!(value))))
         .collect()
 }
+
+/// Names of the settings of a node in which two configurations differ.
+pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
+    let drafts = [one, other].map(|config| Draft::over(config.clone()));
+    let mut names = Vec::new();
+    for section in read_by(Role::Node) {
+        let differing = of_section(section).filter(|setting| {
+            let [one, other] = &drafts;
+            (setting.show)(one) != (setting.show)(other)
+        });
+        names.extend(differing.map(|setting| format!("[{section}] {}", setting.key)));
+    }
+    // Whatever it is, a secret is shown in the same way.
+    let secrets = [
+        ("[lake] secret_key", &one.lake.secret_key, &other.lake.secret_key),
+        (
+            "[cooperation] secret_key",
+            &one.cooperation.secret_key,
+            &other.cooperation.secret_key,
+        ),
+        (
+            "[cooperation] previous_secret_key",
+            &one.cooperation.previous_secret_key,
+            &other.cooperation.previous_secret_key,
+        ),
+    ];
+    for (name, one, other) in secrets {
+        if one.is_some() && other.is_some() && one != other {
+            names.push(name.into());
+        }
+    }
+    let lists = [
+        ("[[freshness.rule]]", one.freshness.rules != other.freshness.rules),
+        ("[[write.rule]]", one.write.rules != other.write.rules),
+        ("[[identity]]", one.identities != other.identities),
+    ];
+    names.extend(
+        lists
+            .iter()
+            .filter(|(_, differ)| *differ)
+            .map(|(name, _)| (*name).into()),
+    );
+    names
+}

@@ -208,7 +208,7 @@ impl Uploader {
     fn writer(&self, writer: &Arc<str>) -> Result<Caller, UploadError> {
         let identity = self.identities.get(writer);
         let identity = identity.ok_or_else(|| UploadError::UnknownWriter(Arc::clone(writer)))?;
-        Ok(Caller::Identity(Arc::clone(identity)))
+        Ok(Caller::Identity(identity))
     }
 
     fn blocks(

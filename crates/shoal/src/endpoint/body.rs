@@ -244,6 +244,7 @@ impl LakeBody {
     /// Begins to ask for the rest; the error, when it is final.
     fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
         self.link = None;
+        self.counters.failure(error.kind());
         let Some(resumption) = &mut self.resumption else {
             return Some(error);
         };

@@ -1,16 +1,28 @@
-//! What an endpoint was asked and what it gave, for whoever shows it.
+//! What an endpoint was asked, what it gave and what it did not give, for those who show it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use http::StatusCode;
 use parking_lot::Mutex;
+
+use super::error::Failure;
+use super::patience::Pace;
+use crate::histogram::{Distribution, Durations};
 
 /// What an endpoint did since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that went out, by operation, retries included.
     pub requests: BTreeMap<&'static str, u64>,
-    /// Those among them that repeated an earlier one.
+    /// Answers, by operation and status: the status itself where it tells something, or its class.
+    pub answers: BTreeMap<(&'static str, &'static str), u64>,
+    /// Requests and bodies that failed, by what went wrong.
+    pub failures: BTreeMap<&'static str, u64>,
+    /// How long answers took to begin: reads, writes, and writes that make the endpoint work.
+    pub first_byte: [(&'static str, Distribution); Pace::ALL.len()],
+    /// Those among the requests that repeated an earlier one.
     pub retries: u64,
     /// Bodies that broke and were asked for again from there.
     pub resumes: u64,
@@ -23,6 +35,9 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     requests: Mutex<BTreeMap<&'static str, u64>>,
+    answers: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    failures: [AtomicU64; Failure::ALL.len()],
+    first_byte: [Durations; Pace::ALL.len()],
     retries: AtomicU64,
     resumes: AtomicU64,
     bytes_received: AtomicU64,
@@ -32,6 +47,18 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn request(&self, operation: &'static str) {
         *self.requests.lock().entry(operation).or_default() += 1;
+    }
+
+    /// A response head came after `elapsed`.
+    pub(super) fn answer(&self, operation: &'static str, pace: Pace, status: StatusCode, elapsed: Duration) {
+        self.first_byte[pace as usize].observe(elapsed);
+        let key = (operation, word_of(status));
+        *self.answers.lock().entry(key).or_default() += 1;
+    }
+
+    /// A request or a body failed.
+    pub(super) fn failure(&self, failure: Failure) {
+        self.failures[failure as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn retry(&self) {
@@ -51,12 +78,78 @@ impl Counters {
     }
 
     pub(super) fn snapshot(&self) -> Counts {
+        let failures = Failure::ALL.iter().map(|failure| {
+            let count = self.failures[*failure as usize].load(Ordering::Relaxed);
+            (failure.as_str(), count)
+        });
         Counts {
             requests: self.requests.lock().clone(),
+            answers: self.answers.lock().clone(),
+            failures: failures.filter(|(_, count)| *count > 0).collect(),
+            first_byte: Pace::ALL.map(|pace| (pace.as_str(), self.first_byte[pace as usize].distribution())),
             retries: self.retries.load(Ordering::Relaxed),
             resumes: self.resumes.load(Ordering::Relaxed),
             bytes_received: self.bytes_received.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// A status that an operator looks for, or the class of all others: a store may invent any number of them.
+fn word_of(status: StatusCode) -> &'static str {
+    const TELLING: [(u16, &str); 14] = [
+        (304, "304"),
+        (400, "400"),
+        (401, "401"),
+        (403, "403"),
+        (404, "404"),
+        (409, "409"),
+        (412, "412"),
+        (416, "416"),
+        (429, "429"),
+        (500, "500"),
+        (501, "501"),
+        (502, "502"),
+        (503, "503"),
+        (504, "504"),
+    ];
+    let status = status.as_u16();
+    let telling = TELLING.iter().find(|(telling, _)| *telling == status);
+    telling.map_or_else(
+        || match status / 100 {
+            2 => "2xx",
+            3 => "3xx",
+            4 => "4xx",
+            _ => "5xx",
+        },
+        |(_, word)| word,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::{Counters, Pace};
+
+    fn answered(counters: &Counters, status: u16) {
+        let status = StatusCode::from_u16(status).unwrap();
+        counters.answer("get_object", Pace::Read, status, Duration::from_millis(1));
+    }
+
+    #[test]
+    fn statuses_that_a_store_invents_share_the_word_of_their_class() {
+        let counters = Counters::default();
+        for status in [200, 206, 299, 404, 418, 451, 503, 599, 700] {
+            answered(&counters, status);
+        }
+        let answers = counters.snapshot().answers;
+        let words: Vec<_> = answers.iter().map(|((_, word), count)| (*word, *count)).collect();
+        assert_eq!(
+            words,
+            [("2xx", 3), ("404", 1), ("4xx", 2), ("503", 1), ("5xx", 2)]
+        );
     }
 }

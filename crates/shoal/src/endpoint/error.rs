@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::fmt;
+use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
@@ -9,68 +11,114 @@ use http::uri::PathAndQuery;
 /// Any error, as bodies and connections hand it up.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Kinds of failure; each names the status a client should see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Failure {
-    /// 502: no connection could be made (refused, unresolvable, certificate not trusted).
-    Unreachable,
-    /// 504: no connection or no response head within the time allowed.
-    TimedOut,
+macro_rules! failures {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $says:literal;)*) => {
+        /// Kinds of failure; each names the status a client should see.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Failure { $($(#[$doc])* $name,)* }
+
+        impl Failure {
+            /// Every kind, in the order of declaration.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The word in metrics and `/status`.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$name => $word,)* }
+            }
+
+            /// What the endpoint did, for the log.
+            const fn says(self) -> &'static str {
+                match self { $(Self::$name => $says,)* }
+            }
+        }
+    };
+}
+
+failures! {
+    /// 502: no connection could be made (refused, unresolvable, no route).
+    Unreachable = "unreachable", "cannot be reached";
+    /// 503: this node has no descriptor, port or memory left for a connection.
+    Exhausted = "exhausted", "was not asked, as this node has no descriptors, ports or memory left";
+    /// 502: `https://`, and what listens there does not speak TLS.
+    NoTls = "no-tls", "does not speak TLS there, though its URL begins with https://";
+    /// 502: its certificate is not trusted, or is another host's.
+    Untrusted = "untrusted", "has a certificate that this node does not trust";
+    /// 502: TLS could not be agreed upon for another reason.
+    Tls = "tls", "and this node cannot agree on TLS";
+    /// 504: no connection within the time allowed.
+    ConnectTimedOut = "connect-timeout", "took no connection in time";
+    /// 504: no response head within the time allowed.
+    TimedOut = "timeout", "gave no answer in time";
     /// 502: the connection ended before a response head came.
-    BrokenOff,
+    BrokenOff = "broken-off", "closed the connection before it answered";
     /// 502: what came back is not HTTP, or its head is too large.
-    Unintelligible,
+    Unintelligible = "unintelligible", "answered with something that is not HTTP (does it speak TLS? then its URL begins with https://)";
     /// 504, or a broken-off response: the body made no progress for the stall timeout.
-    Stalled,
+    Stalled = "stalled", "stopped sending in the middle of the body";
     /// 502, or a broken-off response: the body ended before its announced length.
-    Truncated,
+    Truncated = "truncated", "ended the body before its announced length";
     /// 502, or a broken-off response: the connection was reset in the middle of the body.
-    Reset,
+    Reset = "reset", "reset the connection in the middle of the body";
     /// A broken-off response: the rest of the body belongs to another version of the object.
-    Changed,
+    Changed = "changed", "has another version of what it broke off";
     /// The request's own body failed while it was sent; the source says why, and its status holds.
-    RequestBody,
+    RequestBody = "request-body", "was sent a body that failed on our side";
     /// 500: the request cannot be signed (a header that is not text).
-    Unsignable,
+    Unsignable = "unsignable", "cannot be sent a request with headers that no signature covers";
     /// 502: the endpoint does not accept the account that this node signs with.
-    AccountRefused,
+    AccountRefused = "account-refused", "does not accept the account of this node";
     /// 503: too many requests wait for their turn at the endpoint.
-    Crowded,
+    Crowded = "crowded", "is asked too much";
     /// Only at start: the configuration names no usable endpoint.
-    Misconfigured,
+    Misconfigured = "misconfigured", "is not configured right";
 }
 
 impl Failure {
-    /// Whether the endpoint was too slow (504) rather than wrong (502).
-    pub fn is_timeout(self) -> bool {
-        matches!(self, Self::TimedOut | Self::Stalled)
+    /// What went wrong when no connection could be made.
+    pub(super) fn of_connecting(error: &(dyn Error + 'static)) -> Self {
+        match find::<rustls::Error>(error) {
+            Some(rustls::Error::InvalidMessage(_)) => Self::NoTls,
+            Some(rustls::Error::InvalidCertificate(_)) => Self::Untrusted,
+            Some(_) => Self::Tls,
+            None if find::<io::Error>(error).is_some_and(is_exhaustion) || lacks_descriptors() => {
+                Self::Exhausted
+            }
+            None => Self::Unreachable,
+        }
     }
 
-    /// Whether the endpoint itself gave no answer, or none that can be understood.
+    /// Whether the endpoint was too slow (504) rather than wrong (502).
+    pub fn is_timeout(self) -> bool {
+        matches!(self, Self::ConnectTimedOut | Self::TimedOut | Self::Stalled)
+    }
+
+    /// Whether it says that the endpoint does not answer, rather than something about this node or one body.
     pub fn is_silence(self) -> bool {
         matches!(
             self,
-            Self::Unreachable | Self::TimedOut | Self::BrokenOff | Self::Unintelligible
+            Self::Unreachable
+                | Self::NoTls
+                | Self::Untrusted
+                | Self::Tls
+                | Self::ConnectTimedOut
+                | Self::TimedOut
+                | Self::BrokenOff
+                | Self::Unintelligible
         )
     }
+}
 
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreachable => "cannot be reached",
-            Self::TimedOut => "gave no answer in time",
-            Self::BrokenOff => "closed the connection before it answered",
-            Self::Unintelligible => "answered with something that is not HTTP",
-            Self::Stalled => "stopped sending in the middle of the body",
-            Self::Truncated => "ended the body before its announced length",
-            Self::Reset => "reset the connection in the middle of the body",
-            Self::Changed => "has another version of what it broke off",
-            Self::RequestBody => "was sent a body that failed on our side",
-            Self::Unsignable => "cannot be sent a request with headers that no signature covers",
-            Self::AccountRefused => "does not accept the account of this node",
-            Self::Crowded => "is asked too much",
-            Self::Misconfigured => "is not configured right",
-        }
-    }
+/// Whether this node lacks something that a connection takes.
+fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS | libc::EADDRNOTAVAIL)
+    )
+}
+
+/// A resolver without descriptors says no more than that a name is unknown for now.
+fn lacks_descriptors() -> bool {
+    File::open("/dev/null").is_err_and(|error| is_exhaustion(&error))
 }
 
 /// A request to an endpoint that has no complete response. Names the request's path, never its query or headers.
@@ -109,7 +157,7 @@ impl fmt::Display for EndpointError {
             f,
             "{operation} {}: {endpoint} {}",
             target.path(),
-            self.kind.as_str()
+            self.kind.says()
         )
     }
 }
@@ -174,14 +222,14 @@ impl fmt::Display for Trouble {
 /// An error and all that caused it, in one line.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();
-    let mut cause = error.source();
+    let mut cause = beneath(error);
     while let Some(error) = cause {
         let said = error.to_string();
         // Some errors repeat what caused them.
         if !line.ends_with(&said) {
             line = format!("{line}: {said}");
         }
-        cause = error.source();
+        cause = beneath(error);
     }
     line
 }
@@ -219,9 +267,18 @@ pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
         if let Some(found) = error.downcast_ref() {
             return Some(found);
         }
-        cause = error.source();
+        cause = beneath(error);
     }
     None
+}
+
+/// The cause of an error. An error of the operating system's kind that was made of another one hides that one: its
+/// source is the other's source.
+fn beneath<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(made_of) => Some(made_of),
+        None => error.source(),
+    }
 }
 
 #[cfg(test)]
@@ -250,6 +307,31 @@ mod tests {
             "get_object /b/k: http://lake cannot be reached: Connection refused (os error 111)"
         );
         assert_eq!(Trouble::from(error).to_string(), line);
+    }
+
+    #[test]
+    fn what_failed_while_connecting_is_told_apart() {
+        let of = |error: io::Error| Failure::of_connecting(&error);
+        let nested = |error: rustls::Error| io::Error::other(io::Error::other(error));
+        for errno in [libc::EMFILE, libc::ENFILE, libc::EADDRNOTAVAIL] {
+            assert_eq!(of(io::Error::from_raw_os_error(errno)), Failure::Exhausted);
+        }
+        assert_eq!(
+            of(io::Error::from_raw_os_error(libc::ECONNREFUSED)),
+            Failure::Unreachable
+        );
+        let plain = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        assert_eq!(of(nested(plain)), Failure::NoTls);
+        let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert_eq!(of(nested(unknown)), Failure::Untrusted);
+        assert_eq!(of(nested(rustls::Error::HandshakeNotComplete)), Failure::Tls);
+    }
+
+    #[test]
+    fn every_failure_has_a_word_of_its_own() {
+        let words: std::collections::HashSet<_> =
+            Failure::ALL.iter().map(|failure| failure.as_str()).collect();
+        assert_eq!(words.len(), Failure::ALL.len());
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Endpoint {
         let pace = Pace::of(&method, operation, &headers);
         let head = Head {
             errand: errand.clone(),
-            waits: self.patience.waits(pace),
+            pace,
             method,
             headers,
             payload,
@@ -244,7 +244,7 @@ impl Endpoint {
                     connection = Connection::New;
                     continue;
                 }
-                outcome => outcome.map_err(|setback| setback.error),
+                outcome => outcome.map_err(|setback| self.failed(setback)),
             };
             let ending = ending(&outcome, clock::utc_now());
             let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
@@ -269,7 +269,7 @@ impl Endpoint {
         body: RequestBody,
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let (errand, waits, payer) = (head.errand.clone(), head.waits, head.payer);
+        let (errand, pace, payer) = (head.errand.clone(), head.pace, head.payer);
         let length = match &body {
             RequestBody::Empty => Some(0),
             RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
@@ -294,22 +294,48 @@ impl Endpoint {
             expectation.listen(&mut request);
             request.body_mut().held_for(expectation);
         }
-        let exchange = self.exchange(&errand, waits, request, Connection::Any);
+        let exchange = self.exchange(&errand, pace, request, Connection::Any);
         self.within_turn(turn, turn::WITH_BODY_MAX, exchange)
             .await
-            .map_err(|setback| setback.error)
+            .map_err(|setback| self.failed(setback))
+    }
+
+    /// Sends a signed request, and counts its answer.
+    async fn exchange(
+        &self,
+        errand: &Errand,
+        pace: Pace,
+        request: Request<OutgoingBody>,
+        connection: Connection,
+    ) -> Result<Response<LakeBody>, Setback> {
+        self.counters.request(errand.operation);
+        let began = clock::instant();
+        let outcome = self
+            .exchange_over(errand, self.patience.waits(pace), request, connection)
+            .await;
+        if let Ok(response) = &outcome {
+            let elapsed = clock::instant().saturating_duration_since(began);
+            self.counters
+                .answer(errand.operation, pace, response.status(), elapsed);
+        }
+        outcome
+    }
+
+    /// Counts a request that has no answer and is not sent again at once.
+    fn failed(&self, setback: Setback) -> EndpointError {
+        self.counters.failure(setback.error.kind());
+        setback.error
     }
 
     /// Sends a signed request over a connection of the pool. A request of which nothing was sent, because the
     /// connection had been closed meanwhile, goes out on a new one.
-    async fn exchange(
+    async fn exchange_over(
         &self,
         errand: &Errand,
         waits: Waits,
         mut request: Request<OutgoingBody>,
         connection: Connection,
     ) -> Result<Response<LakeBody>, Setback> {
-        self.counters.request(errand.operation);
         let connected = match connection {
             Connection::Any => self.pool.checkout(waits).await,
             Connection::New => self.pool.open(waits).await,
@@ -361,7 +387,7 @@ impl Endpoint {
 #[derive(Clone)]
 struct Head {
     errand: Errand,
-    waits: Waits,
+    pace: Pace,
     method: Method,
     headers: HeaderMap,
     payload: PayloadHash,
@@ -428,8 +454,8 @@ impl From<EndpointError> for Setback {
 
 fn unconnected(errand: &Errand, error: ConnectError) -> EndpointError {
     match error {
-        ConnectError::TimedOut => errand.timed_out(Failure::TimedOut),
-        ConnectError::Failed(source) => errand.failed(Failure::Unreachable, source),
+        ConnectError::TimedOut => errand.timed_out(Failure::ConnectTimedOut),
+        ConnectError::Failed(source) => errand.failed(Failure::of_connecting(&*source), source),
     }
 }
 

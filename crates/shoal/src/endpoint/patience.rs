@@ -41,6 +41,17 @@ pub(super) enum Pace {
 }
 
 impl Pace {
+    pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Long];
+
+    /// The word in metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Long => "long-write",
+        }
+    }
+
     pub(super) fn of(method: &Method, operation: &str, headers: &HeaderMap) -> Self {
         if method.is_safe() {
             Self::Read

@@ -85,10 +85,9 @@ impl Endpoint {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, self.host.clone());
         headers.insert(USER_AGENT, OWN_NAME);
-        let waits = self.patience.waits(Pace::Read);
         let head = Head {
             errand: errand.clone(),
-            waits,
+            pace: Pace::Read,
             method: Method::GET,
             headers,
             payload: PayloadHash::empty(),
@@ -99,8 +98,10 @@ impl Endpoint {
             .sign(&self.region, &self.keys, clock::utc_now())?
             .with(OutgoingBody::EMPTY);
         // A connection that was kept open says nothing about the endpoint now.
-        let outcome = self.exchange(errand, waits, request, Connection::New).await;
-        let outcome = outcome.map_err(|setback| setback.error);
+        let outcome = self
+            .exchange(errand, Pace::Read, request, Connection::New)
+            .await
+            .map_err(|setback| self.failed(setback));
         let response = self.judge(outcome, account, errand).await?;
         // The list of buckets may be long, and is not read: its connection ends here.
         Ok(response.status())
@@ -110,7 +111,11 @@ impl Endpoint {
     async fn other_scheme(&self, error: &EndpointError) -> Option<&'static str> {
         if !matches!(
             error.kind(),
-            Failure::Unreachable | Failure::BrokenOff | Failure::Unintelligible
+            Failure::Unreachable
+                | Failure::NoTls
+                | Failure::Tls
+                | Failure::BrokenOff
+                | Failure::Unintelligible
         ) {
             return None;
         }

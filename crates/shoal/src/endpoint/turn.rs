@@ -40,7 +40,7 @@ impl Endpoint {
         connection: Connection,
     ) -> Result<Response<LakeBody>, Setback> {
         let turn = self.turn(&head.errand, head.payer).await?;
-        let exchange = self.exchange(&head.errand, head.waits, request, connection);
+        let exchange = self.exchange(&head.errand, head.pace, request, connection);
         self.within_turn(turn, TURN_MAX, exchange).await
     }
 

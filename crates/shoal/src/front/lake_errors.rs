@@ -2,65 +2,131 @@
 
 use http::StatusCode;
 
+use crate::clock;
 use crate::endpoint::{EndpointError, Failure, causes};
 use crate::flights::FlightError;
 use crate::front::error::{ErrorCode, S3Error};
 use crate::read::ReadError;
+use crate::throttle::Throttle;
 
 /// The lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
-    // The address and the cause are the operator's to see, not the client's.
-    // A refused account is told by the endpoint, once a minute.
-    if error.kind() != Failure::AccountRefused {
-        tracing::warn!(error = causes(error), "the lake gave no answer");
-    }
-    of_failure(error.kind())
-}
-
-fn of_failure(kind: Failure) -> S3Error {
-    match kind {
-        kind if kind.is_timeout() => {
-            S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time.")
-        }
-        Failure::AccountRefused => S3Error::new(
-            ErrorCode::BadGateway,
-            "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.",
-        ),
-        Failure::Crowded => S3Error::new(
-            ErrorCode::SlowDown,
-            "Too many requests wait for the lake; please reduce your rate.",
-        ),
-        Failure::Unsignable => S3Error::new(
-            ErrorCode::InvalidRequest,
-            "A header of the request cannot be signed for the lake.",
-        ),
-        _ => S3Error::new(ErrorCode::BadGateway, "The lake cannot be reached or broke off."),
-    }
+    failed(error.kind(), &causes(error))
 }
 
 /// A read has no answer.
 pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
-        ReadError::LakeStatus(status) | ReadError::Flight(FlightError::Status(status)) => of_status(*status),
-        ReadError::Flight(FlightError::Busy) => S3Error::new(
-            ErrorCode::SlowDown,
-            "Too many bytes are on their way from the lake; please reduce your rate.",
-        ),
-        ReadError::Flight(FlightError::Lake(trouble)) => {
-            if trouble.kind() != Failure::AccountRefused {
-                tracing::warn!(error = %trouble, "the lake gave no answer");
-            }
-            of_failure(trouble.kind())
-        }
-        ReadError::Flight(error) => {
-            tracing::warn!(%error, "the lake broke off");
-            S3Error::new(ErrorCode::BadGateway, "The lake cannot be reached or broke off.")
-        }
+        ReadError::LakeStatus(status) => of_status(*status),
+        ReadError::Flight(error) => not_brought(error),
         ReadError::Restless => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The object changes faster than it can be read.",
         ),
+    }
+}
+
+/// A block has not come before the first byte of the answer.
+fn not_brought(error: &FlightError) -> S3Error {
+    match error {
+        FlightError::Status(status) => of_status(*status),
+        FlightError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
+        FlightError::Busy => S3Error::new(
+            ErrorCode::SlowDown,
+            "Too many bytes are on their way from the lake; please reduce your rate.",
+        ),
+        FlightError::Changed => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The object changes faster than it can be read.",
+        ),
+        FlightError::NotHeld => {
+            static LINES: Throttle = Throttle::new();
+            if let Some(unsaid) = LINES.admit(clock::instant()) {
+                tracing::warn!(unsaid, "a node no longer holds a block that only nodes have");
+            }
+            S3Error::new(
+                ErrorCode::ServiceUnavailable,
+                "A node of the cluster no longer holds a part of the object; please try again.",
+            )
+        }
+        FlightError::Mismatch => failed(Failure::Unintelligible, &error.to_string()),
+        FlightError::Abandoned => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The fetch was given up by another reader; please try again.",
+        ),
+    }
+}
+
+/// Tells the operator the cause and the address, and the client only which part failed.
+fn failed(failure: Failure, causes: &str) -> S3Error {
+    static LINES: [Throttle; Failure::ALL.len()] = [const { Throttle::new() }; Failure::ALL.len()];
+    // A refused account is told by the endpoint, once a minute.
+    if failure != Failure::AccountRefused
+        && let Some(unsaid) = LINES[failure as usize].admit(clock::instant())
+    {
+        tracing::warn!(
+            failure = failure.as_str(),
+            error = causes,
+            unsaid,
+            "the lake gave no answer"
+        );
+    }
+    let (code, message) = told(failure);
+    S3Error::new(code, message)
+}
+
+fn told(failure: Failure) -> (ErrorCode, &'static str) {
+    use ErrorCode as E;
+    match failure {
+        Failure::Exhausted => (
+            E::SlowDown,
+            "This node has no descriptors, ports or memory left to ask the lake; please reduce your rate.",
+        ),
+        Failure::ConnectTimedOut => (E::GatewayTimeout, "The lake took no connection in time."),
+        Failure::TimedOut => (E::GatewayTimeout, "The lake gave no answer in time."),
+        Failure::Stalled => (
+            E::GatewayTimeout,
+            "The lake gave no answer in time: it stopped before the first byte.",
+        ),
+        Failure::Unreachable => (E::BadGateway, "The lake cannot be reached."),
+        Failure::NoTls => (
+            E::BadGateway,
+            "The lake does not speak TLS, and this node expects it to.",
+        ),
+        Failure::Untrusted => (
+            E::BadGateway,
+            "The lake's certificate is not trusted by this node.",
+        ),
+        Failure::Tls => (E::BadGateway, "This node and the lake cannot agree on TLS."),
+        Failure::Unintelligible => (
+            E::BadGateway,
+            "The lake answered with something else than what was asked for; perhaps it expects TLS.",
+        ),
+        Failure::BrokenOff | Failure::Truncated | Failure::Reset => {
+            (E::BadGateway, "The lake broke off before the first byte.")
+        }
+        Failure::Changed => (
+            E::ServiceUnavailable,
+            "The object changes faster than it can be read.",
+        ),
+        Failure::RequestBody => (
+            E::BadGateway,
+            "The body of the request could not be sent to the lake.",
+        ),
+        Failure::Crowded => (
+            E::SlowDown,
+            "Too many requests wait for the lake; please reduce your rate.",
+        ),
+        Failure::Unsignable => (
+            E::InvalidRequest,
+            "A header of the request cannot be signed for the lake.",
+        ),
+        Failure::AccountRefused => (
+            E::BadGateway,
+            "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.",
+        ),
+        Failure::Misconfigured => (E::InternalError, "This node has no usable lake."),
     }
 }
 

@@ -13,6 +13,7 @@ use shoal_policy::Source;
 use crate::admin::metrics::{Counted, Metrics};
 use crate::blocks::Tally;
 use crate::clock;
+use crate::endpoint::causes;
 use crate::front::access_log::{Access, access_line};
 use crate::front::error_xml::RequestId;
 use crate::front::in_flight::Place;
@@ -20,6 +21,7 @@ use crate::front::operation::{Classified, Operation};
 use crate::front::respond::CacheStatus;
 use crate::identity::Caller;
 use crate::object::Uncacheable;
+use crate::throttle::Throttle;
 
 /// What is known of a request so far; it is written down when the response body ends.
 #[derive(Debug)]
@@ -103,7 +105,17 @@ impl Record {
 
     /// Notes why the body broke off; the connection is aborted.
     pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
-        tracing::warn!(request_id = self.request_id.as_str(), operation = self.operation.as_str(), %error, "response broken off");
+        static LINES: Throttle = Throttle::new();
+        if let Some(unsaid) = LINES.admit(clock::instant()) {
+            let (request_id, operation) = (self.request_id.as_str(), self.operation.as_str());
+            tracing::warn!(
+                request_id,
+                operation,
+                error = causes(error),
+                unsaid,
+                "response broken off"
+            );
+        }
     }
 
     /// Writes it down; the body is over, sent or not, and its blocks came from where `tally` says.

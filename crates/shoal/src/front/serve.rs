@@ -1,7 +1,9 @@
 //! One request from its head to its answer: classify, verify, read or forward.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -45,9 +47,9 @@ pub struct Front {
     /// GETs of objects.
     pub reader: Reader,
     /// How long a yes of the lake holds.
-    pub freshness: FreshnessRules,
+    pub freshness: ArcSwap<FreshnessRules>,
     /// How objects are written.
-    pub writing: WriteRules,
+    pub writing: ArcSwap<WriteRules>,
     /// What is written back.
     pub dirty: Arc<Dirty>,
     /// What is written through the cache.
@@ -61,7 +63,7 @@ pub struct Front {
     /// How URLs of this node begin: `http` or `https`.
     pub scheme: &'static str,
     /// Whether to write the access log.
-    pub access_log: bool,
+    pub access_log: AtomicBool,
 }
 
 /// A request whose head is understood and whose sender is known.
@@ -177,7 +179,7 @@ impl Front {
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         peer.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);
-        if self.access_log {
+        if self.access_log.load(Ordering::Relaxed) {
             record.subject = Some(Box::new(Subject::new(
                 now,
                 peer.address,
@@ -264,7 +266,7 @@ impl Front {
             return self.of_upload(admitted, name, upload).await;
         }
         let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
-        match self.writing.mode(name, &admitted.parts.headers)? {
+        match self.writing.load().mode(name, &admitted.parts.headers)? {
             WriteMode::Back if begins => self.begin_upload(admitted, name).await,
             WriteMode::Back => self.write_back(admitted, name).await,
             mode => {

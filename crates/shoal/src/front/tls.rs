@@ -14,7 +14,6 @@ use rustls::crypto::ring;
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
 use tokio_rustls::TlsAcceptor;
@@ -118,32 +117,35 @@ impl TlsReloader {
         Ok(true)
     }
 
-    /// Looks at the files every few seconds and on SIGHUP, until `shutdown` begins.
-    ///
-    /// The error is of the operating system: it gives no signals.
-    pub async fn watch(self: Arc<Self>, shutdown: Shutdown) -> io::Result<()> {
-        let mut hangups = signal(SignalKind::hangup())?;
+    /// Looks at the files every few seconds, until `shutdown` begins.
+    pub async fn watch(self: Arc<Self>, shutdown: Shutdown) {
         let mut looks = interval(LOOK_INTERVAL);
         let mut failures = 0;
         loop {
-            let asked = tokio::select! {
-                _ = looks.tick() => false,
-                Some(()) = hangups.recv() => true,
-                () = shutdown.begun() => return Ok(()),
-            };
-            let reloader = Arc::clone(&self);
-            let renewed = spawn_blocking(move || reloader.renew())
-                .await
-                .expect("reading two files does not panic");
-            failures = if renewed.is_ok() { 0 } else { failures + 1 };
-            match renewed {
-                Ok(true) => info!(certificate = %self.certificate.display(), "new certificate in use"),
-                Err(error) if asked || is_worth_reporting(failures) => {
-                    error!(%error, "new certificate not used, the old one stays in use");
+            tokio::select! {
+                _ = looks.tick() => {}
+                () = shutdown.begun() => return,
+            }
+            match self.look().await {
+                Ok(()) => failures = 0,
+                Err(error) => {
+                    failures += 1;
+                    if is_worth_reporting(failures) {
+                        error!(%error, "new certificate not used, the old one stays in use");
+                    }
                 }
-                Ok(false) | Err(_) => (),
             }
         }
+    }
+
+    /// Looks at the files now, and takes them over if they have changed.
+    pub async fn look(self: &Arc<Self>) -> Result<(), TlsError> {
+        let reloader = Arc::clone(self);
+        let renewed = spawn_blocking(move || reloader.renew()).await;
+        if renewed.expect("reading two files does not panic")? {
+            info!(certificate = %self.certificate.display(), "new certificate in use");
+        }
+        Ok(())
     }
 }
 

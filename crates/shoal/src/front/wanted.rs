@@ -117,7 +117,7 @@ impl Front {
                 name.clone(),
             )),
             reuse: if reusable {
-                self.freshness.reuse(&name)
+                self.freshness.load().reuse(&name)
             } else {
                 Duration::ZERO
             },

@@ -169,7 +169,7 @@ impl Host {
             CallerName::Anonymous => Caller::Anonymous,
             CallerName::AccessKey(key) => {
                 let identity = self.identities.get(key).ok_or(Outcome::Misunderstood)?;
-                Caller::Identity(Arc::clone(identity))
+                Caller::Identity(identity)
             }
         };
         let account = self.lake.account_for(&caller);

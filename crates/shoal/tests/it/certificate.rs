@@ -157,7 +157,7 @@ fn a_hangup_brings_a_new_certificate_and_keeps_the_old_one_when_the_new_is_broke
 
     replace(&node.folder, "pem", b"-----BEGIN CERTIFICATE-----\n");
     node.hang_up();
-    let refusal = node.says("new certificate not used, the old one stays in use");
+    let refusal = node.says("the new configuration is refused, the old one stays in force");
     assert_eq!(refusal["level"], "ERROR");
     let error = refusal["error"].as_str().unwrap();
     assert!(error.contains("tls.pem") && error.contains("hint: "), "{error}");

@@ -1,4 +1,7 @@
 //! Stories of a lake that is silent, breaks off or cannot be reached, as clients and operators meet them.
 
 mod broken;
+mod descriptors;
+mod measured;
+mod named;
 mod silent;

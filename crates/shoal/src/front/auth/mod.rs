@@ -137,7 +137,7 @@ impl Gate {
 
     fn named(&self, claim: &Claimed<'_>) -> Option<Caller> {
         let identity = self.identities.get(claim.static_access_key()?)?;
-        Some(Caller::Identity(Arc::clone(identity)))
+        Some(Caller::Identity(identity))
     }
 
     fn admit_version4(
@@ -161,10 +161,10 @@ impl Gate {
         check_time(claim, now)?;
         check_signed_headers(&parts.headers, claim)?;
         let payload_hash = payload_hash(claim)?;
-        let seed = self.check_signature(parts, host, claim, identity, scope)?;
+        let seed = self.check_signature(parts, host, claim, &identity, scope)?;
 
         Ok(Verified {
-            caller: Caller::Identity(Arc::clone(identity)),
+            caller: Caller::Identity(identity),
             named: None,
             credentials: match claim.place {
                 Place::Header => Credentials::Header,

@@ -104,7 +104,7 @@ impl Version2 {
             return Err(Refusal::SignatureMismatch);
         }
         Ok(Verified {
-            caller: Caller::Identity(Arc::clone(evidence.identity)),
+            caller: Caller::Identity(evidence.identity),
             named: None,
             credentials: evidence.credentials,
             payload: plain_payload(&parts.headers, Refusal::StreamingWithVersion2)?,
@@ -114,7 +114,7 @@ impl Version2 {
 
 /// A claim that is complete, in time, and of somebody known.
 struct Evidence<'a> {
-    identity: &'a Arc<Identity>,
+    identity: Arc<Identity>,
     credentials: Credentials,
     /// The date line of what is signed.
     date: Cow<'a, [u8]>,
@@ -125,7 +125,7 @@ impl<'a> Evidence<'a> {
     fn of(
         claim: Claim<'a>,
         headers: &'a HeaderMap,
-        identities: &'a Identities,
+        identities: &Identities,
         now: SystemTime,
     ) -> Result<Self, Refusal> {
         if has_token(headers) || matches!(claim, Claim::Query(Parameters { has_token: true, .. })) {
@@ -161,7 +161,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-fn known<'a>(identities: &'a Identities, access_key: &[u8]) -> Result<&'a Arc<Identity>, Refusal> {
+fn known(identities: &Identities, access_key: &[u8]) -> Result<Arc<Identity>, Refusal> {
     let unknown = || Refusal::UnknownAccessKey(String::from_utf8_lossy(access_key).into());
     let access_key = std::str::from_utf8(access_key).map_err(|_| unknown())?;
     identities.get(access_key).ok_or_else(unknown)

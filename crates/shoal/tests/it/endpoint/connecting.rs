@@ -95,6 +95,13 @@ async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
             );
         }
         assert_eq!(endpoint.counters().connections, 1);
+        let plain = config::Lake {
+            endpoint: format!("https://{}", lake.address()),
+            ..config::Lake::default()
+        };
+        let credentials = NodeCredentials::of_config(&plain).unwrap();
+        let endpoint = Endpoint::new(&plain, &config::Limits::default(), credentials).unwrap();
+        assert_eq!(failure(endpoint.send(get("/bucket/key")).await), Failure::NoTls);
         return;
     }
     // A system without any root refuses to start; one with others refuses the connection.
@@ -103,7 +110,7 @@ async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
         Err(error) => error.kind(),
     };
     assert!(
-        matches!(refused, Failure::Unreachable | Failure::Misconfigured),
+        matches!(refused, Failure::Untrusted | Failure::Misconfigured),
         "{refused:?}"
     );
     assert_eq!(lake.count(|_| true), 0);

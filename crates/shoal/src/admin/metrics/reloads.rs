@@ -1,0 +1,50 @@
+//! What is counted of reloads of the configuration.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::{Gauge, Names};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+/// How they ended, and what is in force.
+#[derive(Debug)]
+pub struct ReloadMetrics {
+    reloads: Family<ResultLabel, Counter>,
+    ok: Gauge,
+    time: Gauge,
+}
+
+impl ReloadMetrics {
+    pub(super) fn new(names: &mut Names) -> Self {
+        Self {
+            reloads: names.metric(
+                "config_reloads",
+                "Orders to read the configuration again: ok, or failed and the old one stays.",
+            ),
+            ok: names.metric(
+                "config_reload_ok",
+                "0 when the latest reload failed: the files are not what is in force.",
+            ),
+            time: names.metric(
+                "config_reload_timestamp_seconds",
+                "When the configuration in force was read.",
+            ),
+        }
+    }
+
+    /// The configuration was read again so often, with this result.
+    pub fn ended(&self, result: &'static str, count: u64) {
+        self.reloads.get_or_create(&ResultLabel { result }).inc_by(count);
+    }
+
+    /// Whether the latest reload was a success, and when what is in force was read, in seconds since 1970.
+    pub fn set_latest(&self, ok: bool, unix_seconds: u64) {
+        self.ok.set(u64::from(ok));
+        self.time.set(unix_seconds);
+    }
+}

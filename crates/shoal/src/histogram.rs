@@ -1,0 +1,142 @@
+//! A histogram that requests on all cores write to without a lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::{MetricType, TypedMetric};
+
+/// Upper bounds in microseconds: from a hit of a small object to a large object over a narrow link.
+const BOUNDS_US: [u64; 18] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+    2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
+];
+
+/// How long things took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Durations(Arc<Cells>);
+
+#[derive(Debug, Default)]
+struct Cells {
+    /// One a bound, and one for what is longer than all.
+    counts: [AtomicU64; BOUNDS_US.len() + 1],
+    /// Microseconds; a node that sums up for 500,000 years overflows.
+    sum_us: AtomicU64,
+}
+
+impl Durations {
+    /// Records one duration: two additions and a search among the bounds.
+    pub(crate) fn observe(&self, duration: Duration) {
+        let us = duration.as_micros() as u64;
+        let index = BOUNDS_US.partition_point(|&bound| bound < us);
+        self.0.counts[index].fetch_add(1, Ordering::Relaxed);
+        self.0.sum_us.fetch_add(us, Ordering::Relaxed);
+    }
+
+    /// Adds what another histogram has recorded between two looks at it.
+    pub(crate) fn add(&self, before: &Distribution, now: &Distribution) {
+        for (index, count) in self.0.counts.iter().enumerate() {
+            count.fetch_add(now.counts[index] - before.counts[index], Ordering::Relaxed);
+        }
+        self.0
+            .sum_us
+            .fetch_add(now.sum_us - before.sum_us, Ordering::Relaxed);
+    }
+
+    /// What was recorded so far.
+    pub(crate) fn distribution(&self) -> Distribution {
+        Distribution {
+            counts: self
+                .0
+                .counts
+                .each_ref()
+                .map(|count| count.load(Ordering::Relaxed)),
+            sum_us: self.0.sum_us.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// How long things took, as it was at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Distribution {
+    counts: [u64; BOUNDS_US.len() + 1],
+    sum_us: u64,
+}
+
+impl Distribution {
+    /// How many durations were recorded.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The bound below which so many percent of the durations lie; `None` when there are none. What is longer than every
+    /// bound is shown as the last one.
+    pub fn percentile(&self, percent: u64) -> Option<Duration> {
+        let rank = (self.count() * percent).div_ceil(100);
+        let mut below = 0;
+        let index = self.counts.iter().position(|count| {
+            below += count;
+            below >= rank && below > 0
+        })?;
+        Some(Duration::from_micros(BOUNDS_US[index.min(BOUNDS_US.len() - 1)]))
+    }
+}
+
+impl EncodeMetric for Durations {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let counts: Vec<u64> = self
+            .0
+            .counts
+            .iter()
+            .map(|count| count.load(Ordering::Relaxed))
+            .collect();
+        let bounds_s = BOUNDS_US.iter().map(|&us| us as f64 / 1e6).chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds_s.zip(counts.iter().copied()).collect();
+        let sum_s = self.0.sum_us.load(Ordering::Relaxed) as f64 / 1e6;
+        encoder.encode_histogram::<NoLabelSet>(sum_s, counts.iter().sum(), &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl TypedMetric for Durations {
+    const TYPE: MetricType = MetricType::Histogram;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Distribution, Durations};
+
+    fn recorded(times_ms: &[u64]) -> Durations {
+        let durations = Durations::default();
+        for ms in times_ms {
+            durations.observe(Duration::from_millis(*ms));
+        }
+        durations
+    }
+
+    #[test]
+    fn a_percentile_is_the_bound_above_so_many_of_the_durations() {
+        let times: Vec<u64> = [2; 98].into_iter().chain([400, 90_000]).collect();
+        let seen = recorded(&times).distribution();
+        assert_eq!(seen.percentile(50), Some(Duration::from_micros(2_500)));
+        assert_eq!(seen.percentile(99), Some(Duration::from_millis(500)));
+        assert_eq!(seen.percentile(100), Some(Duration::from_mins(1)));
+        assert_eq!(Distribution::default().percentile(50), None);
+    }
+
+    #[test]
+    fn what_came_since_the_last_look_is_added_once() {
+        let (source, sink) = (recorded(&[1, 3]), Durations::default());
+        let first = source.distribution();
+        sink.add(&Distribution::default(), &first);
+        source.observe(Duration::from_secs(1));
+        sink.add(&first, &source.distribution());
+        assert_eq!(sink.distribution(), source.distribution());
+    }
+}

@@ -1,0 +1,58 @@
+//! Log lines about the same trouble, at most one a second: a flood tells an operator less than its first line.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Lets one line through a second and counts the others.
+#[derive(Debug)]
+pub struct Throttle {
+    latest: Mutex<Option<Instant>>,
+    unsaid: AtomicU64,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Throttle {
+    /// One that lets the next line through.
+    pub const fn new() -> Self {
+        Self {
+            latest: Mutex::new(None),
+            unsaid: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether to write a line now, and how many were not written since the latest one.
+    pub fn admit(&self, now: Instant) -> Option<u64> {
+        let mut latest = self.latest.lock();
+        if latest.is_some_and(|latest| now.saturating_duration_since(latest) < EVERY) {
+            self.unsaid.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        *latest = Some(now);
+        Some(self.unsaid.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EVERY, Throttle};
+    use crate::clock;
+
+    #[test]
+    fn one_line_a_second_says_how_many_were_left_out() {
+        let (throttle, now) = (Throttle::new(), clock::instant());
+        assert_eq!(throttle.admit(now), Some(0));
+        assert_eq!(throttle.admit(now), None);
+        assert_eq!(throttle.admit(now + EVERY / 2), None);
+        assert_eq!(throttle.admit(now + EVERY), Some(2));
+        assert_eq!(throttle.admit(now + EVERY * 2), Some(0));
+    }
+}

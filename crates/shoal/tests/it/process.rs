@@ -1,0 +1,131 @@
+//! A node in a process of its own, for what only a process can show: signals, limits of the system, what it logs.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::commands::shoal;
+
+pub(crate) struct Process {
+    child: Child,
+    log: Arc<Mutex<Vec<Value>>>,
+    pub(crate) s3: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Process {
+    /// `shoal serve` on free ports with these arguments, once it serves.
+    pub(crate) async fn serve(arguments: &[&str]) -> Self {
+        let mut command = shoal(&["serve"]);
+        command.args(arguments);
+        Self::started(command).await
+    }
+
+    /// The same, in a process that may have only so many files open.
+    pub(crate) async fn serve_with_files(files: u32, arguments: &[&str]) -> Self {
+        let inner = shoal(&["serve"]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")])
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .args(arguments);
+        Self::started(command).await
+    }
+
+    async fn started(mut command: Command) -> Self {
+        command.args(["--s3-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+        command.env("SHOAL_LOG_FORMAT", "json").env("NO_COLOR", "1");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let log = Arc::<Mutex<Vec<Value>>>::default();
+        let (lines, written) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&log));
+        std::thread::spawn(move || {
+            for line in lines.lines().map_while(Result::ok) {
+                let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                written.lock().push(line);
+            }
+        });
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut process = Self {
+            child,
+            log,
+            s3: nowhere,
+            admin: nowhere,
+        };
+        let serving = process.says("serving").await;
+        let address = |name: &str| serving[name].as_str().unwrap().parse().unwrap();
+        (process.s3, process.admin) = (address("s3"), address("admin"));
+        process
+    }
+
+    /// Waits for a line of the log with these words; gives the first one.
+    pub(crate) async fn says(&self, words: &str) -> Value {
+        self.says_again(words, 1).await
+    }
+
+    /// Waits for so many lines of the log with these words; gives the latest of them.
+    pub(crate) async fn says_again(&self, words: &str, times: usize) -> Value {
+        for _ in 0..1_500 {
+            let found = self.lines(words);
+            if found.len() >= times {
+                return found[times - 1].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("it does not say {words:?}: {:#?}", self.log.lock());
+    }
+
+    /// The lines of the log with these words so far.
+    pub(crate) fn lines(&self, words: &str) -> Vec<Value> {
+        let log = self.log.lock();
+        log.iter()
+            .filter(|line| line.to_string().contains(words))
+            .cloned()
+            .collect()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn client(&self, access_key: &str, secret_key: &str) -> Client {
+        Client::signing(self.s3, access_key, secret_key)
+    }
+
+    /// What `/status` says.
+    pub(crate) async fn status(&self) -> Value {
+        let page = Client::anonymous(self.admin).get("/status").send().await;
+        serde_json::from_slice(&page.body).unwrap()
+    }
+
+    /// The text of `/metrics`.
+    pub(crate) async fn metrics(&self) -> String {
+        let page = Client::anonymous(self.admin).get("/metrics").send().await;
+        page.text().to_owned()
+    }
+
+    /// Its exit code after SIGTERM.
+    pub(crate) async fn stop(mut self) -> Option<i32> {
+        self.signal(Signal::TERM);
+        let ended = tokio::task::spawn_blocking(move || self.child.wait().unwrap().code());
+        ended.await.unwrap()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has exited already when the test was successful.
+        let _ = self.child.kill();
+    }
+}

@@ -1,0 +1,272 @@
+//! A node whose configuration changes while it serves: SIGHUP.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use http::StatusCode;
+use rustix::process::Signal;
+use tempfile::TempDir;
+use tokio::task::JoinHandle;
+
+use crate::client::{Client, raw};
+use crate::lake::{Access, Lake};
+use crate::process::Process;
+
+const RELOADED: &str = "configuration reloaded";
+const REFUSED: &str = "the new configuration is refused";
+
+struct Story {
+    lake: Lake,
+    folder: TempDir,
+    node: Process,
+    reloads: AtomicUsize,
+}
+
+impl Story {
+    /// A node that knows these identities, in front of a lake that knows them and others.
+    async fn start(identities: &[(&str, &str)]) -> Self {
+        let lake = Lake::start().await;
+        for name in ["alice", "bob", "carol"] {
+            lake.add_user(name, &secret(name));
+        }
+        lake.put("b", "k", "some bytes");
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("shoal.toml");
+        write(&file, "", identities);
+        let (endpoint, store) = (lake.url(), folder.path().join("store"));
+        let arguments = [
+            ["--config", file.to_str().unwrap()],
+            ["--lake-endpoint", &endpoint],
+            ["--store-path", store.to_str().unwrap()],
+        ];
+        let node = Process::serve(&arguments.concat()).await;
+        Self {
+            lake,
+            folder,
+            node,
+            reloads: AtomicUsize::new(0),
+        }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("shoal.toml")
+    }
+
+    /// Puts another configuration in the place of what is there, and has the node take it over.
+    async fn becomes(&self, settings: &str, identities: &[(&str, &str)]) {
+        write(&self.file(), settings, identities);
+        self.node.signal(Signal::HUP);
+        let reloads = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
+        self.node.says_again(RELOADED, reloads).await;
+    }
+
+    async fn status_of(&self, name: &str) -> StatusCode {
+        get(&self.node.client(name, &secret(name))).await
+    }
+}
+
+fn secret(name: &str) -> String {
+    format!("the secret of {name}")
+}
+
+fn own(name: &'static str) -> (&'static str, &'static str) {
+    (name, "")
+}
+
+/// Each identity with its name and its secret; the usual one when that is empty.
+fn write(file: &PathBuf, settings: &str, identities: &[(&str, &str)]) {
+    let mut text = settings.to_owned();
+    for (name, given) in identities {
+        let secret = if given.is_empty() {
+            secret(name)
+        } else {
+            (*given).to_owned()
+        };
+        let lines = [
+            "",
+            "[[identity]]",
+            &format!("access_key = \"{name}\""),
+            &format!("secret_key = \"{secret}\"\n"),
+        ];
+        text += &lines.join("\n");
+    }
+    let aside = file.with_extension("aside");
+    fs::write(&aside, text).unwrap();
+    fs::rename(&aside, file).unwrap();
+}
+
+async fn get(client: &Client) -> StatusCode {
+    client.get("/b/k").send().await.status
+}
+
+/// Reads again and again until it is told to stop; gives how many reads were no success, and how many there were.
+fn load(client: Client) -> (Arc<AtomicBool>, JoinHandle<(usize, usize)>) {
+    let stop = Arc::<AtomicBool>::default();
+    let told = Arc::clone(&stop);
+    let reading = tokio::spawn(async move {
+        let (mut failed, mut all) = (0, 0);
+        while !told.load(Ordering::Relaxed) {
+            let reply = client.get("/b/k").try_send().await;
+            failed += usize::from(reply.is_err() || reply.is_ok_and(|reply| reply.body != "some bytes"));
+            all += 1;
+        }
+        (failed, all)
+    });
+    (stop, reading)
+}
+
+#[tokio::test]
+async fn identities_come_and_go_under_load_and_no_request_is_lost() {
+    let story = Story::start(&[own("alice"), own("bob")]).await;
+    let (stop, reading) = load(story.node.client("alice", &secret("alice")));
+    assert_eq!(story.status_of("bob").await, StatusCode::OK);
+    assert_eq!(story.status_of("carol").await, StatusCode::FORBIDDEN);
+
+    story.becomes("", &[own("alice"), own("carol")]).await;
+    assert_eq!(story.status_of("bob").await, StatusCode::FORBIDDEN);
+    assert_eq!(story.status_of("carol").await, StatusCode::OK);
+
+    story
+        .becomes("", &[("bob", "another secret"), own("alice")])
+        .await;
+    assert_eq!(
+        story.status_of("bob").await,
+        StatusCode::FORBIDDEN,
+        "the old secret has ended"
+    );
+    stop.store(true, Ordering::Relaxed);
+    let (failed, all) = reading.await.unwrap();
+    assert!(failed == 0 && all > 0, "{failed} of {all}");
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn no_identity_inherits_what_the_lake_granted_to_another_one() {
+    let immutable = "[freshness]\ndefault = \"immutable\"\n";
+    let story = Story::start(&[own("alice"), own("bob")]).await;
+    story.becomes(immutable, &[own("alice"), own("bob")]).await;
+    assert_eq!(story.status_of("bob").await, StatusCode::OK);
+    for name in ["bob", "carol"] {
+        story.lake.deny(name, Access::Read, "b");
+    }
+    assert_eq!(story.status_of("bob").await, StatusCode::OK, "bob has a grant");
+
+    // Carol stands where Bob stood.
+    story.becomes(immutable, &[own("alice"), own("carol")]).await;
+    assert_eq!(story.status_of("carol").await, StatusCode::FORBIDDEN);
+    // Alice stands where Bob stood; he comes back and has to ask.
+    story.becomes(immutable, &[own("bob"), own("alice")]).await;
+    assert_eq!(story.status_of("bob").await, StatusCode::FORBIDDEN);
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_new_secret_holds_at_once_and_ends_what_was_granted_to_the_old_one() {
+    let immutable = "[freshness]\ndefault = \"immutable\"\n";
+    let story = Story::start(&[own("alice")]).await;
+    story.becomes(immutable, &[own("alice")]).await;
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    story.lake.add_user("alice", "another secret");
+    story.lake.deny("alice", Access::Read, "b");
+    story.becomes(immutable, &[("alice", "another secret")]).await;
+    assert_eq!(
+        story.status_of("alice").await,
+        StatusCode::FORBIDDEN,
+        "the old secret"
+    );
+    let renewed = story.node.client("alice", "another secret");
+    assert_eq!(
+        get(&renewed).await,
+        StatusCode::FORBIDDEN,
+        "the lake was asked, and said no"
+    );
+    story.lake.allow("alice", Access::Read, "b");
+    assert_eq!(get(&renewed).await, StatusCode::OK);
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn rules_and_logs_change_and_what_cannot_is_named() {
+    let story = Story::start(&[own("alice")]).await;
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    let settings = "[[freshness.rule]]\nprefix = \"s3://b/\"\nfreshness = \"immutable\"\n\
+                    [[write.rule]]\nprefix = \"s3://b/through/\"\nmode = \"through\"\n\
+                    [log]\naccess = true\nfilter = \"debug\"\n\
+                    [limits]\nrequests = 7\n";
+    story.becomes(settings, &[own("alice")]).await;
+    let named = story.node.says("this setting changes with a restart only").await;
+    assert_eq!(
+        (&named["level"], &named["setting"]),
+        (&"WARN".into(), &"[limits] requests".into())
+    );
+
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    story.lake.forget_requests();
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    assert_eq!(story.lake.count(|_| true), 0, "the rule holds");
+    story.node.says("\"operation\":\"get_object\"").await;
+    raw(story.node.s3, "this is no request\r\n\r\n").await;
+    story.node.says("\"level\":\"DEBUG\"").await;
+    let put = story
+        .node
+        .client("alice", &secret("alice"))
+        .put("/b/through/k", "x");
+    assert_eq!(put.send().await.header("x-shoal-write"), Some("through"));
+    assert_eq!(
+        story.node.status().await["config"]["need_restart"],
+        serde_json::json!(["[limits] requests"])
+    );
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_broken_file_is_named_and_the_node_goes_on_with_what_it_had() {
+    let story = Story::start(&[own("alice")]).await;
+    let (stop, reading) = load(story.node.client("alice", &secret("alice")));
+    for (times, broken) in ["[s3\n", "[store]\ncapcity = \"1GiB\"\n"].into_iter().enumerate() {
+        fs::write(story.file(), broken).unwrap();
+        story.node.signal(Signal::HUP);
+        let refusal = story.node.says_again(REFUSED, times + 1).await;
+        assert_eq!(refusal["level"], "ERROR");
+        assert!(
+            refusal["error"].as_str().unwrap().contains("shoal.toml:"),
+            "{refusal}"
+        );
+    }
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    let config = &story.node.status().await["config"];
+    assert_eq!(
+        (&config["reloads"], &config["failed_reloads"]),
+        (&0.into(), &2.into())
+    );
+    assert!(config["error"].as_str().unwrap().contains("capcity"));
+    let metrics = story.node.metrics().await;
+    for line in [
+        "shoal_config_reload_ok 0\n",
+        "shoal_config_reloads_total{result=\"failed\"} 2\n",
+    ] {
+        assert!(metrics.contains(line), "{line}");
+    }
+
+    story.becomes("", &[own("alice"), own("bob")]).await;
+    assert_eq!(story.status_of("bob").await, StatusCode::OK);
+    assert!(story.node.metrics().await.contains("shoal_config_reload_ok 1\n"));
+    stop.store(true, Ordering::Relaxed);
+    let (failed, all) = reading.await.unwrap();
+    assert!(failed == 0 && all > 0, "{failed} of {all}");
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_signal_that_means_nothing_does_not_end_the_node() {
+    let story = Story::start(&[own("alice")]).await;
+    for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
+        story.node.signal(signal);
+        let told = story.node.says(name).await;
+        assert_eq!(told["level"], "WARN");
+    }
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    assert_eq!(story.node.stop().await, Some(0));
+}
