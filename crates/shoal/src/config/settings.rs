@@ -119,7 +119,7 @@ settings! {
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
     cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
     cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
-    cooperation encrypt => config.cooperation.encrypt, "Whether what nodes say to each other is encrypted; without, they still prove that it is theirs, and reads from other nodes cost less";
+    cooperation encrypt => config.cooperation.encrypt, "Whether what nodes say to each other is encrypted; without, they still prove that it is theirs";
 
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
