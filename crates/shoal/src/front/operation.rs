@@ -193,6 +193,9 @@ pub fn classify(
     let operation = asked.operation();
     let effect = asked.effect(operation);
     let version = match query.get("versionId").filter(|_| key.is_some()) {
+        // SDKs ask so for the lock of the current version. The lake judges it; nothing of the answer is kept here, and a
+        // write voids every version of the object.
+        Some("") if asked.is_of_sub_resource(operation) => None,
         Some(version) => Some(version_id(version)?.into()),
         None => None,
     };
@@ -273,6 +276,11 @@ impl Asked<'_> {
             "GET" | "HEAD" | "OPTIONS" => Operation::OtherRead,
             _ => Operation::OtherWrite,
         }
+    }
+
+    /// Whether something of an object is asked for, and not the object.
+    fn is_of_sub_resource(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::OtherRead | Operation::OtherWrite) && !self.has_only(&["versionId"])
     }
 
     /// Whether it names an upload, perhaps something else of it, and nothing that belongs to another operation.

@@ -84,6 +84,9 @@ async fn a_version_without_a_value_or_named_twice_is_refused() {
         }
     }
     assert!(node.lake.requests().is_empty(), "the lake was not asked");
+    // SDKs say it so of a sub-resource, and the lake judges it.
+    node.client().get("/v/k?retention&versionId=").send().await;
+    assert_eq!(node.lake.last_request().query, "retention&versionId=");
     node.stop().await;
 }
 

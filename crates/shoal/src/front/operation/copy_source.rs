@@ -82,7 +82,7 @@ impl CopySource {
 
 /// The object that a path names. The slash before the key may be encoded as well: examples of AWS do it.
 fn object(path: &[u8], version: Option<&str>) -> Result<ObjectName, S3Error> {
-    let decoded = decode_strictly(path).ok_or_else(|| invalid("Invalid copy source encoding."))?;
+    let decoded = decode_strictly(path).ok_or_else(|| invalid("Invalid copy source encoding"))?;
     let decoded = decoded.strip_prefix(b"/").unwrap_or(&decoded);
     let slash = memchr::memchr(b'/', decoded).filter(|slash| slash + 1 < decoded.len());
     let slash = slash.ok_or_else(|| {

@@ -116,11 +116,20 @@ fn content_md5(headers: &HeaderMap) -> Result<Option<Expected>, PayloadError> {
 /// The checksums that headers give. S3 refuses contradictory headers before it computes anything, so a wrong checksum
 /// beside such headers is told as that.
 fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
+    let given = Algorithm::CHECKSUMS.map(|algorithm| checksum(headers, algorithm));
+    let count = given.iter().filter(|given| !matches!(given, Ok(None))).count();
+    let is_several = count + usize::from(headers.contains_key("x-amz-trailer")) > 1;
     let mut found = Vec::new();
-    for algorithm in Algorithm::CHECKSUMS {
-        found.extend(checksum(headers, algorithm)?);
+    for given in given {
+        let malformed = |error| {
+            if is_several {
+                PayloadError::SeveralChecksums
+            } else {
+                error
+            }
+        };
+        found.extend(given.map_err(malformed)?);
     }
-    let is_several = found.len() + usize::from(headers.contains_key("x-amz-trailer")) > 1;
     for expected in &mut found {
         if is_several {
             expected.otherwise = PayloadError::SeveralChecksums;

@@ -101,10 +101,19 @@ impl PayloadError {
         }
     }
 
-    /// What a client reads: S3 has one sentence for all that can be wrong with the framing, and one for trailers.
+    fn is_of_another_length(&self) -> bool {
+        matches!(
+            self,
+            Self::WrongLength
+                | Self::Framing(ChunkError::ShorterThanAnnounced | ChunkError::LongerThanAnnounced)
+        )
+    }
+
+    /// What a client reads: S3 has one sentence for lengths, one for the rest of the framing, and one for trailers.
     fn message(&self) -> String {
         match self.code() {
-            ErrorCode::IncompleteBody => Self::WrongLength.to_string(),
+            ErrorCode::IncompleteBody if self.is_of_another_length() => Self::WrongLength.to_string(),
+            ErrorCode::IncompleteBody => "The request body terminated unexpectedly".to_owned(),
             ErrorCode::MalformedTrailerError => Self::UnexpectedTrailer.to_string(),
             ErrorCode::MissingContentLength => Self::MissingDecodedLength.to_string(),
             _ => self.to_string(),
