@@ -1,5 +1,5 @@
-//! What must hold of request classification, whatever the head: every lake reads in the bytes that are sent to it what
-//! this node has read in those of the client.
+//! The rule of request classification, for any head: every lake reads in the bytes that are sent
+//! to it what this node has read in those of the client.
 //!
 //! An input is `METHOD SP target LF host LF headers`, a header a line; what is no HTTP head is no request.
 
@@ -54,7 +54,7 @@ fn holds(method: &Method, headers: &HeaderMap, request: &Classified) {
         assert!(!object.key.is_empty(), "an object has a name");
         assert_eq!(Some(&object.bucket), request.bucket.as_ref());
     }
-    // What is too long to be spelled is refused before the lake is asked.
+    // A target that is too long to be spelled is refused before the lake is asked.
     let Ok(target) = request.target() else {
         return;
     };

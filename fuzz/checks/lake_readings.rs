@@ -1,7 +1,8 @@
-//! How lakes read the bytes of a request: written apart from the product, after what their sources and answers show.
-//! Each looks for sub-resources in an order of its own, and takes what it does not find for a plain request.
+//! How lakes read the bytes of a request: written apart from the product, after what their sources and
+//! answers show. Each looks for sub-resources in an order of its own, and takes what it does not find for a
+//! plain request.
 
-/// What is sent to a lake.
+/// The bytes that are sent to a lake.
 pub(crate) struct Sent<'a> {
     pub(crate) method: &'a str,
     pub(crate) target: &'a str,
@@ -14,16 +15,17 @@ pub(crate) struct Sent<'a> {
 pub(crate) enum Lake {
     /// Splits path and pairs, then decodes them. The first of two parameters counts.
     SplitsFirst,
-    /// Decodes the path, then splits it; decodes a pair, then splits it. The last of two parameters counts, an empty one is
-    /// none, and a name ends at a NUL. So does Ceph RGW.
+    /// Decodes the path, then splits it; decodes a pair, then splits it. The last of two parameters counts,
+    /// an empty one is none, and a name ends at a NUL. So does Ceph RGW.
     DecodesFirst,
-    /// Looks for all parameters of an operation together, trims a version and has headers of its own. So does MinIO.
+    /// Looks for all parameters of an operation together, trims a version and has headers of its own. So does
+    /// MinIO.
     RoutesByPairs,
     /// Names of parameters in any letters, and a semicolon between two of them.
     AnyCase,
 }
 
-/// What a lake has read.
+/// The request as a lake has read it.
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) bucket: Vec<u8>,
@@ -37,7 +39,7 @@ pub(crate) struct Reading {
     last_wins: bool,
 }
 
-/// What a request changes that a cached answer may depend on.
+/// The things that a request changes and that a cached answer may depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Nothing,
@@ -191,7 +193,7 @@ impl Lake {
     }
 }
 
-/// What turns a read of an object into one of something else.
+/// Parameters that turn a read of an object into one of something else.
 const SUB_RESOURCES: [&str; 10] = [
     "acl",
     "tagging",

@@ -1,5 +1,8 @@
 //! The one module that reads the clock; everything else takes the time as an argument.
-#![allow(clippy::disallowed_methods)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the clock is read here so that it is read nowhere else"
+)]
 
 use std::time::{Instant, SystemTime};
 

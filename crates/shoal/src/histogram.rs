@@ -44,7 +44,7 @@ impl Durations {
             .fetch_add(now.sum_us - before.sum_us, Ordering::Relaxed);
     }
 
-    /// What was recorded so far.
+    /// The durations recorded so far.
     pub(crate) fn distribution(&self) -> Distribution {
         Distribution {
             counts: self
@@ -70,8 +70,8 @@ impl Distribution {
         self.counts.iter().sum()
     }
 
-    /// The bound below which so many percent of the durations lie; `None` when there are none. What is longer than every
-    /// bound is shown as the last one.
+    /// The bound below which so many percent of the durations lie; `None` when there are none. A longer duration
+    /// than every bound is shown as the last one.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         let rank = (self.count() * percent).div_ceil(100);
         let mut below = 0;

@@ -49,7 +49,7 @@ pub enum Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerId(pub u32);
 
-/// Whose turns are taken by work that is not, or not yet, a client's. No identity has so high a number.
+/// The payer of work that belongs to no client, or to one without a verified request. No identity has so high a number.
 const OF_THE_NODE: u32 = u32::MAX - 1;
 const NOT_VERIFIED: u32 = u32::MAX - 2;
 
@@ -74,7 +74,7 @@ impl Caller {
         }
     }
 
-    /// What operators call it: the access key, or `strangers`.
+    /// Its name in metrics and logs: the access key, or `strangers`.
     pub fn name(&self) -> &str {
         match self {
             Self::Anonymous => "strangers",
@@ -113,9 +113,9 @@ impl Identities {
         known
     }
 
-    /// From now on these are known and no others. One that is as before keeps its index, and with it what the lake has
-    /// granted to it. One that differs in anything gets an index that none has had: no grant of an earlier identity is
-    /// its own.
+    /// From now on these are known and no others. One that is as before keeps its index, and with it what the
+    /// lake has granted to it. One that differs in anything gets an index that none has had: no grant of an
+    /// earlier identity is its own.
     pub fn replace(&self, identities: impl IntoIterator<Item = Identity>) {
         let before = self.known.load();
         let known = identities.into_iter().map(|identity| {

@@ -42,8 +42,8 @@ impl Origin {
         }
     }
 
-    /// A read that another node asks for: `headers` are what that node would ask the lake with. Without a name the lake has
-    /// nothing to be asked for.
+    /// A read that another node asks for: `headers` are what that node would ask the lake with. Without a
+    /// name the lake has nothing to be asked for.
     pub fn of_peer(
         account: LakeAccount,
         caller: Caller,
@@ -66,7 +66,7 @@ impl Origin {
         &self.caller
     }
 
-    /// What the lake is asked for: the object, path style, with nothing but its version.
+    /// The target of the question to the lake: the object, path style, with nothing but its version.
     pub fn target(&self) -> &PathAndQuery {
         &self.forwarded().target
     }

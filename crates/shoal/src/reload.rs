@@ -1,4 +1,5 @@
-//! What changes while a node runs: identities, rules, certificate and access log. The rest waits for a restart.
+//! Settings that change while a node runs: identities, rules, certificate and access log. The rest waits for a
+//! restart.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -35,11 +36,11 @@ pub struct Reloader {
     pub(crate) cooperation: Arc<Cooperation>,
     pub(crate) tls: Option<Arc<TlsReloader>>,
     pub(crate) reloads: Arc<Reloads>,
-    /// What is in force. Locked while a new one is taken over.
+    /// The configuration in force. Locked while a new one is taken over.
     pub(crate) in_force: tokio::sync::Mutex<Config>,
 }
 
-/// What a reload changes, and what it leaves as it is.
+/// The settings that a reload changes, and those that it leaves.
 #[derive(Debug)]
 struct Plan {
     in_force: Config,
@@ -74,8 +75,8 @@ fn is_volatile(write: &Write) -> bool {
 }
 
 impl Reloader {
-    /// Takes a new configuration over; what was in force goes on when there is something wrong with it. Gives what is
-    /// in force then. No request is dropped: those under way end as they began.
+    /// Takes a new configuration over; what was in force goes on when there is something wrong with it. Gives
+    /// what is in force then. No request is dropped: those under way end as they began.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
@@ -154,7 +155,7 @@ struct History {
 }
 
 impl Reloads {
-    /// None yet; the node starts at `now`.
+    /// No reload so far; the node starts at `now`.
     pub fn since(now: SystemTime) -> Self {
         Self(Mutex::new(History {
             ok: 0,

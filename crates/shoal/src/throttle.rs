@@ -1,4 +1,5 @@
-//! Log lines about the same trouble, at most one a second: a flood tells an operator less than its first line.
+//! Log lines about the same trouble, at most one a second: a flood tells an operator less than its first
+//! line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

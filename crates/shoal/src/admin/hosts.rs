@@ -1,8 +1,9 @@
 //! Under which names pages for operators are shown, so that no page of another site reads them.
 //!
-//! A site can make its own name lead to the address of an operator's machine (DNS rebinding); a browser then sends that
-//! name as the host, and lets the site's page read what is answered. Such a name is one that the whole Internet resolves,
-//! so addresses, names without a dot and names of private networks are safe. Others have to be configured.
+//! A site can make its own name lead to the address of an operator's machine (DNS rebinding); a browser then
+//! sends that name as the host, and lets the site's page read what is answered. Such a name is one that the
+//! whole Internet resolves, so addresses, names without a dot and names of private networks are safe. Others
+//! have to be configured.
 
 use http::header::HOST;
 use http::{Request, StatusCode};

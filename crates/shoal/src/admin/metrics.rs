@@ -252,12 +252,12 @@ impl Metrics {
             .inc_by(count);
     }
 
-    /// What is counted of the lake.
+    /// Counts of requests to the lake.
     pub fn lake(&self) -> &LakeMetrics {
         &self.lake
     }
 
-    /// What is counted of reloads.
+    /// Counts of reloads.
     pub fn reloads(&self) -> &ReloadMetrics {
         &self.reloads
     }
@@ -371,7 +371,7 @@ impl Metrics {
         &self.conditions
     }
 
-    /// What is counted of each identity.
+    /// Counts of each identity's requests.
     pub fn payers(&self) -> &PayerMetrics {
         &self.payers
     }

@@ -1,7 +1,7 @@
 //! The fields of a text log line, on one line whatever a client put into them.
 //!
-//! Keys, header values and what the lake says come from outside. A line break in one of them would begin a line that
-//! the node never wrote, and an escape sequence would reach the terminal of whoever reads the log.
+//! Keys, header values and what the lake says come from outside. A line break in one of them would begin a
+//! line that the node never wrote, and an escape sequence would reach the terminal of a reader of the log.
 
 use std::fmt::{self, Write as _};
 
@@ -54,7 +54,7 @@ mod tests {
     use super::fields;
     use crate::object::ObjectName;
 
-    /// What a log that writes such fields has written.
+    /// The text that a log with such fields has written.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

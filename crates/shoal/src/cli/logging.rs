@@ -11,7 +11,7 @@ use super::log_lines;
 use super::output::colour_on_stderr;
 use crate::config::Log;
 
-/// What is logged; it can change while the process runs.
+/// The filter of log lines; it can change while the process runs.
 pub(super) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
 
 impl LogFilter {
@@ -32,7 +32,7 @@ impl LogFilter {
 /// Starts logging as `[log]` says. The configuration has been checked; the first call in a process counts.
 pub(super) fn start(log: &Log) -> LogFilter {
     let (lines, filter) = (fmt().with_writer(io::stderr), EnvFilter::new(&log.filter));
-    // What a handle is for depends on how lines look.
+    // The type of a handle depends on the format of lines.
     if log.format == "json" {
         let lines = lines.json().flatten_event(true).with_ansi(false);
         let lines = lines.with_env_filter(filter).with_filter_reloading();

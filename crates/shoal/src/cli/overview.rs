@@ -67,7 +67,8 @@ pub(super) struct Traffic {
     /// Received from the lake.
     pub(super) from_lake_bytes: u64,
     pub(super) lake_requests: u64,
-    /// Requests to the lake without an answer, answers that broke off, and answers that say that the lake is in trouble.
+    /// Requests to the lake without an answer, answers that broke off, and answers that say that the lake is
+    /// in trouble.
     pub(super) lake_failures: u64,
     /// Requests for blocks to other nodes, those of them that failed, and requests of other nodes that were served.
     pub(super) peers_asked: u64,

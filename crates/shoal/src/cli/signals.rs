@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 
-/// What a signal asks for.
+/// The wish that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Stop,
@@ -57,7 +57,7 @@ impl Signals {
         }
     }
 
-    /// Waits for the wish to stop. There is nothing to reload, or not yet.
+    /// Waits for the wish to stop. There is nothing to reload at this stage.
     pub(super) async fn stop(&mut self) {
         while self.next().await == Wish::Reload {
             tracing::warn!("SIGHUP has no effect: there is nothing to reload here, or not yet");

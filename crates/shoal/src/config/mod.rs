@@ -65,7 +65,7 @@ pub struct Node {
     pub topology: String,
 }
 
-/// What becomes of requests without credentials.
+/// How the node treats requests without credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anonymous {
     /// The lake decides, as about any caller.
@@ -81,7 +81,7 @@ pub struct S3 {
     pub listen: SocketAddr,
     /// Domain for virtual-host style (`bucket.domain`); path style always works.
     pub domain: Option<String>,
-    /// What becomes of requests without credentials.
+    /// How the node treats requests without credentials.
     pub anonymous: Anonymous,
     /// Whether clients may sign with version 2, too.
     pub signature_v2: bool,
@@ -278,7 +278,7 @@ impl Cooperation {
     }
 }
 
-/// Bounds; beyond them clients get `503 SlowDown`.
+/// Bounds; beyond them clients wait, and get `503 SlowDown` in the end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Open client connections.

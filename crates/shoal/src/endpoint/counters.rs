@@ -1,4 +1,4 @@
-//! What an endpoint was asked, what it gave and what it did not give, for those who show it.
+//! Counts of requests to an endpoint, of its answers and of its failures, for metrics and `/status`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

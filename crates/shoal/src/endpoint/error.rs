@@ -26,7 +26,7 @@ macro_rules! failures {
                 match self { $(Self::$name => $word,)* }
             }
 
-            /// What the endpoint did, for the log.
+            /// The endpoint's deed, for the log.
             const fn says(self) -> &'static str {
                 match self { $(Self::$name => $says,)* }
             }
@@ -74,7 +74,7 @@ failures! {
 }
 
 impl Failure {
-    /// What went wrong when no connection could be made.
+    /// The cause why no connection could be made.
     pub(super) fn of_connecting(error: &(dyn Error + 'static)) -> Self {
         match find::<rustls::Error>(error) {
             Some(rustls::Error::InvalidMessage(_)) => Self::NoTls,
@@ -116,7 +116,7 @@ fn is_exhaustion(error: &io::Error) -> bool {
     )
 }
 
-/// A resolver without descriptors says no more than that a name is unknown for now.
+/// A resolver without descriptors says only that a name is unknown for now.
 fn lacks_descriptors() -> bool {
     File::open("/dev/null").is_err_and(|error| is_exhaustion(&error))
 }
@@ -272,8 +272,8 @@ pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     None
 }
 
-/// The cause of an error. An error of the operating system's kind that was made of another one hides that one: its
-/// source is the other's source.
+/// The cause of an error. An error of the operating system's kind that was made of another one hides that
+/// one: its source is the other's source.
 fn beneath<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(made_of) => Some(made_of),

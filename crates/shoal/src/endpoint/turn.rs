@@ -12,8 +12,8 @@ use super::error::Errand;
 use super::{Connection, Endpoint, EndpointError, Failure, Head, LakeBody, Setback};
 use crate::fair::{Turn, Turns};
 
-/// A turn ends with the answer's head, or after this time: a question that the store is slow to answer must not keep
-/// the questions of others from it.
+/// A turn ends with the answer's head, or after this time: a question that the store is slow to answer must
+/// not keep the questions of others from it.
 const TURN_MAX: Duration = Duration::from_millis(250);
 
 /// The turn of a request with a body ends sooner: it may be its client that is slow.

@@ -1,7 +1,8 @@
 //! What a request asks for: a pure function from its head to an `Operation` and the object it names.
 //!
-//! Path and query are percent-decoded here, once. Nothing downstream decodes again, and nothing of the raw target goes to
-//! the lake: its target is written anew from what was understood, so the lake cannot understand another thing.
+//! Path and query are percent-decoded here, once. Nothing downstream decodes again, and nothing of the raw
+//! target goes to the lake: its target is written anew from what was understood, so the lake cannot
+//! understand another thing.
 
 mod copy_source;
 mod dialect;
@@ -129,7 +130,7 @@ pub struct Classified {
     pub bucket: Option<Arc<str>>,
     /// The object, if the request names one.
     pub object: Option<ObjectName>,
-    /// What it copies, if it does.
+    /// The source, if it copies one.
     pub copy_source: Option<CopySource>,
     /// Query parameters, decoded, in order.
     pub query: Query,
@@ -157,7 +158,8 @@ impl Classified {
         target::path(self.bucket.as_deref(), key)
     }
 
-    /// What the lake is asked for, path style. The credentials of a presigned URL stay here, where they were verified.
+    /// The target of the request to the lake, path style. The credentials of a presigned URL stay here, where they were
+    /// verified.
     pub fn target(&self) -> Result<PathAndQuery, S3Error> {
         target::with_query(self.path(), self.query.without_credentials()).map_err(too_long)
     }
@@ -171,8 +173,8 @@ impl Classified {
 
 /// Classifies a request by method, target, host and headers. `domain` enables virtual-host style.
 ///
-/// Errors: what S3 says to a request that names no bucket but a key, or names anything in a way that lakes read
-/// differently.
+/// Errors: what S3 says to a request that names no bucket but a key, or names anything in a way that lakes
+/// read differently.
 pub fn classify(
     method: &Method,
     target: &PathAndQuery,
@@ -193,8 +195,8 @@ pub fn classify(
     let operation = asked.operation();
     let effect = asked.effect(operation);
     let version = match query.get("versionId").filter(|_| key.is_some()) {
-        // SDKs ask so for the lock of the current version. The lake judges it; nothing of the answer is kept here, and a
-        // write voids every version of the object.
+        // SDKs ask so for the lock of the current version. The lake judges it; nothing of the answer is kept
+        // here, and a write voids every version of the object.
         Some("") if asked.is_of_sub_resource(operation) => None,
         Some(version) => Some(version_id(version)?.into()),
         None => None,
@@ -231,7 +233,7 @@ fn version_id(text: &str) -> Result<&str, S3Error> {
     }
 }
 
-/// What an operation is told by.
+/// The parts of a request that tell its operation.
 struct Asked<'a> {
     method: &'a Method,
     has_bucket: bool,
@@ -241,7 +243,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// What is asked. An operation is one with its own parameters and no others: lakes differ in which of two
+    /// The operation. An operation is one with its own parameters and no others: lakes differ in which of two
     /// sub-resources they look for first, and take a part without a number or an upload for a whole object.
     fn operation(&self) -> Operation {
         use Operation as O;
@@ -283,7 +285,8 @@ impl Asked<'_> {
         matches!(operation, Operation::OtherRead | Operation::OtherWrite) && !self.has_only(&["versionId"])
     }
 
-    /// Whether it names an upload, perhaps something else of it, and nothing that belongs to another operation.
+    /// Whether it names an upload, perhaps something else of it, and nothing that belongs to another
+    /// operation.
     fn is_of_upload(&self, beside: &str) -> bool {
         let is_known = |name: &str| ["uploadId", beside, "x-id"].contains(&name) || is_header(name);
         self.query.says("uploadId") && self.query.has_only(is_known)
@@ -294,7 +297,7 @@ impl Asked<'_> {
             .has_only(|name| names.contains(&name) || name == "x-id")
     }
 
-    /// What the lake may change when it is asked so.
+    /// The objects that the lake may change when it gets this request.
     fn effect(&self, operation: Operation) -> Effect {
         use Operation as O;
         match operation {
@@ -313,8 +316,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether a write that is not understood changes nothing but the object that it names. A form may name another one in
-    /// its body, an unheard-of method in a header.
+    /// Whether a write that is not understood changes nothing but the object that it names. A form may name
+    /// another one in its body, an unheard-of method in a header.
     fn is_about_one_object(&self) -> bool {
         let is_of_s3 = match self.method.as_str() {
             "PUT" | "DELETE" => true,

@@ -34,7 +34,7 @@ pub trait Answers: Send + Sync + 'static {
     /// The answer.
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
 
-    /// What becomes of the answer, when it goes by UDP.
+    /// How the answer is sent, when it goes by UDP.
     fn allow(&self, source: SocketAddr) -> Allowance;
 }
 

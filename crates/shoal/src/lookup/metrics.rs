@@ -90,7 +90,7 @@ impl LookupMetrics {
             .inc();
     }
 
-    /// What became of an answer over UDP.
+    /// How an answer over UDP was sent.
     pub(super) fn allowed(&self, allowance: Allowance) {
         let allowance = match allowance {
             Allowance::Whole => return,

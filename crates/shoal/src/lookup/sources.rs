@@ -1,7 +1,9 @@
-//! How much one network of clients gets from the name server, so that none can use it against another or shut others out.
+//! How much one network of clients gets from the name server, so that none can use it against another or shut
+//! others out.
 //!
-//! A datagram's source can be forged: then the answer goes to a victim, and it may be many times as long as the question.
-//! So the answers to one network are bounded; beyond the bound it is told to ask over TCP, in as few bytes as it asked.
+//! A datagram's source can be forged: then the answer goes to a victim, and it may be many times as long as
+//! the question. So the answers to one network are bounded; beyond the bound it is told to ask over TCP, in
+//! as few bytes as it asked.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -31,7 +33,7 @@ impl Network {
     }
 }
 
-/// What becomes of an answer over UDP.
+/// How an answer over UDP is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowance {
     /// It is sent.
@@ -65,7 +67,7 @@ impl Sources {
         }
     }
 
-    /// What becomes of one more answer to `address`.
+    /// How one more answer to `address` is sent.
     pub fn allow(&mut self, address: IpAddr, now: Instant) -> Allowance {
         if self.buckets.len() >= NETWORKS_MAX {
             self.forget_rested(now);
@@ -79,7 +81,7 @@ impl Sources {
         });
         let passed_ms = now.saturating_duration_since(bucket.filled_at).as_millis() as i64;
         if passed_ms > 0 {
-            // What was truncated is forgiven sooner than what was sent is earned.
+            // Debt from truncated answers is forgiven sooner than that from whole ones.
             let times = if bucket.left < 0 {
                 i64::from(TRUNCATED_TIMES)
             } else {
@@ -102,8 +104,8 @@ impl Sources {
         }
     }
 
-    /// A network that would have all of its answers again is as good as new. A flood from more networks than are
-    /// remembered begins anew with each: it cannot be told from so many clients.
+    /// A network that would have all of its answers again is as good as new. A flood from more networks than
+    /// are remembered begins anew with each: it cannot be told from so many clients.
     fn forget_rested(&mut self, now: Instant) {
         let rest = Duration::from_secs(u64::from(BURST_SECONDS + TRUNCATED_TIMES));
         self.buckets

@@ -4,12 +4,14 @@
 //! under another name, before they are mapped; afterwards the file is only renamed or unlinked, or gets another footer behind its data, and an
 //! unlinked file lives until it is unmapped. The store's folder is locked against other nodes.
 //!
-//! **What remains.** A page that was dropped from memory and can no longer be read from the disk raises SIGBUS when this
-//! process touches it. Pages are therefore read with `pread` first, where a failing disk is an error and not a signal, and
-//! [`Mapping::is_resident`] is asked before a hit is handed out. A page can still be reclaimed between that question and
-//! its use. When the kernel does the touching (`writev` to a plain socket, which is how hits leave), it answers `EFAULT`, and one
-//! connection breaks. Only when we touch it ourselves (TLS encrypts in user space) on a disk that fails in that very moment would the
-//! signal end the process.
+//! **What remains.** A page that was dropped from memory and can no longer be read from the disk raises
+//! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
+//! an error and not a signal, and [`Mapping::is_resident`] is asked before a hit is handed out. A page can
+//! still be reclaimed between that question and its use. When the kernel does the touching, it answers
+//! `EFAULT`, and one connection breaks: `writev` to a plain socket, which is how hits leave, and
+//! [`Shielded`](crate::shielded::Shielded) before TLS. The rest are bytes between nodes that are proven
+//! and not encrypted, and the bodies of dirty objects on their way to the lake: touched on a disk that fails
+//! in that very moment, they would end the process.
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
 
 use std::fs::File;

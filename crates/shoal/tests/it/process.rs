@@ -1,4 +1,5 @@
-//! A node in a process of its own, for what only a process can show: signals, limits of the system, what it logs.
+//! A node in a process of its own, for what only a process can show: signals, limits of the system, what it
+//! logs.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -103,7 +104,7 @@ impl Process {
         Client::signing(self.s3, access_key, secret_key)
     }
 
-    /// What `/status` says.
+    /// The answer of `/status`.
     pub(crate) async fn status(&self) -> Value {
         let page = Client::anonymous(self.admin).get("/status").send().await;
         serde_json::from_slice(&page.body).unwrap()

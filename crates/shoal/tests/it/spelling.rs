@@ -320,7 +320,8 @@ async fn the_source_of_a_copy_is_told_to_the_lake_in_one_spelling() {
     node.stop().await;
 }
 
-/// Some lakes read a blank there, and some a plus: whichever object is meant, the lake has it before it copies.
+/// Some lakes read a blank there, and some a plus: whichever object is meant, the lake has it before it
+/// copies.
 #[tokio::test]
 async fn a_plus_in_the_source_of_a_copy_may_be_either_of_two_dirty_objects() {
     let node = Node::start_with(back).await;

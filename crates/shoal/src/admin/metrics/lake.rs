@@ -1,4 +1,4 @@
-//! What is counted of the lake.
+//! Counts of requests to the lake.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

@@ -1,4 +1,4 @@
-//! What is counted of reloads of the configuration.
+//! Counts of reloads of the configuration.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;

@@ -174,7 +174,7 @@ mod tests {
         Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap()
     }
 
-    /// What the lake is asked when the client asks so.
+    /// The question to the lake for this question of the client.
     fn told(listing: &Listing, query: &str) -> String {
         listing.query(&Query::parse(Some(query)).unwrap()).to_string()
     }

@@ -337,7 +337,7 @@ mod tests {
         UploadListing::parse(&Query::parse(Some(query)).unwrap())
     }
 
-    /// What the lake is asked when the client asks so.
+    /// The question to the lake for this question of the client.
     fn told(listing: &UploadListing, query: &str) -> String {
         listing.query(&Query::parse(Some(query)).unwrap()).to_string()
     }

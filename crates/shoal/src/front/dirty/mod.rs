@@ -196,8 +196,8 @@ impl Front {
         Ok((writes && !is_settled).then(|| current(name)))
     }
 
-    /// The same for other objects that a request is about: the source of a copy, and all of the bucket when a header
-    /// makes the request reach farther than the object that it names.
+    /// The same for other objects that a request is about: the source of a copy, and all of the bucket when a
+    /// header makes the request reach farther than the object that it names.
     async fn settle_beside(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let copied = classified.copy_source.iter();

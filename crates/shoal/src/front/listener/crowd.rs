@@ -1,8 +1,9 @@
 //! The connections of one listener, and which of them make room when there are as many as there may be.
 //!
-//! A connection without a request costs its client nothing, so there may be thousands of them. When the listener is full
-//! and another client comes, idle ones are closed: the oldest ones of the payer that has most. Newcomers of which no
-//! request has been verified are as one payer, so that silent connections are the first to go.
+//! A connection without a request costs its client nothing, so there may be thousands of them. When the
+//! listener is full and another client comes, idle ones are closed: the oldest ones of the payer that has
+//! most. Newcomers of which no request has been verified are as one payer, so that silent connections are the
+//! first to go.
 
 use std::collections::HashMap;
 use std::sync::Arc;

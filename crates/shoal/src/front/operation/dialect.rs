@@ -1,4 +1,4 @@
-//! What headers and names make of a request beyond what S3's method, path and query say.
+//! Headers and names that change the meaning of a request beyond its method, path and query.
 
 use http::HeaderMap;
 
@@ -46,7 +46,8 @@ impl Dialect {
 
     fn of_header(name: &str) -> Self {
         match name {
-            // RenameObject, whose source is gone afterwards, and an archive that MinIO and devices of AWS unpack.
+            // RenameObject, whose source is gone afterwards, and an archive that MinIO and devices of AWS
+            // unpack.
             "x-amz-rename-source" | "x-amz-meta-snowball-auto-extract" => Self::OfBucket,
             // AppendObject: what comes is not all of the object.
             "x-amz-write-offset-bytes" => Self::OfObject,

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode;
 
 use crate::front::error::{ErrorCode, S3Error};
 
-/// What a request names.
+/// The place that a request names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) bucket: Option<Arc<str>>,
@@ -39,9 +39,9 @@ impl Place {
     }
 }
 
-/// The name, if a bucket may have it: letters, digits and `-._`, as S3 allowed them once, and the `:` behind which
-/// Ceph RGW names a bucket of a tenant. With another byte, above all a slash, a lake that decodes the path before it splits it
-/// would find another bucket, and a key.
+/// The name, if a bucket may have it: letters, digits and `-._`, as S3 allowed them once, and the `:` behind
+/// which Ceph RGW names a bucket of a tenant. With another byte, above all a slash, a lake that decodes the
+/// path before it splits it would find another bucket, and a key.
 pub(super) fn bucket_name(bytes: &[u8]) -> Result<&str, S3Error> {
     let may_stand = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let is_name = !matches!(bytes, b"" | b"." | b"..") && bytes.iter().all(may_stand);
@@ -49,7 +49,8 @@ pub(super) fn bucket_name(bytes: &[u8]) -> Result<&str, S3Error> {
     name.ok_or_else(|| S3Error::new(ErrorCode::InvalidBucketName, "The specified bucket is not valid."))
 }
 
-/// Rewrites a virtual-host style target to path style; the path's bytes stay as they are, for old signatures cover them.
+/// Rewrites a virtual-host style target to path style; the path's bytes stay as they are, for old signatures
+/// cover them.
 pub(in crate::front) fn path_style(
     target: &PathAndQuery,
     host: Option<&str>,

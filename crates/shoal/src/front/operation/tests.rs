@@ -1,4 +1,4 @@
-//! What requests are taken for, and what the lake is told of them.
+//! The operation of each request, and the request that the lake gets for it.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 

@@ -1,7 +1,8 @@
 //! Memory for bodies that have to be held before anything can be done with them.
 //!
-//! A signed chunk is held until its signature is verified, a list of keys until it can be read. How many bytes come
-//! together in this way is bounded for the whole process, whoever sends them: memory is the process's, too.
+//! A signed chunk is held until its signature is verified, a list of keys until it can be read. How many
+//! bytes come together in this way is bounded for the whole process and all senders: memory is the
+//! process's, too.
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -24,7 +25,7 @@ static ROOM: Semaphore = Semaphore::const_new(ROOM_KIB);
 pub(super) struct Held(SemaphorePermit<'static>);
 
 impl Held {
-    /// No bytes yet.
+    /// Room for no bytes.
     pub(super) fn none() -> Self {
         let nothing = ROOM.try_acquire_many(0).expect("nothing is always to be had");
         Self(nothing)

@@ -1,4 +1,4 @@
-//! What metrics and `/status` say about the lake.
+//! Metrics and `/status` tell about the lake.
 
 use std::time::Duration;
 

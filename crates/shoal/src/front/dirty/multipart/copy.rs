@@ -114,7 +114,7 @@ fn broken_off() -> S3Error {
     )
 }
 
-/// What this node asks for as the source. One that may be either of two objects is none to be guessed.
+/// The source that this node asks for. The node does not guess a source that may be either of two objects.
 fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
     let target = match source {
         Some(CopySource::Object(name)) => target::of_object(name).ok(),
