@@ -17,7 +17,8 @@ pub fn of_parts<M: AsRef<[u8]>>(md5s: impl IntoIterator<Item = M>) -> String {
     format!("\"{}-{parts}\"", hex(&whole.finalize()))
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Lower-case hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     digits.concat()
 }

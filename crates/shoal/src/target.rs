@@ -1,7 +1,8 @@
 //! Targets of requests to the lake, written from what they mean.
 //!
-//! There is one spelling: each byte that RFC 3986 does not call unreserved is percent-encoded, upper-case, once. No
-//! byte of it means one thing to a lake that decodes before it splits and another to one that splits first.
+//! There is one spelling: each byte that RFC 3986 does not call unreserved is percent-encoded, upper-case,
+//! once. No byte of it means one thing to a lake that decodes before it splits and another to one that splits
+//! first.
 
 use http::uri::PathAndQuery;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -20,10 +21,15 @@ const KEY: &AsciiSet = &UNRESERVED.remove(b'/');
 /// The longest target that the HTTP library takes.
 const BYTES_MAX: usize = u16::MAX as usize - 1;
 
-/// What is to be said is longer than a target may be.
+/// The target would be longer than a target may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the target is too long")]
 pub struct TooLong;
+
+/// A key as it stands in a path.
+pub fn key(key: &[u8]) -> String {
+    percent_encode(key, KEY).to_string()
+}
 
 /// The path of a bucket, of an object in it, or of neither.
 pub fn path(bucket: Option<&str>, key: Option<&[u8]>) -> String {

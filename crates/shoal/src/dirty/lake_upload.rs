@@ -273,7 +273,10 @@ mod tests {
     #[test]
     fn an_error_behind_a_yes_is_the_no_that_it_stands_for() {
         let status = |code: &str| {
-            let error = ErrorDocument { code: code.into() };
+            let error = ErrorDocument {
+                code: code.into(),
+                message: String::new(),
+            };
             match refused(&error) {
                 LakeUploadError::Refused(status) => status.as_u16(),
                 _ => 0,

@@ -23,10 +23,28 @@ const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Relocation {
     lake: Authority,
     bucket: String,
-    /// How URLs of this node begin, as the client knows it.
-    address: String,
+    address: Address,
+}
+
+/// Where a client finds this node.
+#[derive(Clone, Debug)]
+pub(super) struct Address {
+    /// How URLs begin.
+    origin: String,
     /// The client names the bucket in the host.
     bucket_in_host: bool,
+}
+
+impl Address {
+    /// The URL of an object of `bucket`; its key as URLs have it.
+    pub(super) fn of_object(&self, bucket: &str, key: &str) -> String {
+        let origin = &self.origin;
+        if self.bucket_in_host {
+            format!("{origin}/{key}")
+        } else {
+            format!("{origin}/{bucket}/{key}")
+        }
+    }
 }
 
 impl Front {
@@ -37,12 +55,20 @@ impl Front {
         } = admitted;
         let makes_object = classified.operation == Operation::CompleteMultipartUpload
             || is_form(parts, classified.operation);
-        let host = host(parts).filter(|_| makes_object)?;
-        let domain = self.domain.as_deref();
+        let address = self.address(parts).filter(|_| makes_object)?;
         Some(Relocation {
             lake: self.lake.url().parse::<Uri>().ok()?.authority()?.clone(),
             bucket: classified.bucket.as_deref()?.to_owned(),
-            address: format!("{}://{host}", self.scheme),
+            address,
+        })
+    }
+
+    /// This node as the client that sends a request knows it.
+    pub(super) fn address(&self, parts: &Parts) -> Option<Address> {
+        let host = host(parts)?;
+        let domain = self.domain.as_deref();
+        Some(Address {
+            origin: format!("{}://{host}", self.scheme),
             bucket_in_host: domain.is_some_and(|domain| is_in_host(host, domain)),
         })
     }
@@ -92,11 +118,7 @@ impl Relocation {
             Some((bucket, uri.path().strip_prefix('/')?))
         };
         let (bucket, key) = bucket_and_key.filter(|(bucket, _)| *bucket == self.bucket)?;
-        Some(if self.bucket_in_host {
-            format!("{}/{key}", self.address)
-        } else {
-            format!("{}/{bucket}/{key}", self.address)
-        })
+        Some(self.address.of_object(bucket, key))
     }
 
     /// The document with the client's address; `None`: it has none of the lake's.
@@ -191,8 +213,10 @@ mod tests {
         Relocation {
             lake: Authority::from_static("lake:9000"),
             bucket: "b".into(),
-            address: "https://node".into(),
-            bucket_in_host,
+            address: Address {
+                origin: "https://node".into(),
+                bucket_in_host,
+            },
         }
     }
 

@@ -33,6 +33,19 @@ pub const SERVICE: &str = "s3";
 /// The last word of every credential scope.
 pub const TERMINATOR: &str = "aws4_request";
 
+/// The query parameters of a presigned URL that the store it was made for reads and no other: its credentials
+/// and, last, the hash of the body.
+pub const PARAMETERS: [&str; 8] = [
+    "X-Amz-Algorithm",
+    "X-Amz-Credential",
+    "X-Amz-Date",
+    "X-Amz-Expires",
+    "X-Amz-SignedHeaders",
+    "X-Amz-Signature",
+    "X-Amz-Security-Token",
+    "X-Amz-Content-Sha256",
+];
+
 /// The words of a list such as `SignedHeaders`.
 ///
 /// As [`str::split`], which on words this short spends more time on setting out than on searching.

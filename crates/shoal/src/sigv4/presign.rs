@@ -55,7 +55,7 @@ impl Signer<'_> {
             append(&mut text, separator, name, value);
             separator = b'&';
         }
-        let unsigned = PathAndQuery::try_from(text.as_slice()).unwrap();
+        let unsigned = PathAndQuery::try_from(text.as_slice()).expect("what is encoded makes a target");
         let seed = self.signature(method, &unsigned, headers, &signed_headers, payload, timestamp)?;
         append(
             &mut text,
@@ -63,7 +63,7 @@ impl Signer<'_> {
             canonical::SIGNATURE_PARAMETER,
             seed.signature.as_str(),
         );
-        Ok(PathAndQuery::try_from(text).unwrap())
+        Ok(PathAndQuery::try_from(text).expect("a signature is hexadecimal digits"))
     }
 }
 

@@ -90,7 +90,13 @@ async fn unsigned_amz_headers_are_refused() {
                 .headers_mut()
                 .insert("x-amz-copy-source", HeaderValue::from_static("/b/secret"));
         });
-        refused(&call.send().await, StatusCode::FORBIDDEN, "AccessDenied");
+        let reply = call.send().await;
+        refused(&reply, StatusCode::FORBIDDEN, "AccessDenied");
+        assert!(
+            reply.text().contains("<HeadersNotSigned>x-amz-copy-source<"),
+            "{}",
+            reply.text()
+        );
     }
     node.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What the node understands is what the lake gets: any head that can be spelled, read by four lakes.
+//! The node understands a request as the lake does: any head that can be spelled, read by four lakes.
 
 use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
 use proptest::sample::select;
@@ -52,7 +52,8 @@ const HEADERS: [&str; 8] = [
     "x-http-method-override",
 ];
 
-/// One text in one of its spellings: each byte as it is, or escaped in upper or lower case, a blank perhaps as a plus.
+/// One text in one of its spellings: each byte as it is, or escaped in upper or lower case, a blank perhaps
+/// as a plus.
 fn spelled(text: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
     (text, proptest::collection::vec(0..8_u8, 0..40)).prop_map(|(text, ways)| {
         let mut ways = ways.into_iter().cycle();
@@ -88,8 +89,19 @@ fn parameter() -> impl Strategy<Value = String> {
     ]
 }
 
+/// A few, or one twice.
+fn parameters() -> impl Strategy<Value = Vec<String>> {
+    let values = || spelled(pieces());
+    let twice = (select(&NAMES[..]), values(), values())
+        .prop_map(|(name, one, other)| vec![format!("{name}={one}"), format!("{name}={other}")]);
+    prop_oneof![
+        4 => proptest::collection::vec(parameter(), 0..4),
+        1 => twice,
+    ]
+}
+
 fn target() -> impl Strategy<Value = String> {
-    (path(), proptest::collection::vec(parameter(), 0..4)).prop_map(|(path, parameters)| {
+    (path(), parameters()).prop_map(|(path, parameters)| {
         if parameters.is_empty() {
             path
         } else {

@@ -65,6 +65,34 @@ async fn a_body_that_is_not_what_was_signed_never_becomes_an_object() {
     node.stop().await;
 }
 
+/// As S3 says it, so that a client sees which bytes it signed and which arrived.
+#[tokio::test]
+async fn a_client_whose_body_has_another_hash_is_told_both() {
+    let node = Node::start().await;
+    let put = node.client().put("/b/k", "signed").tampered(|request| {
+        *request.body_mut() = Bytes::from_static(b"sent!!");
+    });
+    let reply = put.send().await;
+    assert_eq!(
+        (reply.status, reply.code()),
+        (StatusCode::BAD_REQUEST, "XAmzContentSHA256Mismatch")
+    );
+    for (name, hash) in [
+        (
+            "ClientComputedContentSHA256",
+            "4a3cdfae6f291c8f544daea5b72905cf9e74c1ed427d831ad0d7ca00c73c794d",
+        ),
+        (
+            "S3ComputedContentSHA256",
+            "9bd8175dd1bbed6f575ce3e7f75ff9c1f881f9c7bf642ac5a4cdfe923c2989b2",
+        ),
+    ] {
+        let element = format!("<{name}>{hash}</{name}>");
+        assert!(reply.text().contains(&element), "{}", reply.text());
+    }
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn a_body_shorter_or_longer_than_announced_never_becomes_an_object() {
     let node = Node::start().await;

@@ -67,15 +67,26 @@ impl<'a> Credential<'a> {
                 "incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."
             ));
         }
-        let (day, signed) = (shown(day), timestamp.day());
-        wrong(format!(
+        if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+            let day = shown(day);
+            return wrong(format!(
+                "incorrect date format \"{day}\". This date in the credential must be in the format \"yyyyMMdd\"."
+            ));
+        }
+        let signed = timestamp.day();
+        let other_day = format!(
             "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
-        ))
+        );
+        match self.place {
+            Place::Header => wrong(other_day),
+            // S3 does not say here which parameter it is.
+            Place::Query { .. } => Refusal::OtherDay(other_day.into()),
+        }
     }
 }
 
 /// What a stranger wrote, cut to what belongs into a message.
-fn shown(word: &str) -> Cow<'_, str> {
+pub(super) fn shown(word: &str) -> Cow<'_, str> {
     const LONGEST: usize = 64;
     match word.char_indices().nth(LONGEST) {
         Some((at, _)) => Cow::Owned(format!("{}…", &word[..at])),

@@ -1,9 +1,12 @@
 //! The `Authorization` header: `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`.
 
+use std::borrow::Cow;
+
 use http::HeaderValue;
 
 use super::Refusal;
 use super::claim::Place;
+use super::credential::shown;
 use crate::sigv4::{ALGORITHM, words};
 
 /// The three parts of the header.
@@ -22,23 +25,33 @@ impl<'a> Authorization<'a> {
             Some(rest) if rest.is_empty() || rest.starts_with(' ') => rest,
             _ => return Err(unsupported(text)),
         };
+        let mut parts = words(parts, b',');
+        let (Some(first), Some(second), Some(third), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(malformed(
+                "the authorization header requires three components: Credential, SignedHeaders, and Signature.",
+            ));
+        };
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
-        for part in words(parts, b',') {
+        for part in [first, second, third] {
             let part = part.trim_ascii();
-            let (place, value) = if let Some(value) = part.strip_prefix("Credential=") {
-                (&mut credential, value)
-            } else if let Some(value) = part.strip_prefix("SignedHeaders=") {
-                (&mut signed_headers, value)
-            } else if let Some(value) = part.strip_prefix("Signature=") {
-                (&mut signature, value)
-            } else {
-                return Err(unexpected(part));
+            let Some((name, value)) = part.split_once('=') else {
+                let part = shown(part);
+                return Err(malformed(format!(
+                    "the authorization component \"{part}\" is malformed."
+                )));
             };
-            if place.replace(value).is_some() {
-                return Err(malformed("a part is given twice."));
+            // There are three of them: in the place of one that is unknown, or there twice, another is
+            // missing.
+            match name {
+                "Credential" => credential = Some(value),
+                "SignedHeaders" => signed_headers = Some(value),
+                "Signature" => signature = Some(value),
+                _ => {}
             }
         }
-        let missing = |name| move || malformed(name);
+        let missing = |sentence: &'static str| move || malformed(sentence);
         Ok(Self {
             credential: credential.ok_or_else(missing("missing Credential."))?,
             signed_headers: signed_headers.ok_or_else(missing("missing SignedHeaders."))?,
@@ -47,25 +60,16 @@ impl<'a> Authorization<'a> {
     }
 }
 
-fn unexpected(part: &str) -> Refusal {
-    malformed(if part.contains('=') {
-        "only Credential, SignedHeaders and Signature are expected."
-    } else {
-        "a part has no \"=\" sign."
-    })
-}
-
-fn malformed(detail: &'static str) -> Refusal {
+fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::malformed(Place::Header, detail)
 }
 
 /// Signature version 4A is told what to use instead; anything else is no S3 authorization.
 fn unsupported(algorithm: &str) -> Refusal {
-    if algorithm.starts_with("AWS4-") {
-        Refusal::UnsupportedSignatureVersion
-    } else {
-        let name = algorithm.split(' ').next().unwrap_or_default();
-        Refusal::UnsupportedAuthorization(name.into())
+    match algorithm.split_once(' ') {
+        _ if algorithm.starts_with("AWS4-") => Refusal::UnsupportedSignatureVersion,
+        Some((name, _)) => Refusal::UnsupportedAuthorization(name.into()),
+        None => Refusal::AuthorizationOfOneWord(algorithm.into()),
     }
 }
 
@@ -98,14 +102,43 @@ mod tests {
 
     #[test]
     fn a_part_missing_unknown_or_given_twice_is_malformed() {
-        for text in [
-            "AWS4-HMAC-SHA256",
-            "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host",
-            "AWS4-HMAC-SHA256 Credential=a,Credential=b,SignedHeaders=host,Signature=7",
-            "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,Signature=7,",
-            "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,Signature=7,Region=x",
+        let three =
+            "the authorization header requires three components: Credential, SignedHeaders, and Signature.";
+        for (text, expected) in [
+            ("AWS4-HMAC-SHA256", three),
+            ("AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host", three),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,Credential=b,SignedHeaders=host,Signature=7",
+                three,
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,Signature=7,",
+                three,
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,Signature=7,Region=x",
+                three,
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,Credential=b,Signature=7",
+                "missing SignedHeaders.",
+            ),
+            (
+                "AWS4-HMAC-SHA256 x=a,SignedHeaders=host,Signature=7",
+                "missing Credential.",
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,x=7",
+                "missing Signature.",
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders-host,Signature=7",
+                "the authorization component \"SignedHeaders-host\" is malformed.",
+            ),
         ] {
-            assert!(matches!(parse(text), Err(Refusal::Malformed { .. })), "{text}");
+            let refusal = parse(text).unwrap_err().to_string();
+            let told = refusal.strip_prefix("The authorization header is malformed; ");
+            assert_eq!(told, Some(expected), "{text}");
         }
     }
 
@@ -116,6 +149,10 @@ mod tests {
             version("AWS4-ECDSA-P256-SHA256 Credential=a"),
             Refusal::UnsupportedSignatureVersion
         ));
+        assert_eq!(
+            version("invalid"),
+            Refusal::AuthorizationOfOneWord("invalid".into())
+        );
         for text in [
             "AWS HAHAHA",
             "Basic YTpi",

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use http::header::HOST;
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 
 pub use refusal::Refusal;
 
@@ -84,8 +84,8 @@ impl Gate {
         }
     }
 
-    /// Refuses requests without credentials, but for those of browsers that ask whether they may send others (`OPTIONS`):
-    /// these never carry credentials.
+    /// Refuses requests without credentials, but for those of browsers that ask whether they may send others
+    /// (`OPTIONS`): these never carry credentials.
     #[must_use]
     pub fn without_strangers(mut self) -> Self {
         self.lets_strangers_in = false;
@@ -300,12 +300,17 @@ fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Re
     }
     let is_signed = |name: &str| names.binary_search(&name).is_ok();
     if !is_signed("host") {
-        return Err(Refusal::UnsignedHeader("host".into()));
+        return Err(Refusal::UnsignedHeaders("host".into()));
     }
-    let unsigned = headers
-        .keys()
-        .find(|name| name.as_str().starts_with("x-amz-") && !is_signed(name.as_str()));
-    unsigned.map_or(Ok(()), |name| Err(Refusal::UnsignedHeader(name.as_str().into())))
+    let names = headers.keys().map(HeaderName::as_str);
+    let unsigned: Vec<&str> = names
+        .filter(|name| name.starts_with("x-amz-") && !is_signed(name))
+        .collect();
+    if unsigned.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::UnsignedHeaders(unsigned.join(", ").into()))
+    }
 }
 
 fn payload_hash(claim: &Claim<'_>) -> Result<PayloadHash, Refusal> {

@@ -10,21 +10,10 @@ use super::claim::{CONTENT_SHA256, Claim, Place, has_token};
 use super::credential::Credential;
 use super::version2;
 use crate::sigv4::canonical::{decode_component, split_pair};
-use crate::sigv4::{ALGORITHM, Timestamp};
+use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
 
 /// A URL is valid for at most a week.
 pub(super) const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
-
-/// The parameters that a signature in the query consists of.
-const PARAMETERS: [&str; 7] = [
-    "X-Amz-Algorithm",
-    "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Expires",
-    "X-Amz-SignedHeaders",
-    "X-Amz-Signature",
-    "X-Amz-Security-Token",
-];
 
 /// Credentials in a query.
 #[derive(Debug)]
@@ -63,22 +52,19 @@ impl<'a> Presigned<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Parameters<'a> {
     /// In the order of [`PARAMETERS`].
-    values: [Option<Cow<'a, [u8]>>; 7],
-    payload_hash: Option<Cow<'a, [u8]>>,
+    values: [Option<Cow<'a, [u8]>>; PARAMETERS.len()],
 }
 
 impl<'a> Parameters<'a> {
-    /// Whether they claim anything.
+    /// Whether they claim anything: the hash of a body is no claim.
     fn is_claim(&self) -> bool {
-        self.values.iter().any(Option::is_some)
+        let [claims @ .., _payload_hash] = &self.values;
+        claims.iter().any(Option::is_some)
     }
 
     fn place_of(&mut self, name: &[u8]) -> Option<&mut Option<Cow<'a, [u8]>>> {
         if !name.starts_with(b"X-Amz-") {
             return None;
-        }
-        if name == b"X-Amz-Content-Sha256" {
-            return Some(&mut self.payload_hash);
         }
         let at = PARAMETERS
             .iter()
@@ -96,6 +82,7 @@ impl<'a> Parameters<'a> {
             signed_headers,
             signature,
             token,
+            hash,
         ] = self.values;
         let (
             Some(algorithm),
@@ -120,7 +107,7 @@ impl<'a> Parameters<'a> {
             signed_headers: text(signed_headers)?,
             signature,
             timestamp: Timestamp::parse(&date).ok_or(Refusal::MalformedQueryDate)?,
-            payload_hash: payload_hash(self.payload_hash, headers)?,
+            payload_hash: payload_hash(hash, headers)?,
             has_token: token.is_some_and(|token| !token.is_empty()) || has_token(headers),
         })
     }

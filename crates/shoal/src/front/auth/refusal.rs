@@ -31,6 +31,9 @@ pub enum Refusal {
     /// An `Authorization` header that is not of S3.
     #[error("Unsupported Authorization Type")]
     UnsupportedAuthorization(Box<str>),
+    /// An `Authorization` header without anything behind its type.
+    #[error("Authorization header is invalid -- one and only one ' ' (space) required")]
+    AuthorizationOfOneWord(Box<str>),
     /// The `Authorization` header or the credential in the query does not read or names another scope.
     #[error("{}; {detail}", malformed_part(*.in_query))]
     Malformed {
@@ -41,6 +44,9 @@ pub enum Refusal {
         /// The region to sign for, if another one was: SDKs read it and sign anew.
         region: Option<Box<str>>,
     },
+    /// A presigned URL whose credential is of another day than its date.
+    #[error("{0}")]
+    OtherDay(Box<str>),
     /// A presigned URL with some of its parameters.
     #[error(
         "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, \
@@ -95,9 +101,9 @@ pub enum Refusal {
     /// Identities of this node have no temporary credentials.
     #[error("The provided token is malformed or otherwise invalid.")]
     TokenForStaticIdentity,
-    /// A header that must be signed is not.
-    #[error("There were headers present in the request which were not signed: {0}")]
-    UnsignedHeader(Box<str>),
+    /// Headers that must be signed are not.
+    #[error("There were headers present in the request which were not signed")]
+    UnsignedHeaders(Box<str>),
     /// A parameter that version 2 does not sign.
     #[error("There were parameters present in the request which were not signed: {0}")]
     UnsignedParameter(Box<str>),
@@ -151,7 +157,7 @@ impl Refusal {
     /// The elements of S3's XML that say what this refusal is about.
     fn details(self) -> Vec<(&'static str, String)> {
         match self {
-            Self::UnsupportedAuthorization(value) => vec![
+            Self::UnsupportedAuthorization(value) | Self::AuthorizationOfOneWord(value) => vec![
                 ("ArgumentName", "Authorization".to_owned()),
                 ("ArgumentValue", value.into()),
             ],
@@ -159,6 +165,7 @@ impl Refusal {
                 region: Some(region), ..
             } => vec![("Region", region.into())],
             Self::UnknownAccessKey(key) => vec![("AWSAccessKeyId", key.into())],
+            Self::UnsignedHeaders(names) => vec![("HeadersNotSigned", names.into())],
             Self::ImpossiblePayloadHash(hash) => vec![("ClientComputedContentSHA256", hash.into())],
             _ => Vec::new(),
         }
@@ -176,11 +183,13 @@ impl Refusal {
             | Self::StreamingWithPresigned
             | Self::StreamingWithVersion2
             | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
-            Self::TwoKindsOfCredentials | Self::UnsupportedAuthorization(_) | Self::UnknownPayloadHash => {
-                ErrorCode::InvalidArgument
-            }
+            Self::TwoKindsOfCredentials
+            | Self::UnsupportedAuthorization(_)
+            | Self::AuthorizationOfOneWord(_)
+            | Self::UnknownPayloadHash => ErrorCode::InvalidArgument,
             Self::Malformed { in_query: false, .. } => ErrorCode::AuthorizationHeaderMalformed,
             Self::Malformed { in_query: true, .. }
+            | Self::OtherDay(_)
             | Self::MissingParameters
             | Self::RepeatedParameter
             | Self::UnsupportedAlgorithm
@@ -197,7 +206,7 @@ impl Refusal {
             | Self::Expired
             | Self::MissingDate
             | Self::Stranger
-            | Self::UnsignedHeader(_) => ErrorCode::AccessDenied,
+            | Self::UnsignedHeaders(_) => ErrorCode::AccessDenied,
             Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
             Self::UnknownAccessKey(_) => ErrorCode::InvalidAccessKeyId,
             Self::TokenForStaticIdentity => ErrorCode::InvalidToken,

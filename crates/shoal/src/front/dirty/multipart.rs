@@ -23,6 +23,7 @@ use crate::front::wanted::precondition_failed;
 use crate::identity::Caller;
 use crate::object::ObjectName;
 use crate::s3::xml::Element;
+use crate::target;
 use crate::write::MODE_HEADER;
 
 /// A list of ten thousand parts with their checksums.
@@ -119,12 +120,7 @@ impl Front {
         admitted: Box<Admitted>,
         upload: &Upload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let (
-            Opened {
-                parts, classified, ..
-            },
-            body,
-        ) = admitted.open()?;
+        let (Opened { parts, .. }, body) = admitted.open()?;
         let list = body
             .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
             .await?;
@@ -143,16 +139,10 @@ impl Front {
             }
         };
         self.catalog.forget_object(&upload.name);
-        let host = parts
-            .headers
-            .get(header::HOST)
-            .and_then(|host| host.to_str().ok());
-        let location = format!(
-            "{}://{}{}",
-            self.scheme,
-            host.unwrap_or_default(),
-            classified.path()
-        );
+        let location = self
+            .address(&parts)
+            .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
+            .unwrap_or_default();
         let mut response = answered(&xml::completed(&upload.name, &location, &completed));
         tell_mode(response.headers_mut(), &completed);
         Ok(response)

@@ -11,12 +11,13 @@ use crate::target;
 /// The header that names the source of a copy.
 pub static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source");
 
-/// What a request copies, as far as this node understands it.
+/// The source of a copy, as far as this node understands it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopySource {
     /// An object by its name.
     Object(ObjectName),
-    /// A `+` is spelled as it is. Some lakes read a blank there, as in a form, so the source is the one object or the other.
+    /// A `+` is spelled as it is. Some lakes read a blank there, as in a form, so the source is the one
+    /// object or the other.
     Either(ObjectName, ObjectName),
     /// An Amazon Resource Name. Which bucket stands behind an access point only the lake knows.
     Arn,
@@ -25,8 +26,8 @@ pub enum CopySource {
 impl CopySource {
     /// Reads the source that a header names, or the query of a presigned URL in its place.
     ///
-    /// Errors: `InvalidArgument`, as AWS has it, for two sources, no object, a name that is not encoded right or parameters
-    /// other than one `versionId`.
+    /// Errors: `InvalidArgument`, as AWS has it, for two sources, no object, a name that is not encoded right
+    /// or parameters other than one `versionId`.
     pub(super) fn of(headers: &HeaderMap, query: &Query) -> Result<Option<Self>, S3Error> {
         let of_header = headers.get_all(&COPY_SOURCE).iter().map(HeaderValue::as_bytes);
         let of_query = query
@@ -85,12 +86,11 @@ fn object(path: &[u8], version: Option<&str>) -> Result<ObjectName, S3Error> {
     let decoded = decode_strictly(path).ok_or_else(|| invalid("Invalid copy source encoding"))?;
     let decoded = decoded.strip_prefix(b"/").unwrap_or(&decoded);
     let slash = memchr::memchr(b'/', decoded).filter(|slash| slash + 1 < decoded.len());
-    let slash = slash.ok_or_else(|| {
-        invalid("Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
-    })?;
+    let no_key = || invalid("Invalid copy source object key");
+    let slash = slash.ok_or_else(no_key)?;
     let (bucket, key) = (&decoded[..slash], &decoded[slash + 1..]);
     if memchr::memchr(0, key).is_some() {
-        return Err(invalid("Invalid copy source object key"));
+        return Err(no_key());
     }
     let bucket = bucket_name(bucket).map_err(|_| invalid("Invalid copy source bucket name"))?;
     Ok(ObjectName {
@@ -181,6 +181,10 @@ mod tests {
         ] {
             let refused = CopySource::parse(source.as_bytes()).unwrap_err();
             assert_eq!(refused.code, ErrorCode::InvalidArgument, "{source}");
+        }
+        for source in ["b", "b/", "b/k%00"] {
+            let refused = CopySource::parse(source.as_bytes()).unwrap_err();
+            assert_eq!(refused.message, "Invalid copy source object key", "{source}");
         }
     }
 

@@ -1,4 +1,5 @@
-//! Which query parameters mean what. Names are compared as S3 does, letter by letter; another spelling is another name.
+//! Which query parameters mean what. Names are compared as S3 does, letter by letter; another spelling is
+//! another name.
 
 use http::HeaderName;
 use http::header;
@@ -44,18 +45,6 @@ const OTHERS: [&str; 6] = [
     "part-number-marker",
 ];
 
-/// Those that carry a presigned URL's credentials.
-const OF_PRESIGNED: [&str; 8] = [
-    "X-Amz-Algorithm",
-    "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Expires",
-    "X-Amz-SignedHeaders",
-    "X-Amz-Signature",
-    "X-Amz-Security-Token",
-    "X-Amz-Content-Sha256",
-];
-
 pub(super) fn is_of_reads(name: &str) -> bool {
     OF_READS.contains(&name) || response_override(name).is_some()
 }
@@ -68,18 +57,14 @@ pub(super) fn is_of_uploads(name: &str) -> bool {
     OF_UPLOADS.contains(&name)
 }
 
-pub(super) fn is_of_presigned(name: &str) -> bool {
-    OF_PRESIGNED.contains(&name)
-}
-
-/// Whether this node gives the parameter a meaning, so that it must not be there twice: lakes differ in which of the
-/// two they believe. The gate looks after those of presigned URLs.
+/// Whether this node gives the parameter a meaning, so that it must not be there twice: lakes differ in which
+/// of the two they believe. The gate looks after those of presigned URLs.
 pub(super) fn is_known(name: &str) -> bool {
     is_of_reads(name) || is_of_lists(name) || is_of_uploads(name) || OTHERS.contains(&name)
 }
 
-/// Whether it stands for a header, as presigned URLs may carry them, and leaves a part what it is: a copied one has
-/// bytes that do not come with the request.
+/// Whether it stands for a header, as presigned URLs may carry them, and leaves a part what it is: a copied
+/// one has bytes that do not come with the request.
 pub(super) fn is_header(name: &str) -> bool {
     let has_prefix = name
         .get(..6)

@@ -4,11 +4,11 @@ use std::fmt;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
-use super::parameters::{is_known, is_of_presigned};
+use super::parameters::is_known;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::sigv2;
 use crate::sigv4::canonical::{SIGNATURE_PARAMETER, decode_component};
 use crate::target;
+use crate::{sigv2, sigv4};
 
 /// The parameter of a presigned URL that names its signer.
 const CREDENTIAL: &str = "X-Amz-Credential";
@@ -27,8 +27,9 @@ struct Parameter {
 impl Query {
     /// Splits and decodes a raw query once; a `+` is a blank, as in every S3 implementation.
     ///
-    /// Errors: `InvalidURI` for what is not UTF-8; `InvalidArgument` for a parameter that may mean two things: one that
-    /// this node knows and that is there twice, and a name with a `=` in it, where Ceph RGW begins the value.
+    /// Errors: `InvalidURI` for what is not UTF-8; `InvalidArgument` for a parameter that may mean two
+    /// things: one that this node knows and that is there twice, and a name with a `=` in it, where Ceph RGW
+    /// begins the value.
     pub fn parse(raw: Option<&str>) -> Result<Self, S3Error> {
         let pairs = raw.into_iter().flat_map(|raw| raw.split('&'));
         let query = pairs
@@ -96,7 +97,7 @@ impl Query {
         self
     }
 
-    /// What the lake is told: everything but the credentials of a presigned URL, which were verified here.
+    /// The parameters for the lake: everything but the credentials of a presigned URL, which were verified here.
     pub(super) fn without_credentials(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         let is_version2 = self.is_presigned_by_version2();
         self.0
@@ -105,8 +106,8 @@ impl Query {
             .map(Parameter::spelled)
     }
 
-    /// The query of a presigned URL that names `access_key`, and a signature of nothing in the place of its own: the
-    /// claim without the proof.
+    /// The query of a presigned URL that names `access_key`, and a signature of nothing in the place of its
+    /// own: the claim without the proof.
     #[must_use]
     pub(super) fn presigned_in_name(mut self, access_key: &str) -> Self {
         for Parameter { name, value } in &mut self.0 {
@@ -168,10 +169,10 @@ fn decode(text: &str) -> Result<String, S3Error> {
 }
 
 fn is_credential(name: &str, is_version2: bool) -> bool {
-    is_of_presigned(name) || (is_version2 && sigv2::PARAMETERS.contains(&name))
+    sigv4::PARAMETERS.contains(&name) || (is_version2 && sigv2::PARAMETERS.contains(&name))
 }
 
-/// What stands behind the access key in a credential: a slash before a day and before each of three words.
+/// The text behind the access key in a credential: a slash before a day and before each of three words.
 fn scope_of(credential: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr_iter(b'/', credential).nth(3)?;
     Some(credential[slash..].to_vec())

@@ -3,7 +3,7 @@
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-use super::digests::Algorithm;
+use super::digests::{Algorithm, Digests};
 use super::{Payload, PayloadError};
 use crate::sigv4::PayloadHash;
 use crate::sigv4::canonical::split_pair;
@@ -28,7 +28,22 @@ pub(super) struct Announced {
 pub(super) struct Expected {
     pub(super) algorithm: Algorithm,
     pub(super) digest: Vec<u8>,
-    pub(super) otherwise: PayloadError,
+    /// `None` for the hash in the signature: the client is told both.
+    pub(super) otherwise: Option<PayloadError>,
+}
+
+impl Expected {
+    /// Holds the bytes so far against the digest; its algorithm must have been added.
+    pub(super) fn check(&self, digests: &Digests) -> Result<(), PayloadError> {
+        let computed = digests.of(self.algorithm);
+        if computed == self.digest {
+            return Ok(());
+        }
+        Err(self.otherwise.clone().unwrap_or_else(|| PayloadError::WrongHash {
+            announced: self.digest.clone(),
+            computed,
+        }))
+    }
 }
 
 /// The one header that `x-amz-trailer` names, in lower case.
@@ -53,7 +68,7 @@ impl Announced {
             digests.push(Expected {
                 algorithm: Algorithm::Sha256,
                 digest: digest.to_vec(),
-                otherwise: PayloadError::WrongHash(digest),
+                otherwise: None,
             });
         }
         digests.extend(content_md5(headers)?);
@@ -109,7 +124,7 @@ fn content_md5(headers: &HeaderMap) -> Result<Option<Expected>, PayloadError> {
     Ok(Some(Expected {
         algorithm: Algorithm::Md5,
         digest,
-        otherwise: PayloadError::WrongMd5,
+        otherwise: Some(PayloadError::WrongMd5),
     }))
 }
 
@@ -132,9 +147,9 @@ fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
     }
     for expected in &mut found {
         if is_several {
-            expected.otherwise = PayloadError::SeveralChecksums;
+            expected.otherwise = Some(PayloadError::SeveralChecksums);
         } else if names_another_algorithm(headers, expected.algorithm) {
-            expected.otherwise = PayloadError::OtherAlgorithm;
+            expected.otherwise = Some(PayloadError::OtherAlgorithm);
         }
     }
     Ok(found)
@@ -157,7 +172,7 @@ fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected
     Ok(Some(Expected {
         algorithm,
         digest,
-        otherwise: PayloadError::WrongChecksum(algorithm),
+        otherwise: Some(PayloadError::WrongChecksum(algorithm)),
     }))
 }
 

@@ -144,9 +144,7 @@ impl Checker {
             chunked.finish(&self.digests)?;
         }
         for expected in &self.expected {
-            if !self.digests.matches(expected.algorithm, &expected.digest) {
-                return Err(expected.otherwise.clone());
-            }
+            expected.check(&self.digests)?;
         }
         out.extend(self.last.take());
         out.append(&mut self.end);

@@ -154,6 +154,10 @@ impl Decoder {
             State::Data { left } => Ok(Some(self.data(left, input))),
             State::ChunkEnd => self.chunk_end(input),
             State::Trailer => self.trailer_line(input),
+            // The bytes behind an empty line were meant as the trailer.
+            State::End if self.framing.trailer && self.trailer_lines == 0 => {
+                Err(ChunkError::MalformedTrailer)
+            }
             State::End => Err(ChunkError::DataAfterEnd),
         }
     }

@@ -3,8 +3,8 @@
 use super::decoder::ChunkError;
 use super::digests::Algorithm;
 use super::room::NoRoom;
+use crate::etag::hex;
 use crate::front::error::{ErrorCode, S3Error};
-use crate::sigv4::hex;
 
 /// Why a body is not passed on to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,7 +20,12 @@ pub enum PayloadError {
     MissingDecodedLength,
     /// The body has another SHA-256 than `x-amz-content-sha256` says.
     #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
-    WrongHash([u8; 32]),
+    WrongHash {
+        /// The digest in the header.
+        announced: Vec<u8>,
+        /// The digest of the body.
+        computed: Vec<u8>,
+    },
     /// `Content-MD5` is not 16 bytes of base 64.
     #[error("The Content-MD5 you specified was invalid.")]
     MalformedMd5,
@@ -73,7 +78,7 @@ impl PayloadError {
                 ErrorCode::MissingContentLength
             }
             Self::MalformedLength(_) => ErrorCode::InvalidArgument,
-            Self::WrongHash(_) => ErrorCode::XAmzContentSha256Mismatch,
+            Self::WrongHash { .. } => ErrorCode::XAmzContentSha256Mismatch,
             Self::MalformedMd5 => ErrorCode::InvalidDigest,
             Self::WrongMd5 | Self::WrongChecksum(_) => ErrorCode::BadDigest,
             Self::MalformedChecksum(..)
@@ -109,7 +114,8 @@ impl PayloadError {
         )
     }
 
-    /// What a client reads: S3 has one sentence for lengths, one for the rest of the framing, and one for trailers.
+    /// The message for the client: S3 has one sentence for lengths, one for the rest of the framing, and one for
+    /// trailers.
     fn message(&self) -> String {
         match self.code() {
             ErrorCode::IncompleteBody if self.is_of_another_length() => Self::WrongLength.to_string(),
@@ -125,10 +131,9 @@ impl From<PayloadError> for S3Error {
     fn from(error: PayloadError) -> Self {
         let told = Self::new(error.code(), error.message());
         match error {
-            PayloadError::WrongHash(announced) => {
-                let digits = hex::encode(&announced).map(char::from);
-                told.with("ClientComputedContentSHA256", String::from_iter(digits))
-            }
+            PayloadError::WrongHash { announced, computed } => told
+                .with("ClientComputedContentSHA256", hex(&announced))
+                .with("S3ComputedContentSHA256", hex(&computed)),
             _ => told,
         }
     }

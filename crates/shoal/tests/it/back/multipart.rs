@@ -118,6 +118,30 @@ pub(super) fn is_upload(request: &Request) -> bool {
 }
 
 #[tokio::test]
+async fn a_writer_that_names_the_bucket_in_the_host_is_told_its_place_in_the_same_way() {
+    let node = Node::start_with(|config| {
+        roomy(config);
+        config.s3.domain = Some("s3.example.org".into());
+    })
+    .await;
+    let parts = parts(1);
+    let client = node.client();
+    let id = begin(&client, "tmp/a%20k").await;
+    let listed = put_all([&client; 3], "tmp/a%20k", &id, &parts).await;
+    let target = format!("/tmp/a%20k?uploadId={id}");
+    let complete = client
+        .post(&target, list(listed))
+        .header("host", "b.s3.example.org");
+    let reply = complete.send().await;
+    assert_back(&reply);
+    assert_eq!(
+        between(reply.text(), "Location"),
+        "http://b.s3.example.org/tmp/a%20k"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn an_object_that_came_in_parts_is_read_before_the_lake_has_it_and_is_the_same_afterwards() {
     let node = node().await;
     let parts = parts(1);

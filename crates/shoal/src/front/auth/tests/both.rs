@@ -74,8 +74,15 @@ fn a_header_of_amazon_that_is_not_signed_is_refused_in_both_places() {
         parts
             .headers
             .insert("x-amz-acl", HeaderValue::from_static("public-read"));
-        assert_eq!(refusal(&parts), Refusal::UnsignedHeader("x-amz-acl".into()));
+        assert_eq!(refusal(&parts), Refusal::UnsignedHeaders("x-amz-acl".into()));
         assert_eq!(told(&parts).code, ErrorCode::AccessDenied);
+        parts
+            .headers
+            .insert("x-amz-tagging", HeaderValue::from_static("a=b"));
+        assert_eq!(
+            told(&parts).details,
+            [("HeadersNotSigned", "x-amz-acl, x-amz-tagging".to_owned())]
+        );
     }
 }
 
@@ -86,13 +93,13 @@ fn a_signature_that_does_not_cover_the_host_is_refused() {
     parts
         .headers
         .insert("authorization", without_host.parse().unwrap());
-    assert_eq!(refusal(&parts), Refusal::UnsignedHeader("host".into()));
+    assert_eq!(refusal(&parts), Refusal::UnsignedHeaders("host".into()));
     let url = tampered(
         &presigned("/bucket/key"),
         "SignedHeaders=host",
         "SignedHeaders=range",
     );
-    assert_eq!(refusal(&url), Refusal::UnsignedHeader("host".into()));
+    assert_eq!(refusal(&url), Refusal::UnsignedHeaders("host".into()));
 }
 
 #[test]
@@ -139,10 +146,21 @@ fn a_scope_other_than_ours_is_named_with_what_is_expected() {
     assert!(
         told_of("AK/20130525/us-east-1/s3/aws4_request").contains("Invalid credential date \"20130525\"")
     );
+    for day in ["2013-05-24", "2013052", "2013052Z", ""] {
+        let expected = format!("incorrect date format \"{day}\".");
+        assert!(told_of(&format!("AK/{day}/us-east-1/s3/aws4_request")).contains(&expected));
+    }
     assert!(told_of("20130524/us-east-1/s3/aws4_request").contains("expecting \"<YOUR-AKID>/YYYYMMDD"));
     assert!(told_of("/20130524/us-east-1/s3/aws4_request").contains("expecting \"<YOUR-AKID>/YYYYMMDD"));
     assert!(told_of(&format!("AK/20130524/{}/s3/aws4_request", "r".repeat(5000))).len() < 300);
 
+    let url = tampered(&presigned("/bucket/key"), "%2F20130524%2F", "%2F20130525%2F");
+    let error = told(&url);
+    assert_eq!(error.code, ErrorCode::AuthorizationQueryParametersError);
+    assert_eq!(
+        error.message,
+        "Invalid credential date \"20130525\". This date is not the same as X-Amz-Date: \"20130524\"."
+    );
     let url = tampered(&presigned("/bucket/key"), "us-east-1", "eu-west-1");
     let error = told(&url);
     assert_eq!(error.code, ErrorCode::AuthorizationQueryParametersError);

@@ -141,7 +141,7 @@ fn a_presigned_url_cannot_carry_a_streaming_payload() {
             .insert("x-amz-content-sha256", HeaderValue::from_static(hash));
         assert_eq!(
             refusal(&url),
-            Refusal::UnsignedHeader("x-amz-content-sha256".into())
+            Refusal::UnsignedHeaders("x-amz-content-sha256".into())
         );
     }
     let mut url = presigned("/bucket/key?X-Amz-Content-Sha256=UNSIGNED-PAYLOAD");

@@ -277,6 +277,11 @@ fn nothing_comes_after_the_end_and_no_trailer_unannounced() {
         ChunkError::DataAfterEnd
     );
     assert_eq!(
+        error(TRAILER, 0, "0\r\n\r\na:b\r\n\r\n"),
+        ChunkError::MalformedTrailer,
+        "its first line is empty"
+    );
+    assert_eq!(
         error(UNSIGNED, 0, "0\r\na:b\r\n\r\n"),
         ChunkError::UnexpectedTrailer
     );
