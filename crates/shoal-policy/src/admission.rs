@@ -71,6 +71,8 @@ pub enum Refusal {
     Paused,
     /// The node, not the disk, lacks something: file descriptors, memory mappings, threads.
     Exhausted,
+    /// Something that is not the node's stands in its folder where the block would be.
+    Obstructed,
     /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
     Mismatched,
     /// Its object is larger than what admission allows.
@@ -89,6 +91,7 @@ impl Refusal {
         Self::NoShare,
         Self::Paused,
         Self::Exhausted,
+        Self::Obstructed,
         Self::Mismatched,
         Self::Oversize,
         Self::SeenOnce,
@@ -103,6 +106,7 @@ impl Refusal {
             Self::NoShare => "no-share",
             Self::Paused => "store-unavailable",
             Self::Exhausted => "exhausted",
+            Self::Obstructed => "obstructed",
             Self::Mismatched => "mismatched",
             Self::Oversize => "oversize",
             Self::SeenOnce => "seen-once",

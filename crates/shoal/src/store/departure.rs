@@ -178,7 +178,7 @@ impl Store {
     fn try_depart(&self, mut departing: Departing) -> Option<Departing> {
         if !departing.unlinked {
             if let Err(error) = self.unlink(&departing.file) {
-                self.disk_failed("unlink", &error);
+                self.disk_failed("remove a file", &error);
                 return Some(departing);
             }
             departing.unlinked = true;

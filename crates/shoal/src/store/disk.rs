@@ -89,12 +89,7 @@ pub(super) enum ReadError {
 
 impl Disk {
     pub(super) fn new(root: PathBuf, fault: Option<Arc<DiskFault>>) -> io::Result<Self> {
-        for folder in ["aside", "quarantine", "dirty", "blocks"] {
-            create_folder(&root.join(folder))?;
-        }
-        for number in 0..FOLDERS {
-            create_folder(&root.join(format!("blocks/{number:02x}")))?;
-        }
+        create_folders(&root)?;
         let unit_bytes = rustix::fs::statvfs(&root)?.f_frsize.max(512);
         Ok(Self {
             root,
@@ -239,9 +234,10 @@ impl Disk {
         self.unlink(&self.quarantine_path(name))
     }
 
-    /// Whether the disk takes and keeps a few bytes.
+    /// Whether the disk takes and keeps a few bytes. Folders that were taken away are made again.
     pub(super) fn probe(&self) -> io::Result<()> {
         self.check(DiskOp::Probe)?;
+        create_folders(&self.root)?;
         let path = self.root.join("aside/probe");
         let result = File::create(&path).and_then(|mut file| {
             file.write_all(&vec![0x5a; self.unit_bytes as usize])?;
@@ -257,7 +253,15 @@ impl Disk {
     pub(super) fn unlink(&self, path: &Path) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         match fs::remove_file(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            // A folder is not the store's, and stays where it is.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                Ok(())
+            }
             result => result,
         }
     }
@@ -385,6 +389,14 @@ fn write_all(file: &mut File, pieces: &[Bytes], footer: &[u8]) -> io::Result<()>
         }
     }
     Ok(())
+}
+
+/// Makes the folders that are not there.
+fn create_folders(root: &Path) -> io::Result<()> {
+    for folder in ["aside", "quarantine", "dirty", "blocks"] {
+        create_folder(&root.join(folder))?;
+    }
+    (0..FOLDERS).try_for_each(|number| create_folder(&root.join(format!("blocks/{number:02x}"))))
 }
 
 fn create_folder(path: &Path) -> io::Result<()> {

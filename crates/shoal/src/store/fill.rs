@@ -105,7 +105,10 @@ impl Store {
             .write_aside(number, pieces, &encoded, &mut room)
             .and_then(|aside| {
                 let mapping = Mapping::of(&aside.file, footer.data_bytes as usize);
-                Ok((aside, mapping.map_err(|error| self.write_failed("map", &error))?))
+                Ok((
+                    aside,
+                    mapping.map_err(|error| self.write_failed("map a block", &error))?,
+                ))
             });
         match written {
             Ok((aside, mapping)) => self.publish(&footer, &aside, mapping, room),
@@ -150,7 +153,7 @@ impl Store {
         let aside = self
             .disk
             .write_aside(number, pieces, footer)
-            .map_err(|error| self.write_failed("write", &error))?;
+            .map_err(|error| self.write_failed("write a block", &error))?;
         // File systems of unusual habits may take more than ours usually do.
         let beyond = aside.allocated_bytes.saturating_sub(room.bytes());
         self.ledger.lock().residency.extend(room, beyond)?;
@@ -185,7 +188,17 @@ impl Store {
             }
             Some(Err(error)) => {
                 drop(name);
-                let refusal = self.write_failed("rename", &error);
+                let refusal = if error.kind() == io::ErrorKind::IsADirectory {
+                    let path = self.disk.block_path(block);
+                    tracing::warn!(
+                        path = %path.display(),
+                        hint = "move it out of the store",
+                        "a folder stands where a block would be; the block is not stored",
+                    );
+                    Refusal::Obstructed
+                } else {
+                    self.write_failed("name a block", &error)
+                };
                 self.abandon(aside.number, room);
                 Err(refusal)
             }

@@ -47,7 +47,7 @@ pub enum StoreError {
         least_bytes: u64,
     },
     /// The file system said no.
-    #[error("store {}: {action}: {error}\nhint: the node needs to create, write and lock files there", path.display())]
+    #[error("store {}: cannot {action}: {error}\nhint: {}", path.display(), hint(error))]
     Io {
         /// The folder.
         path: PathBuf,
@@ -57,6 +57,21 @@ pub enum StoreError {
         #[source]
         error: io::Error,
     },
+}
+
+/// The hint for an operator whose file system says no.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "its file system is mounted read-only: mount it writable (a file system that found errors turns read-only \
+             by itself), or set [store] path to another folder"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "the user that runs the node needs to own the folder and what is in it, or set [store] path to another one"
+        }
+        io::ErrorKind::StorageFull => "the disk is full: make room, or set [store] path to another disk",
+        _ => "the node needs to create, write and lock files there",
+    }
 }
 
 /// Proof that the folder is a store of ours and that nobody else uses it while this lives.
@@ -140,6 +155,22 @@ mod tests {
         drop(claim(&path).unwrap());
         fs::create_dir_all(parent.path().join("mount/lost+found")).unwrap();
         claim(&parent.path().join("mount")).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_refused_with_what_to_do_about_it() {
+        // Not even root may make a folder there.
+        let error = claim(std::path::Path::new("/proc/self/store")).unwrap_err();
+        let told = error.to_string();
+        assert!(
+            told.starts_with("store /proc/self/store: cannot create the folder: ")
+                && told.contains("\nhint: "),
+            "{told}"
+        );
+        let hint = |code| super::hint(&std::io::Error::from_raw_os_error(code));
+        assert!(hint(libc::EROFS).contains("mounted read-only"));
+        assert!(hint(libc::EACCES).contains("own the folder"));
+        assert!(hint(libc::ENOSPC).contains("make room"));
     }
 
     #[test]

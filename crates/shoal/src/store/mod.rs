@@ -363,9 +363,17 @@ impl Store {
                 tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
                 return false;
             }
-            ReadError::Io(error) if error.kind() == io::ErrorKind::NotFound => Departure::Unreadable,
+            // The disk works, and has something else there, or nothing.
+            ReadError::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                Departure::Unreadable
+            }
             ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                self.disk_failed("read", error);
+                self.disk_failed("read a block", error);
                 Departure::Unreadable
             }
             ReadError::Io(_) | ReadError::Footer(_) | ReadError::OtherBlock | ReadError::Checksum => {
@@ -400,7 +408,7 @@ impl Store {
                     self.paused.store(false, Ordering::Release);
                     tracing::info!("the store's disk works again");
                 }
-                Err(error) => self.disk_failed("probe", &error),
+                Err(error) => self.disk_failed("write a file to see whether it works", &error),
             }
         }
         self.health()

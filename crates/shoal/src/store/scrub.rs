@@ -69,7 +69,7 @@ impl Store {
                 .collect(),
             Err(error) => {
                 if !is_exhaustion(&error) {
-                    self.disk_failed("list", &error);
+                    self.disk_failed("list a folder", &error);
                 }
                 Vec::new()
             }

@@ -10,7 +10,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use shoal::config::SplitRule;
 use shoal::object::Version;
-use shoal::store::{Store, Urgency};
+use shoal::store::{Health, Store, Urgency};
 use shoal_policy::ObjectId;
 
 use crate::lake::Request;
@@ -224,6 +224,57 @@ async fn a_flipped_bit_on_disk_is_a_miss_and_heals() {
     node.settle().await;
     let healed = get(&node.client()).await;
     assert_eq!((&healed.body, cache(&healed)), (&bytes, "REVALIDATED"));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_block_file_that_is_cut_while_it_is_mapped_is_read_from_the_lake_and_heals() {
+    let node = Node::start().await;
+    let bytes = put(&node, 2 * BLOCK);
+    get(&node.client()).await;
+    node.settle().await;
+    assert_eq!(cache(&get(&node.client()).await), "REVALIDATED");
+    for file in blocks_below(node.store_path()) {
+        let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
+        file.set_len(0).unwrap();
+    }
+    // For a moment a block that was seen in memory is taken to be there; a read may be broken off, and no
+    // more.
+    for _ in 0..1000 {
+        if let Ok(reply) = node.client().get("/b/k").try_send().await {
+            assert_eq!(reply.body, bytes);
+        }
+        if node.store().counters().corrupt_blocks == 2 {
+            break;
+        }
+    }
+    assert_eq!(node.store().counters().corrupt_blocks, 2);
+    assert_eq!(get(&node.client()).await.body, bytes);
+    node.settle().await;
+    node.lake.forget_requests();
+    assert_eq!(get(&node.client()).await.body, bytes);
+    assert_eq!(node.lake.body_bytes_sent(), 0, "the blocks are stored again");
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_whose_blocks_were_taken_away_reads_from_the_lake_and_stores_them_again() {
+    let node = Node::start().await;
+    let bytes = put(&node, 2 * BLOCK);
+    get(&node.client()).await;
+    node.settle().await;
+    std::fs::remove_dir_all(node.store_path().join("blocks")).unwrap();
+    node.lake.put("b", "new", "text");
+    let ask = || node.client().get("/b/new").send();
+    assert_eq!(ask().await.text(), "text", "what cannot be stored is served");
+    node.settle().await;
+    assert_eq!(get(&node.client()).await.body, bytes);
+    assert_eq!(node.store().probe(), Health::Serving);
+    assert_eq!(ask().await.text(), "text");
+    node.settle().await;
+    node.lake.forget_requests();
+    assert_eq!(cache(&ask().await), "REVALIDATED");
+    assert_eq!(node.lake.body_bytes_sent(), 0);
     node.stop().await;
 }
 

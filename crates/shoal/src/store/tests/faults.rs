@@ -31,6 +31,56 @@ impl Faults {
 }
 
 #[tokio::test]
+async fn folders_that_were_taken_away_are_made_again_by_the_probe() {
+    let lab = Lab::new(ROOMY);
+    let (store, _) = lab.open();
+    let (gone, new) = (version(1, "a", BLOCK), version(2, "a", BLOCK));
+    put_all(&store, &gone).await;
+    std::fs::remove_dir_all(lab.config.path.join("blocks")).unwrap();
+    assert_eq!(put(&store, &new, 0).await.unwrap_err(), Refusal::Paused);
+    let Health::Paused { why } = store.health() else {
+        panic!("the disk is marked")
+    };
+    assert!(why.starts_with("name a block: "), "{why}");
+    assert_eq!(
+        store.get_resident(gone.block(0)).unwrap(),
+        data(&gone, 0),
+        "what is mapped is served"
+    );
+    assert_eq!(store.probe(), Health::Serving);
+    assert_eq!(put(&store, &new, 0).await.unwrap(), data(&new, 0));
+    assert_eq!(store.health(), Health::Serving);
+}
+
+#[tokio::test]
+async fn a_folder_in_the_place_of_a_block_costs_that_block_and_is_kept() {
+    let lab = Lab::new(ROOMY);
+    let (store, _) = lab.open();
+    let (obstructed, other) = (version(1, "a", BLOCK), version(2, "a", BLOCK));
+    std::fs::create_dir(lab.path(&obstructed, 0)).unwrap();
+    assert_eq!(
+        put(&store, &obstructed, 0).await.unwrap_err(),
+        Refusal::Obstructed
+    );
+    put_all(&store, &other).await;
+    let store = lab.reopen(store).await.0;
+    std::fs::remove_file(lab.path(&other, 0)).unwrap();
+    std::fs::create_dir(lab.path(&other, 0)).unwrap();
+    assert!(store.load(other.block(0)).await.is_none());
+    assert_eq!(
+        store.health(),
+        Health::Serving,
+        "the disk is not to blame, and takes others"
+    );
+    assert!(lab.path(&obstructed, 0).is_dir());
+    assert_eq!(
+        lab.quarantine(),
+        1,
+        "what came in a block's place is kept for a look"
+    );
+}
+
+#[tokio::test]
 async fn a_disk_that_takes_no_writes_pauses_fills_and_still_serves_until_a_probe_succeeds() {
     for op in [DiskOp::Write, DiskOp::Publish] {
         for errno in [libc::ENOSPC, libc::EIO, libc::EROFS] {
