@@ -200,6 +200,12 @@ impl Catalog {
         }
     }
 
+    /// Ends the caller's grant whenever it is called.
+    pub fn revoker(self: &Arc<Self>, caller: CallerId, object: ObjectId) -> Arc<dyn Fn() + Send + Sync> {
+        let catalog = Arc::clone(self);
+        Arc::new(move || catalog.revoke(caller, object))
+    }
+
     /// Notes a version that was written here, unless another one is known: who reads the object then asks the lake for its headers and not for
     /// its bytes. It is nobody's permission.
     pub fn introduce(&self, version: &Arc<Version>) {

@@ -9,9 +9,10 @@ use http_body_util::BodyExt;
 
 use super::account::LakeAccount;
 use super::error::{EndpointError, Errand, Failure};
-use super::refusal::{AccountRefusal, clock_difference, element};
+use super::refusal::{AccountRefusal, clock_difference};
 use super::{Endpoint, LakeBody};
 use crate::clock;
+use crate::s3::xml::ErrorDocument;
 
 /// The code stands in the beginning of an error document.
 const BEGINNING_BYTES: usize = 8 << 10;
@@ -49,7 +50,11 @@ impl Endpoint {
             return Ok(response);
         }
         let (response, beginning) = Box::pin(peek(response)).await?;
-        let code = element(&beginning, "Code");
+        let error = ErrorDocument::read(&beginning).ok().flatten();
+        let code = error
+            .as_ref()
+            .map(|error| error.code.trim())
+            .filter(|code| !code.is_empty());
         let refusal = match code.map(AccountRefusal::of_code) {
             Some(Some(refusal)) => Some(refusal),
             // The account was understood, and may not do what was asked.
@@ -72,8 +77,8 @@ impl Endpoint {
             return Ok(response);
         };
         if self.standing.refused(owner, &signer.access_key, refusal) {
-            let message = element(&beginning, "Message").unwrap_or_default();
-            let message: String = message.chars().take(MESSAGE_CHARS).collect();
+            let message = error.map(|error| error.message).unwrap_or_default();
+            let message: String = message.trim().chars().take(MESSAGE_CHARS).collect();
             let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
             let clocks = date.and_then(|date| clock_difference(date, clock::utc_now()));
             tracing::warn!(

@@ -49,7 +49,7 @@ use self::error::Errand;
 use self::expectation::Expectation;
 use self::patience::{Pace, Patience, Waits};
 use self::pool::{ExchangeError, Link, Pool};
-pub use self::resume::{Question, Resumption};
+pub use self::resume::{Contradicted, Question, Resumption};
 pub use self::retry::Budget;
 
 use self::retry::Ending;

@@ -84,15 +84,6 @@ impl fmt::Display for AccountRefusal {
     }
 }
 
-/// The text of an element in the beginning of an error document. Only for the log and for known codes: it resolves no
-/// references.
-pub(super) fn element<'a>(document: &'a [u8], name: &str) -> Option<&'a str> {
-    let document = std::str::from_utf8(document).ok()?;
-    let (_, rest) = document.split_once(&format!("<{name}>"))?;
-    let (text, _) = rest.split_once(&format!("</{name}>"))?;
-    Some(text.trim())
-}
-
 /// How far the clock of this node is from a `Date` of the lake, in words; `None` within a minute.
 pub(super) fn clock_difference(date: &str, now: SystemTime) -> Option<String> {
     let theirs = httpdate::parse_http_date(date).ok()?;
@@ -112,7 +103,7 @@ pub(super) fn clock_difference(date: &str, now: SystemTime) -> Option<String> {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::{AccountRefusal, clock_difference, element};
+    use super::{AccountRefusal, clock_difference};
 
     #[test]
     fn only_codes_about_the_account_are_refusals_of_it() {
@@ -129,15 +120,6 @@ mod tests {
         );
         assert_eq!(of_code("AccessDenied"), None);
         assert_eq!(of_code(""), None);
-    }
-
-    #[test]
-    fn the_code_of_an_error_document_is_found() {
-        let document =
-            b"<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>no</Message></Error>";
-        assert_eq!(element(document, "Code"), Some("AccessDenied"));
-        assert_eq!(element(&document[..40], "Code"), None);
-        assert_eq!(element(b"\xff<Code>x</Code>", "Code"), None);
     }
 
     #[test]

@@ -35,9 +35,14 @@ pub struct Question {
     payer: Payer,
 }
 
+/// Called when the lake contradicts its yes to a question: it refuses the rest of the body, or has another
+/// version.
+pub type Contradicted = Arc<dyn Fn() + Send + Sync>;
+
 /// What it takes to ask for the rest of a body.
 pub struct Resumption {
     question: Question,
+    contradicted: Contradicted,
     etag: HeaderValue,
     encoding: Option<HeaderValue>,
     size_bytes: u64,
@@ -97,9 +102,11 @@ impl Question {
         encoding: Option<&HeaderValue>,
         size_bytes: u64,
         part: Range<u64>,
+        contradicted: Contradicted,
     ) -> Resumption {
         Resumption {
             question: self,
+            contradicted,
             etag,
             encoding: encoding.cloned(),
             size_bytes,
@@ -149,6 +156,7 @@ impl Resumption {
             Arc::clone(endpoint),
             self.request(),
             self.expected(),
+            Arc::clone(&self.contradicted),
             pause,
             error,
         );
@@ -184,6 +192,7 @@ struct Expected {
 enum Verdict {
     Rest,
     Changed,
+    Refused,
     NoAnswer,
 }
 
@@ -194,6 +203,7 @@ impl Expected {
             StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => {
                 Verdict::Changed
             }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Verdict::Refused,
             StatusCode::PARTIAL_CONTENT if headers.get(ETAG) != Some(&self.etag) => Verdict::Changed,
             StatusCode::PARTIAL_CONTENT
                 if headers.get(CONTENT_ENCODING) == self.encoding.as_ref()
@@ -212,6 +222,7 @@ async fn reopen(
     endpoint: Arc<Endpoint>,
     request: EndpointRequest,
     expected: Expected,
+    contradicted: Contradicted,
     pause: Duration,
     broken: EndpointError,
 ) -> Result<LakeBody, EndpointError> {
@@ -223,7 +234,14 @@ async fn reopen(
     };
     match expected.judge(&response) {
         Verdict::Rest => Ok(response.into_body()),
-        Verdict::Changed => Err(broken.of_another_version()),
+        Verdict::Changed => {
+            contradicted();
+            Err(broken.of_another_version())
+        }
+        Verdict::Refused => {
+            contradicted();
+            Err(broken)
+        }
         Verdict::NoAnswer => Err(broken),
     }
 }
@@ -299,6 +317,9 @@ mod tests {
         assert_eq!(encoded.judge(&plain), Verdict::NoAnswer, "in another encoding");
         for (status, etag, range) in [(206, "\"f\"", "bytes 4-9/10"), (412, "\"e\"", ""), (404, "", "")] {
             assert_eq!(judge(status, etag, range), Verdict::Changed, "{status} {etag}");
+        }
+        for status in [401, 403] {
+            assert_eq!(judge(status, "", ""), Verdict::Refused, "{status}");
         }
         for (status, range) in [
             (206, "bytes 3-9/10"),

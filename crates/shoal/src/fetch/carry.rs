@@ -10,7 +10,7 @@ use http::{Method, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 
-use super::cursor::{Cursor, lake_error, range_header, skip_to};
+use super::cursor::{Cursor, lake_error, range_header, resumption, skip_to};
 use super::hops::HopEnd;
 use super::{Fetcher, Way};
 use crate::catalog::is_refusal;
@@ -218,14 +218,14 @@ impl Fetcher {
         let request = block_request(version, wanted, origin);
         let question = Question::of(&self.lake, &request);
         let response = self.lake.send(request).await.map_err(lake_error)?;
+        let contradicted = self.catalog.revoker(origin.caller().id(), version.object);
         let skip = skip_to(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
-                self.catalog.revoke(origin.caller().id(), version.object);
+                contradicted();
             }
         })?;
         let part = wanted.start - skip..wanted.end;
-        let encoding = version.headers.get(header::CONTENT_ENCODING);
-        let resumption = question.resumes(version.etag_header(), encoding, version.size_bytes, part);
+        let resumption = resumption(question, version, part, contradicted);
         let mut cursor = Cursor::new(response.into_body().resumed_by(resumption));
         cursor.skip(skip).await?;
         Ok(cursor)

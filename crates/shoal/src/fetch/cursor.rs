@@ -1,11 +1,13 @@
 //! What another node or the lake sends, read in exact lengths and checked to be what was asked for.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use super::proof::Proof;
-use crate::endpoint::{EndpointError, Failure, LakeBody};
+use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
 use crate::flights::{FlightError, Pilot};
 use crate::front::range::ByteRange;
 use crate::object::Version;
@@ -147,6 +149,22 @@ pub fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
         },
         size_bytes,
     ))
+}
+
+/// Asks `question` again when the lake's answer breaks that brings the bytes `part` of `version`.
+pub(super) fn resumption(
+    question: Question,
+    version: &Version,
+    part: Range<u64>,
+    contradicted: Contradicted,
+) -> Resumption {
+    question.resumes(
+        version.etag_header(),
+        version.headers.get(header::CONTENT_ENCODING),
+        version.size_bytes,
+        part,
+        contradicted,
+    )
 }
 
 pub(super) fn lake_error(error: EndpointError) -> FlightError {

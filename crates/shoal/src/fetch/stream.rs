@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt as _;
-use http::{Method, header};
+use http::Method;
 use tokio::sync::Notify;
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, resumption};
 use super::{Boarded, Fetcher, StreamTicket, shipment};
 use crate::endpoint::{LakeBody, Question};
 use crate::flights::{FlightError, Join, Pilot, Shipment};
@@ -52,8 +52,8 @@ impl Stream {
         };
         let question = Question::of(&fetcher.lake, &origin.request(Method::GET));
         let part = range.start..range.end;
-        let encoding = version.headers.get(header::CONTENT_ENCODING);
-        let resumption = question.resumes(version.etag_header(), encoding, version.size_bytes, part);
+        let contradicted = fetcher.catalog.revoker(origin.caller().id(), version.object);
+        let resumption = resumption(question, version, part, contradicted);
         let owner = Arc::new(());
         let mut stream = Self {
             fetcher: Arc::clone(fetcher),

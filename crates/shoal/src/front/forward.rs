@@ -1,5 +1,5 @@
-//! Requests that are the lake's to answer: sent on with the meaning that this node has found, signed anew, answered as the
-//! lake answers.
+//! Requests that are the lake's to answer: sent on with the meaning that this node has found, signed anew,
+//! answered as the lake answers.
 
 use std::sync::Arc;
 
@@ -9,7 +9,9 @@ use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use crate::catalog::{Catalog, is_refusal};
-use crate::endpoint::{Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody, end_to_end};
+use crate::endpoint::{
+    Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody, end_to_end,
+};
 use crate::fetch::{content_range, whole};
 use crate::front::auth::Verified;
 use crate::front::connection::ClientBody;
@@ -53,20 +55,24 @@ pub async fn forward(
     };
     let question = is_resumable(classified).then(|| Question::of(lake, &request));
     let answered = lake.send(request).await;
+    let contradicted = classified
+        .object
+        .as_ref()
+        .map(|name| catalog.revoker(caller, name.id(lake.url())));
     // Whatever was asked of the object, what the lake granted to this caller before is in doubt.
-    if let (Ok(response), Some(name)) = (&answered, &classified.object)
+    if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
         && is_refusal(response.status())
     {
-        catalog.revoke(caller, name.id(lake.url()));
+        contradicted();
     }
     // What is wrong with the body is the client's to hear, whatever the lake made of the broken-off request.
     if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
         return Err(error.clone());
     }
     let response = answered.map_err(|error| lake_errors::unanswered(&error))?;
-    Ok(match question {
-        Some(question) => resumed(response, question),
-        None => response,
+    Ok(match (question, contradicted) {
+        (Some(question), Some(contradicted)) => resumed(response, question, contradicted),
+        _ => response,
     })
 }
 
@@ -76,7 +82,11 @@ fn is_resumable(classified: &Classified) -> bool {
 }
 
 /// Lets the bytes of an object go on when they break, if the answer says which bytes of which version they are.
-fn resumed(response: Response<LakeBody>, question: Question) -> Response<LakeBody> {
+fn resumed(
+    response: Response<LakeBody>,
+    question: Question,
+    contradicted: Contradicted,
+) -> Response<LakeBody> {
     let headers = response.headers();
     let sent = match response.status() {
         StatusCode::OK => whole(headers),
@@ -89,7 +99,7 @@ fn resumed(response: Response<LakeBody>, question: Question) -> Response<LakeBod
         return response;
     };
     let encoding = headers.get(header::CONTENT_ENCODING);
-    let resumption = question.resumes(etag, encoding, size_bytes, range.start..range.end);
+    let resumption = question.resumes(etag, encoding, size_bytes, range.start..range.end, contradicted);
     response.map(|body| body.resumed_by(resumption))
 }
 

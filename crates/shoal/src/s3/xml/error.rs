@@ -7,6 +7,8 @@ use super::{Document, Element, Malformed};
 pub struct ErrorDocument {
     /// The word for it: `NoSuchKey`.
     pub code: String,
+    /// The sentence for it.
+    pub message: String,
 }
 
 impl ErrorDocument {
@@ -21,6 +23,7 @@ impl ErrorDocument {
         reader.end()?;
         Ok(Some(Self {
             code: error.text_of("Code").unwrap_or_default(),
+            message: error.text_of("Message").unwrap_or_default(),
         }))
     }
 
@@ -51,5 +54,7 @@ mod tests {
         assert_eq!(code("<Error/>"), Ok(Some(String::new())));
         assert_eq!(code("<R><Error/></R>"), Ok(None));
         assert!(code("Error").is_err());
+        let read = ErrorDocument::read(written.as_bytes()).unwrap().unwrap();
+        assert_eq!(read.message, "m");
     }
 }

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
+use shoal::config::FreshnessMode;
 
 use crate::client::Client;
 use crate::cluster::Cluster;
@@ -144,6 +145,36 @@ async fn an_object_that_changed_when_the_lake_broke_off_is_never_mixed() {
         }
         assert!(ask.try_send().await.is_err());
         assert_eq!(node.lake.count(is_resumption), 1);
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_no_to_the_rest_of_a_body_ends_the_callers_grant_like_any_other() {
+    for (status, relayed) in [401, 403, 404, 412]
+        .into_iter()
+        .flat_map(|no| [(no, false), (no, true)])
+    {
+        let node = Node::start_with(|config| {
+            config.freshness.default = FreshnessMode::Immutable;
+            config.limits.retry_budget_percent = 100;
+        })
+        .await;
+        put(&node, SIZE);
+        let mut ask = node.client().get("/b/k");
+        if relayed {
+            get(&node.client()).await;
+            node.settle().await;
+            ask = ask.header("cache-control", "no-store");
+        }
+        node.lake
+            .misbehave(Fault::cut(2 * BLOCK, Cut::Close).when(Request::is_get));
+        node.lake.misbehave(Fault::status(status).when(is_resumption));
+        let _ = ask.try_send().await;
+        node.settle().await;
+        assert!(node.lake.count(is_resumption) > 0);
+        let next = node.client().get("/b/k").range("bytes=0-9").send().await;
+        assert_ne!(cache(&next), "HIT", "after {status}, relayed: {relayed}");
         node.stop().await;
     }
 }

@@ -14,7 +14,7 @@ fn says(reply: &Reply, status: StatusCode, code: &str, message: &str) {
 }
 
 #[tokio::test]
-async fn a_lake_that_nobody_listens_for_cannot_be_reached() {
+async fn a_lake_without_a_listener_cannot_be_reached() {
     let node = Node::start().await;
     node.lake.stop().await;
     let client = node.client();
