@@ -170,6 +170,37 @@ async fn a_connection_carries_many_questions_and_ends_at_one_that_is_none() {
 }
 
 #[tokio::test]
+async fn its_pages_are_for_those_that_know_its_name_and_not_for_another_sites_page() {
+    let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
+    let config = Config {
+        admin: Some("127.0.0.1:0".parse().unwrap()),
+        admin_hosts: vec!["dns.example.com".into()],
+        ..asking(&[&a1])
+    };
+    let server = Lookup::start(&config).await.unwrap();
+    let admin = server.admin_address().unwrap();
+    for (path, host, status) in [
+        ("/metrics", "127.0.0.1", "200"),
+        ("/metrics", "dns.example.com:9153", "200"),
+        ("/metrics", "evil.example", "421"),
+        ("/nothing", "evil.example", "421"),
+        ("/healthz", "evil.example", "200"),
+    ] {
+        let mut stream = TcpStream::connect(admin).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        let reading = stream.read_to_string(&mut answer);
+        timeout(PATIENCE, reading).await.unwrap().unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{path} at {host}: {answer}"
+        );
+    }
+    stop(server).await;
+}
+
+#[tokio::test]
 async fn a_network_that_asks_too_much_by_datagrams_is_sent_to_tcp_in_as_few_bytes_as_it_asked() {
     let a1 = Node::start("a1", vec![member("a1", "dc1/a/r1", "10.1.1.1:9000")]).await;
     let config = Config {
