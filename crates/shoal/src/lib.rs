@@ -40,6 +40,7 @@ pub mod reload;
 pub mod s3;
 pub mod s3_uri;
 pub mod secret;
+pub mod shielded;
 pub mod shutdown;
 pub mod sigv2;
 pub mod sigv4;

@@ -17,6 +17,7 @@
 mod keys;
 mod mistrust;
 mod proof;
+mod read_ahead;
 mod records;
 mod stream;
 #[cfg(test)]
@@ -44,11 +45,13 @@ pub use self::stream::NodeStream;
 use self::keys::{Keys, Transport};
 use self::mistrust::Other;
 use self::proof::{Asking, Known};
+use self::read_ahead::ReadAhead;
 use self::records::{Key, Records};
 use self::stream::Stream;
 use self::unproven::Unproven;
 use crate::config;
 use crate::front::connection::Sending;
+use crate::shielded::Shielded;
 
 /// The other end has proven itself by then.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -154,7 +157,7 @@ impl Channel {
     }
 
     async fn let_prove(&self, stream: TcpStream) -> Result<Stream, Mistrust> {
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), stream);
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), ReadAhead::new(stream));
         let begun = begun.await.map_err(|error| Mistrust::of(&error))?;
         let offered: Vec<_> = begun.client_hello().alpn().into_iter().flatten().collect();
         let answer = self
@@ -173,10 +176,10 @@ impl Channel {
         let stream = begun.into_stream(Arc::clone(&answer.config)).await;
         let stream = stream.map_err(|error| Mistrust::of(&error))?;
         if answer.transport == Transport::Encrypted {
-            return Ok(Stream::Encrypted(Box::new(stream.into())));
+            return Ok(Stream::Encrypted(Box::new(Shielded::new(stream.into()))));
         }
         let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = Records::new(Sending::new(stream.into_inner().0), answered, asked);
+        let mut records = Records::new(Sending::new(stream.into_inner().0.into_inner()), answered, asked);
         let welcomed = records.write_all(WELCOME).await;
         welcomed.map_err(|error| Mistrust::of(&error))?;
         Ok(Stream::Authenticated(Box::new(records)))
@@ -199,16 +202,16 @@ impl Dialer {
     async fn prove(&self, stream: TcpStream) -> Result<Stream, Mistrust> {
         let distrust = |error: io::Error| Mistrust::of(&error);
         let name = ServerName::from(self.address.ip());
-        let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream);
+        let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, ReadAhead::new(stream));
         let stream = connecting.await.map_err(distrust)?;
         let agreed = stream.get_ref().1.alpn_protocol().ok_or(Mistrust::NotOurs)?;
         let offer = self.offers.iter().find(|(protocol, _)| protocol == agreed);
         let (_, transport) = offer.ok_or(Mistrust::NotOurs)?;
         if *transport == Transport::Encrypted {
-            return Ok(Stream::Encrypted(Box::new(stream.into())));
+            return Ok(Stream::Encrypted(Box::new(Shielded::new(stream.into()))));
         }
         let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = Records::new(Sending::new(stream.into_inner().0), asked, answered);
+        let mut records = Records::new(Sending::new(stream.into_inner().0.into_inner()), asked, answered);
         let mut welcome = [0; WELCOME.len()];
         records.read_exact(&mut welcome).await.map_err(distrust)?;
         Ok(Stream::Authenticated(Box::new(records)))
@@ -232,12 +235,12 @@ fn protocols<'a>(
 /// Keys that nobody has but the two ends of this connection: for what is asked, and for what is answered.
 fn record_keys<Data>(connection: &ConnectionCommon<Data>) -> (Key, Key) {
     let keys = connection
-        .export_keying_material([0; 64], EXPORTER, None)
+        .export_keying_material([0; 32], EXPORTER, None)
         .expect("the handshake is complete");
-    let (asked, answered) = keys.split_at(32);
+    let (asked, answered) = keys.split_at(16);
     (
-        asked.try_into().expect("half of 64 bytes"),
-        answered.try_into().expect("half of 64 bytes"),
+        asked.try_into().expect("half of 32 bytes"),
+        answered.try_into().expect("half of 32 bytes"),
     )
 }
 

@@ -1,51 +1,60 @@
 //! Bytes between nodes in the open, each record of them with a proof: nobody else can make one, or use one again.
 //!
 //! ```text
-//! | length u32 | proof 16 | bytes |
+//! | length u32 | proof 32 | bytes |
 //! ```
 //!
-//! The proof is a keyed BLAKE3 of the record's number and its bytes. Each direction of each connection has a key of its own,
-//! which both ends took out of the handshake. So a record that is altered, left out, moved, or sent a second time ends the
-//! connection, and no byte of it is seen by the reader. What is sent is not copied: proofs are sent between the caller's
-//! bytes, and bytes that are pages of a file leave as those.
+//! The proof is AEGIS-128X2 as a MAC over the record's bytes, with the record's number as its nonce; it
+//! covers how many bytes there are. Each direction of each connection has a key of its own, which both ends
+//! took out of the handshake. So a record that is altered, left out, moved, or sent a second time ends the
+//! connection, and the reader sees no byte of it. Bytes to send are not copied: proofs are sent between the
+//! caller's bytes, and bytes that are pages of a file leave as those. Received bytes are read into one
+//! buffer, record after record, and copied once: to the reader.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
+use aegis::aegis128x2::Aegis128X2Mac;
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::read_ahead::ReadAhead;
 
 /// Bytes of one record at most: what is read at once is still in the processor's cache when it is looked at again.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
 const LENGTH_BYTES: usize = size_of::<u32>();
-const PROOF_BYTES: usize = 16;
+const PROOF_BYTES: usize = 32;
 const HEAD_BYTES: usize = LENGTH_BYTES + PROOF_BYTES;
 
-/// Records made ahead of the socket: as much as one write may carry.
-const AHEAD_MAX: usize = 16;
+/// Records made ahead of the socket, for one write: together they are still in the processor's cache when
+/// they are sent.
+const AHEAD_MAX: usize = 4;
 
-/// How much is read at once: at first, and at most. It doubles while reads fill it.
-const READ_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=128 << 10;
+/// How much is read at least, as long as the length of the record is not known: requests and heads are
+/// shorter.
+const READ_BYTES_MIN: usize = 4 << 10;
 
 /// The key of one direction of a connection.
-pub(super) type Key = [u8; 32];
+pub(super) type Key = [u8; 16];
+
+/// The proof of one record.
+type Proof = [u8; PROOF_BYTES];
 
 /// A stream of records over another stream. Its writer has to offer bytes that were not taken again, as every writer does.
 pub(super) struct Records<S> {
-    stream: S,
+    /// Bytes that were read: the rest of a record whose proof is right, then what is here of the next one.
+    stream: ReadAhead<S>,
     sent: Prover,
     received: Prover,
     /// Records that are not sent to the end, in order.
     ahead: VecDeque<Outgoing>,
-    /// Bytes as they came.
-    raw: BytesMut,
-    /// Bytes of a record whose proof is right.
-    proven: BytesMut,
-    read_bytes: usize,
+    /// How many bytes of what was read are proven.
+    proven_bytes: usize,
+    /// How long the last record was, head included: the next one is likely to be as long.
+    last_bytes: usize,
 }
 
 /// Proves the records of one direction, in their order.
@@ -67,12 +76,11 @@ impl Prover {
     }
 
     /// The proof of the next record.
-    fn next(&mut self, bytes: &[u8]) -> [u8; PROOF_BYTES] {
-        let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        hasher.update(bytes).update(&self.number.to_le_bytes());
-        self.number += 1;
-        let whole = hasher.finalize();
-        *whole.as_bytes().first_chunk().expect("BLAKE3 has 32 bytes")
+    fn proof(&self, bytes: &[u8]) -> Proof {
+        let nonce = u128::from(self.number).to_le_bytes();
+        let mut mac = Aegis128X2Mac::new_with_nonce(&self.key, &nonce);
+        mac.update(bytes);
+        mac.finalize()
     }
 }
 
@@ -80,7 +88,8 @@ impl Outgoing {
     fn new(bytes: &[u8], prover: &mut Prover) -> Self {
         let mut head = [0; HEAD_BYTES];
         head[..LENGTH_BYTES].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-        head[LENGTH_BYTES..].copy_from_slice(&prover.next(bytes));
+        head[LENGTH_BYTES..].copy_from_slice(&prover.proof(bytes));
+        prover.number += 1;
         Self {
             head,
             head_sent: 0,
@@ -93,13 +102,12 @@ impl<S> Records<S> {
     /// Records over `stream`, with the key of what is sent and that of what is received.
     pub(super) fn new(stream: S, sent: Key, received: Key) -> Self {
         Self {
-            stream,
+            stream: ReadAhead::new(stream),
             sent: Prover::new(sent),
             received: Prover::new(received),
             ahead: VecDeque::new(),
-            raw: BytesMut::new(),
-            proven: BytesMut::new(),
-            read_bytes: *READ_BYTES.start(),
+            proven_bytes: 0,
+            last_bytes: 0,
         }
     }
 
@@ -137,48 +145,38 @@ impl<S> Records<S> {
         taken
     }
 
-    /// Takes the next record off the raw bytes, if all of it is there; `false` when it is not.
-    fn take_record(&mut self) -> io::Result<bool> {
-        let Some(length) = self.raw.first_chunk() else {
-            return Ok(false);
+    /// How many bytes the next record has, as far as its head is here.
+    fn next_length(&self) -> io::Result<Option<usize>> {
+        let Some(length) = self.stream.bytes().first_chunk() else {
+            return Ok(None);
         };
         let length = u32::from_le_bytes(*length) as usize;
-        if !(1..=RECORD_BYTES_MAX).contains(&length) {
-            return Err(altered());
+        if (1..=RECORD_BYTES_MAX).contains(&length) {
+            Ok(Some(length))
+        } else {
+            Err(altered())
         }
-        if self.raw.len() < HEAD_BYTES + length {
-            return Ok(false);
-        }
-        let head = self.raw.split_to(HEAD_BYTES);
-        let bytes = self.raw.split_to(length);
-        let is_right = self.received.next(&bytes).ct_eq(&head[LENGTH_BYTES..]);
+    }
+
+    /// Proves the next record, if all of it is here; otherwise says how many bytes to read: all that it
+    /// lacks, and the head behind it.
+    fn prove_next(&mut self) -> io::Result<Option<usize>> {
+        let Some(length) = self.next_length()? else {
+            return Ok(Some(self.last_bytes.max(READ_BYTES_MIN)));
+        };
+        let record_bytes = HEAD_BYTES + length;
+        let Some(record) = self.stream.bytes().get(..record_bytes) else {
+            return Ok(Some(record_bytes + HEAD_BYTES - self.stream.bytes().len()));
+        };
+        let (head, bytes) = record.split_at(HEAD_BYTES);
+        let is_right = self.received.proof(bytes).ct_eq(&head[LENGTH_BYTES..]);
         if !bool::from(is_right) {
             return Err(altered());
         }
-        self.proven = bytes;
-        Ok(true)
-    }
-}
-
-impl<S: AsyncRead + Unpin> Records<S> {
-    /// Reads some more; the number of bytes.
-    fn poll_raw(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        let start = self.raw.len();
-        self.raw.resize(start + self.read_bytes, 0);
-        let mut buf = ReadBuf::new(&mut self.raw[start..]);
-        let polled = Pin::new(&mut self.stream).poll_read(cx, &mut buf);
-        let read = buf.filled().len();
-        self.raw.truncate(start + read);
-        if read == self.read_bytes {
-            self.read_bytes = (2 * self.read_bytes).min(*READ_BYTES.end());
-        }
-        if polled.is_pending() && self.raw.is_empty() {
-            // A connection at rest keeps no buffer.
-            self.raw = BytesMut::new();
-            self.proven = BytesMut::new();
-            self.read_bytes = *READ_BYTES.start();
-        }
-        polled.map_ok(|()| read)
+        self.received.number += 1;
+        self.stream.take(HEAD_BYTES);
+        (self.proven_bytes, self.last_bytes) = (length, record_bytes);
+        Ok(None)
     }
 }
 
@@ -190,18 +188,19 @@ fn altered() -> io::Error {
 impl<S: AsyncRead + Unpin> AsyncRead for Records<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        while this.proven.is_empty() {
-            if this.take_record()? {
+        while this.proven_bytes == 0 {
+            let Some(missing) = this.prove_next()? else {
                 break;
-            }
-            if ready!(this.poll_raw(cx))? == 0 {
-                let is_whole = this.raw.is_empty();
+            };
+            if ready!(this.stream.poll_more(cx, missing))? == 0 {
+                let is_whole = this.stream.bytes().is_empty();
                 return Poll::Ready(is_whole.then_some(()).ok_or(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        let count = this.proven.len().min(buf.remaining());
-        buf.put_slice(&this.proven[..count]);
-        this.proven.advance(count);
+        let count = this.proven_bytes.min(buf.remaining());
+        buf.put_slice(&this.stream.bytes()[..count]);
+        this.stream.take(count);
+        this.proven_bytes -= count;
         Poll::Ready(Ok(()))
     }
 }
@@ -281,8 +280,8 @@ mod tests {
 
     use super::{HEAD_BYTES, RECORD_BYTES_MAX, Records};
 
-    const KEY: super::Key = [7; 32];
-    const OTHER: super::Key = [8; 32];
+    const KEY: super::Key = [7; 16];
+    const OTHER: super::Key = [8; 16];
 
     fn bytes(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at % 251) as u8).collect()
@@ -299,11 +298,14 @@ mod tests {
         wire
     }
 
-    /// What a reader gets of what stands on the wire, and whether it ends well.
+    /// The bytes that a reader gets from these bytes of the wire, and whether the stream ends well. One that reads on gets
+    /// nothing more.
     async fn opened(wire: &[u8]) -> (Vec<u8>, bool) {
         let mut records = Records::new(wire, OTHER, KEY);
-        let mut bytes = Vec::new();
+        let (mut bytes, mut more) = (Vec::new(), Vec::new());
         let ended = records.read_to_end(&mut bytes).await;
+        let ended_again = records.read_to_end(&mut more).await;
+        assert_eq!((more, ended_again.is_ok()), (Vec::new(), ended.is_ok()));
         (bytes, ended.is_ok())
     }
 

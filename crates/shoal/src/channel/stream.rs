@@ -11,19 +11,23 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::mistrust::{Mistrust, Mistrusted, Other};
+use super::read_ahead::ReadAhead;
 use super::records::Records;
 use crate::front::connection::Sending;
+use crate::shielded::Shielded;
 
 /// A connection to another node, or from one. What was altered on its way ends it.
 pub struct NodeStream {
     stream: Stream,
+    /// The error that ended the stream behind the bytes that were read with it.
+    broken: Option<io::Error>,
     other: Other,
     mistrusted: Arc<Mistrusted>,
 }
 
 /// What carries the bytes.
 pub(super) enum Stream {
-    Encrypted(Box<TlsStream<TcpStream>>),
+    Encrypted(Box<Shielded<TlsStream<ReadAhead<TcpStream>>>>),
     Authenticated(Box<Records<Sending>>),
 }
 
@@ -41,6 +45,7 @@ impl NodeStream {
     pub(super) fn new(stream: Stream, other: Other, mistrusted: Arc<Mistrusted>) -> Self {
         Self {
             stream,
+            broken: None,
             other,
             mistrusted,
         }
@@ -49,6 +54,17 @@ impl NodeStream {
     /// Whether nobody else can read what is said.
     pub fn is_encrypted(&self) -> bool {
         matches!(self.stream, Stream::Encrypted(_))
+    }
+
+    fn poll_record(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let polled = match &mut self.stream {
+            Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Authenticated(stream) => Pin::new(stream).poll_read(cx, buf),
+        };
+        polled.map_err(|error| match Mistrust::of_broken(&error) {
+            Some(mistrust) => self.mistrusted.note(mistrust, &self.other),
+            None => error,
+        })
     }
 }
 
@@ -62,16 +78,25 @@ impl fmt::Debug for NodeStream {
 }
 
 impl AsyncRead for NodeStream {
+    /// Reads all records that are here and fit: each by itself would be handed on as a piece of 16 KiB.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let polled = match &mut this.stream {
-            Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Authenticated(stream) => Pin::new(stream).poll_read(cx, buf),
-        };
-        polled.map_err(|error| match Mistrust::of_broken(&error) {
-            Some(mistrust) => this.mistrusted.note(mistrust, &this.other),
-            None => error,
-        })
+        if let Some(error) = this.broken.take() {
+            return Poll::Ready(Err(error));
+        }
+        let start = buf.filled().len();
+        loop {
+            let before = buf.filled().len();
+            match this.poll_record(cx, buf) {
+                Poll::Ready(Ok(())) if buf.filled().len() > before && buf.remaining() > 0 => {}
+                Poll::Ready(Err(error)) if before > start => {
+                    this.broken = Some(error);
+                    return Poll::Ready(Ok(()));
+                }
+                Poll::Pending if before > start => return Poll::Ready(Ok(())),
+                polled => return polled,
+            }
+        }
     }
 }
 

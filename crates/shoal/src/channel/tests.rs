@@ -47,6 +47,25 @@ async fn listens(channel: Arc<Channel>) -> SocketAddr {
     address
 }
 
+/// Stands between a node and the one at `address`, and alters one byte of what that one says.
+async fn altering(address: SocketAddr, at: u64) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let between = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (near, _) = listener.accept().await.unwrap();
+        let far = TcpStream::connect(address).await.unwrap();
+        let (mut asks, mut hears) = near.into_split();
+        let (mut says, mut is_asked) = far.into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut asks, &mut is_asked).await });
+        let mut before = (&mut says).take(at);
+        tokio::io::copy(&mut before, &mut hears).await.unwrap();
+        let byte = says.read_u8().await.unwrap();
+        hears.write_u8(byte ^ 1).await.unwrap();
+        let _ = tokio::io::copy(&mut says, &mut hears).await;
+    });
+    between
+}
+
 /// Says something, and hears it back.
 async fn exchange(stream: NodeStream) {
     let sent: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 253) as u8).collect();
@@ -71,6 +90,35 @@ async fn nodes_that_know_the_secret_speak_and_encrypt_if_either_wants_to() {
         let stream = near.to("n1", address).dial().await.unwrap();
         assert_eq!(stream.is_encrypted(), asks || answers);
         exchange(stream).await;
+    }
+}
+
+#[tokio::test]
+async fn bytes_altered_on_the_way_end_the_connection_and_those_before_them_arrive() {
+    const ALTERED_AT: u64 = 300_000;
+    for encrypt in [true, false] {
+        let far = Channel::new("n1", &cooperation(SECRET, encrypt), 100);
+        let address = altering(listens(Arc::new(far)).await, ALTERED_AT).await;
+        let near = Channel::new("n0", &cooperation(SECRET, encrypt), 100);
+        let stream = near.to("n1", address).dial().await.unwrap();
+        let sent: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 253) as u8).collect();
+        let (mut heard, mut said) = tokio::io::split(stream);
+        let mut received = Vec::new();
+        let ended = tokio::select! {
+            ended = heard.read_to_end(&mut received) => ended,
+            Err(error) = said.write_all(&sent) => Err(error),
+        };
+        assert!(ended.is_err(), "encrypt {encrypt}");
+        assert_eq!(count(&near, Mistrust::Altered), 1, "encrypt {encrypt}");
+        assert!(heard.read_u8().await.is_err(), "encrypt {encrypt}");
+        // A record has 64 KiB at most, heads and the handshake are a few hundred bytes.
+        let before = ALTERED_AT - (66 << 10)..ALTERED_AT;
+        assert!(
+            before.contains(&(received.len() as u64)),
+            "encrypt {encrypt}: {}",
+            received.len()
+        );
+        assert!(sent.starts_with(&received), "encrypt {encrypt}");
     }
 }
 

@@ -1,0 +1,144 @@
+//! A stream that reads what it is given to write through the kernel.
+//!
+//! A hit is pages of a mapped file. A page that can no longer be read (the disk fails, the file was cut) is
+//! an error where the kernel copies it, and SIGBUS, the end of the process, where TLS touches it. So the
+//! kernel makes the copy that TLS encrypts: `process_vm_readv`, on this process itself. Only TLS pays for it:
+//! it copies 9 GB/s on a processor that encrypts 5. Hits of plain connections go from the page cache to the
+//! socket without it.
+#![allow(unsafe_code)] // process_vm_readv takes addresses
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// As much as is copied at a time: four records of TLS.
+const COPY_BYTES: usize = 64 << 10;
+
+/// A head and some pieces of a body are copied together.
+const SLICES_MAX: usize = 16;
+
+thread_local! {
+    static COPY: RefCell<Vec<u8>> = RefCell::new(vec![0; COPY_BYTES]);
+}
+
+/// Writes to `S` nothing but what the kernel could read.
+#[derive(Debug)]
+pub struct Shielded<S>(S);
+
+impl<S> Shielded<S> {
+    /// Shields what is written to `stream`.
+    pub fn new(stream: S) -> Self {
+        Self(stream)
+    }
+}
+
+/// Copies the beginning of what `slices` hold; the number of bytes. Errors: `EFAULT` when it cannot be read.
+fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
+    let slices = &slices[..slices.len().min(SLICES_MAX)];
+    let to = libc::iovec {
+        iov_base: copy.as_mut_ptr().cast(),
+        iov_len: copy.len(),
+    };
+    // SAFETY: `to` is all of `copy`, borrowed for writing. An `IoSlice` has the layout of an `iovec`, and
+    // what it points to is only read, by the kernel, which answers with an error where that is not possible.
+    let copied = unsafe {
+        libc::process_vm_readv(
+            libc::getpid(),
+            &raw const to,
+            1,
+            slices.as_ptr().cast(),
+            slices.len() as libc::c_ulong,
+            0,
+        )
+    };
+    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Shielded<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let stream = Pin::new(&mut self.get_mut().0);
+        COPY.with_borrow_mut(|bytes| match copy(slices, bytes) {
+            Ok(copied) => stream.poll_write(cx, &bytes[..copied]),
+            // A sandbox that forbids the call does without the shield.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                stream.poll_write_vectored(cx, slices)
+            }
+            Err(error) => Poll::Ready(Err(error)),
+        })
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_shutdown(cx)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Shielded<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use memmap2::MmapOptions;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_arrives_whole_and_in_order() {
+        let (near, mut far) = duplex(1000);
+        let bytes: Vec<u8> = (0..200_000_u32).map(|position| (position % 251) as u8).collect();
+        let sent = bytes.clone();
+        let sending = tokio::spawn(async move {
+            let mut stream = Shielded::new(near);
+            let (mut head, mut rest) = sent.split_at(100);
+            while !rest.is_empty() {
+                let count = stream
+                    .write_vectored(&[IoSlice::new(head), IoSlice::new(rest)])
+                    .await
+                    .unwrap();
+                let of_head = count.min(head.len());
+                head = &head[of_head..];
+                rest = &rest[count - of_head..];
+            }
+        });
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).await.unwrap();
+        sending.await.unwrap();
+        assert!(received == bytes);
+    }
+
+    #[tokio::test]
+    async fn pages_that_can_no_longer_be_read_are_an_error_and_not_the_end_of_the_process() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![7; 100_000]).unwrap();
+        // SAFETY: the file is shortened below, and its pages are touched by the kernel alone.
+        let pages = unsafe { MmapOptions::new().map(&file) }.unwrap();
+        file.set_len(0).unwrap();
+        let (near, _far) = duplex(1 << 20);
+        let written = Shielded::new(near).write(&pages).await;
+        assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EFAULT));
+    }
+}
