@@ -11,6 +11,7 @@
 
 mod answer;
 mod io;
+mod room;
 mod sending;
 mod streams;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 pub use answer::{Answer, AnswerBody, Answering, refusal_response};
 pub use io::GuardedIo;
+pub use room::Room;
 pub use sending::Sending;
 pub use streams::{ClientBody, ClientBodyError};
 

@@ -32,10 +32,11 @@ use crate::admin::metrics::ConnectionMetrics;
 use crate::channel::Channel;
 use crate::config::Limits;
 use crate::fair::{ConnectionPayer, Processor, SharedTasks};
-use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Sending, Timeouts};
+use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Room, Sending, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::tls::TlsReloader;
 use crate::identity::NEWCOMERS;
+use crate::shielded::Shielded;
 use crate::shutdown::Shutdown;
 
 use accept::Acceptor;
@@ -47,14 +48,19 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// How many connections beyond the limit are told so at a time. Any further one is closed without a word.
 const TURNED_AWAY_AT_A_TIME: usize = 128;
 
-/// Memory for heads that have not arrived as a whole, beyond the first bytes of each, in KiB. Their senders are unknown.
-const HEADS_KIB: usize = 8 << 10;
+/// Memory for long heads and for bodies read in large pieces, beyond the first buffer of each connection, in
+/// KiB.
+const ROOM_KIB: usize = 128 << 10;
 
 /// How long a client may wait for the place of an idle connection that was just closed.
 const ROOM_PATIENCE: Duration = Duration::from_millis(200);
 
 /// The HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the largest heads.
 const BUFFER_BYTES: usize = 128 * 1024;
+
+/// Connections that speak HTTP/2 at a time, each of which may hold a hundred times what another does. Clients
+/// beyond are offered HTTP/1.1 alone.
+const HTTP2_CONNECTIONS: usize = 128;
 
 /// HTTP/2: requests in flight on one connection.
 const STREAMS: u32 = 128;
@@ -64,7 +70,7 @@ const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
 /// HTTP/2: fields of one request, after decompression, in bytes.
-const HEADER_LIST_BYTES: u32 = 64 * 1024;
+const HEADER_LIST_BYTES: u32 = 16 * 1024;
 
 /// HTTP/2: how often a silent peer is asked whether it lives, and how long it may take to say so.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
@@ -185,7 +191,8 @@ pub async fn serve<M, S, B>(
         shutdown,
         make_service,
         processor: Processor::of_runtime(),
-        heads: Arc::new(Semaphore::new(HEADS_KIB)),
+        room: Room::new(ROOM_KIB),
+        http2: Semaphore::new(HTTP2_CONNECTIONS),
     });
     let rooms = Arc::new(Semaphore::new(door.limits.connections));
     let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
@@ -268,8 +275,10 @@ struct Door<M> {
     make_service: M,
     /// Connections take turns at it.
     processor: Arc<Processor>,
-    /// Room for long heads, one permit a KiB.
-    heads: Arc<Semaphore>,
+    /// Connections take room beyond their first buffers from here.
+    room: Room,
+    /// Connections that speak HTTP/2, or may come to.
+    http2: Semaphore,
 }
 
 impl<M, S, B> Door<M>
@@ -328,11 +337,17 @@ where
         service: Answering<S>,
         exchange: &Arc<Exchange>,
     ) -> Option<Result<(), hyper::Error>> {
-        match timeout(self.limits.timeouts.header, tls.acceptor().accept(stream)).await {
-            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => {
-                Some(self.speak_http2(stream, payer, service, exchange).await)
+        let http2 = self.http2.try_acquire().ok();
+        let acceptor = tls.acceptor(http2.is_some());
+        match timeout(self.limits.timeouts.header, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Some(
+                self.speak_http2(Shielded::new(stream), payer, service, exchange)
+                    .await,
+            ),
+            Ok(Ok(stream)) => {
+                drop(http2);
+                Some(self.speak_http1(Shielded::new(stream), service, exchange).await)
             }
-            Ok(Ok(stream)) => Some(self.speak_http1(stream, service, exchange).await),
             Ok(Err(error)) => {
                 debug!(%address, %error, "no TLS connection came about");
                 None
@@ -350,8 +365,7 @@ where
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts)
-            .with_heads_in(Arc::clone(&self.heads));
+        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts).within(&self.room);
         let connection = http1::Builder::new()
             // The guarded socket keeps the deadlines: it knows where a head begins.
             .header_read_timeout(None)

@@ -77,9 +77,30 @@ pub struct TlsReloader {
 
 #[derive(Debug)]
 struct Loaded {
-    config: Arc<ServerConfig>,
+    config: Configuration,
     /// Digest of the two files, to see when they change.
     digest: [u8; 32],
+}
+
+/// One certificate, by what clients are offered to speak.
+#[derive(Debug)]
+struct Configuration {
+    any: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
+}
+
+impl From<ServerConfig> for Configuration {
+    fn from(config: ServerConfig) -> Self {
+        let offering = |protocols: &[&[u8]]| {
+            let mut config = config.clone();
+            config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+            Arc::new(config)
+        };
+        Self {
+            any: offering(&[b"h2", b"http/1.1"]),
+            http1: offering(&[b"http/1.1"]),
+        }
+    }
 }
 
 impl TlsReloader {
@@ -98,9 +119,16 @@ impl TlsReloader {
         }))
     }
 
-    /// Makes TLS of a connection, with the certificate of this moment.
-    pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(Arc::clone(&self.current.load().config))
+    /// Makes TLS of a connection, with the certificate of this moment; offers HTTP/2 where it
+    /// `may_speak_http2`.
+    pub fn acceptor(&self, may_speak_http2: bool) -> TlsAcceptor {
+        let current = self.current.load();
+        let config = if may_speak_http2 {
+            &current.config.any
+        } else {
+            &current.config.http1
+        };
+        TlsAcceptor::from(Arc::clone(config))
     }
 
     /// Takes the files over if they have changed, and says whether they had. On an error what was in use stays.
@@ -183,7 +211,7 @@ impl Files {
         hasher.finalize().into()
     }
 
-    fn configuration(&self, certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, TlsError> {
+    fn configuration(&self, certificate: &Path, key: &Path) -> Result<Configuration, TlsError> {
         let not_pem = |path: &Path, source| TlsError::NotPem {
             path: path.to_owned(),
             source,
@@ -205,11 +233,10 @@ impl Files {
             key: key.to_owned(),
             source,
         };
-        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
             .map_err(unusable)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
+        Ok(config.into())
     }
 }

@@ -1,16 +1,16 @@
 //! The socket as the HTTP library sees it: only unambiguous bytes come in, and nobody waits for ever.
 
 use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
+use super::room::{NARROW_BYTES, Room, Width};
 use super::{Exchange, Timeouts};
 use crate::clock;
 use crate::front::deadline::Deadline;
@@ -20,7 +20,8 @@ use crate::front::framing::{Framing, Position};
 /// Takes the place of a refused request, so that its answer goes out in its turn.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
-/// An incomplete head is given so much room at first, which is enough for nearly all; then twice as much each time.
+/// An incomplete head is given so much room at first, which is enough for nearly all; then twice as much each
+/// time.
 const HELD_FIRST_BYTES: usize = 4096;
 
 /// After our last word, what the client still sends is read and thrown away for so long and so far: closing on
@@ -37,10 +38,7 @@ pub struct GuardedIo<S> {
     inbound: Inbound,
     /// Bytes of a head or chunk line whose end has not arrived.
     held: BytesMut,
-    /// Where room for more than the first bytes of heads comes from, one permit a KiB; without it there is no bound.
-    heads: Option<Arc<Semaphore>>,
-    /// What `held` has of it.
-    held_room: Option<OwnedSemaphorePermit>,
+    width: Width,
     /// Bytes that were held, have passed, and wait for the HTTP library to take them.
     released: Bytes,
     reading: Deadline,
@@ -90,10 +88,10 @@ impl<S> GuardedIo<S> {
         Self::new(stream, exchange, timeouts, Inbound::Http1(Framing::default()))
     }
 
-    /// Takes the room for long heads from `heads`, one permit a KiB. Nobody has said yet who sends them.
+    /// Takes what it holds beyond the first buffer from `room`, which other connections share.
     #[must_use]
-    pub fn with_heads_in(mut self, heads: Arc<Semaphore>) -> Self {
-        self.heads = Some(heads);
+    pub fn within(mut self, room: &Room) -> Self {
+        self.width = Width::within(room);
         self
     }
 
@@ -109,8 +107,7 @@ impl<S> GuardedIo<S> {
             timeouts,
             inbound,
             held: BytesMut::new(),
-            heads: None,
-            held_room: None,
+            width: Width::default(),
             released: Bytes::new(),
             reading: Deadline::default(),
             waiting_for: None,
@@ -125,7 +122,6 @@ impl<S> GuardedIo<S> {
             unreachable!("only HTTP/1.1 messages are refused")
         };
         self.held = BytesMut::new();
-        self.held_room = None;
         if framing.position() == Position::InBody {
             // The service has this request already; a body that breaks off makes it look up.
             self.exchange.refuse(framing.heads(), error);
@@ -156,16 +152,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         let start = buf.filled().len();
         let direct = self.held.is_empty();
         let polled = if direct {
-            Pin::new(&mut self.stream)
-                .poll_read(cx, buf)
-                .map_ok(|()| buf.filled().len() - start)
+            self.poll_read_direct(cx, buf)
         } else {
             if self.held.len() == self.held.capacity() && !self.make_room() {
                 let message = "Too many long request heads are on their way; please reduce your rate.";
                 self.refuse(S3Error::new(ErrorCode::SlowDown, message).closing());
                 return Poll::Ready(Ok(()));
             }
-            poll_read_more(&mut self.stream, &mut self.held, cx)
+            pin!(self.stream.read_buf(&mut self.held)).poll(cx)
         };
         let Poll::Ready(read) = polled else {
             return self.poll_waiting(cx).map(Ok);
@@ -189,6 +183,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
                 self.held.extend_from_slice(rest);
             }
             buf.set_filled(start + verdict.pass_bytes);
+            if read >= self.width.read_bytes_max() && framing.position() == Position::InBody {
+                self.width.widen_for_body();
+            }
             verdict
         } else {
             let verdict = framing.follow(&self.held);
@@ -196,7 +193,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             if self.held.is_empty() {
                 // An idle connection keeps no buffer.
                 self.held = BytesMut::new();
-                self.held_room = None;
+            }
+            if self.width.should_be_short() {
+                self.exchange.ask_to_close();
             }
             verdict
         };
@@ -204,6 +203,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             self.refuse(refusal);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Reads into the HTTP library's own buffer; the number of bytes that came.
+    fn poll_read_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
+        let start = buf.filled().len();
+        let mut most = (&mut self.stream).take(self.width.read_bytes_max() as u64);
+        let polled = Pin::new(&mut most).poll_read(cx, buf);
+        polled.map_ok(|()| buf.filled().len() - start)
     }
 
     /// Nothing has arrived: waits for the deadline of whatever should. Ready when it has passed and `inbound` says so.
@@ -326,38 +333,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
 }
 
 impl<S> GuardedIo<S> {
-    /// Doubles the room of a head whose end has not arrived. `false`: other heads have taken all there is.
+    /// Makes `held` larger for a head whose end has not arrived. `false`: it is long, and other connections
+    /// have taken all the room that there is.
     fn make_room(&mut self) -> bool {
-        let more = self.held.capacity().max(HELD_FIRST_BYTES);
-        if let Some(heads) = &self.heads {
-            let Ok(room) = Arc::clone(heads).try_acquire_many_owned((more >> 10) as u32) else {
-                return false;
-            };
-            match &mut self.held_room {
-                Some(held) => held.merge(room),
-                None => self.held_room = Some(room),
-            }
+        let capacity = self.held.capacity();
+        if capacity >= NARROW_BYTES && !self.width.widen_for_head() {
+            return false;
         }
-        let mut larger = BytesMut::with_capacity(self.held.capacity() + more);
-        larger.extend_from_slice(&self.held);
-        self.held = larger;
+        let doubled = (2 * capacity).max(HELD_FIRST_BYTES);
+        let larger = if capacity < NARROW_BYTES {
+            doubled.min(NARROW_BYTES)
+        } else {
+            doubled
+        };
+        let mut held = BytesMut::with_capacity(larger);
+        held.extend_from_slice(&self.held);
+        self.held = held;
         true
     }
-}
-
-/// Reads behind what `held` has, as far as it has room; the number of bytes that came.
-fn poll_read_more<S: AsyncRead + Unpin>(
-    stream: &mut S,
-    held: &mut BytesMut,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    let start = held.len();
-    held.resize(held.capacity(), 0);
-    let mut buf = ReadBuf::new(&mut held[start..]);
-    let polled = Pin::new(stream).poll_read(cx, &mut buf);
-    let read = buf.filled().len();
-    held.truncate(start + read);
-    polled.map_ok(|()| read)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for GuardedIo<S> {
@@ -369,7 +362,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for GuardedIo<S> {
                 return Poll::Ready(Ok(()));
             }
             if this.released.has_remaining() {
-                let taken = this.released.split_to(this.released.len().min(buf.remaining()));
+                let most = buf.remaining().min(this.width.read_bytes_max());
+                let taken = this.released.split_to(this.released.len().min(most));
                 buf.put_slice(&taken);
                 continue;
             }

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Answering, ClientBody, Exchange, GuardedIo, Timeouts};
+use super::{Answering, ClientBody, Exchange, GuardedIo, Room, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 
 const TIMEOUTS: Timeouts = Timeouts {
@@ -120,6 +120,55 @@ impl Client {
     fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
+}
+
+/// The largest piece of a body of a MiB that the service gets on a connection that shares `room`.
+async fn largest_piece(room: &Room) -> usize {
+    let (mut client, server) = duplex(1 << 20);
+    let exchange = Arc::new(Exchange::default());
+    let largest = AtomicUsize::new(0);
+    let service = service_fn(|request: Request<ClientBody>| async {
+        let mut body = request.into_body();
+        while let Some(frame) = body.frame().await {
+            let piece = frame.unwrap().into_data().unwrap();
+            largest.fetch_max(piece.len(), Ordering::Relaxed);
+        }
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("done"))))
+    });
+    let io = TokioIo::new(GuardedIo::http1(server, Arc::clone(&exchange), TIMEOUTS).within(room));
+    let connection = http1::Builder::new()
+        .header_read_timeout(None)
+        .max_buf_size(128 * 1024)
+        .serve_connection(io, Answering::new(service, exchange, TIMEOUTS));
+    let asking = async {
+        let body = vec![0; 1 << 20];
+        let head = format!(
+            "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        client
+            .write_all(&[head.as_bytes(), &body].concat())
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("done"), "{answer}");
+    };
+    let (served, ()) = tokio::join!(connection, asking);
+    served.unwrap();
+    largest.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn a_body_is_read_in_large_pieces_where_there_is_room_and_in_small_ones_where_there_is_none() {
+    let room = Room::new(256);
+    for _ in 0..3 {
+        assert!(
+            largest_piece(&room).await > 32 << 10,
+            "what ends gives its room back"
+        );
+    }
+    assert!(largest_piece(&Room::new(0)).await < 8 << 10);
 }
 
 /// Asserts that `answers` ends with a refusal as S3 writes it, and gives what comes before.

@@ -256,7 +256,7 @@ async fn long_heads_that_do_not_end_share_a_bounded_room_and_short_ones_still_ge
     let server = start(wide(), None);
     let long = format!("GET /1 HTTP/1.1\r\nHost: h\r\nX: {}", "a".repeat(60_000));
     let mut unfinished = Vec::new();
-    for _ in 0..400 {
+    for _ in 0..800 {
         let mut client = server.connect().await;
         // One that is refused may be closed before it has sent all of it.
         let _ = client.write_all(long.as_bytes()).await;
@@ -275,6 +275,38 @@ async fn long_heads_that_do_not_end_share_a_bounded_room_and_short_ones_still_ge
     assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
     let mut client = server.connect().await;
     assert!(ask(&mut client, GET).await.ends_with("/1;"));
+}
+
+#[tokio::test]
+async fn a_long_head_keeps_its_room_for_as_long_as_its_connection_lasts() {
+    let server = start(wide(), None);
+    let long = |path| {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
+            "a".repeat(20_000)
+        )
+    };
+    let mut answered = Vec::new();
+    for _ in 0..800 {
+        let mut client = server.connect().await;
+        let answer = ask(&mut client, &long("/1")).await;
+        assert!(answer.ends_with("/1;"), "{answer}");
+        answered.push(client);
+    }
+    assert!(
+        !server.shows("shoal_connections 800"),
+        "where room is short they end with their answers"
+    );
+    drop(answered);
+    server.comes_to_show("shoal_connections 0").await;
+    let mut unanswered = Vec::new();
+    for _ in 0..800 {
+        let mut client = server.connect().await;
+        let _ = client.write_all(long("/never").as_bytes()).await;
+        unanswered.push(client);
+    }
+    let last = unanswered.last_mut().expect("there are many");
+    assert!(read_to_end(last).await.contains("<Code>SlowDown</Code>"));
 }
 
 #[tokio::test]

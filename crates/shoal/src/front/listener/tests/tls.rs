@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{GET, PATIENCE, Server, start, wide};
 use crate::front::connection::Timeouts;
-use crate::front::listener::ConnectionLimits;
+use crate::front::listener::{ConnectionLimits, HTTP2_CONNECTIONS};
 use crate::front::tls::TlsReloader;
 
 fn data(name: &str) -> String {
@@ -120,6 +120,27 @@ async fn http2_is_spoken_over_tls_and_its_requests_have_one_host() {
     );
     timeout(PATIENCE, connection).await.unwrap().unwrap().unwrap();
     timeout(PATIENCE, server.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn clients_beyond_those_that_may_speak_http2_are_offered_http1() {
+    let tls = TlsReloader::load(data("first.pem"), data("first.key")).unwrap();
+    let server = start(wide(), Some(tls));
+    let spoken = |stream: &TlsStream<TcpStream>| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
+    let connect = || connect_tls(&server, &[b"h2", b"http/1.1"]);
+    let mut clients = Vec::new();
+    for _ in 0..HTTP2_CONNECTIONS {
+        clients.push(connect().await);
+    }
+    assert!(clients.iter().all(|client| spoken(client).unwrap() == b"h2"));
+    let mut beyond = connect().await;
+    assert_eq!(spoken(&beyond).unwrap(), b"http/1.1");
+    beyond.write_all(GET.as_bytes()).await.unwrap();
+    assert!(beyond.read(&mut [0; 16]).await.unwrap() > 0);
+    drop(clients);
+    while spoken(&connect().await).unwrap() != b"h2" {
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,123 @@
+//! The room for bytes of requests beyond a connection's first buffer: long heads, and bodies read in large pieces.
+//!
+//! The HTTP library reads into a buffer of its own, which grows as soon as a read fills it and keeps its size
+//! until the connection ends. A connection is *narrow* at first: it never fills that buffer. One that sends a
+//! long head or a body becomes *wide*, to its end, if there is room; a body is otherwise read in small
+//! pieces, and a long head refused.
+
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The HTTP library's first buffer.
+pub(super) const NARROW_BYTES: usize = 8 << 10;
+
+/// The most that a wide connection may hold, in KiB: a head until all of it is here, and the buffer that it then goes
+/// to.
+const WIDE_KIB: usize = 192;
+
+/// Shared by the connections of one listener.
+#[derive(Clone, Debug)]
+pub struct Room {
+    kib: usize,
+    /// One permit a KiB.
+    free: Arc<Semaphore>,
+}
+
+impl Room {
+    /// Room for so many KiB.
+    pub fn new(kib: usize) -> Self {
+        Self {
+            kib,
+            free: Arc::new(Semaphore::new(kib)),
+        }
+    }
+
+    /// Whether half of it is taken.
+    fn is_scarce(&self) -> bool {
+        self.free.available_permits() < self.kib / 2
+    }
+
+    fn take(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.free)
+            .try_acquire_many_owned(WIDE_KIB as u32)
+            .ok()
+    }
+}
+
+/// Whether a connection is wide.
+#[derive(Debug, Default)]
+pub(super) enum Width {
+    /// There is no bound.
+    #[default]
+    Free,
+    Narrow(Room),
+    Wide {
+        room: Room,
+        /// Given back when this is dropped.
+        _share: OwnedSemaphorePermit,
+    },
+}
+
+impl Width {
+    pub(super) fn within(room: &Room) -> Self {
+        Self::Narrow(room.clone())
+    }
+
+    /// How much may be given to the HTTP library at a time.
+    pub(super) fn read_bytes_max(&self) -> usize {
+        match self {
+            Self::Narrow(_) => NARROW_BYTES - 1,
+            Self::Free | Self::Wide { .. } => usize::MAX,
+        }
+    }
+
+    /// Makes the connection wide for a body. Half of the room is left to heads.
+    pub(super) fn widen_for_body(&mut self) {
+        if let Self::Narrow(room) = self
+            && !room.is_scarce()
+        {
+            self.widen_for_head();
+        }
+    }
+
+    /// Makes the connection wide. `false`: there is no room.
+    pub(super) fn widen_for_head(&mut self) -> bool {
+        let Self::Narrow(room) = self else { return true };
+        let Some(share) = room.take() else { return false };
+        *self = Self::Wide {
+            room: room.clone(),
+            _share: share,
+        };
+        true
+    }
+
+    /// Whether the connection should give its room back as soon as its request is answered.
+    pub(super) fn should_be_short(&self) -> bool {
+        matches!(self, Self::Wide { room, .. } if room.is_scarce())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_leave_half_of_the_room_to_heads_and_what_ends_gives_its_share_back() {
+        let room = Room::new(4 * WIDE_KIB);
+        let connection = || Width::within(&room);
+        let mut bodies: Vec<_> = (0..4).map(|_| connection()).collect();
+        bodies.iter_mut().for_each(Width::widen_for_body);
+        let wide = bodies.iter().filter(|width| matches!(width, Width::Wide { .. }));
+        assert_eq!(wide.count(), 3, "the third finds half of it free");
+        let mut heads = [connection(), connection()];
+        assert!(heads[0].widen_for_head());
+        assert!(!heads[1].widen_for_head());
+        assert!(heads[0].should_be_short());
+        drop(bodies);
+        assert!(heads[1].widen_for_head());
+        assert!(!heads[1].should_be_short());
+        assert_eq!(heads[1].read_bytes_max(), usize::MAX);
+        assert_eq!(connection().read_bytes_max(), NARROW_BYTES - 1);
+    }
+}
