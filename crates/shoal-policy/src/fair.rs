@@ -1,14 +1,15 @@
 //! Whose turn it is: work waits in one line a payer, and payers are served by what they have had.
 //!
-//! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. What is due first
-//! is served first, and a piece moves its payer's time on by its cost over the payer's share. A payer that comes back
-//! after a rest is due now: it gets no credit for the rest, and goes ahead of those that have had their part.
+//! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. What is
+//! due first is served first, and a piece moves its payer's time on by its cost over the payer's share. A
+//! payer that comes back after a rest is due now: it gets no credit for the rest, and goes ahead of those
+//! that have had their part.
 
 mod level;
 
 pub use level::Level;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A payer: work is done in its name, and counted against its share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,9 @@ const IDLE_LINES_MAX: usize = 64;
 /// Work that waits, of any number of payers.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    lines: HashMap<u32, Line<T>>,
+    /// By payer. There are few, and each poll of a connection looks here: a tree finds them sooner than a
+    /// table does.
+    lines: BTreeMap<u32, Line<T>>,
     /// Payers with waiting work, the one that is due first in front.
     due: BTreeSet<(u64, u32)>,
     /// When the work that was served last was due.
@@ -39,13 +42,57 @@ pub struct FairQueue<T> {
 #[derive(Debug)]
 struct Line<T> {
     due: u64,
-    work: VecDeque<(Payer, u64, T)>,
+    begun: VecDeque<Work<T>>,
+    new: VecDeque<Work<T>>,
+    /// Which of the two is next when both have work.
+    new_is_next: bool,
+}
+
+/// Whose it is, what it costs, what it is.
+type Work<T> = (Payer, u64, T);
+
+impl<T> Line<T> {
+    fn due_at(due: u64) -> Self {
+        Self {
+            due,
+            begun: VecDeque::new(),
+            new: VecDeque::new(),
+            new_is_next: false,
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.begun.len() + self.new.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.begun.is_empty() && self.new.is_empty()
+    }
+
+    fn is_new_next(&self) -> bool {
+        self.begun.is_empty() || self.new_is_next && !self.new.is_empty()
+    }
+
+    fn front(&self) -> Option<&Work<T>> {
+        if self.is_new_next() {
+            &self.new
+        } else {
+            &self.begun
+        }
+        .front()
+    }
+
+    fn pop(&mut self) -> Option<Work<T>> {
+        let is_new = self.is_new_next();
+        self.new_is_next = !is_new;
+        if is_new { &mut self.new } else { &mut self.begun }.pop_front()
+    }
 }
 
 impl<T> Default for FairQueue<T> {
     fn default() -> Self {
         Self {
-            lines: HashMap::new(),
+            lines: BTreeMap::new(),
             due: BTreeSet::new(),
             now: 0,
             waiting: 0,
@@ -56,27 +103,45 @@ impl<T> Default for FairQueue<T> {
 impl<T> FairQueue<T> {
     /// Adds work that will cost its payer so much when it is served.
     pub fn push(&mut self, payer: Payer, cost: u64, item: T) {
+        self.line_for_more(payer).new.push_back((payer, cost, item));
+    }
+
+    /// Adds work that was served before and holds what others wait for. At least every other piece of its
+    /// payer that is served is of this kind; towards other payers it counts like any.
+    pub fn push_begun(&mut self, payer: Payer, cost: u64, item: T) {
+        self.line_for_more(payer).begun.push_back((payer, cost, item));
+    }
+
+    fn line_for_more(&mut self, payer: Payer) -> &mut Line<T> {
         let now = self.now;
-        let line = self.lines.entry(payer.id).or_insert_with(|| Line {
-            due: now,
-            work: VecDeque::new(),
-        });
-        if line.work.is_empty() {
+        let line = self.lines.entry(payer.id).or_insert_with(|| Line::due_at(now));
+        if line.is_empty() {
             line.due = line.due.max(now);
             self.due.insert((line.due, payer.id));
         }
-        line.work.push_back((payer, cost, item));
         self.waiting += 1;
+        line
     }
 
     /// The work whose turn it is.
     pub fn pop(&mut self) -> Option<T> {
-        let (due, id) = self.due.pop_first()?;
+        self.pop_where(|_, _| true)
+    }
+
+    /// The work whose turn it is, passing over payers whose next piece `may` not be served now.
+    pub fn pop_where(&mut self, mut may: impl FnMut(Payer, &T) -> bool) -> Option<T> {
+        let lines = &self.lines;
+        let may_go = |(_, id): &&(u64, u32)| {
+            let next = lines.get(id).and_then(Line::front);
+            next.is_some_and(|(payer, _, item)| may(*payer, item))
+        };
+        let (due, id) = *self.due.iter().find(may_go)?;
+        self.due.remove(&(due, id));
         let line = self.lines.get_mut(&id).expect("what is due has a line");
-        let (payer, cost, item) = line.work.pop_front().expect("a line that is due has work");
-        self.now = due;
+        let (payer, cost, item) = line.pop().expect("a line that is due has work");
+        self.now = self.now.max(due);
         line.due = due + virtual_time(payer, cost);
-        if !line.work.is_empty() {
+        if !line.is_empty() {
             self.due.insert((line.due, id));
         }
         self.waiting -= 1;
@@ -86,13 +151,13 @@ impl<T> FairQueue<T> {
 
     /// Counts a cost that was not known when the work was served.
     pub fn charge(&mut self, payer: Payer, cost: u64) {
-        // A payer without a line has work neither here nor served lately: nobody waited for it.
+        // A payer without a line has work neither here nor served lately: no other payer waited for it.
         let Some(line) = self.lines.get_mut(&payer.id) else {
             return;
         };
         let before = line.due;
         line.due = before + virtual_time(payer, cost);
-        if !line.work.is_empty() {
+        if !line.is_empty() {
             self.due.remove(&(before, payer.id));
             self.due.insert((line.due, payer.id));
         }
@@ -110,7 +175,7 @@ impl<T> FairQueue<T> {
 
     /// How much work of one payer waits.
     pub fn len_of(&self, id: u32) -> usize {
-        self.lines.get(&id).map_or(0, |line| line.work.len())
+        self.lines.get(&id).map_or(0, Line::len)
     }
 
     /// Drops the work of one payer that is no longer wanted.
@@ -118,10 +183,11 @@ impl<T> FairQueue<T> {
         let Some(line) = self.lines.get_mut(&id) else {
             return;
         };
-        let before = line.work.len();
-        line.work.retain(|(_, _, item)| wanted(item));
-        self.waiting -= before - line.work.len();
-        if line.work.is_empty() {
+        let before = line.len();
+        line.begun.retain(|(_, _, item)| wanted(item));
+        line.new.retain(|(_, _, item)| wanted(item));
+        self.waiting -= before - line.len();
+        if line.is_empty() {
             self.due.remove(&(line.due, id));
         }
     }
@@ -131,7 +197,7 @@ impl<T> FairQueue<T> {
         if self.lines.len() > self.due.len() * 2 + IDLE_LINES_MAX {
             let (now, contended) = (self.now, !self.due.is_empty());
             self.lines
-                .retain(|_, line| !line.work.is_empty() || (contended && line.due > now));
+                .retain(|_, line| !line.is_empty() || (contended && line.due > now));
         }
     }
 }
@@ -181,6 +247,32 @@ mod tests {
     }
 
     #[test]
+    fn what_has_begun_goes_ahead_of_what_its_payer_begins_but_every_other_turn_is_for_that() {
+        let mut queue = FairQueue::default();
+        for name in ["new", "newer"] {
+            queue.push(HOG, 1, name);
+        }
+        for name in ["begun", "begun later", "begun last"] {
+            queue.push_begun(HOG, 1, name);
+        }
+        let expected = ["begun", "new", "begun later", "newer", "begun last"];
+        assert_eq!(popped(&mut queue, 9), expected);
+        queue.push_begun(HOG, 1, "begun");
+        queue.push(LIGHT, 1, "light");
+        assert_eq!(popped(&mut queue, 2), ["light", "begun"]);
+    }
+
+    #[test]
+    fn a_payer_that_may_not_be_served_keeps_its_place() {
+        let mut queue = FairQueue::default();
+        queue.push(HOG, 1, "hog");
+        queue.push(LIGHT, 1, "light");
+        assert_eq!(queue.pop_where(|payer, _| payer != HOG), Some("light"));
+        assert_eq!(queue.pop_where(|payer, _| payer != HOG), None);
+        assert_eq!(popped(&mut queue, 2), ["hog"]);
+    }
+
+    #[test]
     fn work_that_turned_out_dear_is_paid_for_later() {
         let mut queue = FairQueue::default();
         for _ in 0..10 {
@@ -196,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_wants_any_more_leaves_the_line() {
+    fn work_that_is_given_up_leaves_the_line() {
         let mut queue = FairQueue::default();
         for number in 0..10 {
             queue.push(HOG, 1, number);
@@ -222,9 +314,10 @@ mod tests {
     }
 
     proptest! {
-        /// Two payers that both always have work get service in proportion to their shares, within one piece each.
+        /// Two payers that both always have work get service in proportion to their shares, within one piece
+        /// each.
         #[test]
-        fn nobody_gets_more_than_its_share_and_one_piece(
+        fn no_payer_gets_more_than_its_share_and_one_piece(
             costs in prop::collection::vec((1_u64..50, 1_u64..50), 50..200),
             shares in (1_u32..10, 1_u32..10),
         ) {
@@ -243,7 +336,8 @@ mod tests {
             }
         }
 
-        /// Whatever comes and goes: all work is served, each payer's in its order, and none waits while turns are free.
+        /// Whatever comes and goes: all work is served, each payer's in its order, and none waits while turns
+        /// are free.
         #[test]
         fn all_work_is_served_in_its_payers_order(pushes in prop::collection::vec((0_u32..6, 1_u64..9, 0_usize..3), 0..200)) {
             let mut queue = FairQueue::default();

@@ -203,8 +203,8 @@ impl Gateway {
         let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
     }
 
-    /// Takes a new configuration over, as far as it can change while the node runs; gives what is in force then. When
-    /// there is something wrong with it, the node goes on as before.
+    /// Takes a new configuration over, as far as it can change while the node runs; gives what is in force
+    /// then. When there is something wrong with it, the node goes on as before.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         self.reloader.reload(new).await
     }
@@ -333,7 +333,7 @@ impl Parts {
         };
         let dirty = Arc::new(Dirty::open(dirty, config).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
-        let in_flight = Arc::new(InFlight::new(limits.requests, limits.requests_per_identity));
+        let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, limits.connections);
         let observer = Observer {
             in_flight: Arc::clone(&in_flight),
             config: Arc::clone(config),

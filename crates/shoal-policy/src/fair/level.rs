@@ -1,13 +1,15 @@
 //! How many requests a store is asked at a time: as few as it needs to be busy.
 //!
-//! A store with room to spare answers twice as many requests a second when it is asked twice as many at a time. One
-//! that has none answers as many as before, each in twice the time: what is asked beyond that waits at the store, where
-//! no turns are taken. So while requests wait here, half and double of the present level are tried from time to time,
-//! and the level moves when the rate of answers says so. No latency has to be known, and none be compared.
+//! A store with room to spare answers twice as many requests a second when it is asked twice as many at a
+//! time. One that has none answers as many as before, each in twice the time: what is asked beyond that waits
+//! at the store, where no turns are taken. So while requests wait here, half and double of the present level
+//! are tried from time to time, and the level moves when the rate of answers says so. No latency has to be
+//! known, and none be compared.
 
 use std::time::Duration;
 
-/// A window ends after this many answers and this many rounds of the level, or after its time, whichever comes first.
+/// A window ends after this many answers and this many rounds of the level, or after its time, whichever
+/// comes first.
 const WINDOW_ANSWERS: usize = 150;
 const WINDOW_ROUNDS: usize = 4;
 const WINDOW_TIME: Duration = Duration::from_secs(1);
@@ -105,7 +107,8 @@ impl Level {
         .clamp(LEVEL_MIN, self.max)
     }
 
-    /// The store has answered at `now`, counted from any moment; `waiting` says whether other requests wait for their turn.
+    /// The store has answered at `now`, counted from any moment; `waiting` says whether other requests wait
+    /// for their turn.
     pub fn answered(&mut self, waiting: bool, now: Duration) {
         if !waiting {
             // The rate is what clients want, not what the store can give.
@@ -194,7 +197,8 @@ mod tests {
 
     use super::*;
 
-    /// A store with so many servers, each taking `service` for a request, behind a wire of `latency`. Requests always wait.
+    /// A store with so many servers, each taking `service` for a request, behind a wire of `latency`.
+    /// Requests always wait.
     fn run(
         level: &mut Level,
         began: &mut Duration,
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_learned_from_a_store_that_nobody_waits_for() {
+    fn nothing_is_learned_from_a_store_without_waiting_requests() {
         let mut level = Level::new(64, 512);
         for number in 0..10_000 {
             level.answered(false, Duration::from_millis(number));

@@ -156,9 +156,9 @@ impl Observer {
         }
         let mut slowed = BTreeMap::new();
         for payer in self.in_flight.by_payer() {
-            let waiting = turns.map_or(0, |turns| turns.waiting_of(payer.id));
+            let waiting_for_lake = turns.map_or(0, |turns| turns.waiting_of(payer.id));
             let grown = payer.refused - before.get(&payer.id).copied().unwrap_or_default();
-            metrics.payers().of(&payer.name, payer.in_flight, waiting, grown);
+            metrics.payers().of(&payer, waiting_for_lake, grown);
             slowed.insert(payer.id, payer.refused);
         }
         slowed

@@ -69,16 +69,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Tasks polled before the runtime looks for sockets that have become ready. Turns are shared out among connections that
-/// are known to be ready: with the runtime's own 61, a light client waits for sixty answers to a heavy one to be seen.
-const EVENT_INTERVAL: u32 = 4;
-
 /// Runs `verb` on the runtime that every verb with a server shares.
 fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .event_interval(EVENT_INTERVAL)
-        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime
         .map_err(|error| Failure::new("threads cannot be started", &error))?
         .block_on(verb)

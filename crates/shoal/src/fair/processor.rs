@@ -1,15 +1,23 @@
 //! The node's processors, shared by connections in the names of their payers.
 //!
-//! The runtime polls what is ready in the order in which it became ready. With four thousand busy connections of one
-//! client before it, another client's request would wait for four thousand others. So what becomes ready first stands
-//! in its payer's line, and only as many tasks as there are processors are with the runtime at a time. The time that a
-//! task takes is charged to its payer: this covers whatever a connection costs, from TLS and signatures to the copying
-//! of answers into sockets.
+//! The runtime polls tasks in the order in which they became ready. With four thousand busy connections of
+//! one client before it, another client's request would wait for four thousand others. So a task that becomes
+//! ready stands in its payer's line, and only as many tasks as there are processors are with the runtime at a
+//! time. The time that a task takes is charged to its payer: this covers whatever a connection costs, from
+//! TLS and signatures to the copying of answers into sockets.
+//!
+//! A task that is in the middle of a request may hold a turn at the lake, a connection to it, memory. So it
+//! goes ahead of its payer's tasks that would only begin one.
+//!
+//! While tasks stand in line, the runtime is made to look at its sockets every 25 µs: a turn that ends then
+//! is given on only afterwards. By itself the runtime looks after every 61 tasks, and a request that has just
+//! arrived would wait for as many others.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -30,6 +38,8 @@ pub struct Processor {
 struct State {
     /// Tasks that run, or are with the runtime to be run.
     running: usize,
+    /// When the runtime was last known to have looked at its sockets.
+    looked: Instant,
     ready: FairQueue<Arc<Seat>>,
 }
 
@@ -65,10 +75,18 @@ fn packed(payer: Payer) -> u64 {
     u64::from(payer.id) << 32 | u64::from(payer.share)
 }
 
-/// What the scheduler knows of one task.
+/// Tells whether a task is in the middle of a request.
+pub trait Midway: Send + Sync {
+    /// Whether it is now.
+    fn is_midway(&self) -> bool;
+}
+
+/// The state of one task, as the scheduler sees it.
 struct Seat {
     processor: Arc<Processor>,
     payer: Arc<ConnectionPayer>,
+    /// `None`: it always is.
+    midway: Option<Arc<dyn Midway>>,
     /// A [`Stage`]; changes under the processor's lock only.
     stage: AtomicU8,
     /// Has the runtime poll the task.
@@ -117,6 +135,9 @@ impl Seat {
     }
 }
 
+/// How long a socket may be ready unseen while tasks stand in line. Looking costs a system call.
+const LOOK_INTERVAL: Duration = Duration::from_micros(25);
+
 /// Before it has run, a task is thought to cost this many microseconds; the rest is charged afterwards.
 const COST_AT_FIRST_US: u64 = 1;
 
@@ -135,15 +156,20 @@ impl State {
 
     fn line_up(&mut self, seat: &Arc<Seat>) {
         seat.enter(Stage::Queued);
-        self.ready
-            .push(seat.payer.get(), COST_AT_FIRST_US, Arc::clone(seat));
+        let (payer, task) = (seat.payer.get(), Arc::clone(seat));
+        if seat.midway.as_ref().is_none_or(|task| task.is_midway()) {
+            self.ready.push_begun(payer, COST_AT_FIRST_US, task);
+        } else {
+            self.ready.push(payer, COST_AT_FIRST_US, task);
+        }
     }
 
-    /// A task gives its turn back; gives the one that is next. Those that ended in line are put into `gone`: their last
+    /// Gives a free turn to the task that is next. Those that ended in line are put into `gone`: their last
     /// reference must not be dropped under the lock.
-    fn pass_on(&mut self, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
-        self.running -= 1;
-        while let Some(next) = self.ready.pop() {
+    fn give_turn(&mut self, width: usize, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
+        while self.running < width
+            && let Some(next) = self.ready.pop()
+        {
             if next.stage() == Stage::Queued {
                 self.running += 1;
                 next.enter(Stage::Granted);
@@ -166,16 +192,42 @@ impl Processor {
             width,
             state: Mutex::new(State {
                 running: 0,
+                looked: clock::instant(),
                 ready: FairQueue::default(),
             }),
         })
     }
 
-    /// Makes `work` take its turns in the name of `payer`.
-    pub fn share<F: Future>(self: &Arc<Self>, payer: &Arc<ConnectionPayer>, work: F) -> OnProcessor<F> {
+    /// Gives the free turns to the tasks that are next.
+    fn give_turns(&self) {
+        let mut gone = Vec::new();
+        loop {
+            let next = self.state.lock().give_turn(self.width, &mut gone);
+            let Some(next) = next else { break };
+            next.task.wake();
+        }
+    }
+
+    /// Has the free turns given after the runtime has looked at its sockets.
+    fn give_turns_soon(self: &Arc<Self>) {
+        let waker = Waker::from(Arc::clone(self));
+        let yielding = pin!(tokio::task::yield_now());
+        // The runtime wakes a task that yields once it has looked at its sockets; here in place of the task.
+        let _ = yielding.poll(&mut Context::from_waker(&waker));
+    }
+
+    /// Makes `work` take its turns in the name of `payer`; without `midway` it counts as the middle of a
+    /// request.
+    pub fn share<F: Future>(
+        self: &Arc<Self>,
+        payer: &Arc<ConnectionPayer>,
+        midway: Option<Arc<dyn Midway>>,
+        work: F,
+    ) -> OnProcessor<F> {
         let seat = Arc::new(Seat {
             processor: Arc::clone(self),
             payer: Arc::clone(payer),
+            midway,
             stage: AtomicU8::new(Stage::Asleep as u8),
             task: AtomicWaker::new(),
         });
@@ -184,6 +236,13 @@ impl Processor {
             waker: Waker::from(Arc::clone(&seat)),
             seated: Seated(seat),
         }
+    }
+}
+
+impl Wake for Processor {
+    fn wake(self: Arc<Self>) {
+        self.state.lock().looked = clock::instant();
+        self.give_turns();
     }
 }
 
@@ -225,21 +284,27 @@ impl Seated {
         true
     }
 
-    /// The task has run for so long.
-    fn end(&self, cost_us: u64) {
+    /// The task has run from `began` to `ended`.
+    fn end(&self, began: Instant, ended: Instant) {
         let seat = &self.0;
-        let mut gone = Vec::new();
+        let cost = ended.saturating_duration_since(began);
         let mut state = seat.processor.state.lock();
-        state.ready.charge(seat.payer.get(), cost_us);
+        state.ready.charge(seat.payer.get(), cost.as_micros() as u64);
         if seat.stage() == Stage::RunningAgain {
             state.line_up(seat);
         } else {
             seat.enter(Stage::Asleep);
         }
-        let next = state.pass_on(&mut gone);
+        state.running -= 1;
+        if state.ready.is_empty() {
+            return;
+        }
+        let should_look = ended.saturating_duration_since(state.looked) >= LOOK_INTERVAL;
         drop(state);
-        if let Some(next) = next {
-            next.task.wake();
+        if should_look {
+            seat.processor.give_turns_soon();
+        } else {
+            seat.processor.give_turns();
         }
     }
 }
@@ -247,18 +312,16 @@ impl Seated {
 impl Drop for Seated {
     fn drop(&mut self) {
         let seat = &self.0;
-        let mut gone = Vec::new();
         let mut state = seat.processor.state.lock();
-        let had_a_turn = matches!(
+        if matches!(
             seat.stage(),
             Stage::Granted | Stage::Running | Stage::RunningAgain
-        );
-        seat.enter(Stage::Gone);
-        let next = had_a_turn.then(|| state.pass_on(&mut gone)).flatten();
-        drop(state);
-        if let Some(next) = next {
-            next.task.wake();
+        ) {
+            state.running -= 1;
         }
+        seat.enter(Stage::Gone);
+        drop(state);
+        seat.processor.give_turns();
         // The runtime's task and this seat hold each other otherwise.
         drop(seat.task.take());
     }
@@ -285,8 +348,7 @@ impl<F: Future> Future for OnProcessor<F> {
         }
         let began = clock::instant();
         let polled = this.work.poll(&mut Context::from_waker(this.waker));
-        let took = clock::instant().saturating_duration_since(began);
-        this.seated.end(took.as_micros() as u64);
+        this.seated.end(began, clock::instant());
         polled
     }
 }
@@ -296,7 +358,7 @@ impl<F: Future> Future for OnProcessor<F> {
 pub struct SharedTasks {
     /// Whose turns they take.
     pub payer: Arc<ConnectionPayer>,
-    /// What they take turns at.
+    /// The processors that they take turns at.
     pub processor: Arc<Processor>,
 }
 
@@ -306,12 +368,13 @@ where
     F::Output: Send,
 {
     fn execute(&self, work: F) {
-        tokio::spawn(self.processor.share(&self.payer, work));
+        tokio::spawn(self.processor.share(&self.payer, None, work));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::sync::{Semaphore, mpsc};
     use tokio::task::yield_now;
 
@@ -331,7 +394,7 @@ mod tests {
         let (said, mut heard) = mpsc::unbounded_channel();
         let task = |payer: &Arc<ConnectionPayer>| {
             let (payer, said) = (Arc::clone(payer), said.clone());
-            processor.share(&Arc::clone(&payer), async move {
+            processor.share(&Arc::clone(&payer), None, async move {
                 for _ in 0..3 {
                     said.send(payer.get().id).unwrap();
                     yield_now().await;
@@ -353,17 +416,94 @@ mod tests {
         assert_eq!(processor.state.lock().running, 0);
     }
 
+    /// Works for a while whenever it is polled, is ready again at once, and counts its polls.
+    async fn always_ready(polls: Arc<AtomicU64>) {
+        std::future::poll_fn(|cx| {
+            polls.fetch_add(1, Ordering::Relaxed);
+            let began = clock::instant();
+            while clock::instant().saturating_duration_since(began) < Duration::from_micros(50) {}
+            cx.waker().wake_by_ref();
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_becomes_ready_is_seen_after_one_turn_of_another_payer() {
+        let processor = Processor::of_width(1);
+        let polls = Arc::new(AtomicU64::new(0));
+        let hogs: Vec<_> = (0..100)
+            .map(|_| tokio::spawn(processor.share(&paid_by(HOG), None, always_ready(Arc::clone(&polls)))))
+            .collect();
+        let (mut near, mut far) = tokio::net::UnixStream::pair().unwrap();
+        let sent_at = Arc::new(AtomicU64::new(0));
+        let (sent, counted) = (Arc::clone(&sent_at), Arc::clone(&polls));
+        let light = tokio::spawn(processor.share(&paid_by(LIGHT), None, async move {
+            let mut waited = Vec::new();
+            for _ in 0..50 {
+                assert_eq!(near.read_u8().await.unwrap(), 1);
+                waited.push(counted.load(Ordering::Relaxed) - sent.load(Ordering::Relaxed));
+            }
+            waited
+        }));
+        for _ in 0..50 {
+            // Long enough for the light task to wait for its socket again.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            sent_at.store(polls.load(Ordering::Relaxed), Ordering::Relaxed);
+            far.write_u8(1).await.unwrap();
+        }
+        let mut waited = light.await.unwrap();
+        waited.sort_unstable();
+        assert!(waited[25] <= 2, "{waited:?}");
+        for hog in hogs {
+            hog.abort();
+        }
+    }
+
+    struct Always(bool);
+
+    impl Midway for Always {
+        fn is_midway(&self) -> bool {
+            self.0
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_in_the_middle_of_a_request_goes_ahead_of_a_thousand_that_begin_one() {
+        let processor = Processor::of_width(1);
+        let payer = paid_by(HOG);
+        let begun = Arc::new(AtomicU64::new(0));
+        let gate = Arc::new(Semaphore::new(0));
+        let share = |is_midway, step: u64| {
+            let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
+            let work = async move {
+                let _pass = gate.acquire().await;
+                begun.fetch_add(step, Ordering::Relaxed)
+            };
+            tokio::spawn(processor.share(&payer, Some(Arc::new(Always(is_midway))), work))
+        };
+        let before: Vec<_> = (0..1000).map(|_| share(false, 1)).collect();
+        let midway = share(true, 0);
+        yield_now().await;
+        gate.add_permits(2000);
+        let first_served = midway.await.unwrap();
+        assert!(first_served <= 3, "{first_served} went first");
+        for task in before {
+            task.await.unwrap();
+        }
+    }
+
     #[tokio::test]
     async fn a_task_that_is_dropped_with_its_turn_gives_it_back() {
         let processor = Processor::of_width(1);
-        let never = tokio::spawn(processor.share(&paid_by(HOG), std::future::pending::<()>()));
+        let never = tokio::spawn(processor.share(&paid_by(HOG), None, std::future::pending::<()>()));
         yield_now().await;
         let gate = Arc::new(Semaphore::new(0));
         let waiting = {
             let gate = Arc::clone(&gate);
             async move { drop(gate.acquire().await) }
         };
-        let waiting = tokio::spawn(processor.share(&paid_by(HOG), waiting));
+        let waiting = tokio::spawn(processor.share(&paid_by(HOG), None, waiting));
         yield_now().await;
         // Woken, and aborted before it is polled.
         gate.add_permits(1);
@@ -371,7 +511,7 @@ mod tests {
         waiting.abort();
         never.abort();
         assert!(waiting.await.unwrap_err().is_cancelled());
-        let after = tokio::spawn(processor.share(&paid_by(LIGHT), async { 7 }));
+        let after = tokio::spawn(processor.share(&paid_by(LIGHT), None, async { 7 }));
         assert_eq!(after.await.unwrap(), 7);
         assert_eq!(processor.state.lock().running, 0);
     }
@@ -386,7 +526,7 @@ mod tests {
             let (sender, next) = mpsc::channel(1);
             let mut from = std::mem::replace(&mut receiver, next);
             let payer = paid_by(Payer { id: id % 5, share: 1 });
-            tasks.push(tokio::spawn(processor.share(&payer, async move {
+            tasks.push(tokio::spawn(processor.share(&payer, None, async move {
                 while let Some(number) = from.recv().await {
                     sender.send(number + 1).await.unwrap();
                 }

@@ -1,23 +1,21 @@
-//! Turns at the lake: so many requests are there at a time, and the next one is that of the payer whose turn it is.
+//! Turns at the lake: so many requests are there at a time, and the next one is that of the payer whose turn
+//! it is.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use shoal_policy::fair::{FairQueue, Level, Payer};
-use tokio::sync::oneshot;
+use shoal_policy::fair::{Level, Payer};
 
+use super::Line;
 use crate::clock;
 
-/// Requests at the lake at first; [`Level`] follows what the lake can do. Below it a lake next door is already busy, and
-/// a distant one is asked more within a second.
+/// Requests at the lake at first; [`Level`] follows what the lake can do. Below it a lake next door is
+/// already busy, and a distant one is asked more within a second.
 const LEVEL_AT_FIRST: usize = 32;
 
 /// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// One line may have this many requests that were given up before they are looked for.
-const GIVEN_UP_MAX: usize = 256;
 
 /// Gives turns at one lake.
 #[derive(Debug)]
@@ -31,7 +29,7 @@ struct State {
     /// `None`: one turn at a time.
     level: Option<Level>,
     taken: usize,
-    waiting: FairQueue<oneshot::Sender<Turn>>,
+    waiting: Line<Turn>,
 }
 
 /// Every turn took too long to come.
@@ -56,7 +54,7 @@ impl Turns {
             state: Mutex::new(State {
                 level,
                 taken: 0,
-                waiting: FairQueue::default(),
+                waiting: Line::default(),
             }),
         })
     }
@@ -69,12 +67,7 @@ impl Turns {
                 state.taken += 1;
                 return Ok(Turn(Some(Arc::clone(self))));
             }
-            let (grant, granted) = oneshot::channel();
-            state.waiting.push(payer, cost, grant);
-            if state.waiting.len_of(payer.id).is_multiple_of(GIVEN_UP_MAX) {
-                state.waiting.retain(payer.id, |grant| !grant.is_closed());
-            }
-            granted
+            state.waiting.join(payer, cost)
         };
         match tokio::time::timeout(PATIENCE, granted).await {
             Ok(granted) => Ok(granted.expect("turns are given as long as the lake is known")),
@@ -105,7 +98,7 @@ impl Turns {
         let mut state = self.state.lock();
         state.taken -= 1;
         while state.taken < state.limit()
-            && let Some(grant) = state.waiting.pop()
+            && let Some(grant) = state.waiting.next(|_| true)
         {
             state.taken += 1;
             if let Err(mut turn) = grant.send(Turn(Some(Arc::clone(self)))) {
@@ -154,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_next_turn_is_the_newcomers_whoever_waited_before() {
+    async fn the_next_turn_is_the_newcomers_however_many_waited_before() {
         let turns = Turns::new(512);
         let mut taken = all(&turns).await;
         let hogs: Vec<_> = (0..1000)
@@ -193,7 +186,7 @@ mod tests {
             let mut waiting = Box::pin(turns.turn(HOG, 1));
             assert!(waiting.as_mut().now_or_never().is_none());
         }
-        assert!(turns.waiting_of(HOG.id) <= GIVEN_UP_MAX);
+        assert!(turns.waiting_of(HOG.id) <= 256);
         drop(taken);
         assert_eq!(turns.state.lock().taken, 0);
         turns.turn(LIGHT, 1).await.unwrap();

@@ -30,6 +30,7 @@ pub use streams::{ClientBody, ClientBodyError};
 use streams::Offers;
 
 use crate::config::Limits;
+use crate::fair::Midway;
 use crate::front::error::S3Error;
 
 /// How long a connection may keep us waiting.
@@ -68,6 +69,12 @@ pub struct Exchange {
     turned_away: Option<S3Error>,
     /// The connection should be ended in the protocol's own way.
     should_close: AtomicBool,
+}
+
+impl Midway for Exchange {
+    fn is_midway(&self) -> bool {
+        self.is_answering()
+    }
 }
 
 /// A sum that one task adds to, the connection's own, and that others may read. Nobody comes between its reading and its writing, so it

@@ -31,7 +31,7 @@ use tracing::debug;
 use crate::admin::metrics::ConnectionMetrics;
 use crate::channel::Channel;
 use crate::config::Limits;
-use crate::fair::{ConnectionPayer, Processor, SharedTasks};
+use crate::fair::{ConnectionPayer, Midway, Processor, SharedTasks};
 use crate::front::connection::{Answering, ClientBody, Exchange, GuardedIo, Room, Sending, Timeouts};
 use crate::front::error::{ErrorCode, S3Error};
 use crate::front::tls::TlsReloader;
@@ -229,7 +229,8 @@ pub async fn serve<M, S, B>(
             payer: Arc::clone(&payer),
         };
         let attended = Arc::clone(&door).attend(stream, peer, Arc::clone(&exchange), permit);
-        let task = connections.spawn(door.processor.share(&payer, attended));
+        let midway = Arc::clone(&exchange) as Arc<dyn Midway>;
+        let task = connections.spawn(door.processor.share(&payer, Some(midway), attended));
         if has_room {
             crowd.enter(task, payer, exchange);
         }

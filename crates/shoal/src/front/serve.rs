@@ -143,7 +143,7 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let admitted = self.admit(request, peer, record)?;
-        let place = self.in_flight.enter(&admitted.verified.caller);
+        let place = self.in_flight.enter(&admitted.verified.caller).await;
         let refused = |crowded: &Crowded| self.metrics.refused(crowded.as_str(), 1);
         record.place = Some(place.inspect_err(refused)?);
         // Only a hit is quick. What waits for the lake has a box of its own, so that a hit carries none of it along.

@@ -25,7 +25,7 @@ pub struct Host {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     block_bytes: u64,
-    in_flight: InFlight,
+    in_flight: Arc<InFlight>,
     counts: [AtomicU64; Outcome::ALL.len()],
 }
 
@@ -93,7 +93,7 @@ impl Host {
             store,
             fetcher,
             block_bytes,
-            in_flight: InFlight::new(usize::MAX, requests_max),
+            in_flight: InFlight::new(usize::MAX, requests_max, 0),
             counts: Default::default(),
         }
     }
@@ -121,7 +121,7 @@ impl Host {
         }
         let place = self
             .in_flight
-            .enter(&Caller::Anonymous)
+            .try_enter(&Caller::Anonymous)
             .map_err(|_| Outcome::Busy)?;
         let target = request.uri().path_and_query().ok_or(Outcome::Misunderstood)?;
         if target.path() == ALIVE {

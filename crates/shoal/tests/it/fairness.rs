@@ -105,3 +105,31 @@ async fn a_full_node_refuses_the_identity_that_fills_it_and_serves_the_other() {
     }
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_request_beyond_the_bound_waits_and_is_served_when_a_place_is_free() {
+    let node = node_with(8, |config| config.limits.requests_per_identity = 2).await;
+    let gate = node.lake.hold(is_of_the_hog);
+    let first = hog(&node, 2);
+    gate.arrived(2).await;
+    let client = node.client();
+    let waiting = tokio::spawn(async move { client.get("/b/light").send().await });
+    while !node
+        .admin("/metrics")
+        .await
+        .text()
+        .contains("shoal_waiting_requests{identity=\"lake-access-key\"} 1\n")
+    {
+        assert!(!waiting.is_finished(), "it is neither served nor refused at once");
+        tokio::time::sleep(PAUSE).await;
+    }
+    gate.open();
+    assert_eq!(waiting.await.unwrap().status, StatusCode::OK);
+    for hog in first {
+        assert_eq!(hog.await.unwrap().status, StatusCode::OK);
+    }
+    let metrics = node.admin("/metrics").await;
+    let refused = "shoal_slowed_requests_total{identity=\"lake-access-key\"} 0";
+    assert!(metrics.text().contains(refused), "{}", metrics.text());
+    node.stop().await;
+}

@@ -1,21 +1,24 @@
-//! What each identity has in flight, waits for and was refused. Its access key is the label; strangers share one.
+//! Requests of each identity: in flight, waiting, refused. Its access key is the label; strangers share
+//! one.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
 use super::{Gauge, Names};
+use crate::front::in_flight::PayerUsage;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct IdentityLabel {
     identity: String,
 }
 
-/// What is counted of each identity.
+/// Counts of each identity's requests.
 #[derive(Debug)]
 pub struct PayerMetrics {
     in_flight: Family<IdentityLabel, Gauge>,
     waiting: Family<IdentityLabel, Gauge>,
+    waiting_for_lake: Family<IdentityLabel, Gauge>,
     slowed: Family<IdentityLabel, Counter>,
     lake_level: Gauge,
 }
@@ -28,12 +31,16 @@ impl PayerMetrics {
                 "Requests of an identity being answered.",
             ),
             waiting: names.metric(
+                "waiting_requests",
+                "Requests of an identity that wait for a place among those being answered.",
+            ),
+            waiting_for_lake: names.metric(
                 "lake_waiting_requests",
                 "Requests of an identity that wait for their turn at the lake.",
             ),
             slowed: names.metric(
                 "slowed_requests",
-                "Requests of an identity that were answered 503 SlowDown: it had too many in flight.",
+                "Requests of an identity that were answered 503 SlowDown: it had too many in flight and in line.",
             ),
             lake_level: names.metric(
                 "lake_turns",
@@ -42,13 +49,16 @@ impl PayerMetrics {
         }
     }
 
-    /// What an identity has in flight and waits for; `slowed` has grown by so much.
-    pub fn of(&self, identity: &str, in_flight: usize, waiting: usize, slowed: u64) {
+    /// The requests of an identity at this moment; `slowed` has grown by so much.
+    pub fn of(&self, payer: &PayerUsage, waiting_for_lake: usize, slowed: u64) {
         let label = IdentityLabel {
-            identity: identity.into(),
+            identity: payer.name.clone(),
         };
-        self.in_flight.get_or_create(&label).set(in_flight as u64);
-        self.waiting.get_or_create(&label).set(waiting as u64);
+        self.in_flight.get_or_create(&label).set(payer.in_flight as u64);
+        self.waiting.get_or_create(&label).set(payer.waiting as u64);
+        self.waiting_for_lake
+            .get_or_create(&label)
+            .set(waiting_for_lake as u64);
         self.slowed.get_or_create(&label).inc_by(slowed);
     }
 

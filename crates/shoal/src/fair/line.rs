@@ -1,0 +1,55 @@
+//! A line of requests, served in the turns of their payers.
+
+use shoal_policy::fair::{FairQueue, Payer};
+use tokio::sync::oneshot;
+
+/// Each time that a payer has this many more requests in line, those that were given up are taken out.
+const GIVEN_UP_MAX: usize = 256;
+
+/// Requests that wait for a `T`.
+#[derive(Debug)]
+pub struct Line<T>(FairQueue<oneshot::Sender<T>>);
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self(FairQueue::default())
+    }
+}
+
+impl<T> Line<T> {
+    /// A request of `payer` joins; what it waits for comes through the receiver. It leaves by dropping that.
+    pub fn join(&mut self, payer: Payer, cost: u64) -> oneshot::Receiver<T> {
+        let (grant, granted) = oneshot::channel();
+        self.0.push(payer, cost, grant);
+        if self.0.len_of(payer.id).is_multiple_of(GIVEN_UP_MAX) {
+            self.0.retain(payer.id, |grant| !grant.is_closed());
+        }
+        granted
+    }
+
+    /// The request whose turn it is, of the payers that `may` be served now. `may` is asked once for what is
+    /// given.
+    pub fn next(&mut self, mut may: impl FnMut(Payer) -> bool) -> Option<oneshot::Sender<T>> {
+        loop {
+            let mut may_go = false;
+            let grant = self.0.pop_where(|payer, grant| {
+                let given_up = grant.is_closed();
+                may_go = !given_up && may(payer);
+                may_go || given_up
+            })?;
+            if may_go {
+                return Some(grant);
+            }
+        }
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Requests of one payer that wait, with those that were given up lately.
+    pub fn len_of(&self, payer: u32) -> usize {
+        self.0.len_of(payer)
+    }
+}
