@@ -58,23 +58,26 @@ scripted_tests() {
   if command -v python3 > /dev/null; then
     step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
     step 'real clients at real lakes' tests/real/run.sh
+    step "versitygw's own suite through a node" tests/full-flow/run.sh
     s3_tests
   else
-    skipped+=('nodes that fail, real clients at real lakes, ceph/s3-tests: python3 is not installed')
+    skipped+=("nodes that fail, real clients, versitygw's own suite, ceph/s3-tests: python3 is not installed")
   fi
 }
 
 s3_tests() {
-  local name='ceph/s3-tests through a node'
-  local arguments=(--baseline tests/s3-tests/passing/ceph.txt)
+  local checkout=() lake
   if [ -n "${S3_TESTS:-}" ]; then
-    step "$name" tests/s3-tests/run.sh "${arguments[@]}" --s3-tests "$S3_TESTS"
-  elif compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/shoal/s3-tests-*/.git" > /dev/null \
-    || git ls-remote --exit-code "$S3_TESTS_URL" HEAD > /dev/null 2>&1; then
-    step "$name" tests/s3-tests/run.sh "${arguments[@]}"
-  else
-    skipped+=("$name: $S3_TESTS_URL cannot be reached, and S3_TESTS names no checkout")
+    checkout=(--s3-tests "$S3_TESTS")
+  elif ! compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/shoal/s3-tests-*/.git" > /dev/null \
+    && ! git ls-remote --exit-code "$S3_TESTS_URL" HEAD > /dev/null 2>&1; then
+    skipped+=("ceph/s3-tests through a node: $S3_TESTS_URL cannot be reached, and S3_TESTS names no checkout")
+    return
   fi
+  for lake in ceph minio; do
+    step "ceph/s3-tests through a node, at $lake" \
+      tests/s3-tests/run.sh --lake "$lake" "${checkout[@]+"${checkout[@]}"}"
+  done
 }
 
 cargo_tests

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -27,12 +29,21 @@ TIMEOUT_S = 1800
 _OUTCOME = re.compile(r"^\W*(?:\[\d+m)?(PASS|FAIL)\s*(?:\x1b\[0m)?\s*(\w+)(?:: (.*))?$")
 
 
-def full_flow(url: str, account: Account, log: Path) -> dict[str, str | None]:
-    """Runs the suite at `url`. Returns the reason of each failure by test, None for a test that passed."""
+def full_flow(url: str, account: Account, log: Path, admin: Sequence[str | Path]) -> dict[str, str | None]:
+    """Runs the suite at `url`. Returns the reason of each failure by test, None for a test that passed.
+
+    It makes accounts by a program of its own name in the folder where it runs: there, that is the command `admin`.
+    """
+    folder = log.with_suffix("")
+    folder.mkdir()
+    stand_in = folder / "versitygw"
+    stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, admin))} "$@"\n')
+    stand_in.chmod(0o755)
     command = [binary(), "test", "--access", account.access_key, "--secret", account.secret_key, "--endpoint", url]
     with log.open("wb") as output:
         subprocess.run(
             [*command, "full-flow", "--vs"],
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -45,14 +56,18 @@ def full_flow(url: str, account: Account, log: Path) -> dict[str, str | None]:
     for line in log.read_text(errors="replace").splitlines():
         if found := _OUTCOME.match(line):
             word, test, reason = found.groups()
-            outcomes[test] = None if word == "PASS" else (reason or "")
+            # Some run twice, and one failure is one.
+            outcomes[test] = outcomes.get(test) or (None if word == "PASS" else reason or "without a reason")
     return outcomes
 
 
 def known_differences() -> set[str]:
-    """The names in `differs.txt`."""
-    lines = DIFFERS.read_text().splitlines()
-    return {line.split()[0] for line in lines if line.strip() and not line.startswith("#")}
+    """The names in `differs.txt`, each of which stands before its reason."""
+    lines = [line.partition(": ") for line in DIFFERS.read_text().splitlines() if line and not line.startswith("#")]
+    without = [name for name, _, reason in lines if not reason]
+    if without:
+        raise ValueError(f"{DIFFERS.name} gives no reason for {', '.join(without)}")
+    return {name for name, _, _ in lines}
 
 
 def judge(lake: dict[str, str | None], node: dict[str, str | None]) -> int:
@@ -80,30 +95,37 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> int:
-    """Starts both, compares, and exits with 1 at a difference that is not expected."""
-    arguments = parse()
-    folder = Path(tempfile.mkdtemp(prefix="shoal-full-flow-"))
-    results = arguments.results or folder / "results"
-    results.mkdir(parents=True, exist_ok=True)
-    try:
-        with LAKES["versitygw"](folder / "lake", ()) as lake:
-            direct = full_flow(lake.url, lake.account, results / "lake.log")
-        # A lake without the buckets of the first run: some tests list all that there are.
-        with (
-            LAKES["versitygw"](folder / "lake-of-the-node", ()) as lake,
-            Node(arguments.shoal.resolve(), folder / "node", lake.url, [lake.account]) as node,
-        ):
-            through = full_flow(node.url, lake.account, results / "node.log")
+def run_suites(shoal: Path, folder: Path, results: Path) -> int:
+    """Runs the suite at a lake and through a node, and returns how many differences are not expected."""
+    with LAKES["versitygw"](folder / "lake", ()) as lake:
+        direct = full_flow(lake.url, lake.account, results / "lake.log", [binary()])
+    if None not in direct.values():
+        raise RuntimeError(f"no test passes at the lake:\n{(results / 'lake.log').read_text()[-2000:]}")
+    # A lake without the buckets of the first run: some tests list all that there are.
+    with (
+        LAKES["versitygw"](folder / "lake-of-the-node", ()) as lake,
+        Node(shoal, folder / "node", lake.url, [lake.account]) as node,
+    ):
+        admin = [sys.executable, HERE / "admin.py", binary(), node.configuration, str(node.pid), node.admin]
+        try:
+            through = full_flow(node.url, lake.account, results / "node.log", admin)
+        finally:
             shutil.copy(node.log, results / "shoal.log")
-        if None not in direct.values():
-            raise RuntimeError(f"no test passes at the lake:\n{(results / 'lake.log').read_text()[-2000:]}")
-        return int(judge(direct, through) > 0)
+    return judge(direct, through)
+
+
+def main() -> int:
+    """Exits with 1 at a difference that is not expected."""
+    arguments = parse()
+    try:
+        with tempfile.TemporaryDirectory(prefix="shoal-full-flow-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            results = (arguments.results or folder / "results").resolve()
+            results.mkdir(parents=True, exist_ok=True)
+            return int(run_suites(arguments.shoal.resolve(), folder, results) > 0)
     except LakeUnavailable as reason:
         print(f"skipped: {reason}")
         return 0
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

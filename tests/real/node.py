@@ -87,10 +87,9 @@ class Node:
     def start(self) -> Node:
         """Starts it with whatever its store holds and waits until it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / "shoal.toml"
-        path.touch(mode=0o600)
-        path.write_text(self._configuration())
-        command = [*self.within, self.binary, "serve", "--config", path]
+        self.configuration.touch(mode=0o600)
+        self.configuration.write_text(self._configuration())
+        command = [*self.within, self.binary, "serve", "--config", self.configuration]
         self._process = Process(command, self.log, env=self.environment)
         try:
             self._process.wait_until(self._ready, 30)
@@ -140,6 +139,11 @@ class Node:
     def log(self) -> Path:
         """What it wrote to stderr, over all its starts."""
         return self.folder / "node.log"
+
+    @property
+    def configuration(self) -> Path:
+        """The file that it reads when it starts, and again at SIGHUP."""
+        return self.folder / "shoal.toml"
 
     def __enter__(self) -> Node:
         return self.start()

@@ -47,6 +47,17 @@ LEFT_OUT = (
 )
 # Aborts radosgw 16.2.15, and with it every test after it.
 DESELECTED = ("s3tests/functional/test_s3.py::test_upload_part_copy_percent_encoded_key",)
+# MinIO refuses to delete what is locked with another status than S3, so these leave objects that are: for
+# good, or for longer than the suite waits. No test after them could clear its buckets.
+_LOCKS = "s3tests/functional/test_s3.py::test_object_lock_"
+DESELECTED_AT = {
+    "minio": (
+        f"{_LOCKS}delete_object_with_legal_hold_on",
+        f"{_LOCKS}delete_multipart_object_with_legal_hold_on",
+        f"{_LOCKS}changing_mode_from_governance_with_bypass",
+        f"{_LOCKS}changing_mode_from_compliance",
+    )
+}
 # At versitygw a bucket's policy binds its owner, too: nobody can clear the bucket, and every test after it fails.
 LEFT_OUT_AT = {"versitygw": ("bucket_policy",)}
 # Some tests sign with version 2, which a node lets in only when told to.
@@ -79,13 +90,16 @@ class Suite:
         wanted = self.folder / f"{self.name}-{label}.txt"
         wanted.write_text("\n".join(tests or FILES) + "\n")
         left_out = " or ".join((*LEFT_OUT, *LEFT_OUT_AT.get(self.name, ())))
-        selection = ("-m", f"not ({left_out})", *(f"--deselect={test}" for test in DESELECTED))
+        deselected = (*DESELECTED, *DESELECTED_AT.get(self.name, ()))
+        selection = ("-m", f"not ({left_out})", *(f"--deselect={test}" for test in deselected))
         environment = {
             **os.environ,
             **self.environment,
             "S3TEST_CONF": str(configuration),
             "PYTHONPATH": str(HERE),
             "AWS_EC2_METADATA_DISABLED": "true",
+            # The signer in C makes no URL that has expired, and signs no header with a number in it.
+            "BOTO_DISABLE_CRT": "true",
         }
         command = [
             *(sys.executable, "-m", "pytest", "--quiet", "--tb=short", "-p", "no:cacheprovider"),
