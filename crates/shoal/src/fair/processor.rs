@@ -9,9 +9,10 @@
 //! A task that is in the middle of a request may hold a turn at the lake, a connection to it, memory. So it
 //! goes ahead of its payer's tasks that would only begin one.
 //!
-//! While tasks stand in line, the runtime is made to look at its sockets every 25 µs: a turn that ends then
-//! is given on only afterwards. By itself the runtime looks after every 61 tasks, and a request that has just
-//! arrived would wait for as many others.
+//! While tasks of several payers run, the runtime is made to look at its sockets every 25 µs: a turn that ends
+//! then is given on only afterwards. By itself the runtime looks after every 61 tasks, and a request that has
+//! just arrived would wait for as many others. A payer that is alone for a second is spared this, and has
+//! some more tasks with the runtime; one that comes back then waits for those 61 tasks once.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -29,17 +30,29 @@ use crate::clock;
 /// Shares out the processors of one runtime.
 #[derive(Debug)]
 pub struct Processor {
-    /// How many tasks may run at a time.
-    width: usize,
     state: Mutex<State>,
 }
 
+/// So many times more tasks may be with the runtime while one payer is alone: a task seldom stands in line then.
+const ALONE: usize = 8;
+
+/// A payer is alone when no other has run for so long.
+const ALONE_AFTER: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct State {
+    /// How many tasks can run at a time.
+    width: usize,
     /// Tasks that run, or are with the runtime to be run.
     running: usize,
     /// When the runtime was last known to have looked at its sockets.
     looked: Instant,
+    /// The payer that ran last.
+    ran_last: u32,
+    /// When a task ran behind one of another payer.
+    alternated: Instant,
+    /// Whether that is longer ago than [`ALONE_AFTER`].
+    is_alone: bool,
     ready: FairQueue<Arc<Seat>>,
 }
 
@@ -135,16 +148,30 @@ impl Seat {
     }
 }
 
-/// How long a socket may be ready unseen while tasks stand in line. Looking costs a system call.
+/// How long a socket may be ready unseen while tasks of several payers stand in line. Looking costs a system
+/// call.
 const LOOK_INTERVAL: Duration = Duration::from_micros(25);
 
 /// Before it has run, a task is thought to cost this many microseconds; the rest is charged afterwards.
 const COST_AT_FIRST_US: u64 = 1;
 
 impl State {
+    fn has_free_turn(&self) -> bool {
+        self.running < self.width * if self.is_alone { ALONE } else { 1 }
+    }
+
+    /// A task of `payer` has run until `ended`.
+    fn has_run(&mut self, payer: u32, ended: Instant) {
+        if payer != self.ran_last {
+            self.ran_last = payer;
+            self.alternated = ended;
+        }
+        self.is_alone = ended.saturating_duration_since(self.alternated) > ALONE_AFTER;
+    }
+
     /// A turn for a task that has become ready, or a place in line.
-    fn admit(&mut self, seat: &Arc<Seat>, width: usize, stage: Stage) -> bool {
-        let admitted = self.running < width && self.ready.is_empty();
+    fn admit(&mut self, seat: &Arc<Seat>, stage: Stage) -> bool {
+        let admitted = self.has_free_turn() && self.ready.is_empty();
         if admitted {
             self.running += 1;
             seat.enter(stage);
@@ -166,8 +193,8 @@ impl State {
 
     /// Gives a free turn to the task that is next. Those that ended in line are put into `gone`: their last
     /// reference must not be dropped under the lock.
-    fn give_turn(&mut self, width: usize, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
-        while self.running < width
+    fn give_turn(&mut self, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
+        while self.has_free_turn()
             && let Some(next) = self.ready.pop()
         {
             if next.stage() == Stage::Queued {
@@ -188,11 +215,15 @@ impl Processor {
     }
 
     fn of_width(width: usize) -> Arc<Self> {
+        let now = clock::instant();
         Arc::new(Self {
-            width,
             state: Mutex::new(State {
+                width,
                 running: 0,
-                looked: clock::instant(),
+                looked: now,
+                ran_last: 0,
+                alternated: now,
+                is_alone: false,
                 ready: FairQueue::default(),
             }),
         })
@@ -202,7 +233,7 @@ impl Processor {
     fn give_turns(&self) {
         let mut gone = Vec::new();
         loop {
-            let next = self.state.lock().give_turn(self.width, &mut gone);
+            let next = self.state.lock().give_turn(&mut gone);
             let Some(next) = next else { break };
             next.task.wake();
         }
@@ -254,7 +285,7 @@ impl Wake for Seat {
     fn wake_by_ref(self: &Arc<Self>) {
         let mut state = self.processor.state.lock();
         let granted = match self.stage() {
-            Stage::Asleep => state.admit(self, self.processor.width, Stage::Granted),
+            Stage::Asleep => state.admit(self, Stage::Granted),
             Stage::Running => {
                 self.enter(Stage::RunningAgain);
                 false
@@ -278,7 +309,7 @@ impl Seated {
         let mut state = seat.processor.state.lock();
         match seat.stage() {
             Stage::Granted => seat.enter(Stage::Running),
-            Stage::Asleep => return state.admit(seat, seat.processor.width, Stage::Running),
+            Stage::Asleep => return state.admit(seat, Stage::Running),
             Stage::Queued | Stage::Running | Stage::RunningAgain | Stage::Gone => return false,
         }
         true
@@ -288,8 +319,10 @@ impl Seated {
     fn end(&self, began: Instant, ended: Instant) {
         let seat = &self.0;
         let cost = ended.saturating_duration_since(began);
+        let payer = seat.payer.get();
         let mut state = seat.processor.state.lock();
-        state.ready.charge(seat.payer.get(), cost.as_micros() as u64);
+        state.has_run(payer.id, ended);
+        state.ready.charge(payer, cost.as_micros() as u64);
         if seat.stage() == Stage::RunningAgain {
             state.line_up(seat);
         } else {
@@ -299,7 +332,7 @@ impl Seated {
         if state.ready.is_empty() {
             return;
         }
-        let should_look = ended.saturating_duration_since(state.looked) >= LOOK_INTERVAL;
+        let should_look = !state.is_alone && ended.saturating_duration_since(state.looked) >= LOOK_INTERVAL;
         drop(state);
         if should_look {
             seat.processor.give_turns_soon();
@@ -491,6 +524,27 @@ mod tests {
         for task in before {
             task.await.unwrap();
         }
+    }
+
+    #[test]
+    fn more_tasks_are_with_the_runtime_while_one_payer_is_alone() {
+        let processor = Processor::of_width(2);
+        let mut state = processor.state.lock();
+        let (began, beat) = (state.alternated, Duration::from_millis(600));
+        let mut turns_after = |payer: Payer, beats| {
+            state.has_run(payer.id, began + beats * beat);
+            let mut free = |running| {
+                state.running = running;
+                state.has_free_turn()
+            };
+            (0..100).take_while(|running| free(*running)).count()
+        };
+        assert_eq!(turns_after(HOG, 1), 2);
+        assert_eq!(turns_after(HOG, 2), 2, "it came only just now");
+        assert_eq!(turns_after(HOG, 3), 2 * ALONE);
+        assert_eq!(turns_after(LIGHT, 4), 2);
+        assert_eq!(turns_after(HOG, 5), 2);
+        assert_eq!(turns_after(HOG, 7), 2 * ALONE);
     }
 
     #[tokio::test]
