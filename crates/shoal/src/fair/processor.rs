@@ -11,8 +11,8 @@
 //!
 //! While tasks of several payers run, the runtime is made to look at its sockets every 25 µs: a turn that ends
 //! then is given on only afterwards. By itself the runtime looks after every 61 tasks, and a request that has
-//! just arrived would wait for as many others. A payer that is alone for a second is spared this, and has
-//! some more tasks with the runtime; one that comes back then waits for those 61 tasks once.
+//! just arrived would wait for as many others. A payer that is alone for a tenth of a second is spared this,
+//! and has some more tasks with the runtime; one that comes back then waits for those 61 tasks once.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub struct Processor {
 const ALONE: usize = 8;
 
 /// A payer is alone when no other has run for so long.
-const ALONE_AFTER: Duration = Duration::from_secs(1);
+const ALONE_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct State {
@@ -530,7 +530,7 @@ mod tests {
     fn more_tasks_are_with_the_runtime_while_one_payer_is_alone() {
         let processor = Processor::of_width(2);
         let mut state = processor.state.lock();
-        let (began, beat) = (state.alternated, Duration::from_millis(600));
+        let (began, beat) = (state.alternated, Duration::from_millis(60));
         let mut turns_after = |payer: Payer, beats| {
             state.has_run(payer.id, began + beats * beat);
             let mut free = |running| {
