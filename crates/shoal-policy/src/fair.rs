@@ -2,8 +2,9 @@
 //!
 //! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. What is
 //! due first is served first, and a piece moves its payer's time on by its cost over the payer's share. A
-//! payer that comes back after a rest is due now: it gets no credit for the rest, and goes ahead of those
-//! that have had their part.
+//! payer that comes back after a rest is due now, and goes ahead of those that have had their part. It gets
+//! no more credit for the rest than the queue allows. A little keeps the part of a payer that rests only while
+//! its answers travel: its next request comes a moment after its turn.
 
 mod level;
 
@@ -36,6 +37,8 @@ pub struct FairQueue<T> {
     due: BTreeSet<(u64, u32)>,
     /// When the work that was served last was due.
     now: u64,
+    /// The cost that a payer may make up for after a rest.
+    credit: u64,
     waiting: usize,
 }
 
@@ -95,12 +98,21 @@ impl<T> Default for FairQueue<T> {
             lines: BTreeMap::new(),
             due: BTreeSet::new(),
             now: 0,
+            credit: 0,
             waiting: 0,
         }
     }
 }
 
 impl<T> FairQueue<T> {
+    /// A queue in which a payer may make up for a rest by work of so much cost.
+    pub fn with_credit(credit: u64) -> Self {
+        Self {
+            credit,
+            ..Self::default()
+        }
+    }
+
     /// Adds work that will cost its payer so much when it is served.
     pub fn push(&mut self, payer: Payer, cost: u64, item: T) {
         self.line_for_more(payer).new.push_back((payer, cost, item));
@@ -116,7 +128,7 @@ impl<T> FairQueue<T> {
         let now = self.now;
         let line = self.lines.entry(payer.id).or_insert_with(|| Line::due_at(now));
         if line.is_empty() {
-            line.due = line.due.max(now);
+            line.due = line.due.max(now.saturating_sub(virtual_time(payer, self.credit)));
             self.due.insert((line.due, payer.id));
         }
         self.waiting += 1;
@@ -232,6 +244,20 @@ mod tests {
         queue.push(LIGHT, 1, "light");
         queue.push(LIGHT, 1, "light");
         assert_eq!(popped(&mut queue, 4), ["hog", "light", "hog", "light"]);
+    }
+
+    #[test]
+    fn a_payer_makes_up_for_a_rest_as_far_as_the_credit_goes() {
+        let mut queue = FairQueue::with_credit(2);
+        queue.push(LIGHT, 1, "light");
+        for _ in 0..100 {
+            queue.push(HOG, 1, "hog");
+        }
+        popped(&mut queue, 50);
+        for _ in 0..10 {
+            queue.push(LIGHT, 1, "light");
+        }
+        assert_eq!(popped(&mut queue, 5), ["light", "light", "light", "hog", "light"]);
     }
 
     #[test]

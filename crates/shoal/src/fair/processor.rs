@@ -152,6 +152,10 @@ impl Seat {
 /// call.
 const LOOK_INTERVAL: Duration = Duration::from_micros(25);
 
+/// A payer that had nothing to run may make up for so many microseconds of that. A client on few connections has
+/// nothing to run while its answers travel, and would lose a part of its share each time.
+const CREDIT_US: u64 = 1000;
+
 /// Before it has run, a task is thought to cost this many microseconds; the rest is charged afterwards.
 const COST_AT_FIRST_US: u64 = 1;
 
@@ -224,7 +228,7 @@ impl Processor {
                 ran_last: 0,
                 alternated: now,
                 is_alone: false,
-                ready: FairQueue::default(),
+                ready: FairQueue::with_credit(CREDIT_US),
             }),
         })
     }
