@@ -21,7 +21,6 @@ from real.node import Node
 from .bed import KIB, Bed, Server
 from .hot import Case, Sample, sample
 from .load import Get, generate
-from .process_facts import cpu_seconds
 from .report import Spread
 
 ONE_THREAD = {"TOKIO_WORKER_THREADS": "1"}

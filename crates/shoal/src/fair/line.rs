@@ -17,6 +17,11 @@ impl<T> Default for Line<T> {
 }
 
 impl<T> Line<T> {
+    /// A line in which a payer may make up for a rest by so much cost.
+    pub fn with_credit(credit: u64) -> Self {
+        Self(FairQueue::with_credit(credit))
+    }
+
     /// A request of `payer` joins; what it waits for comes through the receiver. It leaves by dropping that.
     pub fn join(&mut self, payer: Payer, cost: u64) -> oneshot::Receiver<T> {
         let (grant, granted) = oneshot::channel();

@@ -14,6 +14,10 @@ use crate::clock;
 /// already busy, and a distant one is asked more within a second.
 const LEVEL_AT_FIRST: usize = 32;
 
+/// A payer that had no request waiting may make up for so many turns. A client on few connections has none while
+/// its answers travel, and would lose a part of its share each time.
+const CREDIT_TURNS: u64 = 8;
+
 /// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -40,21 +44,24 @@ pub struct WaitedTooLong;
 impl Turns {
     /// Turns of which at most `max` are taken at a time.
     pub fn new(max: usize) -> Arc<Self> {
-        Self::at(Some(Level::new(LEVEL_AT_FIRST, max)))
+        Self::at(
+            Some(Level::new(LEVEL_AT_FIRST, max)),
+            Line::with_credit(CREDIT_TURNS),
+        )
     }
 
     /// Turns of which one is taken at a time.
     pub fn one_at_a_time() -> Arc<Self> {
-        Self::at(None)
+        Self::at(None, Line::default())
     }
 
-    fn at(level: Option<Level>) -> Arc<Self> {
+    fn at(level: Option<Level>, waiting: Line<Turn>) -> Arc<Self> {
         Arc::new(Self {
             began: clock::instant(),
             state: Mutex::new(State {
                 level,
                 taken: 0,
-                waiting: Line::default(),
+                waiting,
             }),
         })
     }
