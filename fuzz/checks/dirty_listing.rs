@@ -5,7 +5,7 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use shoal::dirty::{Listing, UploadListing};
-use shoal::front::operation::{Query, classify};
+use shoal::s3::operation::{Query, classify};
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {

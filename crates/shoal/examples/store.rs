@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use shoal::object::Version;
+use shoal::s3::object::Version;
 use shoal::store::{Store, Urgency};
 use shoal::{clock, config};
 use shoal_policy::eviction::PolicyName;

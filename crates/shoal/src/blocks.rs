@@ -9,12 +9,12 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use shoal_policy::{NodeId, Source};
 
-use crate::dirty::Placement;
+use crate::blocks::placement::Placement;
 use crate::fetch::{Boarded, Fetcher, StreamTicket, Way};
 use crate::flights::{FlightError, Passenger};
-use crate::front::range::ByteRange;
-use crate::object::Version;
 use crate::origin::Origin;
+use crate::s3::object::Version;
+use crate::s3::range::ByteRange;
 use crate::store::Store;
 
 /// A block whose fetch failed under another reader, or was abandoned by it, is tried again this often.
@@ -348,3 +348,4 @@ mod tests {
         assert!(!is_busy(other, asked.into_iter().chain([this])));
     }
 }
+pub mod placement;

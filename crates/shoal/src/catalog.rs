@@ -16,8 +16,8 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
 
-use crate::identity::CallerId;
-use crate::object::{ObjectName, Version};
+use crate::s3::identity::CallerId;
+use crate::s3::object::{ObjectName, Version};
 
 const SHARDS: usize = 16;
 /// Versions kept in memory, all shards together; at one to two KiB each this bounds the catalog to about 24 MiB.

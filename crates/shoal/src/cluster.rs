@@ -12,17 +12,17 @@ use hyper::service::service_fn;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::admin::metrics::ConnectionMetrics;
 use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::dirty::{Desk, Dirty};
 use crate::front::body::ResponseBody;
-use crate::front::connection::ClientBody;
-use crate::front::listener::{self, ConnectionLimits, Entrance};
+use crate::host::{Host, Outcome};
+use crate::http::connection::ClientBody;
+use crate::http::listener::{self, ConnectionLimits, Entrance};
 use crate::membership::{ClusterKey, Member, Membership, State, Terms, generation};
-use crate::peer::{Host, Outcome};
+use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 

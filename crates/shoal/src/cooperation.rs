@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use crate::channel::Channel;
 use crate::clock;
 use crate::membership::{Member, Members, Notices, State};
-use crate::object::Version;
 use crate::peer::{BlockRequest, Peer, Peers};
+use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
 
 /// A node that has been there for less than this asks whoever would be home without it: as long as it takes that what is read now and then has

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::config::{Freshness, FreshnessMode};
-use crate::object::ObjectName;
-use crate::prefix::ByPrefix;
+use crate::s3::object::ObjectName;
+use crate::s3::prefix::ByPrefix;
 
 /// The rules of `[freshness]`.
 #[derive(Clone, Debug)]

@@ -19,8 +19,8 @@ use shoal_policy::route::Hierarchy;
 use crate::cooperation::Cooperation;
 use crate::dirty::Dirty;
 use crate::membership::{Herald, State};
-use crate::object::Version;
 use crate::peer::{BlockRequest, PeerError};
+use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::clock;
 use crate::endpoint::{Endpoint, LakeAccount, Unheard, causes};
-use crate::identity::{Caller, Identities};
+use crate::s3::identity::{Caller, Identities};
 use crate::shutdown::Shutdown;
 
 /// So many accounts are asked about; one that is wrong beyond them shows itself with the first request that it signs.

@@ -6,12 +6,13 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, header};
 
-use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody, end_to_end};
-use crate::front::conditions::CONDITIONAL_HEADERS;
-use crate::identity::Caller;
-use crate::object::ObjectName;
-use crate::sigv4::PayloadHash;
-use crate::target;
+use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody};
+use crate::s3::conditions::CONDITIONAL_HEADERS;
+use crate::s3::hop_by_hop::end_to_end;
+use crate::s3::identity::Caller;
+use crate::s3::object::ObjectName;
+use crate::s3::sigv4::PayloadHash;
+use crate::s3::target;
 
 /// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
 #[derive(Debug)]

@@ -20,11 +20,11 @@ use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
 use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header, whole};
 use crate::flights::FlightError;
-use crate::front::conditions::{Conditions, Verdict};
-use crate::front::range::{ByteRange, RangeRequest};
-use crate::identity::CallerId;
-use crate::object::{ObjectName, Uncacheable, Version, of_caller};
 use crate::origin::Origin;
+use crate::s3::conditions::{Conditions, Verdict};
+use crate::s3::identity::CallerId;
+use crate::s3::object::{ObjectName, Uncacheable, Version, of_caller};
+use crate::s3::range::{ByteRange, RangeRequest};
 use crate::store::Store;
 
 /// An object that changes more often than this while it is being opened is not read.

@@ -13,9 +13,9 @@ use crate::config::{self, Config, ConfigError, IdentityConfig, Write, WriteMode}
 use crate::cooperation::Cooperation;
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
-use crate::front::tls::{TlsError, TlsReloader};
-use crate::identity::{Account, Identities, Identity};
+use crate::http::tls::{TlsError, TlsReloader};
 use crate::membership::Terms;
+use crate::s3::identity::{Account, Identities, Identity};
 use crate::write::WriteRules;
 
 /// Why a new configuration is not in force.

@@ -10,8 +10,8 @@ use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::endpoint::Endpoint;
 use crate::flights::Flights;
-use crate::object::{ObjectName, Version};
-use crate::s3_uri::S3Uri;
+use crate::s3::object::{ObjectName, Version};
+use crate::s3::uri::S3Uri;
 use crate::store::{Absence, Store};
 
 /// Blocks in one answer at most.

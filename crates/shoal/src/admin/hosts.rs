@@ -8,7 +8,7 @@
 use http::header::HOST;
 use http::{Request, StatusCode};
 
-use super::pages::{Page, text};
+use crate::http::pages::{Page, text};
 
 /// Top-level names that no registry gives away (RFC 6761, RFC 6762, and ICANN's decision about `internal`).
 const PRIVATE: [&str; 4] = ["localhost", "local", "internal", "test"];

@@ -1,11 +1,8 @@
 //! What operators see: health, metrics, status. Apart from the S3 port.
 
 pub mod client;
-pub mod conditions;
 pub mod explain;
 pub mod hosts;
 pub mod members;
-pub mod metrics;
 pub mod observe;
-pub mod pages;
 pub mod server;

@@ -16,22 +16,22 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::conditions::Condition;
 use super::explain::{Explanation, Question};
 use super::hosts::Hosts;
 use super::members::Members;
-use super::metrics::{self, ConnectionMetrics, Metrics};
-use super::pages::{self, LIMITS, Page, not_allowed, page, text};
+use crate::conditions::Condition;
 use crate::dirty::FlushOrders;
-use crate::front::connection::ClientBody;
-use crate::front::listener::serve;
-use crate::front::operation::Query;
 use crate::handoff::Handoff;
-use crate::s3_uri::S3Uri;
+use crate::http::connection::ClientBody;
+use crate::http::listener::serve;
+use crate::http::pages::{self, LIMITS, Page, not_allowed, page, text};
+use crate::metrics::{self, ConnectionMetrics, Metrics};
+use crate::s3::operation::Query;
+use crate::s3::uri::S3Uri;
 use crate::shutdown::Shutdown;
 
 /// What of this node must be there before clients are sent to it. Conditions of the world around it come on top
-/// ([`super::conditions`]).
+/// ([`crate::conditions`]).
 #[derive(Debug)]
 pub struct Readiness {
     missing: Mutex<Vec<&'static str>>,

@@ -50,7 +50,7 @@ use self::records::{Key, Records};
 use self::stream::Stream;
 use self::unproven::Unproven;
 use crate::config;
-use crate::front::connection::Sending;
+use crate::sending::Sending;
 use crate::shielded::Shielded;
 
 /// The other end has proven itself by then.

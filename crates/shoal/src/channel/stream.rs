@@ -13,7 +13,7 @@ use tokio_rustls::TlsStream;
 use super::mistrust::{Mistrust, Mistrusted, Other};
 use super::read_ahead::ReadAhead;
 use super::records::Records;
-use crate::front::connection::Sending;
+use crate::sending::Sending;
 use crate::shielded::Shielded;
 
 /// A connection to another node, or from one. What was altered on its way ends it.

@@ -15,7 +15,7 @@ use super::status::table;
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
 use crate::admin::explain::{BLOCKS_MAX, BlockPlace, Explanation, KnownVersion, Presence, Question};
 use crate::admin::members::{Member, Members};
-use crate::s3_uri::S3Uri;
+use crate::s3::uri::S3Uri;
 
 const AFTER_HELP: &str = "\
 Words for a block on a node:

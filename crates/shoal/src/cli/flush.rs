@@ -13,7 +13,7 @@ use super::node::failure;
 use super::output::{counted, print};
 use crate::admin::client::{AdminClient, AdminUrl};
 use crate::dirty::FlushProgress;
-use crate::s3_uri::S3Uri;
+use crate::s3::uri::S3Uri;
 
 /// How often a node is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -52,7 +52,7 @@ mod tests {
     use tracing_subscriber::fmt::MakeWriter;
 
     use super::fields;
-    use crate::object::ObjectName;
+    use crate::s3::object::ObjectName;
 
     /// The text that a log with such fields has written.
     #[derive(Clone, Default)]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use shoal_policy::Source;
 
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
-use crate::admin::conditions::Condition;
 use crate::admin::members::Members;
+use crate::conditions::Condition;
 use crate::handoff::Progress;
 
 /// Everything that is known of a cluster at one moment.

@@ -11,7 +11,7 @@ use super::node::failure;
 use super::output::{bytes, counted, print};
 use super::overview::{Answer, NodeView, Overview, Traffic};
 use crate::admin::client::{AdminClient, AdminUrl};
-use crate::admin::conditions::{Condition, ConditionName};
+use crate::conditions::{Condition, ConditionName};
 use crate::handoff::Phase;
 
 const AFTER_HELP: &str = "\

@@ -16,7 +16,7 @@ use tracing_subscriber::EnvFilter;
 use super::problem::{Origin, Problem};
 use super::settings::Draft;
 use super::{Config, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, WriteMode};
-use crate::s3_uri::S3Uri;
+use crate::s3::uri::S3Uri;
 
 /// Below this a block costs more to keep track of than to fetch again.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;

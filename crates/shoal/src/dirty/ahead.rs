@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::view::View;
 use crate::chance;
 use crate::cooperation::Cooperation;
-use crate::object::Version;
+use crate::s3::object::Version;
 use crate::store::{Draft, Protection, Store};
 
 /// Blocks of one object on their way to their holders at a time.
@@ -160,7 +160,7 @@ mod tests {
     use shoal_policy::fingerprint::Placed as _;
 
     use super::stand_in;
-    use crate::object::Version;
+    use crate::s3::object::Version;
 
     #[test]
     fn what_stands_in_has_the_places_of_the_object_and_nothing_else_of_it() {

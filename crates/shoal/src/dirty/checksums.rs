@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::front::payload::{Algorithm, Digests};
+use crate::s3::payload::{Algorithm, Digests};
 use crate::s3::xml::Element;
 use crate::write::Uncached;
 
@@ -125,7 +125,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
 
     use super::{ChecksumType, Checksummed, of_creation};
-    use crate::front::payload::{Algorithm, Digests};
+    use crate::s3::payload::{Algorithm, Digests};
     use crate::write::Uncached;
 
     fn created(algorithm: &'static str, kind: Option<&'static str>) -> Result<Option<Checksummed>, Uncached> {

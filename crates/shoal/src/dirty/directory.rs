@@ -13,7 +13,7 @@ use super::page::Page;
 use super::request::Request;
 use super::view::View;
 use crate::cooperation::Cooperation;
-use crate::object::ObjectName;
+use crate::s3::object::ObjectName;
 
 /// While the members of the cluster change, a home decides nothing; most often that is over in less.
 const UNSETTLED_LOOKS: u32 = 30;

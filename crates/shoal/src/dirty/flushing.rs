@@ -12,7 +12,7 @@ use super::messenger::Answer;
 use super::upload::{Cancel, UploadError, Uploaded};
 use super::view::View;
 use crate::clock;
-use crate::object::ObjectName;
+use crate::s3::object::ObjectName;
 use crate::shutdown::Shutdown;
 
 /// Objects on their way to the lake at a time.

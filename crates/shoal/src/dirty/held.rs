@@ -3,7 +3,7 @@
 use super::directory::{Directory, Unknown};
 use super::messenger::Answer;
 use super::request::Request;
-use crate::object::ObjectName;
+use crate::s3::object::ObjectName;
 
 /// The hold on one write of an object. Dropped, it is given back: a client that hangs up leaves nothing held.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::membership::{Member, State};
-use crate::object::{ObjectName, Version};
+use crate::s3::object::{ObjectName, Version};
 
 /// Names share a lock by digest.
 const NAME_LOCKS: usize = 64;

@@ -16,13 +16,13 @@ use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
 use super::ahead::{Ahead, Kept, Sent};
-use crate::etag;
 use crate::fetch::{Fetcher, WriterRoom};
 use crate::flights::FlightError;
-use crate::front::connection::ClientBody;
-use crate::front::error::S3Error;
-use crate::front::payload::{CheckedBody, PayloadError};
+use crate::http::connection::ClientBody;
 use crate::pieces::Pieces;
+use crate::s3::error::S3Error;
+use crate::s3::etag;
+use crate::s3::payload::{CheckedBody, PayloadError};
 use crate::store::{Draft, Store};
 
 /// Complete blocks on their way to the disk beside the one that arrives.

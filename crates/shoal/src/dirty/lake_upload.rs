@@ -13,9 +13,9 @@ use super::checksums::{Checksum, element_name};
 use crate::endpoint::{
     Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody, RequestStream,
 };
-use crate::identity::NODE;
+use crate::s3::identity::NODE;
+use crate::s3::sigv4::PayloadHash;
 use crate::s3::xml::{self, Completion, Document, ErrorDocument, Malformed};
-use crate::sigv4::PayloadHash;
 
 /// Answers about uploads name a few things and no more.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
@@ -248,7 +248,7 @@ mod tests {
 
     use super::{LakePart, LakeUploadError, listed, refused, upload_id};
     use crate::dirty::checksums::Checksum;
-    use crate::front::payload::Algorithm;
+    use crate::s3::payload::Algorithm;
     use crate::s3::xml::ErrorDocument;
 
     #[test]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 
-use super::placement::Placement;
 use super::structure::Structure;
+use crate::blocks::placement::Placement;
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
-use crate::object::{ObjectName, Version};
+use crate::s3::object::{ObjectName, Version};
 
 /// One dirty object.
 #[derive(Clone, Debug)]
@@ -108,7 +108,7 @@ pub(super) mod tests {
     use shoal_policy::NodeId;
 
     use super::{Manifest, Placement, Structure};
-    use crate::object::{ObjectName, Version};
+    use crate::s3::object::{ObjectName, Version};
 
     /// An object of three blocks of 100 bytes, the last one short, on nodes 1 and 2.
     pub(in crate::dirty) fn manifest(key: &str, sequence: u64) -> Manifest {

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::Dirty;
-use crate::object::ObjectName;
-use crate::s3_uri::S3Uri;
+use crate::s3::object::ObjectName;
+use crate::s3::uri::S3Uri;
 
 /// Objects asked to be flushed at a time; each home bounds what it does by itself.
 const PARALLEL: usize = 8;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::manifest::{Manifest, read_name, write_name};
 use crate::encoding::{Malformed, Reader};
-use crate::object::ObjectName;
+use crate::s3::object::ObjectName;
 
 /// A page ends with what passes this.
 const BYTES_MAX: usize = 1 << 20;

@@ -12,7 +12,7 @@ use super::Dirty;
 use super::checksums::of_creation;
 use super::lake_upload::LakeUpload;
 use crate::endpoint::{Endpoint, LakeAccount};
-use crate::identity::Caller;
+use crate::s3::identity::Caller;
 
 /// What the lake says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::{NodeId, VersionId};
 
 use super::manifest::Manifest;
-use crate::object::{ObjectName, Version};
+use crate::s3::object::{ObjectName, Version};
 use crate::store::Store;
 
 /// Blocks that were sent here are on disk by then.

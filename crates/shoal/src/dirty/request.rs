@@ -13,7 +13,7 @@ use shoal_policy::{NodeId, VersionId};
 use super::manifest::{Manifest, read_name, write_name};
 use super::target;
 use crate::encoding::{Malformed, Reader, write_bytes};
-use crate::object::{ObjectName, Version};
+use crate::s3::object::{ObjectName, Version};
 
 /// Where the paths of these requests begin.
 pub const PREFIX: &str = "/dirty/";
@@ -272,7 +272,7 @@ mod tests {
     use super::Request;
     use crate::dirty::manifest::tests::manifest;
     use crate::dirty::target::tests::hears_what_is_said;
-    use crate::object::{ObjectName, Version};
+    use crate::s3::object::{ObjectName, Version};
 
     fn name() -> ObjectName {
         manifest("a/b", 1).name

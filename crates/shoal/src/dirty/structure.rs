@@ -1,7 +1,7 @@
 //! Which parts an object was uploaded in: what the lake must get them in again, for its ETag to be the one that was acknowledged.
 
 use crate::encoding::{Malformed, Reader};
-use crate::front::range::ByteRange;
+use crate::s3::range::ByteRange;
 
 /// The parts of an object, in order; none if it was written in one piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

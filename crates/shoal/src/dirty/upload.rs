@@ -15,19 +15,19 @@ use http_body_util::{BodyExt, StreamBody};
 use shoal_policy::NodeId;
 
 use super::manifest::Manifest;
-use super::placement::Placement;
 use super::uploads::Upload;
+use crate::blocks::placement::Placement;
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
 };
 use crate::fetch::Fetcher;
 use crate::flights::FlightError;
-use crate::front::range::ByteRange;
-use crate::identity::{Caller, Identities, NODE};
-use crate::object::Version;
 use crate::origin::Origin;
-use crate::sigv4::PayloadHash;
+use crate::s3::identity::{Caller, Identities, NODE};
+use crate::s3::object::Version;
+use crate::s3::range::ByteRange;
+use crate::s3::sigv4::PayloadHash;
 use crate::store::Store;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");

@@ -16,20 +16,20 @@ use super::intake::{Blocks, Intake, IntakeError, Taken};
 use super::manifest::Manifest;
 use super::messenger::Answer;
 use super::permission::{self, Permission};
-use super::placement::Placement;
 use super::request::Request;
 use super::structure::Structure;
 use super::upload::{Cancel, UploadError, Uploaded};
 use super::view::View;
 use super::{Dirty, Unknown};
+use crate::blocks::placement::Placement;
 use crate::clock;
-use crate::endpoint::end_to_end;
-use crate::front::connection::ClientBody;
-use crate::front::operation::Classified;
-use crate::front::payload::CheckedBody;
-use crate::identity::Caller;
-use crate::object::{ObjectName, Version};
-use crate::target;
+use crate::http::connection::ClientBody;
+use crate::s3::hop_by_hop::end_to_end;
+use crate::s3::identity::Caller;
+use crate::s3::object::{ObjectName, Version};
+use crate::s3::operation::Classified;
+use crate::s3::payload::CheckedBody;
+use crate::s3::target;
 use crate::write::{Uncached, size_to_gather};
 
 /// What S3 says of an object whose writer did not say what it is.

@@ -15,7 +15,7 @@ use aws_credential_types::provider::error::CredentialsError as ChainError;
 
 use super::chain::{self, Chain};
 use crate::config;
-use crate::identity::{Account, Caller};
+use crate::s3::identity::{Account, Caller};
 
 /// How a request to the endpoint is signed.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ mod tests {
     use aws_credential_types::Credentials;
 
     use super::{Account, Arc, Caller, Chain, CredentialsError, LakeAccount, NodeCredentials, config};
-    use crate::identity::Identity;
+    use crate::s3::identity::Identity;
     use crate::secret::Secret;
 
     fn account(access_key: &str) -> Arc<Account> {

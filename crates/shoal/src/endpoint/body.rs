@@ -16,7 +16,7 @@ use super::error::{BoxError, EndpointError, Errand, Failure, find};
 use super::expectation::{Expectation, Hold};
 use super::pool::{Link, Pool, Progress};
 use super::resume::{Reopening, Resumption};
-use crate::sigv4::SeedSignature;
+use crate::s3::sigv4::SeedSignature;
 
 /// A body that is sent while it is made. An error in it breaks the request off, so that the endpoint stores nothing.
 pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;

@@ -19,7 +19,7 @@ use aws_smithy_http_client::tls;
 use tokio::task::JoinHandle;
 
 use super::account::CredentialsError;
-use crate::identity::Account;
+use crate::s3::identity::Account;
 use crate::secret::Secret;
 use crate::{chance, clock};
 

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::error::Failure;
 use super::patience::Pace;
-use crate::histogram::{Distribution, Durations};
+use crate::metrics::histogram::{Distribution, Durations};
 
 /// What an endpoint did since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

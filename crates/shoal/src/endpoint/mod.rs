@@ -12,7 +12,6 @@ mod connect;
 mod counters;
 mod error;
 mod expectation;
-mod headers;
 mod judgement;
 mod patience;
 mod pool;
@@ -37,7 +36,6 @@ pub use self::account::{CredentialsError, LakeAccount, NodeCredentials, Owner};
 pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
 pub use self::error::{BoxError, EndpointError, Failure, Trouble, causes};
-pub use self::headers::{end_to_end, end_to_end_of_response};
 pub use self::question::Unheard;
 pub use self::refusal::AccountRefusal;
 pub use self::standing::{RefusedAccount, Standing};
@@ -55,8 +53,8 @@ pub use self::retry::Budget;
 use self::retry::Ending;
 use crate::channel::Dialer;
 use crate::fair::Turns;
-use crate::identity::Caller;
-use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
+use crate::s3::identity::Caller;
+use crate::s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use crate::{chance, clock, config};
 
 /// An S3 store we call.

@@ -117,7 +117,7 @@ mod tests {
 
     use super::{Pace, Patience};
     use crate::config;
-    use crate::front::operation::Operation;
+    use crate::s3::operation::Operation;
 
     #[test]
     fn only_what_makes_the_lake_work_may_take_long() {

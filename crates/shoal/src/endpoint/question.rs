@@ -16,8 +16,8 @@ use super::error::{EndpointError, Errand, Failure};
 use super::patience::Pace;
 use super::{Connection, Endpoint, Head, LakeAccount};
 use crate::clock;
-use crate::identity::NODE;
-use crate::sigv4::PayloadHash;
+use crate::s3::identity::NODE;
+use crate::s3::sigv4::PayloadHash;
 
 /// What the question is called in metrics and errors.
 const OPERATION: &str = "ask_lake";

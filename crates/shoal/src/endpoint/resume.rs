@@ -13,8 +13,8 @@ use shoal_policy::fair::Payer;
 use super::error::{EndpointError, Failure};
 use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
 use crate::chance;
-use crate::front::conditions::CONDITIONAL_HEADERS;
-use crate::sigv4::PayloadHash;
+use crate::s3::conditions::CONDITIONAL_HEADERS;
+use crate::s3::sigv4::PayloadHash;
 
 /// A body may break so often within [`PROGRESS_BYTES`]; a stall counts as often, as a client has waited long by then.
 const BREAKS_MAX: u32 = 3;

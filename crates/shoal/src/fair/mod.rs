@@ -11,3 +11,4 @@ mod turns;
 pub use self::line::Line;
 pub use self::processor::{ConnectionPayer, Midway, OnProcessor, Processor, SharedTasks};
 pub use self::turns::{Turn, Turns, WaitedTooLong};
+pub mod in_flight;

@@ -16,10 +16,10 @@ use super::{Fetcher, Way};
 use crate::catalog::is_refusal;
 use crate::endpoint::{EndpointRequest, Question};
 use crate::flights::{FlightError, Pilot};
-use crate::front::range::ByteRange;
-use crate::object::Version;
 use crate::origin::Origin;
 use crate::peer::{Asked, BlockRequest, Peer, PeerError};
+use crate::s3::object::Version;
+use crate::s3::range::ByteRange;
 
 /// A peer that sends nothing for so long is asked whether it lives.
 const PATIENCE: Duration = Duration::from_secs(1);

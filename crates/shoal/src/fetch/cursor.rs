@@ -9,8 +9,8 @@ use http_body_util::BodyExt;
 use super::proof::Proof;
 use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
 use crate::flights::{FlightError, Pilot};
-use crate::front::range::ByteRange;
-use crate::object::Version;
+use crate::s3::object::Version;
+use crate::s3::range::ByteRange;
 
 /// A response body, read in exact lengths.
 pub(super) struct Cursor {

@@ -27,10 +27,10 @@ use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
 use crate::fair::Turns;
 use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
-use crate::front::range::ByteRange;
-use crate::identity::NODE;
-use crate::object::Version;
 use crate::origin::Origin;
+use crate::s3::identity::NODE;
+use crate::s3::object::Version;
+use crate::s3::range::ByteRange;
 use crate::split::{Split, Timing};
 use crate::store::{Store, Urgency};
 

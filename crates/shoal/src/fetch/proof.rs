@@ -13,10 +13,10 @@ use parking_lot::Mutex;
 use shoal_policy::VersionId;
 
 use crate::flights::FlightError;
-use crate::front::payload::{Algorithm, Digests};
-use crate::object::Version;
 use crate::origin::Origin;
-use crate::sigv4::hex;
+use crate::s3::object::Version;
+use crate::s3::payload::{Algorithm, Digests};
+use crate::s3::sigv4::hex;
 
 /// Versions remembered whose bytes were others than the lake says; the one noted longest ago makes room.
 const DOUBTED_MAX: usize = 1024;

@@ -11,9 +11,9 @@ use super::cursor::{Cursor, resumption};
 use super::{Boarded, Fetcher, StreamTicket, shipment};
 use crate::endpoint::{LakeBody, Question};
 use crate::flights::{FlightError, Join, Pilot, Shipment};
-use crate::front::range::ByteRange;
-use crate::object::Version;
 use crate::origin::Origin;
+use crate::s3::object::Version;
+use crate::s3::range::ByteRange;
 use crate::store::Urgency;
 
 /// Blocks filled one after another from one response.

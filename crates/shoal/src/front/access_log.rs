@@ -120,7 +120,7 @@ mod tests {
     use shoal_sim::trace::{self, Format, Trace};
 
     use super::{Access, access_line, without_credentials};
-    use crate::front::operation::Operation;
+    use crate::s3::operation::Operation;
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::blocks::{BlockStream, Tally};
 use crate::endpoint::LakeBody;
-use crate::front::in_flight::Place;
+use crate::fair::in_flight::Place;
 use crate::front::location::AddressedDocument;
 use crate::front::record::Record;
 

@@ -10,16 +10,17 @@ use http_body_util::BodyExt;
 
 use crate::catalog::{Catalog, is_refusal};
 use crate::endpoint::{
-    Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody, end_to_end,
+    Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody,
 };
 use crate::fetch::{content_range, whole};
-use crate::front::auth::Verified;
-use crate::front::connection::ClientBody;
-use crate::front::error::S3Error;
-use crate::front::expectation::expects_continue;
 use crate::front::lake_errors;
-use crate::front::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
-use crate::front::payload::{CheckedBody, Outcome};
+use crate::http::connection::ClientBody;
+use crate::http::expectation::expects_continue;
+use crate::s3::auth::Verified;
+use crate::s3::error::S3Error;
+use crate::s3::hop_by_hop::end_to_end;
+use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
+use crate::s3::payload::{CheckedBody, Outcome};
 use crate::write::Gathering;
 
 /// Sends a request on to the lake. What it may have changed is forgotten before and after. Its bytes are given to `gathering`, too.

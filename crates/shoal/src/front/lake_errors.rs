@@ -5,8 +5,8 @@ use http::StatusCode;
 use crate::clock;
 use crate::endpoint::{EndpointError, Failure, causes};
 use crate::flights::FlightError;
-use crate::front::error::{ErrorCode, S3Error};
 use crate::read::ReadError;
+use crate::s3::error::{ErrorCode, S3Error};
 use crate::throttle::Throttle;
 
 /// The lake gave no answer.

@@ -10,9 +10,9 @@ use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
 use http_body::{Body, Frame};
 
 use super::body::{BodyError, ResponseBody};
-use super::operation::{Operation, is_in_host};
 use super::serve::{Admitted, Front, host, relay_with};
 use crate::endpoint::LakeBody;
+use crate::s3::operation::{Operation, is_in_host};
 use crate::s3::xml::{Document, Element, Malformed};
 
 /// A document that names an object is not longer.

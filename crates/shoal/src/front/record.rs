@@ -10,17 +10,17 @@ use http::StatusCode;
 use http::request::Parts;
 use shoal_policy::Source;
 
-use crate::admin::metrics::{Counted, Metrics};
 use crate::blocks::Tally;
 use crate::clock;
 use crate::endpoint::causes;
+use crate::fair::in_flight::Place;
 use crate::front::access_log::{Access, access_line};
-use crate::front::error_xml::RequestId;
-use crate::front::in_flight::Place;
-use crate::front::operation::{Classified, Operation};
 use crate::front::respond::CacheStatus;
-use crate::identity::Caller;
-use crate::object::Uncacheable;
+use crate::metrics::{Counted, Metrics};
+use crate::s3::error_xml::RequestId;
+use crate::s3::identity::Caller;
+use crate::s3::object::Uncacheable;
+use crate::s3::operation::{Classified, Operation};
 use crate::throttle::Throttle;
 
 /// What is known of a request so far; it is written down when the response body ends.

@@ -8,12 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::config::WriteMode;
 use crate::front::body::ResponseBody;
-use crate::front::error::{ErrorCode, S3Error};
-use crate::front::error_xml::{RequestId, error_xml};
-use crate::front::operation::{Query, response_override};
-use crate::front::range::{ByteRange, RangeRequest};
-use crate::object::Version;
 use crate::read::{Reading, Residency, Told};
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::error_xml::{RequestId, error_xml};
+use crate::s3::object::Version;
+use crate::s3::operation::{Query, response_override};
+use crate::s3::range::{ByteRange, RangeRequest};
 use crate::write::{MODE_HEADER, Uncached};
 
 /// `X-Cache`: how much of an answer this node had.

@@ -3,10 +3,10 @@
 use http::{Response, StatusCode, header};
 
 use crate::front::body::ResponseBody;
-use crate::front::error::S3Error;
 use crate::front::respond;
 use crate::front::serve::{Admitted, Front, relay};
-use crate::object::ObjectName;
+use crate::s3::error::S3Error;
+use crate::s3::object::ObjectName;
 use crate::write::{Uncached, Upload};
 
 impl Front {

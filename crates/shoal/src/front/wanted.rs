@@ -6,17 +6,17 @@ use std::time::Duration;
 use http::{Response, StatusCode};
 
 use super::body::ResponseBody;
-use super::error::{ErrorCode, S3Error};
-use super::range::RangeRequest;
-use super::read_head::{Question, ReadHead};
 use super::record::Record;
 use super::respond::{self, CacheStatus, Wishes};
 use super::serve::{Admitted, Front};
 use crate::clock;
-use crate::front::auth::Credentials;
-use crate::object::{ObjectName, Uncacheable};
 use crate::origin::Origin;
 use crate::read::{Ask, HeadAnswer, Known, Told};
+use crate::s3::auth::Credentials;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::object::{ObjectName, Uncacheable};
+use crate::s3::range::RangeRequest;
+use crate::s3::read_head::{Question, ReadHead};
 
 /// A read, understood.
 pub(super) struct Wanted {

@@ -10,10 +10,10 @@ use tokio::net::TcpListener;
 
 use super::Desk;
 use crate::admin::hosts::Hosts;
-use crate::admin::metrics::{self, ConnectionMetrics};
-use crate::admin::pages::{self, LIMITS, Page, page, text};
-use crate::front::connection::ClientBody;
-use crate::front::listener;
+use crate::http::connection::ClientBody;
+use crate::http::listener;
+use crate::http::pages::{self, LIMITS, Page, page, text};
+use crate::metrics::{self, ConnectionMetrics};
 use crate::shutdown::Shutdown;
 
 /// What is missing while no living node is known, and every question would be answered with SERVFAIL.

@@ -15,7 +15,7 @@ use super::answer::Transport;
 use super::polled::Standing;
 use super::sources::Allowance;
 use crate::admin::members::MemberState;
-use crate::admin::metrics::Names;
+use crate::metrics::Names;
 
 type Seconds = Gauge<f64, AtomicU64>;
 

@@ -38,7 +38,7 @@ use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
-use crate::front::listener::{ListenError, listen};
+use crate::http::listener::{ListenError, listen};
 use crate::shutdown::{self, Shutdown, Trigger};
 
 use answer::{Answerer, Transport, can_answer};

@@ -19,8 +19,8 @@ use super::health::Health;
 use super::request::BlockRequest;
 use crate::channel::Channel;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
-use crate::identity::NODE;
-use crate::sigv4::PayloadHash;
+use crate::s3::identity::NODE;
+use crate::s3::sigv4::PayloadHash;
 use crate::{clock, config};
 
 /// A peer says at once whether it will send a block; one that has not by then is in trouble.

@@ -10,11 +10,9 @@
 mod client;
 mod health;
 mod request;
-mod server;
 
 pub use self::client::{Peer, PeerError, Peers};
 pub use self::request::{Asked, BlockRequest, CallerName};
-pub use self::server::{Host, Outcome};
 
 /// Where a node answers, and does nothing else.
-const ALIVE: &str = "/alive";
+pub(crate) const ALIVE: &str = "/alive";

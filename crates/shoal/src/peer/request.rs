@@ -16,10 +16,10 @@ use http::uri::PathAndQuery;
 use shoal_policy::{Layer, NodeId};
 
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
-use crate::front::range::ByteRange;
-use crate::identity::Caller;
-use crate::object::{ObjectName, Version};
-use crate::target;
+use crate::s3::identity::Caller;
+use crate::s3::object::{ObjectName, Version};
+use crate::s3::range::ByteRange;
+use crate::s3::target;
 
 /// No target is longer than a head may be.
 const TARGET_BYTES_MAX: usize = 60 << 10;
@@ -195,8 +195,8 @@ mod tests {
     use shoal_policy::{Layer, NodeId, ObjectId};
 
     use super::{Asked, BlockRequest, CallerName};
-    use crate::front::range::ByteRange;
-    use crate::object::{ObjectName, Version};
+    use crate::s3::object::{ObjectName, Version};
+    use crate::s3::range::ByteRange;
 
     fn request() -> BlockRequest {
         let object = ObjectId([7; 16]);

@@ -14,7 +14,7 @@ use super::footer::{Checksum, Footer};
 use super::mapping::Mapping;
 use super::on_pool;
 use super::writers::Urgency;
-use crate::object::Version;
+use crate::s3::object::Version;
 
 /// Room taken for a footer that is not known yet; most are far shorter. A longer one asks for more.
 const FOOTER_BYTES: u64 = 1024;

@@ -19,7 +19,7 @@ use super::is_exhaustion;
 use super::mapping::Mapping;
 use super::writers::Urgency;
 use crate::clock;
-use crate::object::Version;
+use crate::s3::object::Version;
 
 impl Store {
     /// Stores a block and returns it mapped.

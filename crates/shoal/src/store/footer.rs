@@ -15,7 +15,7 @@ use crc_fast::{CrcAlgorithm, Digest};
 use shoal_policy::BlockId;
 
 use crate::encoding::{Malformed, Reader};
-use crate::object::Version;
+use crate::s3::object::Version;
 
 /// Counts up when the layout changes. A store of another format is refused as a whole, see `folder`.
 pub(super) const FORMAT: u32 = 3;
@@ -202,7 +202,7 @@ mod tests {
     use shoal_policy::ObjectId;
 
     use super::{FOOTER_BYTES_MAX, Footer, FooterError, Tail};
-    use crate::object::Version;
+    use crate::s3::object::Version;
 
     fn footer() -> Footer {
         let object = ObjectId([7; 16]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use shoal_policy::BlockId;
 
 use super::{Store, on_pool};
-use crate::object::Version;
+use crate::s3::object::Version;
 
 impl Store {
     /// Every block that is here. First those that are mapped, the one used last first: a use maps a block, so these were used after all

@@ -80,7 +80,7 @@ use self::records::Records;
 use self::writers::Writers;
 use crate::clock;
 use crate::config;
-use crate::object::Version;
+use crate::s3::object::Version;
 
 /// Locks on file names: publishing and unlinking the same name must not cross.
 const NAME_LOCKS: usize = 64;

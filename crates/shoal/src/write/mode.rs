@@ -3,9 +3,9 @@
 use http::{HeaderMap, HeaderName};
 
 use crate::config::{Write, WriteMode};
-use crate::front::error::{ErrorCode, S3Error};
-use crate::object::ObjectName;
-use crate::prefix::ByPrefix;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::object::ObjectName;
+use crate::s3::prefix::ByPrefix;
 
 /// Names the mode of one write; this node's alone, the lake never sees it.
 pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
@@ -86,7 +86,7 @@ mod tests {
 
     use super::{MODE_HEADER, ModeError, WriteRules};
     use crate::config::{Write, WriteMode, WriteRule};
-    use crate::object::ObjectName;
+    use crate::s3::object::ObjectName;
 
     fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
         WriteRule {

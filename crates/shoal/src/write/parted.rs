@@ -18,11 +18,12 @@ use tokio::task::JoinHandle;
 use super::Uncached;
 use super::gathering::{Gathered, Gathering};
 use super::through::{Through, size_of_body};
-use crate::front::operation::Classified;
-use crate::front::range::ByteRange;
-use crate::object::{ObjectName, Version};
+use crate::s3::etag;
+use crate::s3::object::{ObjectName, Version};
+use crate::s3::operation::Classified;
+use crate::s3::range::ByteRange;
 use crate::store::Urgency;
-use crate::{chance, clock, etag};
+use crate::{chance, clock};
 
 /// Uploads whose parts are kept aside at a time; beyond that the one that has waited longest is forgotten.
 const UPLOADS_MAX: usize = 1024;

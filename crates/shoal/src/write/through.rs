@@ -16,8 +16,8 @@ use super::parted::Aside;
 use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
-use crate::front::operation::{Classified, Operation};
-use crate::object::Version;
+use crate::s3::object::Version;
+use crate::s3::operation::{Classified, Operation};
 use crate::store::{Store, Urgency};
 
 /// An object may take this part of the disk, for its blocks cannot make room for each other before they have names.

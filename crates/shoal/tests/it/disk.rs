@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use shoal::config::SplitRule;
-use shoal::object::Version;
+use shoal::s3::object::Version;
 use shoal::store::{Health, Store, Urgency};
 use shoal_policy::ObjectId;
 

@@ -18,9 +18,9 @@ use shoal::endpoint::{
     Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, LakeBody, NodeCredentials, RequestBody,
     RequestStream,
 };
-use shoal::identity::{Account, NODE};
+use shoal::s3::identity::{Account, NODE};
+use shoal::s3::sigv4::PayloadHash;
 use shoal::secret::Secret;
-use shoal::sigv4::PayloadHash;
 
 use crate::lake::{ACCESS_KEY, Lake, REGION, SECRET_KEY};
 

@@ -8,7 +8,7 @@ use shoal::clock;
 use shoal::config::{Config, FreshnessMode, IdentityConfig};
 use shoal::dirty::{Answer, Desk, UploadRequest};
 use shoal::gateway::Gateway;
-use shoal::object::ObjectName;
+use shoal::s3::object::ObjectName;
 use shoal::secret::Secret;
 use shoal::store::Store;
 use tempfile::TempDir;

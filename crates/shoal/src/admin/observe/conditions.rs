@@ -1,8 +1,8 @@
 //! Which conditions hold on this node now.
 
 use super::Observer;
-use crate::admin::conditions::{Condition, ConditionName};
 use crate::clock;
+use crate::conditions::{Condition, ConditionName};
 use crate::config::CooperationMode;
 use crate::handoff::{Phase, Progress};
 use crate::store::Health;

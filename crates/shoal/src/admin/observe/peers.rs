@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 
 use super::Observer;
-use crate::admin::metrics::{PeerMetrics, PeerTraffic};
 use crate::channel::Mistrust;
 use crate::fetch::HopEnd;
-use crate::peer::{Outcome, Peer};
+use crate::host::Outcome;
+use crate::metrics::{PeerMetrics, PeerTraffic};
+use crate::peer::Peer;
 
 /// Totals that went into the metrics so far.
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use super::{Admin, Readiness};
 use crate::admin::explain::Explanation;
 use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
-use crate::admin::metrics::Metrics;
-use crate::front::listener::listen;
+use crate::http::listener::listen;
+use crate::metrics::Metrics;
 use crate::shutdown::{self, Trigger};
 
 struct Running {

@@ -7,7 +7,7 @@ mod uploads;
 pub use self::objects::Listing;
 pub use self::uploads::{UploadListing, described};
 
-use crate::front::operation::Query;
+use crate::s3::operation::Query;
 
 /// Behind every key that begins with a prefix.
 const BEHIND_PREFIX: &str = "\u{10ffff}";

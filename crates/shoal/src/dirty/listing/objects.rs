@@ -12,7 +12,7 @@ use super::page::{Entry, ListPage, OBJECTS};
 use super::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::Manifest;
 use crate::front::access_log::rfc3339;
-use crate::front::operation::Query;
+use crate::s3::operation::Query;
 use crate::s3::xml::Element;
 
 /// Where tokens begin that are given out here.
@@ -168,7 +168,7 @@ mod tests {
 
     use super::{ListPage, Listing, Manifest, OBJECTS};
     use crate::dirty::manifest::tests::manifest;
-    use crate::front::operation::Query;
+    use crate::s3::operation::Query;
 
     fn listing(query: &str) -> Listing {
         Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap()

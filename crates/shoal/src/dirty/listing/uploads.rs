@@ -16,7 +16,7 @@ use super::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::{ChecksumType, Checksummed, Place, Upload, UploadId};
 use crate::encoding::{Malformed, Reader, write_bytes};
 use crate::front::access_log::rfc3339;
-use crate::front::operation::Query;
+use crate::s3::operation::Query;
 use crate::s3::xml::Element;
 
 /// Where markers begin that are given out here; no id of an upload does.
@@ -328,7 +328,7 @@ mod tests {
 
     use super::{Element, ListPage, MARKER, UPLOADS, Upload, UploadListing, described};
     use crate::dirty::uploads::begun;
-    use crate::front::operation::Query;
+    use crate::s3::operation::Query;
 
     /// An upload of the lake: its key, its id, and the hour in which it was begun.
     type Own = (&'static str, &'static str, u64);

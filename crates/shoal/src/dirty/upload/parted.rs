@@ -11,10 +11,10 @@ use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
 use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
 use crate::dirty::{Manifest, PlacedPart};
 use crate::endpoint::LakeAccount;
-use crate::etag;
 use crate::flights::FlightError;
-use crate::front::payload::{Algorithm, Digests};
-use crate::identity::Caller;
+use crate::s3::etag;
+use crate::s3::identity::Caller;
+use crate::s3::payload::{Algorithm, Digests};
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 

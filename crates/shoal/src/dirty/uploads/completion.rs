@@ -14,7 +14,7 @@ use crate::dirty::writing::{Order, Parted, WriteError};
 use crate::dirty::{Dirty, Unsettled};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::flights::FlightError;
-use crate::front::payload::Digests;
+use crate::s3::payload::Digests;
 
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

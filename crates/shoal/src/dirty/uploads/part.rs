@@ -11,8 +11,8 @@ use super::UploadId;
 use crate::dirty::Checksum;
 use crate::dirty::manifest::{read_name, write_name};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
-use crate::front::payload::Algorithm;
-use crate::object::{ObjectName, Version};
+use crate::s3::object::{ObjectName, Version};
+use crate::s3::payload::Algorithm;
 
 /// Where records of uploads begin: no manifest does, for no bucket's name is so long.
 const MARK: [u8; 4] = [0xff; 4];
@@ -178,7 +178,7 @@ pub(super) mod tests {
     use super::{Part, Record, Upload};
     use crate::dirty::UploadId;
     use crate::dirty::manifest::tests::manifest;
-    use crate::object::{ObjectName, Version};
+    use crate::s3::object::{ObjectName, Version};
 
     pub(in crate::dirty::uploads) fn upload() -> Upload {
         let of = manifest("k", 0);

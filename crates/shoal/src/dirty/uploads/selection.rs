@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::Part;
 use crate::dirty::{Checksum, Structure};
 use crate::encoding::{Malformed, Reader};
-use crate::etag;
+use crate::s3::etag;
 
 /// Every part but the last one has at least this size, as S3 asks.
 pub const PART_BYTES_MIN: u64 = 5 << 20;
@@ -173,7 +173,7 @@ mod tests {
     use super::{ListError, ListedPart, PART_BYTES_MIN, Part, Selection, etag, select};
     use crate::dirty::Checksum;
     use crate::encoding::Reader;
-    use crate::front::payload::Algorithm;
+    use crate::s3::payload::Algorithm;
 
     fn uploaded() -> Vec<Arc<Part>> {
         let parts = [

@@ -20,11 +20,11 @@ use crate::dirty::messenger::Unheard;
 use crate::dirty::writing::Order;
 use crate::dirty::{Answer, Dirty, Unknown};
 use crate::encoding::{Malformed, Reader};
-use crate::etag;
-use crate::front::error::S3Error;
-use crate::front::payload::{Algorithm, Digests};
-use crate::identity::Caller;
-use crate::object::{ObjectName, Version};
+use crate::s3::error::S3Error;
+use crate::s3::etag;
+use crate::s3::identity::Caller;
+use crate::s3::object::{ObjectName, Version};
+use crate::s3::payload::{Algorithm, Digests};
 use crate::write::Uncached;
 
 /// Why an upload cannot be gone on with.

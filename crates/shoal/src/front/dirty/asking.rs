@@ -6,15 +6,16 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 
-use crate::endpoint::{EndpointRequest, LakeBody, RequestBody, end_to_end};
-use crate::front::error::S3Error;
+use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
 use crate::front::lake_errors;
-use crate::front::operation::Classified;
 use crate::front::serve::{Admitted, Front, Opened};
-use crate::identity::Caller;
-use crate::object::ObjectName;
-use crate::sigv4::PayloadHash;
-use crate::target;
+use crate::s3::error::S3Error;
+use crate::s3::hop_by_hop::end_to_end;
+use crate::s3::identity::Caller;
+use crate::s3::object::ObjectName;
+use crate::s3::operation::Classified;
+use crate::s3::sigv4::PayloadHash;
+use crate::s3::target;
 
 /// Headers on which a permission may depend.
 const OF_PERMISSION: [HeaderName; 7] = [
@@ -147,7 +148,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
     use super::{is_known, of_permission, path_of, without_body};
-    use crate::object::ObjectName;
+    use crate::s3::object::ObjectName;
 
     #[test]
     fn only_a_clear_yes_counts() {

@@ -22,12 +22,12 @@ use super::{PARALLEL, unknown};
 use crate::dirty::{Found, Held, Unknown};
 use crate::endpoint::{EndpointRequest, RequestBody};
 use crate::front::body::ResponseBody;
-use crate::front::error::S3Error;
 use crate::front::lake_errors;
 use crate::front::serve::{Admitted, Front};
-use crate::object::ObjectName;
+use crate::s3::error::S3Error;
+use crate::s3::object::ObjectName;
+use crate::s3::sigv4::PayloadHash;
 use crate::s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
-use crate::sigv4::PayloadHash;
 
 /// A thousand keys of a thousand bytes, and as much again for their spelling.
 const DELETION_BYTES_MAX: usize = 2 << 20;

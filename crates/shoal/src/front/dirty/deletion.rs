@@ -14,11 +14,11 @@ use super::asking::{Asker, without_body};
 use super::{current, is_writer, unknown};
 use crate::dirty::{Found, Manifest, Unknown};
 use crate::front::body::ResponseBody;
-use crate::front::conditions::{Conditions, Verdict};
-use crate::front::error::{ErrorCode, S3Error};
 use crate::front::serve::{Admitted, Front, relay};
 use crate::front::wanted::precondition_failed;
-use crate::object::ObjectName;
+use crate::s3::conditions::{Conditions, Verdict};
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::object::ObjectName;
 use crate::s3::xml::Key;
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");

@@ -9,12 +9,13 @@ use http_body_util::{BodyExt, Limited};
 use super::asking::without_body;
 use super::unknown;
 use crate::dirty::{Inquiry, Listing, Upload, UploadListing};
-use crate::endpoint::{LakeBody, end_to_end_of_response};
+use crate::endpoint::LakeBody;
 use crate::front::body::ResponseBody;
-use crate::front::error::{ErrorCode, S3Error};
-use crate::front::operation::Query;
 use crate::front::serve::{Admitted, Front, relay};
-use crate::identity::Caller;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::hop_by_hop::end_to_end_of_response;
+use crate::s3::identity::Caller;
+use crate::s3::operation::Query;
 
 /// A page of a thousand keys of a thousand bytes, each of which may be written as six.
 const PAGE_BYTES_MAX: usize = 16 << 20;

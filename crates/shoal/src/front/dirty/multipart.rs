@@ -14,16 +14,16 @@ use crate::dirty::{
     Completed, Incomplete, IntakeError, ListError, PartError, Progress, Upload, UploadId, UploadLost, select,
 };
 use crate::front::body::ResponseBody;
-use crate::front::error::{ErrorCode, S3Error};
-use crate::front::operation::{Classified, Operation};
-use crate::front::payload::Algorithm;
 use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::serve::{Admitted, Front, Opened};
 use crate::front::wanted::precondition_failed;
-use crate::identity::Caller;
-use crate::object::ObjectName;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::identity::Caller;
+use crate::s3::object::ObjectName;
+use crate::s3::operation::{Classified, Operation};
+use crate::s3::payload::Algorithm;
+use crate::s3::target;
 use crate::s3::xml::Element;
-use crate::target;
 use crate::write::MODE_HEADER;
 
 /// A list of ten thousand parts with their checksums.

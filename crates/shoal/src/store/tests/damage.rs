@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{BLOCK, Departure, Lab, ROOMY, close, data, evictions, object, put, put_all, version};
-use crate::object::Version;
+use crate::s3::object::Version;
 use crate::store::Store;
 
 /// Forgets mappings, so that the next read asks the disk.

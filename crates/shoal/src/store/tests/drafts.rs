@@ -7,7 +7,7 @@ use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 
 use super::{BLOCK, Lab, data, put, refusals, version};
-use crate::object::Version;
+use crate::s3::object::Version;
 use crate::store::{Draft, Store};
 
 async fn draft(store: &Arc<Store>, version: &Version, index: u32) -> Result<Draft, Refusal> {

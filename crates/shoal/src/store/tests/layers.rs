@@ -9,7 +9,7 @@ use shoal_policy::route::{Hierarchy, Neighbourhood};
 use shoal_policy::{Layer, NodeId};
 
 use super::{BLOCK, Lab, data, evictions, put, put_all, refusals, until, version};
-use crate::object::Version;
+use crate::s3::object::Version;
 use crate::store::{Departure, Store};
 
 const HERE: u64 = 0;

@@ -26,7 +26,7 @@ use shoal_policy::eviction::PolicyName;
 use super::disk::DiskFault;
 use super::{Absence, Departure, Recovery, Store, Urgency, disk, keeper};
 use crate::config;
-use crate::object::Version;
+use crate::s3::object::Version;
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;

@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 
 use super::layers::{assert_each_block_in_one_layer, cluster, split};
 use super::{BLOCK, Lab, data, object, put, version};
-use crate::object::Version;
+use crate::s3::object::Version;
 use crate::store::Store;
 
 const OBJECTS: u8 = 3;

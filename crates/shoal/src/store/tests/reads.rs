@@ -8,7 +8,7 @@ use shoal_policy::admission::Refusal;
 use super::{
     BLOCK, Departure, Lab, ROOMY, Urgency, data, evictions, object, put, put_all, refusals, version,
 };
-use crate::object::Version;
+use crate::s3::object::Version;
 
 #[tokio::test]
 async fn blocks_of_every_length_come_back_as_they_were_put() {

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{BLOCK, Lab, ROOMY, put, put_all, version};
 
-fn record_path(lab: &Lab, version: &crate::object::Version) -> std::path::PathBuf {
+fn record_path(lab: &Lab, version: &crate::s3::object::Version) -> std::path::PathBuf {
     lab.config.path.join("dirty").join(version.id.to_string())
 }
 

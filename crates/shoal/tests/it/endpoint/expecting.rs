@@ -9,7 +9,7 @@ use http::StatusCode;
 use http_body_util::{BodyExt, StreamBody};
 use shoal::config;
 use shoal::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
-use shoal::identity::NODE;
+use shoal::s3::identity::NODE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -11,8 +11,8 @@ use shoal::config;
 use shoal::endpoint::{
     BoxError, Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody, RequestStream,
 };
-use shoal::identity::{Account, NODE};
-use shoal::sigv4::{PayloadHash, SeedSignature};
+use shoal::s3::identity::{Account, NODE};
+use shoal::s3::sigv4::{PayloadHash, SeedSignature};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

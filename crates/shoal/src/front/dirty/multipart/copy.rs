@@ -8,13 +8,13 @@ use super::{answered, number_in, untaken, xml};
 use crate::dirty::Upload;
 use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
 use crate::front::body::ResponseBody;
-use crate::front::error::{ErrorCode, S3Error};
 use crate::front::lake_errors;
-use crate::front::operation::CopySource;
 use crate::front::serve::{Admitted, Front};
 use crate::front::wanted::precondition_failed;
-use crate::sigv4::PayloadHash;
-use crate::target;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::operation::CopySource;
+use crate::s3::sigv4::PayloadHash;
+use crate::s3::target;
 
 /// What the request says of the object that is copied, and how a read of it says that.
 const OF_THE_SOURCE: [(&str, HeaderName); 5] = [

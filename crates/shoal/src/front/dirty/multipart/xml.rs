@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, described, element_name};
 use crate::front::access_log::rfc3339;
-use crate::front::operation::Query;
-use crate::front::payload::Algorithm;
-use crate::object::ObjectName;
+use crate::s3::object::ObjectName;
+use crate::s3::operation::Query;
+use crate::s3::payload::Algorithm;
 use crate::s3::xml::{self, Completion, Element, Malformed};
 
 /// S3 shows no more parts at a time.
@@ -138,7 +138,7 @@ mod tests {
 
     use super::{completed, listed};
     use crate::dirty::{Completed, ListedPart};
-    use crate::object::ObjectName;
+    use crate::s3::object::ObjectName;
 
     #[test]
     fn a_list_is_read_with_the_checksums_that_are_known() {

@@ -1,0 +1,428 @@
+//! How many requests may be in flight, on the node and of one identity.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use shoal_policy::fair::Payer;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::fair::Line;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::identity::Caller;
+
+/// A request waits this long for a place before it is refused. Waiting slows down a client that does not heed
+/// refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Counts requests in flight; a request counts until its response has been sent or given up.
+///
+/// One payer may have as many requests in flight as places are free, times its share: half of the node when
+/// it is alone, a third each when there are two. So there is always room for one more payer. Requests beyond
+/// that wait in a line, to which the same rule applies. So the payer that has most is refused first.
+#[derive(Debug)]
+pub struct InFlight {
+    places: Bound,
+    waiting: Bound,
+    /// By payer. Few are ever added: one for each identity, and one for strangers together.
+    payers: RwLock<BTreeMap<u32, Arc<Usage>>>,
+    /// Whether a place that is given back may be for a request in the line.
+    is_line: AtomicBool,
+    line: Mutex<Line<Place>>,
+}
+
+/// How many there may be, of all payers and of one, and how many there are.
+#[derive(Debug)]
+struct Bound {
+    max: usize,
+    payer_max: usize,
+    count: AtomicUsize,
+}
+
+/// The requests of one payer: in flight, waiting, refused.
+#[derive(Debug)]
+struct Usage {
+    name: String,
+    in_flight: AtomicUsize,
+    waiting: AtomicUsize,
+    refused: AtomicU64,
+}
+
+/// [`Usage`] as it is at a moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PayerUsage {
+    /// As in [`Payer`].
+    pub id: u32,
+    /// Its name in metrics and logs.
+    pub name: String,
+    /// Requests in flight.
+    pub in_flight: usize,
+    /// Requests that wait for a place.
+    pub waiting: usize,
+    /// Requests refused so far.
+    pub refused: u64,
+}
+
+/// A place among the requests in flight, given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    among: Arc<InFlight>,
+    usage: Arc<Usage>,
+}
+
+/// A request's count among those that wait, until it is dropped.
+struct Waiting<'a> {
+    bound: &'a Bound,
+    usage: &'a Usage,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crowded {
+    /// The node is full, as far as this payer is concerned.
+    Node,
+    /// The payer has as many as any may have.
+    Payer,
+}
+
+impl Crowded {
+    /// The label of the refusal in metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "requests",
+            Self::Payer => "requests-per-identity",
+        }
+    }
+}
+
+impl From<Crowded> for S3Error {
+    fn from(_: Crowded) -> Self {
+        Self::new(
+            ErrorCode::SlowDown,
+            "Too many requests are in flight; please reduce your rate.",
+        )
+    }
+}
+
+impl Bound {
+    fn new(max: usize, payer_max: usize) -> Self {
+        Self {
+            max,
+            payer_max,
+            count: AtomicUsize::new(0),
+        }
+    }
+
+    /// Counts one more of a payer that has `own`, unless that is too many.
+    fn add(&self, own: &AtomicUsize, share: u32) -> Result<(), Crowded> {
+        let before = self.count.fetch_add(1, Ordering::SeqCst);
+        let own_before = own.fetch_add(1, Ordering::SeqCst);
+        let judged = judge((self.max, before), (self.payer_max, own_before), share);
+        judged.inspect_err(|_| self.take_away(own))
+    }
+
+    fn take_away(&self, own: &AtomicUsize) {
+        own.fetch_sub(1, Ordering::SeqCst);
+        self.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl InFlight {
+    /// At most `max` requests, and `payer_max` of one payer; besides, `waiting_max` may wait.
+    pub fn new(max: usize, payer_max: usize, waiting_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            places: Bound::new(max, payer_max),
+            waiting: Bound::new(waiting_max, waiting_max),
+            payers: RwLock::default(),
+            is_line: AtomicBool::new(false),
+            line: Mutex::default(),
+        })
+    }
+
+    /// A place for a request of `caller`, for which it waits when there is none. Errors: none came in time,
+    /// or too many requests wait already.
+    pub async fn enter(self: &Arc<Self>, caller: &Caller) -> Result<Place, Crowded> {
+        let crowded = match self.try_enter(caller) {
+            Ok(place) => return Ok(place),
+            Err(crowded) => crowded,
+        };
+        // In a box: hits seldom wait, and should not carry the state of waiting along.
+        let place = Box::pin(self.wait(caller)).await;
+        place.ok_or_else(|| {
+            self.usage(caller).refused.fetch_add(1, Ordering::Relaxed);
+            crowded
+        })
+    }
+
+    /// A place for a request of `caller`, if there is one now.
+    pub fn try_enter(self: &Arc<Self>, caller: &Caller) -> Result<Place, Crowded> {
+        self.take(caller.payer(), self.usage(caller))
+    }
+
+    async fn wait(self: &Arc<Self>, caller: &Caller) -> Option<Place> {
+        let (payer, usage) = (caller.payer(), self.usage(caller));
+        self.waiting.add(&usage.waiting, payer.share).ok()?;
+        let _waiting = Waiting {
+            bound: &self.waiting,
+            usage: &usage,
+        };
+        let granted = self.join_line(payer);
+        timeout(PATIENCE, granted).await.ok()?.ok()
+    }
+
+    fn join_line(self: &Arc<Self>, payer: Payer) -> oneshot::Receiver<Place> {
+        let granted = {
+            let mut line = self.line.lock();
+            self.is_line.store(true, Ordering::SeqCst);
+            line.join(payer, 1)
+        };
+        // A place may have been given back before it could be seen that there is a line.
+        self.serve_line();
+        granted
+    }
+
+    /// Gives the places that are free to the requests whose turn it is.
+    fn serve_line(self: &Arc<Self>) {
+        // Dropped after the lock: a place that is dropped comes back here.
+        let mut given_up = Vec::new();
+        let mut line = self.line.lock();
+        loop {
+            let mut place = None;
+            let grant = line.next(|payer| {
+                let usage = self.payers.read().get(&payer.id).map(Arc::clone);
+                place = usage.and_then(|usage| self.take(payer, usage).ok());
+                place.is_some()
+            });
+            let (Some(grant), Some(place)) = (grant, place) else {
+                break;
+            };
+            given_up.extend(grant.send(place).err());
+        }
+        self.is_line.store(!line.is_empty(), Ordering::SeqCst);
+        drop(line);
+    }
+
+    fn take(self: &Arc<Self>, payer: Payer, usage: Arc<Usage>) -> Result<Place, Crowded> {
+        self.places.add(&usage.in_flight, payer.share)?;
+        Ok(Place {
+            among: Arc::clone(self),
+            usage,
+        })
+    }
+
+    /// The usage of each payer that has ever sent a request.
+    pub fn by_payer(&self) -> Vec<PayerUsage> {
+        let payers = self.payers.read();
+        payers
+            .iter()
+            .map(|(id, usage)| PayerUsage {
+                id: *id,
+                name: usage.name.clone(),
+                in_flight: usage.in_flight.load(Ordering::Relaxed),
+                waiting: usage.waiting.load(Ordering::Relaxed),
+                refused: usage.refused.load(Ordering::Relaxed),
+            })
+            .collect()
+    }
+
+    fn usage(&self, caller: &Caller) -> Arc<Usage> {
+        let id = caller.payer().id;
+        if let Some(usage) = self.payers.read().get(&id) {
+            return Arc::clone(usage);
+        }
+        let new = || {
+            Arc::new(Usage {
+                name: caller.name().to_owned(),
+                in_flight: AtomicUsize::new(0),
+                waiting: AtomicUsize::new(0),
+                refused: AtomicU64::new(0),
+            })
+        };
+        Arc::clone(self.payers.write().entry(id).or_insert_with(new))
+    }
+}
+
+/// Whether one more request is too many, when so many are there already.
+fn judge((max, count): (usize, usize), (payer_max, own): (usize, usize), share: u32) -> Result<(), Crowded> {
+    let free = max.saturating_sub(count);
+    if own >= payer_max {
+        Err(Crowded::Payer)
+    } else if own >= free.saturating_mul(share as usize) || free == 0 {
+        Err(Crowded::Node)
+    } else {
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.among.places.take_away(&self.usage.in_flight);
+        if self.among.is_line.load(Ordering::SeqCst) {
+            self.among.serve_line();
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.bound.take_away(&self.usage.waiting);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::s3::identity::Identity;
+    use crate::secret::Secret;
+
+    fn caller(index: u32, share: u32) -> Caller {
+        Caller::Identity(Arc::new(Identity {
+            index,
+            access_key: format!("key-{index}"),
+            secret_key: Secret::new("s"),
+            share,
+            lake_account: None,
+        }))
+    }
+
+    fn as_many_as_may(limits: &Arc<InFlight>, caller: &Caller) -> Vec<Place> {
+        std::iter::from_fn(|| limits.try_enter(caller).ok()).collect()
+    }
+
+    #[test]
+    fn a_place_is_given_back_and_one_callers_load_is_not_anothers() {
+        let limits = InFlight::new(1000, 1, 10);
+        let (alice_key, bob_key) = (caller(0, 1), caller(1, 1));
+        let alice = limits.try_enter(&alice_key).unwrap();
+        assert_eq!(limits.try_enter(&alice_key).unwrap_err(), Crowded::Payer);
+        let _bob = limits.try_enter(&bob_key).unwrap();
+        let _stranger = limits.try_enter(&Caller::Anonymous).unwrap();
+        drop(alice);
+        limits.try_enter(&alice_key).unwrap();
+        assert_eq!(S3Error::from(Crowded::Payer).code, ErrorCode::SlowDown);
+    }
+
+    #[test]
+    fn those_that_have_most_are_refused_first_and_a_newcomer_finds_room() {
+        let limits = InFlight::new(4096, 4096, 10);
+        let (alice_key, bob_key) = (caller(0, 1), caller(1, 1));
+        let alice = as_many_as_may(&limits, &alice_key);
+        assert_eq!(alice.len(), 2048);
+        let bob = as_many_as_may(&limits, &bob_key);
+        assert_eq!(bob.len(), 1024);
+        assert_eq!(limits.try_enter(&alice_key).unwrap_err(), Crowded::Node);
+        assert_eq!(as_many_as_may(&limits, &caller(2, 1)).len(), 512);
+        drop(alice);
+        let more: Vec<_> = as_many_as_may(&limits, &bob_key);
+        assert!(more.len() > 500, "what is given back is for those that are there");
+        let of_alice = PayerUsage {
+            id: 0,
+            name: "key-0".into(),
+            in_flight: 0,
+            waiting: 0,
+            refused: 0,
+        };
+        assert!(limits.by_payer().contains(&of_alice), "{:?}", limits.by_payer());
+    }
+
+    #[test]
+    fn a_greater_share_is_a_greater_part_of_the_node() {
+        let limits = InFlight::new(4000, 4000, 10);
+        let alice = as_many_as_may(&limits, &caller(0, 3));
+        assert_eq!(alice.len(), 3000);
+    }
+
+    #[test]
+    fn the_node_is_bounded_whatever_the_shares() {
+        let limits = InFlight::new(100, 1000, 10);
+        let places: Vec<Vec<Place>> = (0..200)
+            .map(|id| as_many_as_may(&limits, &caller(id, 1000)))
+            .collect();
+        assert!(places.iter().map(Vec::len).sum::<usize>() <= 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_beyond_waits_for_a_place_and_is_refused_when_none_comes() {
+        let limits = InFlight::new(8, 8, 8);
+        let alice = caller(0, 1);
+        let mut places = as_many_as_may(&limits, &alice);
+        let waiting = limits.enter(&alice);
+        let (place, ()) = tokio::join!(waiting, async { drop(places.pop()) });
+        let _place = place.unwrap();
+        assert_eq!(limits.enter(&alice).await.unwrap_err(), Crowded::Node);
+        assert_eq!(limits.by_payer()[0].refused, 1);
+        assert_eq!(limits.by_payer()[0].in_flight, 4);
+        assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_goes_to_the_payer_that_may_have_it_and_not_to_the_first_in_line() {
+        let limits = InFlight::new(100, 2, 100);
+        let (alice_key, bob_key) = (caller(0, 1), caller(1, 1));
+        let _alice = as_many_as_may(&limits, &alice_key);
+        let mut bob = as_many_as_may(&limits, &bob_key);
+        let (of_alice, of_bob, ()) = tokio::join!(limits.enter(&alice_key), limits.enter(&bob_key), async {
+            drop(bob.pop());
+        });
+        assert_eq!(of_alice.unwrap_err(), Crowded::Payer);
+        of_bob.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_line_refuses_at_once_and_one_payer_does_not_fill_it() {
+        let limits = InFlight::new(1, 1, 8);
+        let (alice_key, bob_key) = (caller(0, 1), caller(1, 1));
+        let _places = as_many_as_may(&limits, &alice_key);
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(limits.enter(&alice_key))).collect();
+        for one in &mut waiting {
+            assert!(one.as_mut().now_or_never().is_none());
+        }
+        assert!(
+            limits
+                .enter(&alice_key)
+                .now_or_never()
+                .is_some_and(|entered| entered.is_err())
+        );
+        assert!(
+            limits.enter(&bob_key).now_or_never().is_none(),
+            "another payer waits"
+        );
+        drop(waiting);
+        assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn every_place_comes_back_whatever_is_given_up_on_the_way() {
+        let limits = InFlight::new(8, 8, 100);
+        let tasks: Vec<_> = (0..64_u32)
+            .map(|number| {
+                let (limits, caller) = (Arc::clone(&limits), caller(number % 3, 1));
+                tokio::spawn(async move {
+                    for round in 0..200 {
+                        let mut entering = Box::pin(limits.enter(&caller));
+                        if (number + round) % 5 == 0 {
+                            drop(entering.as_mut().now_or_never());
+                        } else if let Ok(place) = entering.await {
+                            tokio::task::yield_now().await;
+                            drop(place);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        assert_eq!(limits.places.count.load(Ordering::SeqCst), 0);
+        assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
+        assert_eq!(
+            limits.by_payer().iter().map(|payer| payer.refused).sum::<u64>(),
+            0
+        );
+    }
+}

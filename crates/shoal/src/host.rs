@@ -1,0 +1,183 @@
+//! Giving blocks to other nodes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{Method, Request, Response, StatusCode, header};
+
+use crate::blocks::{BlockStream, Shelf, Ways, Window};
+use crate::endpoint::Endpoint;
+use crate::fair::in_flight::InFlight;
+use crate::fetch::{Fetcher, Way};
+use crate::front::body::ResponseBody;
+use crate::http::connection::ClientBody;
+use crate::origin::Origin;
+use crate::peer::ALIVE;
+use crate::peer::{Asked, BlockRequest, CallerName};
+use crate::s3::identity::{Caller, Identities};
+use crate::s3::range::ByteRange;
+use crate::store::Store;
+
+/// What a node is to its peers.
+pub struct Host {
+    identities: Arc<Identities>,
+    lake: Arc<Endpoint>,
+    store: Arc<Store>,
+    fetcher: Arc<Fetcher>,
+    block_bytes: u64,
+    in_flight: Arc<InFlight>,
+    counts: [AtomicU64; Outcome::ALL.len()],
+}
+
+/// What became of a peer's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It gets the block.
+    Served,
+    /// The block is not here, and whoever asked did not want it brought.
+    NotHeld,
+    /// It would have to wait for a node that may be waiting for it.
+    Circular,
+    /// It cannot be understood, or nodes are configured differently.
+    Misunderstood,
+    /// There are too many requests.
+    Busy,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 5] = [
+        Self::Served,
+        Self::NotHeld,
+        Self::Circular,
+        Self::Misunderstood,
+        Self::Busy,
+    ];
+
+    /// The word in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Served => "served",
+            Self::NotHeld => "not-held",
+            Self::Circular => "circular",
+            Self::Misunderstood => "misunderstood",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// The status that says it.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Served => StatusCode::OK,
+            Self::NotHeld => StatusCode::NOT_FOUND,
+            Self::Circular => StatusCode::LOOP_DETECTED,
+            Self::Misunderstood => StatusCode::BAD_REQUEST,
+            Self::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl Host {
+    /// A node that gives blocks of `block_bytes` to other nodes, to `requests_max` at a time.
+    pub fn new(
+        identities: Arc<Identities>,
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+        fetcher: Arc<Fetcher>,
+        block_bytes: u64,
+        requests_max: usize,
+    ) -> Self {
+        Self {
+            identities,
+            lake,
+            store,
+            fetcher,
+            block_bytes,
+            in_flight: InFlight::new(usize::MAX, requests_max, 0),
+            counts: Default::default(),
+        }
+    }
+
+    /// Answers one request; the block comes with the body, as it arrives.
+    pub fn serve(&self, request: &Request<ClientBody>) -> Response<ResponseBody> {
+        let answer = self.answer(request);
+        let outcome = answer.as_ref().err().copied().unwrap_or(Outcome::Served);
+        self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        answer.unwrap_or_else(|refusal| {
+            let mut response = Response::new(ResponseBody::empty());
+            *response.status_mut() = refusal.status();
+            response
+        })
+    }
+
+    /// What became of requests so far.
+    pub fn counts(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
+        Outcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
+    }
+
+    fn answer(&self, request: &Request<ClientBody>) -> Result<Response<ResponseBody>, Outcome> {
+        if request.method() != Method::GET {
+            return Err(Outcome::Misunderstood);
+        }
+        let place = self
+            .in_flight
+            .try_enter(&Caller::Anonymous)
+            .map_err(|_| Outcome::Busy)?;
+        let target = request.uri().path_and_query().ok_or(Outcome::Misunderstood)?;
+        if target.path() == ALIVE {
+            return Ok(Response::new(ResponseBody::empty()));
+        }
+        let block = BlockRequest::parse(target).map_err(|_| Outcome::Misunderstood)?;
+        if block.version.block_bytes != self.block_bytes {
+            return Err(Outcome::Misunderstood);
+        }
+        let id = block.version.block(block.index);
+        let ways = match block.asked {
+            Asked::Holder if !self.fetcher.holds(id) => return Err(Outcome::NotHeld),
+            Asked::Holder => Ways::None,
+            Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
+            Asked::Home(layer) => Ways::All(Way::Route(layer)),
+            // Nobody waits for it, so readers come first.
+            Asked::Heir(_) if self.fetcher.is_busy() => return Err(Outcome::Busy),
+            Asked::Heir(giver) => Ways::All(Way::Handover(giver)),
+        };
+        let origin = self.origin(&block)?;
+        let part = block.part;
+        let start = u64::from(block.index) * self.block_bytes;
+        let range = ByteRange {
+            start: start + part.start,
+            end: start + part.end,
+        };
+        let shelf = Shelf {
+            store: Arc::clone(&self.store),
+            fetcher: Arc::clone(&self.fetcher),
+            version: Arc::new(block.version),
+            origin: Arc::new(origin),
+            ways,
+        };
+        let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
+        let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));
+        response
+            .headers_mut()
+            .insert(header::CONTENT_LENGTH, part.len().into());
+        Ok(response)
+    }
+
+    /// How the lake is asked in the name of whoever asked the other node.
+    fn origin(&self, block: &BlockRequest) -> Result<Origin, Outcome> {
+        let caller = match &block.caller {
+            CallerName::Anonymous => Caller::Anonymous,
+            CallerName::AccessKey(key) => {
+                let identity = self.identities.get(key).ok_or(Outcome::Misunderstood)?;
+                Caller::Identity(identity)
+            }
+        };
+        let account = self.lake.account_for(&caller);
+        Ok(Origin::of_peer(
+            account,
+            caller,
+            block.name.clone(),
+            block.headers.clone(),
+        ))
+    }
+}

@@ -1,0 +1,145 @@
+//! One client connection: what the guarded socket below the HTTP library and the service above it agree on.
+//!
+//! ```text
+//!  socket ─ GuardedIo ─ hyper ─ Answering ─ the service
+//!              └──── Exchange ────┘
+//! ```
+//!
+//! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses something it cannot answer itself: earlier
+//! requests may still be in progress, and answers have an order. So it hands the HTTP library a stand-in request in the
+//! place of the refused one, and [`Answering`] answers that with the refusal. The HTTP library never sees a refused byte.
+
+mod answer;
+mod io;
+mod room;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+pub use answer::{Answer, AnswerBody, Answering, refusal_response};
+pub use io::GuardedIo;
+pub use room::Room;
+pub use streams::{ClientBody, ClientBodyError};
+
+use streams::Offers;
+
+use crate::config::Limits;
+use crate::fair::Midway;
+use crate::s3::error::S3Error;
+
+/// How long a connection may keep us waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From the first byte of a head to its end; also for a TLS handshake.
+    pub header: Duration,
+    /// Without a request.
+    pub idle: Duration,
+    /// Without a byte of a body we want to read, or without taking a byte of an answer.
+    pub stall: Duration,
+}
+
+impl From<&Limits> for Timeouts {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            header: limits.header_timeout,
+            idle: limits.idle_timeout,
+            stall: limits.stall_timeout,
+        }
+    }
+}
+
+/// What the two ends of one connection tell each other.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// Requests handed to the service.
+    calls: AtomicU64,
+    /// Requests whose answer is not complete.
+    in_flight: AtomicUsize,
+    received_bytes: Count,
+    sent_bytes: Count,
+    refusal: OnceLock<Refusal>,
+    offers: Offers,
+    /// Every request on this connection is answered so: there is no room for it.
+    turned_away: Option<S3Error>,
+    /// The connection should be ended in the protocol's own way.
+    should_close: AtomicBool,
+}
+
+impl Midway for Exchange {
+    fn is_midway(&self) -> bool {
+        self.is_answering()
+    }
+}
+
+/// A sum that one task adds to, the connection's own, and that others may read. Nobody comes between its reading and its writing, so it
+/// does without an addition that is locked: one costs as much as a dozen others.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self, bytes: usize) {
+        self.0.store(self.get() + bytes as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A message that is not what HTTP says it should be, or not in time.
+#[derive(Debug)]
+struct Refusal {
+    /// Which request on the connection it is, counted from one.
+    message: u64,
+    error: S3Error,
+}
+
+impl Exchange {
+    /// A connection whose requests are all answered with `error`.
+    pub fn turning_away(error: S3Error) -> Self {
+        Self {
+            turned_away: Some(error),
+            ..Self::default()
+        }
+    }
+
+    /// Why the connection was refused to go on, if it was.
+    pub fn refusal(&self) -> Option<&S3Error> {
+        self.refusal.get().map(|refusal| &refusal.error)
+    }
+
+    /// Bytes received and bytes sent, as HTTP sees them: TLS not counted.
+    pub fn transferred_bytes(&self) -> (u64, u64) {
+        (self.received_bytes.get(), self.sent_bytes.get())
+    }
+
+    /// Whether the connection should now be ended in the protocol's own way.
+    pub fn should_close(&self) -> bool {
+        self.should_close.load(Ordering::Relaxed)
+    }
+
+    fn ask_to_close(&self) {
+        self.should_close.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request is being answered.
+    pub fn is_answering(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    fn refuse(&self, message: u64, error: S3Error) {
+        // The first refusal ends the connection; there is no second.
+        let _ = self.refusal.set(Refusal { message, error });
+    }
+
+    fn refusal_of(&self, message: u64) -> Option<&S3Error> {
+        self.refusal
+            .get()
+            .filter(|refusal| refusal.message == message)
+            .map(|refusal| &refusal.error)
+    }
+}

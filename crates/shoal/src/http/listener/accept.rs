@@ -1,0 +1,81 @@
+//! Taking connections from the kernel, also when it has no room for them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep};
+use tracing::{debug, error};
+
+use crate::clock;
+use crate::metrics::ConnectionMetrics;
+
+/// How long to let the kernel be when it has no descriptor or memory for another connection. The connection stays in
+/// its queue and keeps the socket readable, so that trying again at once would spin.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// How often a lasting shortage is worth a line in the log.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// A listening socket that does not give up.
+pub(super) struct Acceptor {
+    listener: TcpListener,
+    complained_at: Option<Instant>,
+}
+
+impl Acceptor {
+    pub(super) fn new(listener: TcpListener) -> Self {
+        Self {
+            listener,
+            complained_at: None,
+        }
+    }
+
+    /// The next connection. Safe to cancel: none is lost.
+    pub(super) async fn next(&mut self, metrics: &ConnectionMetrics) -> (TcpStream, SocketAddr) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    // Without it, the second of two small writes waits 40 ms for the client's acknowledgement.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        debug!(%address, %error, "the client was gone before it was served");
+                        continue;
+                    }
+                    return (stream, address);
+                }
+                Err(error) if is_shortage(&error) => {
+                    metrics.refused("accept");
+                    self.complain(&error);
+                    sleep(BACK_OFF).await;
+                }
+                // The client changed its mind while it waited in the queue.
+                Err(error) => debug!(%error, "a connection was gone before it was accepted"),
+            }
+        }
+    }
+
+    fn complain(&mut self, error: &io::Error) {
+        let now = clock::runtime_instant();
+        if self
+            .complained_at
+            .is_some_and(|then| now.duration_since(then) < COMPLAINT_INTERVAL)
+        {
+            return;
+        }
+        self.complained_at = Some(now);
+        error!(
+            %error,
+            "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n) above \
+             limits.connections, or lower limits.connections"
+        );
+    }
+}
+
+/// Whether accepting failed for want of something, and not because of the one connection.
+fn is_shortage(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
+    )
+}

@@ -1,0 +1,463 @@
+//! The listener on a real loopback socket: limits, idle clients, shortage, stopping.
+
+mod tls;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::HOST;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::service::service_fn;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use super::{ConnectionLimits, listen, serve};
+use crate::http::connection::{ClientBody, Timeouts};
+use crate::http::tls::TlsReloader;
+use crate::metrics::Metrics;
+use crate::shutdown::{self, Trigger};
+
+const GET: &str = "GET /1 HTTP/1.1\r\nHost: h\r\n\r\n";
+
+/// Long enough for a busy machine, short enough for a test that waits for what never comes.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Limits that no test meets unless it wants to.
+fn wide() -> ConnectionLimits {
+    ConnectionLimits {
+        connections: 4096,
+        timeouts: Timeouts {
+            header: PATIENCE,
+            idle: PATIENCE,
+            stall: PATIENCE,
+        },
+        shutdown_grace: PATIENCE,
+    }
+}
+
+struct Server {
+    address: SocketAddr,
+    metrics: Arc<Metrics>,
+    trigger: Trigger,
+    task: JoinHandle<()>,
+}
+
+type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
+
+/// Answers with version, host and path. `/nap` takes half a second, `/never` for ever.
+fn answer(request: Request<ClientBody>) -> Answered {
+    Box::pin(async move {
+        match request.uri().path() {
+            "/nap" => sleep(Duration::from_millis(500)).await,
+            "/never" => std::future::pending().await,
+            _ => (),
+        }
+        let host = request
+            .headers()
+            .get(HOST)
+            .map_or("none", |host| host.to_str().unwrap())
+            .to_owned();
+        let body = format!("{:?} {host} {};", request.version(), request.uri().path());
+        Ok(Response::new(Full::new(Bytes::from(body))))
+    })
+}
+
+fn start(limits: ConnectionLimits, tls: Option<Arc<TlsReloader>>) -> Server {
+    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let metrics = Arc::new(Metrics::new(&[]));
+    let (trigger, shutdown) = shutdown::channel();
+    let task = tokio::spawn(serve(
+        listener,
+        tls,
+        limits,
+        metrics.connections(),
+        shutdown,
+        |_| service_fn(answer),
+    ));
+    Server {
+        address,
+        metrics,
+        trigger,
+        task,
+    }
+}
+
+impl Server {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    fn shows(&self, line: &str) -> bool {
+        self.metrics.render().lines().any(|shown| shown == line)
+    }
+
+    async fn comes_to_show(&self, line: &str) {
+        let shown = async {
+            while !self.shows(line) {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(PATIENCE, shown)
+            .await
+            .unwrap_or_else(|_| panic!("no {line} in\n{}", self.metrics.render()));
+    }
+}
+
+/// Sends a request and reads until the answer's last byte, a semicolon.
+async fn ask(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = async {
+        while answer.last() != Some(&b';') {
+            answer.push(stream.read_u8().await.expect("the answer is whole"));
+        }
+    };
+    timeout(PATIENCE, read).await.expect("an answer in time");
+    String::from_utf8(answer).unwrap()
+}
+
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    timeout(PATIENCE, stream.read_to_end(&mut answer))
+        .await
+        .expect("an end in time")
+        .unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn requests_are_answered_and_connections_counted() {
+    let server = start(wide(), None);
+    let mut client = server.connect().await;
+    assert!(ask(&mut client, GET).await.ends_with("HTTP/1.1 h /1;"));
+    assert!(
+        ask(&mut client, GET).await.ends_with("HTTP/1.1 h /1;"),
+        "the connection is kept"
+    );
+    assert!(server.shows("shoal_connections 1"));
+    drop(client);
+    server.comes_to_show("shoal_connections 0").await;
+}
+
+#[tokio::test]
+async fn a_refused_request_is_answered_on_a_real_socket_and_counted() {
+    let server = start(wide(), None);
+    let mut client = server.connect().await;
+    let mut request =
+        "PUT /1 HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    // What follows stays unread by the HTTP library; closing on it must not reset the connection.
+    request.push_str(&"x".repeat(200_000));
+    client.write_all(request.as_bytes()).await.unwrap();
+    let answer = read_to_end(&mut client).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 400 Bad Request\r\n") && answer.contains("<Code>BadRequest</Code>"),
+        "{answer}"
+    );
+    drop(client);
+    server
+        .comes_to_show("shoal_refusals_total{reason=\"framing\"} 1")
+        .await;
+}
+
+#[tokio::test]
+async fn a_slow_head_is_refused_on_a_real_socket_and_counted() {
+    let header = Duration::from_millis(100);
+    let server = start(
+        ConnectionLimits {
+            timeouts: Timeouts {
+                header,
+                ..wide().timeouts
+            },
+            ..wide()
+        },
+        None,
+    );
+    let mut client = server.connect().await;
+    client.write_all(&GET.as_bytes()[..10]).await.unwrap();
+    let answer = read_to_end(&mut client).await;
+    assert!(answer.contains("<Code>RequestTimeout</Code>"), "{answer}");
+    drop(client);
+    server
+        .comes_to_show("shoal_refusals_total{reason=\"timeout\"} 1")
+        .await;
+}
+
+#[tokio::test]
+async fn a_client_beyond_the_limit_is_told_so_and_one_that_leaves_makes_room() {
+    let server = start(
+        ConnectionLimits {
+            connections: 2,
+            ..wide()
+        },
+        None,
+    );
+    let never = GET.replace("/1 ", "/never ");
+    let mut first = server.connect().await;
+    let mut second = server.connect().await;
+    for busy in [&mut first, &mut second] {
+        ask(busy, GET).await;
+        busy.write_all(never.as_bytes()).await.unwrap();
+    }
+    sleep(Duration::from_millis(100)).await;
+    let mut third = server.connect().await;
+    third.write_all(GET.as_bytes()).await.unwrap();
+    let answer = read_to_end(&mut third).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 503") && answer.contains("<Code>SlowDown</Code>"),
+        "{answer}"
+    );
+    assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+    assert!(server.shows("shoal_refusals_total{reason=\"connections\"} 1"));
+    drop((first, third));
+    server.comes_to_show("shoal_connections 1").await;
+    let mut fourth = server.connect().await;
+    assert!(ask(&mut fourth, GET).await.ends_with("/1;"));
+}
+
+#[tokio::test]
+async fn an_idle_connection_makes_room_for_a_new_client_and_a_busy_one_does_not() {
+    let server = start(
+        ConnectionLimits {
+            connections: 2,
+            ..wide()
+        },
+        None,
+    );
+    let mut busy = server.connect().await;
+    busy.write_all(GET.replace("/1 ", "/nap ").as_bytes())
+        .await
+        .unwrap();
+    let mut idle = server.connect().await;
+    ask(&mut idle, GET).await;
+    let mut new = server.connect().await;
+    assert!(ask(&mut new, GET).await.ends_with("/1;"));
+    assert_eq!(
+        idle.read(&mut [0; 16]).await.unwrap_or(0),
+        0,
+        "the idle one was closed"
+    );
+    let mut answer = vec![0; 512];
+    let length = timeout(PATIENCE, busy.read(&mut answer)).await.unwrap().unwrap();
+    assert!(answer[..length].ends_with(b"/nap;"));
+    assert!(server.shows("shoal_refusals_total{reason=\"idle\"} 1"));
+}
+
+#[tokio::test]
+async fn long_heads_that_do_not_end_share_a_bounded_room_and_short_ones_still_get_in() {
+    let server = start(wide(), None);
+    let long = format!("GET /1 HTTP/1.1\r\nHost: h\r\nX: {}", "a".repeat(60_000));
+    let mut unfinished = Vec::new();
+    for _ in 0..800 {
+        let mut client = server.connect().await;
+        // One that is refused may be closed before it has sent all of it.
+        let _ = client.write_all(long.as_bytes()).await;
+        unfinished.push(client);
+    }
+    let mut refused = String::new();
+    let last = unfinished.last_mut().expect("there are many");
+    timeout(PATIENCE, last.read_to_string(&mut refused))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(
+        refused.starts_with("HTTP/1.1 503") && refused.contains("<Code>SlowDown</Code>"),
+        "{refused}"
+    );
+    assert!(refused.contains("retry-after: 1\r\n"), "{refused}");
+    let mut client = server.connect().await;
+    assert!(ask(&mut client, GET).await.ends_with("/1;"));
+}
+
+#[tokio::test]
+async fn a_long_head_keeps_its_room_for_as_long_as_its_connection_lasts() {
+    let server = start(wide(), None);
+    let long = |path| {
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n",
+            "a".repeat(20_000)
+        )
+    };
+    let mut answered = Vec::new();
+    for _ in 0..800 {
+        let mut client = server.connect().await;
+        let answer = ask(&mut client, &long("/1")).await;
+        assert!(answer.ends_with("/1;"), "{answer}");
+        answered.push(client);
+    }
+    assert!(
+        !server.shows("shoal_connections 800"),
+        "where room is short they end with their answers"
+    );
+    drop(answered);
+    server.comes_to_show("shoal_connections 0").await;
+    let mut unanswered = Vec::new();
+    for _ in 0..800 {
+        let mut client = server.connect().await;
+        let _ = client.write_all(long("/never").as_bytes()).await;
+        unanswered.push(client);
+    }
+    let last = unanswered.last_mut().expect("there are many");
+    assert!(read_to_end(last).await.contains("<Code>SlowDown</Code>"));
+}
+
+#[tokio::test]
+async fn a_thousand_idle_connections_leave_room_for_work() {
+    let server = start(wide(), None);
+    let mut idle = Vec::new();
+    for _ in 0..1000 {
+        let mut client = server.connect().await;
+        ask(&mut client, GET).await;
+        idle.push(client);
+    }
+    server.comes_to_show("shoal_connections 1000").await;
+    let mut busy = server.connect().await;
+    for _ in 0..100 {
+        assert!(ask(&mut busy, GET).await.ends_with("/1;"));
+    }
+    for client in &mut idle {
+        assert!(
+            ask(client, GET).await.ends_with("/1;"),
+            "an idle connection still works"
+        );
+    }
+}
+
+#[tokio::test]
+async fn idle_connections_are_closed_in_time() {
+    let idle = Duration::from_millis(100);
+    let server = start(
+        ConnectionLimits {
+            timeouts: Timeouts {
+                idle,
+                ..wide().timeouts
+            },
+            ..wide()
+        },
+        None,
+    );
+    let mut client = server.connect().await;
+    ask(&mut client, GET).await;
+    assert_eq!(read_to_end(&mut client).await, "");
+    assert_eq!(
+        read_to_end(&mut server.connect().await).await,
+        "",
+        "also one that never asked"
+    );
+    server.comes_to_show("shoal_connections 0").await;
+}
+
+#[tokio::test]
+async fn stopping_finishes_what_is_in_flight_and_takes_nothing_new() {
+    let server = start(wide(), None);
+    let mut idle = server.connect().await;
+    ask(&mut idle, GET).await;
+    let mut busy = server.connect().await;
+    busy.write_all(GET.replace("/1 ", "/nap ").as_bytes())
+        .await
+        .unwrap();
+    sleep(Duration::from_millis(100)).await;
+    server.trigger.begin();
+    assert_eq!(read_to_end(&mut idle).await, "", "an idle connection ends");
+    let answer = read_to_end(&mut busy).await;
+    assert!(
+        answer.ends_with("/nap;") && answer.contains("connection: close\r\n"),
+        "{answer}"
+    );
+    timeout(PATIENCE, server.task).await.unwrap().unwrap();
+    assert!(
+        TcpStream::connect(server.address).await.is_err(),
+        "the door is shut"
+    );
+}
+
+#[tokio::test]
+async fn stopping_does_not_wait_for_ever() {
+    let server = start(
+        ConnectionLimits {
+            shutdown_grace: Duration::from_millis(100),
+            ..wide()
+        },
+        None,
+    );
+    let mut client = server.connect().await;
+    client
+        .write_all(GET.replace("/1 ", "/never ").as_bytes())
+        .await
+        .unwrap();
+    sleep(Duration::from_millis(50)).await;
+    server.trigger.begin();
+    timeout(PATIENCE, server.task).await.unwrap().unwrap();
+    assert_eq!(client.read(&mut [0; 16]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn a_taken_port_is_reported_with_what_to_do() {
+    let taken = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let error = listen(taken.local_addr().unwrap()).unwrap_err().to_string();
+    assert!(
+        error.contains(&taken.local_addr().unwrap().to_string()),
+        "{error}"
+    );
+    assert!(error.contains("\nhint: another process listens there"), "{error}");
+}
+
+/// In a process of its own, because the limit of open files is the whole process's.
+#[test]
+fn running_out_of_descriptors_neither_spins_nor_stops_the_listener() {
+    const CHILD: &str = "SHOAL_TEST_WITHOUT_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_none() {
+        let name = "front::listener::tests::running_out_of_descriptors_neither_spins_nor_stops_the_listener";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        assert!(
+            child.status.success(),
+            "{}",
+            String::from_utf8_lossy(&child.stdout)
+        );
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let server = start(wide(), None);
+        // The client's sockets count too: 64 descriptors are not enough for 64 connections.
+        let limits = rustix::process::Rlimit {
+            current: Some(64),
+            maximum: Some(64),
+        };
+        rustix::process::setrlimit(rustix::process::Resource::Nofile, limits).unwrap();
+        let mut clients = Vec::new();
+        while let Ok(client) = TcpStream::connect(server.address).await {
+            clients.push(client);
+        }
+        sleep(Duration::from_secs(1)).await;
+        let text = server.metrics.render();
+        let shortages: u64 = text
+            .lines()
+            .find_map(|line| line.strip_prefix("shoal_refusals_total{reason=\"accept\"} "))
+            .expect("descriptors ran out")
+            .parse()
+            .unwrap();
+        assert!(
+            (1..=30).contains(&shortages),
+            "{shortages} attempts in about a second"
+        );
+        clients.clear();
+        let mut client = server.connect().await;
+        assert!(ask(&mut client, GET).await.ends_with("/1;"));
+    });
+}

@@ -1,0 +1,62 @@
+//! What is wrong with a node, as numbers for alerts.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::{Gauge, Names, ReasonLabel};
+use crate::conditions::{Condition, ConditionName};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabel {
+    condition: &'static str,
+}
+
+/// Conditions that hold, and what leads to them.
+#[derive(Debug)]
+pub struct ConditionMetrics {
+    conditions: Family<ConditionLabel, Gauge>,
+    account_refusals: Family<ReasonLabel, Counter>,
+    unheard: Family<ReasonLabel, Counter>,
+}
+
+impl ConditionMetrics {
+    pub(super) fn new(names: &mut Names) -> Self {
+        Self {
+            conditions: names.metric(
+                "condition",
+                "How often a condition holds of which an operator should know; 0 while it does not.",
+            ),
+            account_refusals: names.metric(
+                "lake_account_refusals",
+                "Requests that the lake refused for the account that signed them, not for what they asked.",
+            ),
+            unheard: names.metric(
+                "gossip_unheard",
+                "Datagrams on the port between nodes that were not heard, by reason.",
+            ),
+        }
+    }
+
+    /// These conditions hold now.
+    pub fn set(&self, holding: &[Condition]) {
+        for name in ConditionName::ALL {
+            let condition = name.as_str();
+            let count = holding.iter().filter(|held| held.condition == condition).count();
+            let label = ConditionLabel { condition };
+            self.conditions.get_or_create(&label).set(count as u64);
+        }
+    }
+
+    /// So many more requests were refused for their account.
+    pub fn account_refused(&self, reason: &'static str, count: u64) {
+        self.account_refusals
+            .get_or_create(&ReasonLabel { reason })
+            .inc_by(count);
+    }
+
+    /// So many more datagrams were not heard.
+    pub fn unheard(&self, reason: &'static str, count: u64) {
+        self.unheard.get_or_create(&ReasonLabel { reason }).inc_by(count);
+    }
+}

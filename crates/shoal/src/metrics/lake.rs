@@ -1,0 +1,89 @@
+//! Counts of requests to the lake.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::{Gauge, Names};
+use crate::metrics::histogram::{Distribution, Durations};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AnswerLabels {
+    operation: &'static str,
+    status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabel {
+    failure: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClassLabel {
+    class: &'static str,
+}
+
+/// Its answers, its failures, its time.
+#[derive(Debug)]
+pub struct LakeMetrics {
+    answers: Family<AnswerLabels, Counter>,
+    failures: Family<FailureLabel, Counter>,
+    first_byte: Family<ClassLabel, Durations>,
+    up: Gauge,
+    resumes: Counter,
+}
+
+impl LakeMetrics {
+    pub(super) fn new(names: &mut Names) -> Self {
+        Self {
+            answers: names.metric(
+                "lake_answers",
+                "Answers of the lake: exact statuses where they tell something, classes otherwise.",
+            ),
+            failures: names.metric(
+                "lake_failures",
+                "Requests to the lake without an answer, and answers that broke off.",
+            ),
+            first_byte: names.metric(
+                "lake_first_byte_seconds",
+                "From a request to the lake to the head of its answer; what a client uploads is part of it.",
+            ),
+            up: names.metric("lake_up", "0 while the lake does not answer."),
+            resumes: names.metric(
+                "lake_resumes",
+                "Bodies from the lake that broke off and were asked for again from there.",
+            ),
+        }
+    }
+
+    /// The lake answered so often with this status.
+    pub fn answered(&self, operation: &'static str, status: &'static str, count: u64) {
+        self.answers
+            .get_or_create(&AnswerLabels { operation, status })
+            .inc_by(count);
+    }
+
+    /// Requests to the lake, or its answers, failed so often.
+    pub fn failed(&self, failure: &'static str, count: u64) {
+        self.failures
+            .get_or_create(&FailureLabel { failure })
+            .inc_by(count);
+    }
+
+    /// Answers began after these times, between two looks.
+    pub fn first_bytes(&self, class: &'static str, before: &Distribution, now: &Distribution) {
+        self.first_byte
+            .get_or_create(&ClassLabel { class })
+            .add(before, now);
+    }
+
+    /// Bodies went on where they broke.
+    pub fn resumed(&self, count: u64) {
+        self.resumes.inc_by(count);
+    }
+
+    /// Whether the latest request had an answer.
+    pub fn set_up(&self, up: bool) {
+        self.up.set(u64::from(up));
+    }
+}

@@ -1,0 +1,69 @@
+//! Requests of each identity: in flight, waiting, refused. Its access key is the label; strangers share
+//! one.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+
+use super::{Gauge, Names};
+use crate::fair::in_flight::PayerUsage;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct IdentityLabel {
+    identity: String,
+}
+
+/// Counts of each identity's requests.
+#[derive(Debug)]
+pub struct PayerMetrics {
+    in_flight: Family<IdentityLabel, Gauge>,
+    waiting: Family<IdentityLabel, Gauge>,
+    waiting_for_lake: Family<IdentityLabel, Gauge>,
+    slowed: Family<IdentityLabel, Counter>,
+    lake_level: Gauge,
+}
+
+impl PayerMetrics {
+    pub(super) fn new(names: &mut Names) -> Self {
+        Self {
+            in_flight: names.metric(
+                "identity_requests_in_flight",
+                "Requests of an identity being answered.",
+            ),
+            waiting: names.metric(
+                "waiting_requests",
+                "Requests of an identity that wait for a place among those being answered.",
+            ),
+            waiting_for_lake: names.metric(
+                "lake_waiting_requests",
+                "Requests of an identity that wait for their turn at the lake.",
+            ),
+            slowed: names.metric(
+                "slowed_requests",
+                "Requests of an identity that were answered 503 SlowDown: it had too many in flight and in line.",
+            ),
+            lake_level: names.metric(
+                "lake_turns",
+                "Requests that may be at the lake at a time, as the node has found out.",
+            ),
+        }
+    }
+
+    /// The requests of an identity at this moment; `slowed` has grown by so much.
+    pub fn of(&self, payer: &PayerUsage, waiting_for_lake: usize, slowed: u64) {
+        let label = IdentityLabel {
+            identity: payer.name.clone(),
+        };
+        self.in_flight.get_or_create(&label).set(payer.in_flight as u64);
+        self.waiting.get_or_create(&label).set(payer.waiting as u64);
+        self.waiting_for_lake
+            .get_or_create(&label)
+            .set(waiting_for_lake as u64);
+        self.slowed.get_or_create(&label).inc_by(slowed);
+    }
+
+    /// How many requests may be at the lake at a time.
+    pub fn set_lake_turns(&self, turns: usize) {
+        self.lake_level.set(turns as u64);
+    }
+}

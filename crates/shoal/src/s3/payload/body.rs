@@ -1,0 +1,197 @@
+//! The body that the lake client sends: the client's, checked on the way.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
+
+use super::Payload;
+use super::announced::Announced;
+use super::checker::Checker;
+use super::error::PayloadError;
+use super::room::Held;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::sigv4::SeedSignature;
+use crate::write::Gathering;
+
+/// What went wrong with a body, if anything did; shared with whoever waits for the lake's answer.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome(Arc<OnceLock<S3Error>>);
+
+impl Outcome {
+    /// The error to tell the client in place of the lake's answer.
+    pub fn error(&self) -> Option<&S3Error> {
+        self.0.get()
+    }
+}
+
+/// Passes a body on and completes it only when it is right. Ends in an error otherwise, so that the lake sees a
+/// request broken off.
+#[derive(Debug)]
+pub struct CheckedBody<B> {
+    inner: B,
+    checker: Checker,
+    ready: VecDeque<Bytes>,
+    /// Bytes still to give, if their number was announced.
+    length_left: Option<u64>,
+    ended: bool,
+    outcome: Outcome,
+    /// Gets a copy of the data.
+    gathering: Option<Gathering>,
+    /// Gives the data without its framing in place of the wire form.
+    decodes: bool,
+}
+
+impl<B> CheckedBody<B> {
+    /// A body to be checked as the head of its request says. An empty one is checked at once, for nobody may ever
+    /// poll it.
+    pub fn new(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
+        let announced = Announced::read(parts, payload)?;
+        let length_left = announced.length;
+        let mut checker = Checker::new(announced);
+        let mut ready = VecDeque::new();
+        let ended = length_left == Some(0);
+        if ended {
+            checker.finish(&mut ready)?;
+        }
+        Ok(Self {
+            inner,
+            checker,
+            ready,
+            length_left,
+            ended,
+            outcome: Outcome::default(),
+            gathering: None,
+            decodes: false,
+        })
+    }
+
+    /// A body that this node takes for itself: gives the data without its framing, as it comes. Whoever takes it must forget it when
+    /// this ends in an error.
+    pub fn taken_here(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
+        // A chunk goes on with a signature of ours. Nobody will verify these: any seed will do.
+        let seed = payload.seed.clone();
+        let mut body = Self::new(inner, parts, payload)?;
+        if let Some(seed) = seed {
+            body.resign(seed);
+        }
+        body.checker.keep_data();
+        body.decodes = true;
+        Ok(body)
+    }
+
+    /// Gives the data, without its framing, also to `gathering`. Whether it was right is known at the end.
+    #[must_use]
+    pub fn gathered_by(mut self, gathering: Gathering) -> Self {
+        self.checker.keep_data();
+        self.gathering = Some(gathering);
+        self
+    }
+
+    /// All of it in memory. Errors: it is not right, or has more than so many bytes, of which `too_long` tells the client.
+    pub async fn collect_at_most(mut self, bytes_max: usize, too_long: &'static str) -> Result<Bytes, S3Error>
+    where
+        Self: Body<Data = Bytes, Error = S3Error> + Unpin,
+    {
+        let (mut bytes, mut held) = (Vec::new(), Held::none());
+        while let Some(frame) = self.frame().await.transpose()? {
+            let Ok(data) = frame.into_data() else { continue };
+            if data.len() > bytes_max - bytes.len() {
+                return Err(S3Error::new(ErrorCode::EntityTooLarge, too_long));
+            }
+            let grown = held.grow_to(bytes.len() + data.len());
+            grown.map_err(|error| S3Error::from(PayloadError::from(error)).closing())?;
+            bytes.extend_from_slice(&data);
+        }
+        Ok(held.keep_with(bytes))
+    }
+
+    /// The checksum that came behind the data, once this has ended well.
+    pub fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
+        self.checker.trailer()
+    }
+
+    /// Where the error will be, should there be one.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome.clone()
+    }
+
+    /// Signs chunks anew, beginning at the signature of the request to the lake. Must come before the first
+    /// poll when the client signed its chunks; does nothing to other bodies.
+    pub fn resign(&mut self, seed: SeedSignature) {
+        self.checker.resign(seed);
+    }
+
+    fn fail(&mut self, error: S3Error) -> S3Error {
+        self.ended = true;
+        self.ready.clear();
+        self.outcome.0.get_or_init(|| error).clone()
+    }
+}
+
+impl<B> Body for CheckedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Display,
+{
+    type Data = Bytes;
+    type Error = S3Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, S3Error>>> {
+        let this = &mut *self;
+        loop {
+            if let Some(data) = this.ready.pop_front() {
+                this.length_left = this
+                    .length_left
+                    .map(|left| left.saturating_sub(data.len() as u64));
+                return Poll::Ready(Some(Ok(Frame::data(data))));
+            }
+            if this.ended {
+                return Poll::Ready(None);
+            }
+            let checked = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+                // Trailers of HTTP itself mean nothing to S3 and stop here.
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => {
+                        let checked = this.checker.push(data, &mut this.ready);
+                        if let Some(gathering) = &this.gathering {
+                            gathering.add(this.checker.take_data());
+                        }
+                        checked.map_err(|error| S3Error::from(error).closing())
+                    }
+                    Err(_) => Ok(()),
+                },
+                Some(Err(_)) => Err(S3Error::from(PayloadError::WrongLength).closing()),
+                None => {
+                    this.ended = true;
+                    this.checker.finish(&mut this.ready).map_err(S3Error::from)
+                }
+            };
+            if this.decodes {
+                this.ready = this.checker.take_data().into();
+            }
+            if let Err(error) = checked {
+                return Poll::Ready(Some(Err(this.fail(error))));
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended && self.ready.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.length_left
+            .map_or_else(SizeHint::default, SizeHint::with_exact)
+    }
+}

@@ -1,0 +1,140 @@
+//! What can be wrong with a body, and what the client is told.
+
+use super::decoder::ChunkError;
+use super::digests::Algorithm;
+use super::room::NoRoom;
+use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::etag::hex;
+
+/// Why a body is not passed on to its end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// The connection ended first, or the body has another length than announced.
+    #[error("You did not provide the number of bytes specified by the Content-Length HTTP header")]
+    WrongLength,
+    /// `Content-Length` or `x-amz-decoded-content-length` is not a number.
+    #[error("The header {0} is not a length.")]
+    MalformedLength(&'static str),
+    /// aws-chunked without `x-amz-decoded-content-length`.
+    #[error("You must provide the Content-Length HTTP header.")]
+    MissingDecodedLength,
+    /// The body has another SHA-256 than `x-amz-content-sha256` says.
+    #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
+    WrongHash {
+        /// The digest in the header.
+        announced: Vec<u8>,
+        /// The digest of the body.
+        computed: Vec<u8>,
+    },
+    /// `Content-MD5` is not 16 bytes of base 64.
+    #[error("The Content-MD5 you specified was invalid.")]
+    MalformedMd5,
+    /// The body has another MD5.
+    #[error("The Content-MD5 you specified did not match what we received.")]
+    WrongMd5,
+    /// `x-amz-checksum-*` is not base 64 of the right length.
+    #[error("Value for x-amz-checksum-{} {} is invalid.", .0.as_str(), if *.1 { "trailing header" } else { "header" })]
+    MalformedChecksum(Algorithm, bool),
+    /// The body has another checksum.
+    #[error("The {} you specified did not match the calculated checksum.", .0.as_str().to_ascii_uppercase())]
+    WrongChecksum(Algorithm),
+    /// The body has another checksum, and the request gave several.
+    #[error("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")]
+    SeveralChecksums,
+    /// The body has another checksum, and `x-amz-sdk-checksum-algorithm` names another algorithm than that of the checksum.
+    #[error("Value for x-amz-sdk-checksum-algorithm header is invalid.")]
+    OtherAlgorithm,
+    /// `x-amz-trailer` names something that is no checksum, or several.
+    #[error("The value specified in the x-amz-trailer header is not supported")]
+    UnsupportedTrailer,
+    /// The trailer is not the one that `x-amz-trailer` announced.
+    #[error(
+        "The request contained trailing data that was not well-formed or did not conform to our published schema."
+    )]
+    UnexpectedTrailer,
+    /// A chunk's or the trailer's signature is wrong.
+    #[error(
+        "The request signature we calculated does not match the signature you provided. Check your key and \
+         signing method."
+    )]
+    WrongSignature,
+    /// The aws-chunked framing is wrong.
+    #[error("{0}")]
+    Framing(#[from] ChunkError),
+    /// Too much is held already.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// Ours: a signed body was sent on without the lake's key.
+    #[error("We encountered an internal error. Please try again.")]
+    NotResigned,
+}
+
+impl PayloadError {
+    /// The S3 code a client is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::WrongLength => ErrorCode::IncompleteBody,
+            Self::MalformedLength("x-amz-decoded-content-length") | Self::MissingDecodedLength => {
+                ErrorCode::MissingContentLength
+            }
+            Self::MalformedLength(_) => ErrorCode::InvalidArgument,
+            Self::WrongHash { .. } => ErrorCode::XAmzContentSha256Mismatch,
+            Self::MalformedMd5 => ErrorCode::InvalidDigest,
+            Self::WrongMd5 | Self::WrongChecksum(_) => ErrorCode::BadDigest,
+            Self::MalformedChecksum(..)
+            | Self::SeveralChecksums
+            | Self::OtherAlgorithm
+            | Self::UnsupportedTrailer => ErrorCode::InvalidRequest,
+            Self::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
+            Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
+            Self::NotResigned => ErrorCode::InternalError,
+            Self::NoRoom(_) => ErrorCode::SlowDown,
+            Self::Framing(error) => match error {
+                ChunkError::Truncated
+                | ChunkError::ShorterThanAnnounced
+                | ChunkError::LongerThanAnnounced
+                | ChunkError::MalformedSize
+                | ChunkError::LineTooLong
+                | ChunkError::BareNewline
+                | ChunkError::MissingNewline
+                | ChunkError::DataAfterEnd => ErrorCode::IncompleteBody,
+                ChunkError::MalformedTrailer
+                | ChunkError::TooManyTrailers
+                | ChunkError::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
+                ChunkError::ChunkTooLarge => ErrorCode::InvalidRequest,
+            },
+        }
+    }
+
+    fn is_of_another_length(&self) -> bool {
+        matches!(
+            self,
+            Self::WrongLength
+                | Self::Framing(ChunkError::ShorterThanAnnounced | ChunkError::LongerThanAnnounced)
+        )
+    }
+
+    /// The message for the client: S3 has one sentence for lengths, one for the rest of the framing, and one for
+    /// trailers.
+    fn message(&self) -> String {
+        match self.code() {
+            ErrorCode::IncompleteBody if self.is_of_another_length() => Self::WrongLength.to_string(),
+            ErrorCode::IncompleteBody => "The request body terminated unexpectedly".to_owned(),
+            ErrorCode::MalformedTrailerError => Self::UnexpectedTrailer.to_string(),
+            ErrorCode::MissingContentLength => Self::MissingDecodedLength.to_string(),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl From<PayloadError> for S3Error {
+    fn from(error: PayloadError) -> Self {
+        let told = Self::new(error.code(), error.message());
+        match error {
+            PayloadError::WrongHash { announced, computed } => told
+                .with("ClientComputedContentSHA256", hex(&announced))
+                .with("S3ComputedContentSHA256", hex(&computed)),
+            _ => told,
+        }
+    }
+}
