@@ -4,6 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use tracing::info;
 
+use crate::s3::time::rfc3339;
+
 /// The `tracing` target of the lines, so that a filter can select them.
 pub const TARGET: &str = "shoal::access";
 
@@ -97,16 +99,6 @@ pub fn without_credentials(query: &str) -> String {
         }
     };
     query.split('&').map(shown).collect::<Vec<_>>().join("&")
-}
-
-/// `2013-05-24T00:00:00.000Z`
-pub fn rfc3339(at: SystemTime) -> String {
-    let format = time::macros::format_description!(
-        "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z"
-    );
-    time::OffsetDateTime::from(at)
-        .format(format)
-        .expect("a time in UTC has all its parts")
 }
 
 #[cfg(test)]

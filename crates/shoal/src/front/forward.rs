@@ -139,7 +139,7 @@ async fn request_body(
     let hash = verified.payload.hash;
     let mut checked = CheckedBody::new(body, parts, verified.payload)?;
     if let Some(gathering) = gathering {
-        checked = checked.gathered_by(gathering);
+        checked = checked.tapped_by(move |data| gathering.add(data));
     }
     if !has_body && !hash.is_streaming() {
         // What the head says must hold of nothing, too. Without a length a body would be sent in chunks, and a lake

@@ -11,10 +11,11 @@ use crate::front::body::ResponseBody;
 use crate::read::{Reading, Residency, Told};
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::error_xml::{RequestId, error_xml};
+use crate::s3::hop_by_hop::MODE_HEADER;
 use crate::s3::object::Version;
 use crate::s3::operation::{Query, response_override};
 use crate::s3::range::{ByteRange, RangeRequest};
-use crate::write::{MODE_HEADER, Uncached};
+use crate::write::Uncached;
 
 /// `X-Cache`: how much of an answer this node had.
 pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");

@@ -27,8 +27,8 @@ const OF_THE_SENDER: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
-/// What a client tells this node and nobody behind it.
-const FOR_THIS_NODE: HeaderName = crate::write::MODE_HEADER;
+/// Names the mode of one write. It is for this node alone: the lake never sees it.
+pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
 
 /// The headers of a client's request that go on to the endpoint, in their order and number.
 ///
@@ -39,7 +39,7 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     retain(headers, |name| {
         !is_hop_by_hop(name)
             && !OF_THE_SENDER.contains(name)
-            && name != FOR_THIS_NODE
+            && name != MODE_HEADER
             && !named.iter().any(|n| n == name.as_str())
     })
 }

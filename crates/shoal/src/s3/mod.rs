@@ -17,5 +17,6 @@ pub mod read_head;
 pub mod sigv2;
 pub mod sigv4;
 pub mod target;
+pub mod time;
 pub mod uri;
 pub mod xml;

@@ -11,7 +11,7 @@ mod parted;
 mod through;
 
 pub use self::gathering::Gathering;
-pub use self::mode::{MODE_HEADER, ModeError, WriteRules};
+pub use self::mode::{ModeError, WriteRules};
 pub use self::parted::{Upload, UploadPart};
 pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, size_to_gather};
 

@@ -1,14 +1,12 @@
 //! Which mode a write has: its header says so, or else the rules. Pure.
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 
 use crate::config::{Write, WriteMode};
 use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::hop_by_hop::MODE_HEADER;
 use crate::s3::object::ObjectName;
 use crate::s3::prefix::ByPrefix;
-
-/// Names the mode of one write; this node's alone, the lake never sees it.
-pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
 
 /// Why a write has no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

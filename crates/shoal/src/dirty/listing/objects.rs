@@ -11,8 +11,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use super::page::{Entry, ListPage, OBJECTS};
 use super::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::Manifest;
-use crate::front::access_log::rfc3339;
 use crate::s3::operation::Query;
+use crate::s3::time::rfc3339;
 use crate::s3::xml::Element;
 
 /// Where tokens begin that are given out here.

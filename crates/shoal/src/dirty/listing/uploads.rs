@@ -15,8 +15,8 @@ use super::page::{Entry, ListPage, UPLOADS};
 use super::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::{ChecksumType, Checksummed, Place, Upload, UploadId};
 use crate::encoding::{Malformed, Reader, write_bytes};
-use crate::front::access_log::rfc3339;
 use crate::s3::operation::Query;
+use crate::s3::time::rfc3339;
 use crate::s3::xml::Element;
 
 /// Where markers begin that are given out here; no id of an upload does.

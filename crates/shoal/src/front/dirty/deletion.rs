@@ -194,7 +194,7 @@ mod tests {
 
     use super::{Expected, date, is_conditional};
     use crate::clock;
-    use crate::front::access_log::rfc3339;
+    use crate::s3::time::rfc3339;
 
     #[test]
     fn an_object_is_removed_if_it_is_what_every_condition_says() {

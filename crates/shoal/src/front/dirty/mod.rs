@@ -20,10 +20,11 @@ use crate::front::serve::{Admitted, Front};
 use crate::front::wanted::Wanted;
 use crate::read::{Answer, HeadAnswer, ReadError};
 use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::hop_by_hop::MODE_HEADER;
 use crate::s3::identity::Caller;
 use crate::s3::object::ObjectName;
 use crate::s3::operation::{CopySource, Effect, Operation};
-use crate::write::{MODE_HEADER, Uncached};
+use crate::write::Uncached;
 
 pub(in crate::front) use self::multipart::upload_named;
 

@@ -18,13 +18,13 @@ use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::serve::{Admitted, Front, Opened};
 use crate::front::wanted::precondition_failed;
 use crate::s3::error::{ErrorCode, S3Error};
+use crate::s3::hop_by_hop::MODE_HEADER;
 use crate::s3::identity::Caller;
 use crate::s3::object::ObjectName;
 use crate::s3::operation::{Classified, Operation};
 use crate::s3::payload::Algorithm;
 use crate::s3::target;
 use crate::s3::xml::Element;
-use crate::write::MODE_HEADER;
 
 /// A list of ten thousand parts with their checksums.
 const LIST_BYTES_MAX: usize = 4 << 20;

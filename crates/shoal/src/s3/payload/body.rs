@@ -1,7 +1,7 @@
 //! The body that the lake client sends: the client's, checked on the way.
 
 use std::collections::VecDeque;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
@@ -19,7 +19,6 @@ use super::error::PayloadError;
 use super::room::Held;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::sigv4::SeedSignature;
-use crate::write::Gathering;
 
 /// What went wrong with a body, if anything did; shared with whoever waits for the lake's answer.
 #[derive(Clone, Debug, Default)]
@@ -44,9 +43,18 @@ pub struct CheckedBody<B> {
     ended: bool,
     outcome: Outcome,
     /// Gets a copy of the data.
-    gathering: Option<Gathering>,
+    tap: Option<Tap>,
     /// Gives the data without its framing in place of the wire form.
     decodes: bool,
+}
+
+/// Takes a copy of the data as it passes.
+struct Tap(Box<dyn FnMut(Vec<Bytes>) + Send + Sync>);
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tap").finish_non_exhaustive()
+    }
 }
 
 impl<B> CheckedBody<B> {
@@ -68,7 +76,7 @@ impl<B> CheckedBody<B> {
             length_left,
             ended,
             outcome: Outcome::default(),
-            gathering: None,
+            tap: None,
             decodes: false,
         })
     }
@@ -87,11 +95,11 @@ impl<B> CheckedBody<B> {
         Ok(body)
     }
 
-    /// Gives the data, without its framing, also to `gathering`. Whether it was right is known at the end.
+    /// Gives the data, without its framing, also to `tap`. Whether it was right is known at the end.
     #[must_use]
-    pub fn gathered_by(mut self, gathering: Gathering) -> Self {
+    pub fn tapped_by(mut self, tap: impl FnMut(Vec<Bytes>) + Send + Sync + 'static) -> Self {
         self.checker.keep_data();
-        self.gathering = Some(gathering);
+        self.tap = Some(Tap(Box::new(tap)));
         self
     }
 
@@ -164,8 +172,8 @@ where
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         let checked = this.checker.push(data, &mut this.ready);
-                        if let Some(gathering) = &this.gathering {
-                            gathering.add(this.checker.take_data());
+                        if let Some(Tap(tap)) = &mut this.tap {
+                            tap(this.checker.take_data());
                         }
                         checked.map_err(|error| S3Error::from(error).closing())
                     }

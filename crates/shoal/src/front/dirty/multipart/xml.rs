@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, described, element_name};
-use crate::front::access_log::rfc3339;
 use crate::s3::object::ObjectName;
 use crate::s3::operation::Query;
 use crate::s3::payload::Algorithm;
+use crate::s3::time::rfc3339;
 use crate::s3::xml::{self, Completion, Element, Malformed};
 
 /// S3 shows no more parts at a time.
