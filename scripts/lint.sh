@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, clippy, dependencies, tidiness. Every check runs, then the first failure counts.
+# Format, clippy, dependencies, layers, tidiness. Every check runs, then the first failure counts.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
@@ -40,10 +40,19 @@ fuzz_lock() {
   cargo metadata --manifest-path fuzz/Cargo.toml --locked --quiet --format-version 1 > /dev/null
 }
 
+layers() {
+  if command -v python3 > /dev/null; then
+    python3 scripts/layers.py
+  else
+    printf 'NOT CHECKED: the order of modules, as python3 is not installed\n'
+  fi
+}
+
 check 'cargo fmt' cargo fmt --all --check -- --files-with-diff
 check 'cargo clippy' cargo clippy --workspace --all-targets --locked -- -D warnings
 check 'cargo deny' deny
 check 'lock file of fuzz/' fuzz_lock
+check 'layers' layers
 check 'tidy' scripts/tidy.sh
 
 if [ "${#failures[@]}" -gt 0 ]; then

@@ -1,47 +1,63 @@
 //! A cooperative cache that extends an S3 data lake across a data center.
 //!
-//! `ARCHITECTURE.md` tells the life of a GET on one page; the modules below are its stations.
+//! `ARCHITECTURE.md` tells the life of a GET on one page; the modules below are its stations,
+//! from the sockets down. Its table of layers tells which of them may use which.
 
-pub mod admin;
-pub mod backing;
+// Commands, and a node put together.
+pub mod cli;
+pub mod embedded_lake;
+pub mod gateway;
+pub mod lookup;
+pub mod reload;
+
+// From a client's socket to an answer.
+pub mod front;
+pub mod http;
+pub mod s3;
+
+// A GET: the version, its blocks, and where each comes from.
 pub mod blocks;
 pub mod catalog;
-pub mod chance;
-pub mod channel;
-pub mod cli;
-pub mod clock;
-pub mod cluster;
-pub mod conditions;
-pub mod config;
-pub mod cooperation;
-pub mod dirty;
-pub mod embedded_lake;
-pub mod encoding;
-pub mod endpoint;
-pub mod fair;
 pub mod fetch;
 pub mod flights;
 pub mod freshness;
-pub mod front;
-pub mod gateway;
+pub mod origin;
+pub mod read;
+pub mod store;
+
+// A PUT.
+pub mod dirty;
+pub mod write;
+
+// The lake.
+pub mod endpoint;
+pub mod lake_watch;
+
+// Other nodes.
+pub mod channel;
+pub mod cluster;
+pub mod cooperation;
 pub mod handoff;
 pub mod host;
-pub mod http;
-pub mod lake_watch;
-pub mod lookup;
 pub mod membership;
-pub mod metrics;
-pub mod origin;
 pub mod peer;
+pub mod split;
+
+// Operators.
+pub mod admin;
+pub mod conditions;
+pub mod config;
+pub mod metrics;
+
+// Ground.
+pub mod backing;
+pub mod chance;
+pub mod clock;
+pub mod encoding;
+pub mod fair;
 pub mod pieces;
-pub mod read;
-pub mod reload;
-pub mod s3;
 pub mod secret;
 pub mod sending;
 pub mod shielded;
 pub mod shutdown;
-pub mod split;
-pub mod store;
 pub mod throttle;
-pub mod write;

@@ -1,0 +1,68 @@
+"""Holds the order of the node's modules: each imports only what stands below it.
+
+The order is the table under "Layers" in ARCHITECTURE.md, from top to bottom. Modules of one row do not import each
+other. Only product code is read: a test may build whatever it needs.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "crates/shoal/src"
+# The binary's entry, the list of modules, and the allocator of the binary.
+OUTSIDE = {"main", "lib", "allocator"}
+
+COMMENT = re.compile(r"(?m)^\s*//.*$")
+TEST_MODULE = re.compile(r"\n#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*mod \w+ \{.*", re.DOTALL)
+NESTED = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+PATH = re.compile(rf"\bcrate::({NESTED}|\w+)")
+
+
+def main() -> int:
+    """Prints what breaks the order."""
+    rows = layers((ROOT / "ARCHITECTURE.md").read_text())
+    row_of = {module: number for number, row in enumerate(rows) for module in row}
+    found = {path.stem if path.parent == SOURCE else path.name for path in SOURCE.iterdir()} - OUTSIDE
+    problems = [f"ARCHITECTURE.md: the table of layers lacks {module}" for module in sorted(found - set(row_of))]
+    problems += [f"ARCHITECTURE.md: {module} in the table of layers is no module" for module in set(row_of) - found]
+    for path in sorted(SOURCE.rglob("*.rs")):
+        importer, parts = path.relative_to(SOURCE).parts[0].removesuffix(".rs"), path.relative_to(SOURCE).parts
+        if importer in OUTSIDE or "tests" in parts or path.name == "tests.rs":
+            continue
+        for imported in sorted(set(imports(path.read_text())) - {importer}):
+            if imported in row_of and row_of.get(importer, len(rows)) >= row_of[imported]:
+                problems.append(f"{path.relative_to(ROOT)}: imports {imported}, which does not stand below {importer}")
+    print("\n".join(problems), end="\n" if problems else "")
+    return 1 if problems else 0
+
+
+def layers(page: str) -> list[list[str]]:
+    """The modules of each row, from top to bottom."""
+    section = page.split("\n## Layers\n")[1].split("\n## ", maxsplit=1)[0]
+    rows = [line for line in section.splitlines() if line.startswith("| ")][1:]
+    return [re.findall(r"`(\w+)`", row) for row in rows if "`" in row]
+
+
+def imports(text: str) -> Iterator[str]:
+    """The modules of this crate that product code names."""
+    for match in PATH.finditer(TEST_MODULE.sub("\n", COMMENT.sub("", text))):
+        path = match.group(1)
+        if not path.startswith("{"):
+            yield path
+            continue
+        depth, name = 0, ""
+        for character in path[1:-1] + ",":
+            depth += {"{": 1, "}": -1}.get(character, 0)
+            if character == "," and depth == 0:
+                yield name.strip().split("::")[0]
+                name = ""
+            else:
+                name += character
+
+
+if __name__ == "__main__":
+    sys.exit(main())
