@@ -3,18 +3,21 @@
 # Builds are shared by all checkouts of this user. Another place: make CARGO_TARGET_DIR=... .
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/shoal/target
 
-# What `make run` and `make demo` build: the binary that one would deploy. PROFILE=dev compiles faster and runs slower.
-PROFILE ?= release
+# What `make run` and `make demo` build. PROFILE=release builds the binary that one would deploy, and takes longer.
+PROFILE ?= local
 BINARY = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/shoal
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test bench experiments lint fmt
+.PHONY: help build release run demo test bench experiments lint fmt
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Compile the binary
 	cargo build --locked --profile $(PROFILE) --package shoal
+
+release: ## The binary to deploy, stripped, with its symbols beside it
+	scripts/release.sh
 
 run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--nodes 5 --dir /tmp/d")
 	$(BINARY) dev $(ARGS)
