@@ -1,7 +1,8 @@
-//! What may enter, and why something did not. Every "no" has a name, because operators ask "why is it not cached?".
+//! Admission policies: they decide which blocks may enter a cache, and say why a block may not. Every "no"
+//! has a name, because operators ask "why is it not cached?".
 //!
-//! A policy is asked once for each miss, in the order of the requests, before the block is stored. While there is room none refuses
-//! for lack of merit: what displaces nothing costs nothing.
+//! A policy is asked once for each miss, in the order of the requests, before the block is stored. While
+//! there is room, no policy refuses for lack of merit: a block that displaces nothing costs nothing.
 
 mod scan_resistant;
 mod second_miss;
@@ -21,17 +22,17 @@ pub struct Arrival<K> {
     pub bytes: u64,
     /// The size of the whole object.
     pub object_bytes: u64,
-    /// Whether something has to leave for it.
+    /// Whether another block has to leave for it.
     pub is_crowded: bool,
 }
 
-/// What may enter a cache.
+/// Decides which blocks may enter a cache.
 pub trait Admission<K> {
-    /// Whether this may enter; if not, why.
+    /// Decides whether the block may enter; the error says why not.
     fn admit(&mut self, arrival: &Arrival<K>) -> Result<(), Refusal>;
 }
 
-/// Everything may enter.
+/// Admits every block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Always;
 
@@ -41,10 +42,10 @@ impl<K> Admission<K> for Always {
     }
 }
 
-/// Blocks of objects of at most so many bytes may enter, crowded or not: one large object displaces many small ones.
+/// Admits the blocks of objects up to a size, crowded or not: one large object displaces many small ones.
 #[derive(Clone, Copy, Debug)]
 pub struct UpToSize {
-    /// The largest object of which blocks enter.
+    /// The size of the largest object whose blocks enter.
     pub object_bytes_max: u64,
 }
 
@@ -58,28 +59,29 @@ impl<K> Admission<K> for UpToSize {
     }
 }
 
-/// Why a block was not stored. Never a failure of the read that brought it.
+/// Why a block was not stored. A refusal is never a failure of the read that brought the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refusal {
-    /// It would not fit into the empty cache, or its description exceeds what a block may carry.
+    /// It would not fit into the empty cache, or its description is larger than a block may carry.
     TooLarge,
     /// Everything that could leave has left, and there is still no room: the rest is in use.
     NoRoom,
-    /// The layer it belongs to on this node has no part of the room.
+    /// The layer to which it belongs on this node has no part of the room.
     NoShare,
     /// The disk failed or is full; fills pause until a probe succeeds.
     Paused,
-    /// The node, not the disk, lacks something: file descriptors, memory mappings, threads.
+    /// The node, not the disk, has run out of something: file descriptors, memory mappings, threads.
     Exhausted,
-    /// Something that is not the node's stands in its folder where the block would be.
+    /// Something that does not belong to the node is in its folder, at the block's place.
     Obstructed,
     /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
     Mismatched,
-    /// Its object is larger than what admission allows.
+    /// Its object is larger than admission allows.
     Oversize,
-    /// It was missed for the first time in a while, and something else would have to leave for it.
+    /// It was missed for the first time in a while, and another block would have to leave for it.
     SeenOnce,
-    /// It is part of a long read from end to end that nobody repeated yet, and something else would have to leave for it.
+    /// It is part of a long read from end to end that has not been repeated, and another block would have to
+    /// leave for it.
     Scan,
 }
 

@@ -1,10 +1,10 @@
-//! Whose turn it is: work waits in one line a payer, and payers are served by what they have had.
+//! Fair queueing: work waits in one line for each payer, and payers are served by how much they have had.
 //!
-//! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. What is
-//! due first is served first, and a piece moves its payer's time on by its cost over the payer's share. A
-//! payer that comes back after a rest is due now, and goes ahead of those that have had their part. It gets
-//! no more credit for the rest than the queue allows. A little keeps the part of a payer that rests only while
-//! its answers travel: its next request comes a moment after its turn.
+//! Start-time fair queueing: each payer has the virtual time at which its next piece of work is due. The
+//! queue serves the work that is due first. Each piece moves its payer's time on by its cost over the payer's
+//! share. A payer that comes back after a rest is due now, and goes ahead of payers that have had their part.
+//! It gets no more credit for the rest than the queue allows. A little credit preserves the part of a payer
+//! that rests only while its answers travel: its next request comes a moment after its turn.
 
 mod level;
 
@@ -17,25 +17,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub struct Payer {
     /// Tells payers apart.
     pub id: u32,
-    /// How much of what is scarce it gets, compared with others that want it too; at least 1.
+    /// How much of the scarce resource it gets, compared with other payers that want it too; at least 1.
     pub share: u32,
 }
 
-/// Virtual time of one unit of cost at share 1. Shares up to this still move it.
+/// Virtual time of one unit of cost at share 1. Shares up to this value still move the time.
 const UNIT: u64 = 1 << 10;
 
 /// Lines without work are forgotten when there are this many more of them than lines with work.
 const IDLE_LINES_MAX: usize = 64;
 
-/// Work that waits, of any number of payers.
+/// Waiting work, of any number of payers.
 #[derive(Debug)]
 pub struct FairQueue<T> {
-    /// By payer. There are few, and each poll of a connection looks here: a tree finds them sooner than a
-    /// table does.
+    /// Lines by payer. There are few, and each poll of a connection looks here: a tree finds them sooner than
+    /// a table does.
     lines: BTreeMap<u32, Line<T>>,
     /// Payers with waiting work, the one that is due first in front.
     due: BTreeSet<(u64, u32)>,
-    /// When the work that was served last was due.
+    /// The time at which the work that was served last was due.
     now: u64,
     /// The cost that a payer may make up for after a rest.
     credit: u64,
@@ -51,7 +51,7 @@ struct Line<T> {
     new_is_next: bool,
 }
 
-/// Whose it is, what it costs, what it is.
+/// The payer, the cost and the item of a piece of work.
 type Work<T> = (Payer, u64, T);
 
 impl<T> Line<T> {
@@ -105,7 +105,7 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// A queue in which a payer may make up for a rest by work of so much cost.
+    /// A queue in which a payer may make up for a rest by work of cost `credit`.
     pub fn with_credit(credit: u64) -> Self {
         Self {
             credit,
@@ -113,13 +113,14 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Adds work that will cost its payer so much when it is served.
+    /// Adds work that will cost its payer `cost` when it is served.
     pub fn push(&mut self, payer: Payer, cost: u64, item: T) {
         self.line_for_more(payer).new.push_back((payer, cost, item));
     }
 
-    /// Adds work that was served before and holds what others wait for. At least every other piece of its
-    /// payer that is served is of this kind; towards other payers it counts like any.
+    /// Adds work that was served before and holds something that other work waits for. Of the pieces of its
+    /// payer that are served, at least every other one is of this kind; towards other payers it counts like
+    /// any work.
     pub fn push_begun(&mut self, payer: Payer, cost: u64, item: T) {
         self.line_for_more(payer).begun.push_back((payer, cost, item));
     }
@@ -135,12 +136,12 @@ impl<T> FairQueue<T> {
         line
     }
 
-    /// The work whose turn it is.
+    /// Takes out the work whose turn it is.
     pub fn pop(&mut self) -> Option<T> {
         self.pop_where(|_, _| true)
     }
 
-    /// The work whose turn it is, passing over payers whose next piece `may` not be served now.
+    /// Takes out the work whose turn it is, passing over payers whose next piece `may` not be served now.
     pub fn pop_where(&mut self, mut may: impl FnMut(Payer, &T) -> bool) -> Option<T> {
         let lines = &self.lines;
         let may_go = |(_, id): &&(u64, u32)| {
@@ -161,9 +162,9 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Counts a cost that was not known when the work was served.
+    /// Charges a payer for a cost that was not known when the work was served.
     pub fn charge(&mut self, payer: Payer, cost: u64) {
-        // A payer without a line has work neither here nor served lately: no other payer waited for it.
+        // A payer without a line has no work here and was not served lately: no other payer waited for it.
         let Some(line) = self.lines.get_mut(&payer.id) else {
             return;
         };
@@ -175,7 +176,7 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// How much work waits.
+    /// The number of pieces of work that wait.
     pub fn len(&self) -> usize {
         self.waiting
     }
@@ -185,7 +186,7 @@ impl<T> FairQueue<T> {
         self.waiting == 0
     }
 
-    /// How much work of one payer waits.
+    /// The number of pieces of work of one payer that wait.
     pub fn len_of(&self, id: u32) -> usize {
         self.lines.get(&id).map_or(0, Line::len)
     }
@@ -204,7 +205,8 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// A line without work is worth keeping only while it says that its payer has had more than others.
+    /// Forgets idle lines: a line without work is worth keeping only while it shows that its payer has had
+    /// more than others.
     fn forget_idle(&mut self) {
         if self.lines.len() > self.due.len() * 2 + IDLE_LINES_MAX {
             let (now, contended) = (self.now, !self.due.is_empty());
@@ -240,7 +242,7 @@ mod tests {
         popped(&mut queue, 300);
         queue.push(LIGHT, 1, "light");
         assert_eq!(queue.pop(), Some("light"));
-        // Rest earns nothing: the next ones alternate.
+        // A rest earns nothing: the next ones alternate.
         queue.push(LIGHT, 1, "light");
         queue.push(LIGHT, 1, "light");
         assert_eq!(popped(&mut queue, 4), ["hog", "light", "hog", "light"]);

@@ -2,8 +2,8 @@
 
 use crate::{BlockId, VersionId};
 
-/// 64 bits that stand for a block or for its place, each of them as likely set as not. Two of n share one with probability n²/2⁶⁵: 10⁻⁷ among
-/// two million.
+/// 64 bits that stand for a block or for its place, each of them as likely set as not. Two of n share one
+/// with probability n²/2⁶⁵: 10⁻⁷ among two million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u64);
 
@@ -16,8 +16,8 @@ impl Fingerprint {
 
 /// A key that has a place on rings.
 pub trait Placed {
-    /// The place, from which [`crate::ring`] derives a home. The nodes of a cluster must agree on it: the values are part of what nodes tell
-    /// each other, and are held by a test.
+    /// The place, from which [`crate::ring`] derives a home. The nodes of a cluster must agree on it: nodes
+    /// send each other the values, and a test pins them.
     fn place(&self) -> Fingerprint;
 }
 
@@ -32,7 +32,8 @@ impl Placed for BlockId {
 }
 
 impl From<BlockId> for Fingerprint {
-    /// Each part is mixed before the next one is added, so that versions which are numbers, as in tests, spread as digests do.
+    /// Each part is mixed before the next one is added, so versions that are numbers, as in tests, spread as
+    /// digests do.
     fn from(BlockId { version, index }: BlockId) -> Self {
         let version = u128::from_le_bytes(version.0);
         let low = mix(version as u64);
@@ -41,10 +42,11 @@ impl From<BlockId> for Fingerprint {
     }
 }
 
-/// What `SplitMix64` adds before it mixes: 2⁶⁴ divided by the golden ratio.
+/// The number that `SplitMix64` adds before it mixes: 2⁶⁴ divided by the golden ratio.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// One step of `SplitMix64` (Steele, Lea and Flood 2014): a bijection in which each bit of `number` turns half of the result.
+/// One step of `SplitMix64` (Steele, Lea and Flood 2014): a bijection in which each bit of `number` flips
+/// half of the result.
 pub(crate) const fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -11,8 +11,9 @@ pub(crate) fn hash(key: &impl Hash) -> u64 {
 
 /// Multiplies each word into the state and folds the product: the same on every machine and in every run.
 ///
-/// It is not keyed. The names of blocks are digests, and who wants many of them to collide has to search for them, one digest a
-/// try; what he wins is a longer probe in his own blocks' way. The standard, keyed hasher costs more than the policy itself.
+/// It is not keyed. The names of blocks are digests: an attacker who wants many of them to collide has to
+/// search for them, one digest a try, and gains only longer probes for their own blocks. The standard, keyed
+/// hasher costs more than the policy itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);
 
@@ -57,7 +58,8 @@ mod tests {
     use super::hash;
     use crate::{BlockId, VersionId};
 
-    /// How many of 65,536 places stay empty, by the low bits or by the high. Chance leaves 1/e of them: 24,109.
+    /// How many of 65,536 places stay empty, by the low bits or by the high ones. Chance leaves 1/e of them:
+    /// 24,109.
     fn empty_places(key: impl Fn(u32) -> u64) -> usize {
         let empty = |place: fn(u64) -> u64| {
             let taken: HashSet<_> = (0..1 << 16).map(|i| place(key(i))).collect();

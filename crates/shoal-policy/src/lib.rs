@@ -1,7 +1,7 @@
-//! Every decision a Shoal node takes, as pure code: which block leaves, what may enter, where to look.
+//! Every decision that a Shoal node makes, as pure code: which block leaves, which may enter, where to look.
 //!
-//! Nothing in this crate performs I/O, reads a clock, draws a random number or knows async: time and chance
-//! are arguments, so that the simulator runs the very code the node runs.
+//! Nothing in this crate performs I/O, reads a clock, draws a random number or uses async: time and chance
+//! are arguments, so the simulator runs the same code as the node.
 
 pub mod admission;
 pub mod eviction;
@@ -33,7 +33,7 @@ pub trait PartOf {
     /// Names the whole.
     type Whole: Copy + Ord + Hash + fmt::Debug;
 
-    /// The whole this is a part of.
+    /// The whole to which this part belongs.
     fn whole(&self) -> Self::Whole;
 
     /// Position in the whole, counted in parts from 0.
@@ -52,17 +52,17 @@ impl PartOf for BlockId {
     }
 }
 
-/// Digest that names one immutable version of one object of one lake: [`VersionId::OF_THE_OBJECT`] bytes of the object's digest, the rest of
-/// SHA-256 over all that tells the version from others.
+/// Digest that names one immutable version of one object of one lake: [`VersionId::OF_THE_OBJECT`] bytes of
+/// the object's digest, then bytes of SHA-256 over everything that distinguishes the version from others.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VersionId(pub [u8; 16]);
 
 impl VersionId {
-    /// So many bytes are the first ones of the object's digest: all versions of an object have their blocks at the same homes, which are
-    /// known before the version is.
+    /// The number of leading bytes that come from the object's digest: all versions of an object have their
+    /// blocks at the same homes, which are known before the version is.
     pub const OF_THE_OBJECT: usize = 6;
 
-    /// The version of `object` that `digest` tells from others.
+    /// The version of `object` that `digest` distinguishes from others.
     pub fn of(object: ObjectId, mut digest: [u8; 16]) -> Self {
         digest[..Self::OF_THE_OBJECT].copy_from_slice(&object.0[..Self::OF_THE_OBJECT]);
         Self(digest)
@@ -77,18 +77,20 @@ pub struct ObjectId(pub [u8; 16]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
-/// How wide a group of nodes caches together: L1 is a node alone, L2 the nodes of a cluster, L3 those of a data center.
+/// How wide a group of nodes caches together: L1 is a single node, L2 the nodes of a cluster, L3 those of a
+/// data center.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Layer(pub u8);
 
 impl Layer {
-    /// What a node keeps for its own clients.
+    /// The blocks that a node keeps for its own clients.
     pub const L1: Self = Self(1);
-    /// What the nodes of a cluster keep for each other.
+    /// The blocks that the nodes of a cluster keep for each other.
     pub const L2: Self = Self(2);
 }
 
-/// Where the bytes of a block came from. The same three words are header, metric label, log field and legend.
+/// Where the bytes of a block came from. The same three words appear in headers, metric labels, log fields
+/// and legends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// This node's own store.

@@ -1,14 +1,17 @@
-//! Which node a client should turn to: the one that shares most of its place, and among equals always the same one.
+//! Which node a client should use: the one that shares most of its place, and among equals always the same
+//! one.
 //!
-//! Places are compared from the outside in: `dc1/cluster-a/rack-1` shares three levels with itself, two with another rack of the
-//! cluster, one with another cluster. Nodes that share equally many levels with a client are as near as each other, and a *weighted
-//! rendezvous* decides among them (Thaler and Ravishankar 1998): each pair of client and node has a number of its own, so one client
-//! stays with one node for as long as the node lives, clients spread over the nodes by their weights, and a node that goes hands on its
-//! own clients and no others. Everyone who sees the same nodes decides alike, without having spoken to each other.
+//! Places are compared from the outside in: `dc1/cluster-a/rack-1` shares three levels with itself, two with
+//! another rack of the cluster, one with another cluster. Nodes that share equally many levels with a client
+//! are equally near, and a *weighted rendezvous* decides among them (Thaler and Ravishankar 1998). Each pair
+//! of client and node has its own number. So a client stays with one node for as long as the node lives,
+//! clients spread over the nodes by their weights, and a node that goes hands on its own clients and no
+//! others. All callers that see the same nodes decide alike, without talking to each other.
 //!
-//! Load moves clients only where it differs: up to [`SIMILAR_LOADS`] above the least loaded of its equals a node has full weight,
-//! so that the ups and downs of each second move nobody and every client finds its own blocks again. Beyond, the weight falls in
-//! a straight line to nothing at full load, and clients move in proportion.
+//! Load moves clients only where it differs. A node whose load is up to [`SIMILAR_LOADS`] above that of the
+//! least loaded of its equals has full weight, so the ups and downs of each second move no client and every
+//! client finds its own blocks again. Beyond that, the weight falls in a straight line to zero at full load,
+//! and clients move in proportion.
 
 use std::collections::BTreeMap;
 
@@ -18,34 +21,35 @@ use crate::fingerprint::mix;
 /// Loads (0 to 1) that differ by no more than this count as equal.
 pub const SIMILAR_LOADS: f64 = 0.1;
 
-/// A node that could be answered.
+/// A node that could be the answer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate<'a> {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// Its place, outermost first, levels between slashes.
+    /// Its place, outermost level first, levels separated by slashes.
     pub topology: &'a str,
-    /// Requests in flight as a share of what it takes, 0 to 1.
+    /// Requests in flight as a share of the most that it takes, 0 to 1.
     pub load: f64,
 }
 
-/// Who asks.
+/// The client that asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// Its place; `None` when nobody knows, and then all nodes are equally far.
+    /// Its place; `None` when it is unknown, and then all nodes are equally far.
     pub topology: Option<&'a str>,
-    /// Names it among other clients, such as a digest of its address.
+    /// Distinguishes it from other clients, such as a digest of its address.
     pub key: u64,
 }
 
-/// How a candidate stands with a client.
+/// How a candidate ranks for a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ranked {
-    /// Position among the candidates as they were given.
+    /// Its index in the candidates as they were given.
     pub index: usize,
     /// Levels of topology that it shares with the client.
     pub shared_levels: usize,
-    /// Its part in the choice among those that share as many: 1, or less where it carries more than they do.
+    /// Its part in the choice among nodes that share as many levels: 1, or less if it carries more load than
+    /// they do.
     pub weight: f64,
 }
 
@@ -85,27 +89,29 @@ pub fn rank(client: Client<'_>, candidates: &[Candidate<'_>]) -> Vec<Ranked> {
     ranked.into_iter().map(|(_, ranked)| ranked).collect()
 }
 
-/// How many levels two places share, from the outside in.
+/// The number of levels that two places share, from the outside in.
 pub fn shared_levels(a: &str, b: &str) -> usize {
     a.split('/').zip(b.split('/')).take_while(|(a, b)| a == b).count()
 }
 
-/// The part of a node whose load is so much, where the least loaded of its equals has `least_load`.
+/// The weight of a node with `load`, where the least loaded of its equals has `least_load`.
 fn weight(load: f64, least_load: f64) -> f64 {
     let excess = within_bounds(load) - least_load - SIMILAR_LOADS;
     (1.0 - excess.max(0.0) / (1.0 - SIMILAR_LOADS)).max(0.0)
 }
 
-/// What is no number, or no share, is a full load: a node that counts wrongly should not draw clients.
+/// A load that is not a number or not a share counts as full: a node that counts wrongly should not draw
+/// clients.
 fn within_bounds(load: f64) -> f64 {
     if (0.0..=1.0).contains(&load) { load } else { 1.0 }
 }
 
-/// Nodes race for each client. Arrival times are exponential with the weight as their rate, so a node is first with the probability
-/// of its weight among all weights, and a weight that changes moves only the clients that the difference is worth.
+/// Nodes race for each client. Arrival times are exponential with the weight as their rate, so a node is
+/// first with the probability of its weight among all weights. A change of weight moves only the clients that
+/// the difference is worth.
 fn arrival(client: u64, node: NodeId, weight: f64) -> f64 {
     let bits = mix(mix(client) ^ mix(node.0).rotate_left(32));
-    // 53 bits are what a float holds; the half keeps the share off 0, which has no logarithm.
+    // A float holds 53 bits; the half keeps the share off 0, which has no logarithm.
     let share = ((bits >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -share.ln() / weight
 }
@@ -137,7 +143,7 @@ mod tests {
             .collect()
     }
 
-    /// Which node each of many clients turns to first.
+    /// The first choice of each of many clients.
     fn first_choices(candidates: &[Candidate<'_>]) -> Vec<u64> {
         (0..20_000)
             .map(|key| order(client(Some(HERE), key), candidates)[0])

@@ -1,8 +1,8 @@
-//! What a cache holds, how much room it takes, and who leaves for whom.
+//! The keys that a cache holds, the room that they take, and which of them leave to make room for others.
 //!
-//! Room is a promise: `used + reserved + leaving <= capacity` after every step. It is taken *before* bytes are written
-//! ([`Residency::reserve`]) and given back only *after* they are gone ([`Residency::left`]), so the promise also holds
-//! while many blocks come and go at once.
+//! Room is a promise: `used + reserved + leaving <= capacity` after every step. It is taken *before* bytes
+//! are written ([`Residency::reserve`]) and given back only *after* they are gone ([`Residency::left`]), so
+//! the promise also holds while many blocks come and go at once.
 
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use std::time::Duration;
 use crate::admission::Refusal;
 use crate::eviction::Eviction;
 
-/// The keys a cache holds and the room they take; `P` says who leaves first.
+/// The keys that a cache holds and the room that they take; `P` decides which leaves first.
 #[derive(Debug)]
 pub struct Residency<K, P> {
     policy: P,
     capacity_bytes: u64,
     watermarks: Watermarks,
-    /// Held.
+    /// Taken by held keys.
     used_bytes: u64,
-    /// Promised to what is being written.
+    /// Promised to keys that are being written.
     reserved_bytes: u64,
-    /// Forgotten, but not yet gone.
+    /// Taken by keys that are forgotten but not yet gone.
     leaving_bytes: u64,
     key: PhantomData<K>,
 }
@@ -28,31 +28,32 @@ pub struct Residency<K, P> {
 /// Where eviction ahead of need starts and where it stops, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Above it, eviction starts.
+    /// Eviction starts above it.
     pub high_bytes: u64,
-    /// At or below it, eviction stops.
+    /// Eviction stops at or below it.
     pub low_bytes: u64,
 }
 
-/// Room for something that is about to be written. Give it back: [`Residency::commit`] or [`Residency::cancel`].
+/// Room for a key that is about to be written. Give it back: [`Residency::commit`] or [`Residency::cancel`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "room that is not given back is lost"]
 pub struct Reservation {
     bytes: u64,
 }
 
-/// Something that no longer counts as held and whose room is not yet free. Give it back: [`Residency::left`] or [`Residency::retake`].
+/// A key that no longer counts as held and whose room is not yet free. Give it back: [`Residency::left`] or
+/// [`Residency::retake`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "room that is not given back is lost"]
 pub struct Leaving<K> {
-    /// What leaves.
+    /// The key that leaves.
     pub key: K,
     bytes: u64,
 }
 
 impl Watermarks {
-    /// Eviction starts when the last twentieth of the room is touched and stops when a tenth is free: enough for a burst of
-    /// fills to find room at once, little enough not to empty a small cache.
+    /// Eviction starts when the last twentieth of the room is touched and stops when a tenth is free: enough
+    /// that a burst of fills finds room at once, little enough not to empty a small cache.
     pub const fn of(capacity_bytes: u64) -> Self {
         Self {
             high_bytes: capacity_bytes - capacity_bytes / 20,
@@ -62,14 +63,14 @@ impl Watermarks {
 }
 
 impl Reservation {
-    /// How much room is reserved.
+    /// The room that is reserved.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
 impl<K> Leaving<K> {
-    /// How much room becomes free when it is gone.
+    /// The room that becomes free when the key is gone.
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -91,14 +92,14 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         }
     }
 
-    /// Takes room for `bytes` that are about to be written, if there is any.
+    /// Takes room for `bytes` that are about to be written, if there is enough.
     pub fn reserve(&mut self, bytes: u64) -> Result<Reservation, Refusal> {
         let mut reservation = Reservation { bytes: 0 };
         self.extend(&mut reservation, bytes)?;
         Ok(reservation)
     }
 
-    /// Takes more room for the same thing; on refusal what it has stays reserved.
+    /// Takes more room for the same reservation; on refusal, the room that it has stays reserved.
     pub fn extend(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
         if reservation.bytes.saturating_add(bytes) > self.capacity_bytes {
             return Err(Refusal::TooLarge);
@@ -112,7 +113,7 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         Ok(())
     }
 
-    /// What was reserved for has been written: it is held now.
+    /// Turns the reservation into a held key, whose bytes have been written.
     pub fn commit(&mut self, Reservation { bytes }: Reservation, key: K) {
         assert!(!self.policy.contains(&key), "a key is admitted once");
         self.reserved_bytes -= bytes;
@@ -121,41 +122,42 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         self.assert_promise();
     }
 
-    /// Nothing of what was reserved for is left on the medium.
+    /// Gives back a reservation of which nothing is left on the medium.
     pub fn cancel(&mut self, Reservation { bytes }: Reservation) {
         self.reserved_bytes -= bytes;
     }
 
-    /// `key` was used.
+    /// Records a use of `key`.
     pub fn touch(&mut self, key: &K) {
         self.policy.touch(key);
     }
 
-    /// Time has come to be `now`, counted from the origin the policy was told of before.
+    /// Sets the time to `now`, counted from the same origin as before.
     pub fn advance(&mut self, now: Duration) {
         self.policy.advance(now);
     }
 
-    /// Who leaves first, and what it knows.
+    /// The policy, which decides which key leaves first, and its knowledge.
     pub const fn policy(&self) -> &P {
         &self.policy
     }
 
-    /// For the facts that only this policy takes. What is held and what leaves goes through the cache, which counts it.
+    /// The policy, for facts that only this policy takes. Held and leaving keys go through the cache, which
+    /// counts them.
     pub const fn policy_mut(&mut self) -> &mut P {
         &mut self.policy
     }
 
-    /// Chooses who leaves to make room, among those `may_leave` allows.
+    /// Chooses the key that leaves to make room, among those that `may_leave` allows.
     pub fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Leaving<K>> {
         let (key, bytes) = self.policy.evict(may_leave)?;
         Some(self.leave(key, bytes))
     }
 
-    /// Chooses who leaves ahead of need: none while there is enough room, at most `most` at once.
+    /// Chooses the keys that leave ahead of need: none while there is enough room, at most `most` at once.
     ///
-    /// `started` tells whether the caller is in the middle of making room: between the watermarks eviction goes on, but does
-    /// not begin.
+    /// `started` tells whether the caller is in the middle of making room: between the watermarks eviction
+    /// goes on, but does not begin.
     pub fn evict_ahead(
         &mut self,
         started: bool,
@@ -180,25 +182,26 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         victims
     }
 
-    /// `key` is no longer valid and leaves, whatever the policy thinks of it.
+    /// Removes `key`, which is no longer valid, whatever the policy thinks of it.
     pub fn remove(&mut self, key: &K) -> Option<Leaving<K>> {
         let bytes = self.policy.remove(key)?;
         Some(self.leave(*key, bytes))
     }
 
-    /// What was leaving is gone from the medium: its room is free.
+    /// Frees the room of a key that is gone from the medium.
     pub fn left(&mut self, Leaving { bytes, .. }: Leaving<K>) {
         self.leaving_bytes -= bytes;
     }
 
-    /// What was leaving stays on the medium, to be held by another name: its room is reserved for that.
+    /// Reserves the room of a leaving key whose bytes stay on the medium, to be held under another name.
     pub fn retake(&mut self, Leaving { bytes, .. }: Leaving<K>) -> Reservation {
         self.leaving_bytes -= bytes;
         self.reserved_bytes += bytes;
         Reservation { bytes }
     }
 
-    /// From now on there is room for `capacity_bytes`. Evict before it becomes less: what is taken stays taken.
+    /// Changes the capacity to `capacity_bytes`. Evict before it becomes less: room that is taken stays
+    /// taken.
     pub fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
         assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
         self.capacity_bytes = capacity_bytes;
@@ -211,22 +214,22 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
         self.policy.contains(key)
     }
 
-    /// How many keys are held.
+    /// The number of held keys.
     pub fn len(&self) -> usize {
         self.policy.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether no key is held.
     pub fn is_empty(&self) -> bool {
         self.policy.is_empty()
     }
 
-    /// Room taken by what is held.
+    /// The room that held keys take.
     pub const fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 
-    /// Room taken in all: held, reserved and leaving.
+    /// All the room that is taken: held, reserved and leaving.
     pub const fn taken_bytes(&self) -> u64 {
         self.used_bytes + self.reserved_bytes + self.leaving_bytes
     }

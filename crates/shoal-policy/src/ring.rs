@@ -1,13 +1,16 @@
-//! A block's home among the nodes of a layer: the same for everyone who sees the same nodes.
+//! A block's home among the nodes of a layer: the same on every node that sees the same nodes.
 //!
-//! Multi-probe consistent hashing (Appleton and O'Reilly 2015) over weighted points: each node owns points on a circle,
-//! each block probes the circle at several places, and the probe that comes closest to a point behind it wins. So
+//! Multi-probe consistent hashing (Appleton and O'Reilly 2015) over weighted points: each node owns points on
+//! a circle, each block probes the circle at several places, and the probe that comes closest to a point
+//! behind it wins. So
 //!
-//! - **movement is minimal**: a point that comes takes only what it wins, one that goes gives up only what it had won. A node
-//!   that joins or leaves moves its own share and nothing else;
-//! - **nobody remembers anything**: homes follow from the present nodes and weights, not from the order in which they came;
-//! - **shares are even**: with 512 points and 8 probes the share of a node differs from its due by 1.1% (one standard
-//!   deviation), 4.2% at most among 1,000 nodes; plain consistent hashing takes 8,000 points a node for that.
+//! - **movement is minimal**: a new point takes only the blocks that it wins, and a removed point gives up
+//!   only the blocks that it had won. A node that joins or leaves moves its own share and nothing else;
+//! - **there is no state to remember**: homes follow from the present nodes and weights, not from the order
+//!   in which nodes came;
+//! - **shares are even**: with 512 points and 8 probes the share of a node differs from its due by 1.1% (one
+//!   standard deviation), 4.2% at most among 1,000 nodes; plain consistent hashing takes 8,000 points a node
+//!   for that.
 //!
 //! | nodes | a home | construction | memory | deviation of shares, largest | fullest node of 10⁵ blocks |
 //! |---|---|---|---|---|---|
@@ -18,43 +21,49 @@
 //! | 316 | 71 ns | 6 ms | 2.4 MB | 1.1%, 3.2% | +18% |
 //! | 1,000 | 155 ns | 18 ms | 6.2 MB | 1.1%, 4.2% | +43% |
 //!
-//! The last column is chance: n blocks on N nodes differ by √(N/n) from the mean (one standard deviation), and a rule that
-//! looks at one block at a time can do nothing about it, as it does not know which blocks there are. 10⁵ blocks stay within 5%
-//! on up to about 30 nodes; on 1,000 nodes that is 100 blocks each, ±10%. A full cache of 10⁶ blocks a node deviates by 0.1%, and then shares
-//! are what counts. (`cargo bench -p shoal-policy --bench layers`; processor time on a busy machine.)
+//! The last column is chance: n blocks on N nodes differ by √(N/n) from the mean (one standard deviation). A
+//! rule that looks at one block at a time cannot change that, because it does not know which blocks there
+//! are. 10⁵ blocks stay within 5% on up to about 30 nodes; on 1,000 nodes they are 100 blocks each, ±10%. A
+//! full cache of 10⁶ blocks a node deviates by 0.1%, and then the shares decide.
+//! (`cargo bench -p shoal-policy --bench layers`; processor time on a busy machine.)
 
 use std::collections::BTreeMap;
 
 use crate::NodeId;
 use crate::fingerprint::{Fingerprint, mix};
 
-/// The weight of a node like most others: how many points it owns. A node of weight w is home to w / Σw of the blocks.
+/// The weight of a typical node: the number of points that it owns. A node of weight w is home to w / Σw of
+/// the blocks.
 pub const ORDINARY_WEIGHT: u32 = 512;
 
-/// At how many places a block probes the circle. The variance of a share goes with 1 / (2 × probes - 1).
+/// The number of places at which a block probes the circle. The variance of a share goes with
+/// 1 / (2 × probes - 1).
 const PROBES: u64 = 8;
 
-/// How many points are looked at from the start of a probe's arc, whether needed or not: one in a thousand probes lies behind
-/// all of them, and the processor, which cannot guess behind which one a probe lies, need not.
+/// The number of points that are looked at from the start of a probe's arc, whether needed or not. One in a
+/// thousand probes lies behind all of them. The processor cannot guess behind which point a probe lies, and
+/// this way it need not.
 const GLANCE: usize = 4;
 
 /// The nodes of a layer, arranged to find homes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ring {
     weights: BTreeMap<NodeId, u32>,
-    /// Where the points are, in ascending order, on a circle of 2³² places; then [`GLANCE`] times the last place.
+    /// The places of the points, in ascending order, on a circle of 2³² places; then [`GLANCE`] times the
+    /// last place.
     places: Box<[u32]>,
-    /// Who owns the point at the same index, as an index into `nodes`.
+    /// The owner of the point at the same index, as an index into `nodes`.
     owners: Box<[u32]>,
     nodes: Box<[NodeId]>,
-    /// The circle in arcs of one length, about as many as points: the index of the first point on each arc or behind it.
+    /// The circle in arcs of equal length, about as many as points: for each arc, the index of the first
+    /// point on it or behind it.
     arcs: Box<[u32]>,
-    /// How far to shift a place to get its arc.
+    /// The number of bits by which a place is shifted to get its arc.
     arc_shift: u32,
 }
 
 impl Ring {
-    /// The ring of these nodes. One of weight 0 is home to nothing.
+    /// The ring of these nodes. A node of weight 0 is home to nothing.
     pub fn new(weights: BTreeMap<NodeId, u32>) -> Self {
         let mut points: Vec<(u32, u32)> = weights
             .iter()
@@ -76,7 +85,7 @@ impl Ring {
         }
     }
 
-    /// The node that `block` is at home on; `None` on a ring without points.
+    /// The home of `block`; `None` on a ring without points.
     pub fn home(&self, block: Fingerprint) -> Option<NodeId> {
         if self.owners.is_empty() {
             return None;
@@ -88,8 +97,8 @@ impl Ring {
         points.min().map(|(_, point)| self.owner(point))
     }
 
-    /// The node that `block` would be at home on if the ring had only the nodes that `accepts` allows: the same for everyone who
-    /// misses the same nodes, and [`Ring::home`] for who misses none.
+    /// The home that `block` would have if the ring had only the nodes that `accepts` allows. All callers
+    /// that miss the same nodes get the same answer; a caller that misses none gets [`Ring::home`].
     pub fn home_among(&self, block: Fingerprint, accepts: impl Fn(NodeId) -> bool) -> Option<NodeId> {
         let home = self.home(block)?;
         if accepts(home) {
@@ -110,11 +119,12 @@ impl Ring {
         &self.weights
     }
 
-    /// The part of all possible blocks that each node is home to; exact, not sampled.
+    /// The part of all possible blocks to which each node is home; exact, not sampled.
     ///
-    /// The winning probe's distance to its point is the least of all. A probe is further from any point than d with the
-    /// probability S(d) that the gaps between points, each d shorter, leave. So the point behind a gap g wins with
-    /// ∫ k S(d)ᵏ⁻¹ dd from 0 to g; between one gap and the next longer one, S is a straight line.
+    /// The winning probe has the least distance to its point. A probe is further than d from any point with
+    /// the probability S(d), which is the sum of the gaps between points after each is shortened by d. So the
+    /// point behind a gap g wins with ∫ k S(d)ᵏ⁻¹ dd from 0 to g; between one gap and the next longer one, S
+    /// is a straight line.
     pub fn shares(&self) -> BTreeMap<NodeId, f64> {
         let mut shares: BTreeMap<NodeId, f64> = self.nodes.iter().map(|&node| (node, 0.0)).collect();
         let places = &self.places[..self.owners.len()];
@@ -127,7 +137,7 @@ impl Ring {
         gaps.sort_unstable();
         let (mut gap_before, mut further_before, mut share) = (0.0, 1.0_f64, 0.0);
         for (shorter, &(gap, point)) in gaps.iter().enumerate() {
-            // A point alone has the whole circle behind it.
+            // A single point has the whole circle behind it.
             let gap = if gaps.len() == 1 {
                 1.0
             } else {
@@ -142,7 +152,7 @@ impl Ring {
         shares
     }
 
-    /// Memory taken, in bytes.
+    /// The memory taken, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let points = size_of_val(&*self.places) + size_of_val(&*self.owners) + size_of_val(&*self.arcs);
         points + size_of_val(&*self.nodes) + self.weights.len() * size_of::<(NodeId, u32)>()
@@ -165,7 +175,7 @@ impl Ring {
     }
 }
 
-/// Where a block looks for points.
+/// The places at which a block looks for points.
 fn probes(block: Fingerprint) -> impl Iterator<Item = u32> {
     let words = (0..PROBES / 2).map(move |word| mix(block.0.wrapping_add(word)));
     words.flat_map(|word| [word as u32, (word >> 32) as u32])
@@ -173,7 +183,7 @@ fn probes(block: Fingerprint) -> impl Iterator<Item = u32> {
 
 const CIRCLE: f64 = (1_u64 << u32::BITS) as f64;
 
-/// The index of the first of `places` on each arc or behind it.
+/// For each arc, the index of the first of `places` on it or behind it.
 fn arcs(places: &[u32], shift: u32) -> Box<[u32]> {
     let mut point = 0;
     let arcs = 0..1_u64 << (u32::BITS - shift);
@@ -189,7 +199,7 @@ fn arcs(places: &[u32], shift: u32) -> Box<[u32]> {
     .collect()
 }
 
-/// Where a point of a node lies.
+/// The place of a point of a node.
 const fn place(node: NodeId, point: u32) -> u32 {
     mix(mix(node.0).wrapping_add(point as u64)) as u32
 }

@@ -1,12 +1,13 @@
 //! Where to look for a block, best first.
 //!
-//! In a hierarchy (D3N III, dissertation 4.4.1) a request climbs: the client's node, the block's home among the nodes of the
-//! cluster (L2), its home among those of the data center (L3), the lake. Each asks the next to *serve* the block, which then fetches
-//! and keeps it; so a route is what one node tries in turn, and whom it asks has a route of its own.
+//! In a hierarchy (D3N III, dissertation 4.4.1) a request climbs: the client's node, the block's home among
+//! the nodes of the cluster (L2), its home among those of the data center (L3), the lake. Each asks the next
+//! to *serve* the block, which then fetches and keeps it. So a route lists the places that one node tries in
+//! turn, and each node that it asks has its own route.
 //!
-//! **Requests end whatever nodes believe.** A node that is asked in one layer asks homes of wider layers only, so that a request
-//! passes each layer once even while two nodes think each other the home. Former homes are asked for what they hold and ask
-//! nobody.
+//! **Requests end, whatever nodes believe.** A node that is asked in one layer asks only homes of wider
+//! layers, so a request passes each layer once even while two nodes consider each other the home. Former
+//! homes are asked for the blocks that they hold and ask no other node.
 
 use crate::fingerprint::Fingerprint;
 use crate::ring::Ring;
@@ -19,14 +20,14 @@ pub enum Stop {
     Local,
     /// The block's home in this layer: it serves the block, from further away if it must, and keeps it.
     Home(NodeId, Layer),
-    /// Who was the home before the ring changed: it is asked for the block only if it holds it.
+    /// The home before the ring changed: it is asked for the block only if it holds it.
     FormerHome(NodeId),
     /// The lake, which has everything.
     Lake,
 }
 
 impl Stop {
-    /// The word for it in headers, metrics and logs.
+    /// The name of the stop in headers, metrics and logs.
     pub const fn source(self) -> Source {
         match self {
             Self::Local => Source::Local,
@@ -48,7 +49,8 @@ impl Stop {
 pub struct Neighbourhood {
     /// The nodes of the layer.
     pub ring: Ring,
-    /// The ring before the last change, until blocks have found their new homes: its owner forgets it after a while.
+    /// The ring before the last change, kept until blocks have found their new homes: its owner forgets it
+    /// after a while.
     pub former: Option<Ring>,
 }
 
@@ -62,7 +64,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// A node that caches alone: every block is L1's.
+    /// A node that caches alone: every block belongs to L1.
     pub const fn alone(node: NodeId) -> Self {
         Self {
             node,
@@ -70,15 +72,17 @@ impl Hierarchy {
         }
     }
 
-    /// Where this node looks for a block when it is asked for it in layer `asked`: [`Layer::L1`] by a client, L2 and wider by a
-    /// node that thinks it the home there.
+    /// The stops at which this node looks for a block when it is asked for it in layer `asked`: [`Layer::L1`]
+    /// by a client, L2 and wider by a node that considers it the home there.
     ///
-    /// `reachable` says which nodes are worth asking. The first stop that has the block ends the search; a home that fails does not.
+    /// `reachable` says which nodes are worth asking. The first stop that has the block ends the search; a
+    /// home that fails does not.
     pub fn route(&self, block: Fingerprint, asked: Layer, reachable: impl Fn(NodeId) -> bool) -> Vec<Stop> {
         let mut stops = vec![Stop::Local];
         for (layer, neighbourhood) in self.layers().filter(|(layer, _)| *layer >= asked) {
             let worth_asking = |node: &NodeId| *node != self.node && reachable(*node);
-            // Everyone who misses the home turns to the same other node, so that the block still comes once.
+            // When the home is unreachable, every node turns to the same other node, so the block still comes
+            // once.
             let here_or_reachable = |node| node == self.node || reachable(node);
             let home = neighbourhood.ring.home_among(block, here_or_reachable);
             let home = home.filter(|home| *home != self.node);
@@ -89,11 +93,12 @@ impl Hierarchy {
             let former = former.filter(worth_asking);
             match home {
                 Some(home) if layer > asked => add(&mut stops, Stop::Home(home, layer)),
-                // Who asked has seen a change that this node has not: what is home here is former there.
+                // The asking node has seen a change that this node has not: the home here is a former home
+                // there.
                 Some(home) => add(&mut stops, Stop::FormerHome(home)),
                 None => {}
             }
-            // A home that can be asked asks it itself.
+            // If the home can be asked, it asks the former home itself.
             if let Some(former) = former.filter(|_| home.is_none() || layer == asked) {
                 add(&mut stops, Stop::FormerHome(former));
             }
@@ -102,10 +107,11 @@ impl Hierarchy {
         stops
     }
 
-    /// Who is to take a block over when this node goes: in each layer in which it is the home, whoever is that without it; a block that is
-    /// at home elsewhere is for its innermost home, which may have lost it. Nobody when nobody is `reachable`.
+    /// The nodes that take a block over when this node goes: in each layer in which this node is the home,
+    /// the home without it. A block whose home is elsewhere goes to its innermost home, which may have lost
+    /// it. Empty when no node is `reachable`.
     ///
-    /// To be asked of the layers as they were before this node said that it goes.
+    /// Call it on the layers as they were before this node announced its departure.
     pub fn heirs(&self, block: Fingerprint, reachable: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
         let stays = |node: NodeId| node != self.node && reachable(node);
         let heir = |neighbourhood: &Neighbourhood| neighbourhood.ring.home_among(block, stays);
@@ -122,7 +128,7 @@ impl Hierarchy {
         heirs
     }
 
-    /// Who is home to a block in each layer, from L2 outwards, reachable or not.
+    /// The home of a block in each layer, from L2 outwards, reachable or not.
     pub fn homes(&self, block: Fingerprint) -> Vec<NodeId> {
         let homes = self
             .layers
@@ -131,7 +137,8 @@ impl Hierarchy {
         homes.map_while(|home| home).collect()
     }
 
-    /// The layer a block belongs to on this node, whose room it takes: the widest in which this is its home, or L1.
+    /// The layer to which a block belongs on this node, and whose room it takes: the widest in which this
+    /// node is its home, or L1.
     pub fn layer_here(&self, block: Fingerprint) -> Layer {
         let at_home = self
             .layers()
@@ -245,7 +252,7 @@ mod tests {
             &missing,
             &[Stop::Home(next, Layer::L2)],
         );
-        // That node is not turned away by itself, and still looks at the one that is missed by others.
+        // That node does not ask itself, and it still asks the home that others miss.
         assert_route(&node(next.0, [layer.clone()]), Layer::L1, &missing, &[]);
         assert_route(&node(next.0, [layer]), Layer::L2, &[], &[Stop::FormerHome(home)]);
     }

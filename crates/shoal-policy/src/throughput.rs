@@ -1,26 +1,28 @@
-//! How fast a cluster of caches serves, by how well it caches (dissertation 2.4, equation 2.1; D3N equation 1).
+//! How fast a cluster of caches serves, by how well it caches (dissertation 2.4, equation 2.1; D3N, eq. 1).
 //!
-//! Each node caches for its own clients (L1) with one part of its room and for all nodes together (L2) with the rest. A byte
-//! takes 1/r of the source it comes from, so the rate is the harmonic mean of the sources' rates, weighted by what each serves.
+//! Each node caches for its own clients (L1) with one part of its room and for all nodes together (L2) with
+//! the rest. A byte takes 1/r, where r is the rate of its source, so the overall rate is the harmonic mean of
+//! the sources' rates, weighted by the part that each serves.
 //!
-//! **As printed, the equation is wrong in its second term.** It is
-//! 1/((1 - m1)/rL1 + (1 - m1 - m2)/rL2 + m2/rDL), where m1 is the part of requests that a cache of L1's size misses and m2 the part that one
-//! of all L2s' size misses. L2 serves what L1 misses and L2 does not, m1 - m2: then the parts add up to 1, as printed to
-//! 2 - 2m1. The two agree only where m1 is a half. For requests of which nine in ten are for something read before (the curve
-//! in the tests), eight nodes and the published rates:
+//! **As printed, the equation is wrong in its second term.** It is 1/((1 - m1)/rL1 + (1 - m1 - m2)/rL2 +
+//! m2/rDL), where m1 is the part of requests that a cache of L1's size misses and m2 the part that a cache of
+//! the size of all L2s misses. L2 serves the requests that L1 misses and L2 does not, m1 - m2: then the parts
+//! add up to 1, as printed to 2 - 2m1. The two agree only where m1 is a half. For requests of which nine in
+//! ten are for something read before (the curve in the tests), eight nodes and the published rates:
 //!
 //! | | all room for L1 | half each | all room for L2 | the best |
 //! |---|---|---|---|---|
 //! | as derived | 17.7 Gbit/s | 22.7 | 20.0 | 22.7: 28% above L1, 13% above L2 |
-//! | as printed | 10.7 | 26.6 | 50.7, faster than any source | 50.7, all for L2, against the paper's own figure |
+//! | as printed | 10.7 | 26.6 | 50.7, faster than any source | 50.7, all for L2, against the paper's figure |
 //!
-//! **And its last term is wrong where L1 is the larger.** With little or no L2, m2 exceeds m1, to 1 without any, while the
-//! lake serves no more than what L1 misses. A request reaches the lake when it misses both, and of two LRU caches the larger
-//! holds what the smaller holds: that is min(m1, m2). Without it, the figure's left end, all room to L1, would be below the rate
-//! of the lake.
+//! **And its last term is wrong where L1 is the larger.** With little or no L2, m2 exceeds m1, and is 1
+//! without any L2, while the lake serves no more requests than L1 misses. A request reaches the lake when it
+//! misses both, and of two LRU caches the larger holds everything that the smaller holds: that is min(m1,
+//! m2). Without this correction, the left end of the figure, all room for L1, would be below the rate of the
+//! lake.
 //!
-//! What the model leaves out, as the paper says: the rates do not depend on load, and the nodes read the same data, with no
-//! preference of a rack for some of it.
+//! As the paper says, the model leaves out two things: the rates do not depend on load, and the nodes read
+//! the same data, with no preference of a rack for some of it.
 
 use crate::mrc::MissCurve;
 
@@ -36,7 +38,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Those of the published figure, in Gbit/s: 40 Gbit switches in racks, half of it between racks, the lake at 10.
+    /// The rates of the published figure, in Gbit/s: 40 Gbit switches in racks, half of that between racks,
+    /// the lake at 10.
     pub const PUBLISHED: Self = Self {
         l1: 40.0,
         l2: 20.0,
@@ -44,7 +47,7 @@ impl Rates {
     };
 }
 
-/// Which part of all bytes each source serves; together 1.
+/// The part of all bytes that each source serves; the parts add up to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Served {
     /// The reader's own node.
@@ -56,7 +59,8 @@ pub struct Served {
 }
 
 impl Served {
-    /// What each source serves when L1 alone would miss the part `l1_missed` of requests, and L2 alone `l2_missed`.
+    /// The part that each source serves when L1 alone would miss the part `l1_missed` of requests, and L2
+    /// alone `l2_missed`.
     pub const fn of(l1_missed: f64, l2_missed: f64) -> Self {
         let lake = l1_missed.min(l2_missed);
         Self {
@@ -66,11 +70,12 @@ impl Served {
         }
     }
 
-    /// What each source serves when each of `nodes` gives `l1_bytes` of its `node_bytes` to L1, by the miss ratio of the requests
-    /// of all together. The curve must reach to the room of all nodes.
+    /// The part that each source serves when each of `nodes` gives `l1_bytes` of its `node_bytes` to L1, by
+    /// the miss ratio of the requests of all nodes together. The curve must reach to the room of all nodes.
     ///
-    /// L1 goes from all of the room, each node for itself, down to one in `nodes`, all room for all: a node is home to that part of
-    /// the blocks, and serves them to its own clients as L1 would.
+    /// L1 goes from all of the room, where each node caches for itself, down to one part in `nodes`, where
+    /// all room is shared: a node is home to that part of the blocks, and serves them to its own clients as
+    /// L1 would.
     pub fn by(curve: &MissCurve, node_bytes: u64, l1_bytes: u64, nodes: u64) -> Self {
         Self::of(
             curve.ratio(l1_bytes),
@@ -78,7 +83,7 @@ impl Served {
         )
     }
 
-    /// How fast bytes come on average, in the unit of `rates`.
+    /// The average rate at which bytes come, in the unit of `rates`.
     pub fn rate(self, rates: Rates) -> f64 {
         1.0 / (self.l1 / rates.l1 + self.l2 / rates.l2 + self.lake / rates.lake)
     }
@@ -91,7 +96,8 @@ mod tests {
 
     const NODE_BYTES: u64 = 1_000_000_000_000;
 
-    /// Nine of ten requests are for something read before, most of it lately; it takes four nodes to hold all of it.
+    /// Nine of ten requests are for something read before, most of it lately; holding all of it takes four
+    /// nodes.
     fn nine_of_ten() -> MissCurve {
         MissCurve::of(16 * NODE_BYTES, 1e6, |size_bytes| {
             let recent = |size: f64| (1.0 + 10.0 * size).ln();

@@ -1,4 +1,4 @@
-//! What may enter a cache, by the names people call it.
+//! The admissions to a cache, by name.
 
 use std::fmt;
 
@@ -6,19 +6,20 @@ use shoal_policy::admission::{Admission, Always, Arrival, Refusal, ScanResistant
 
 use crate::block::Block;
 
-/// An admission that can be chosen.
+/// An admission policy that a user can choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AdmissionName {
-    /// Everything enters.
+    /// Every block enters.
     #[default]
     Always,
-    /// What is missed for the second time enters.
+    /// A block enters when it is missed for the second time.
     SecondMiss,
-    /// The first [`SCAN_BLOCKS`] blocks of a long sequential read enter, and the rest when it is missed for the second time.
+    /// The first [`SCAN_BLOCKS`] blocks of a long sequential read enter, and the others when they are missed
+    /// for the second time.
     ScanResistant,
 }
 
-/// A sequential read is a scan beyond so many blocks: 64 MiB of a node's.
+/// A sequential read becomes a scan after this many blocks: 64 MiB with a node's block size.
 pub const SCAN_BLOCKS: u64 = 16;
 
 /// An admission chosen at run time.
@@ -28,7 +29,7 @@ impl AdmissionName {
     /// Every admission, in the order of the documentation.
     pub const ALL: &'static [Self] = &[Self::Always, Self::SecondMiss, Self::ScanResistant];
 
-    /// The word for it on the command line and in reports.
+    /// The word for the admission on the command line and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -37,7 +38,8 @@ impl AdmissionName {
         }
     }
 
-    /// The admission itself, for a cache with room for `blocks` of `block_bytes`; it remembers about as many that it refused.
+    /// Builds the admission for a cache with room for `blocks` of `block_bytes`. It remembers about `blocks`
+    /// refusals.
     pub fn build(self, blocks: usize, block_bytes: u64) -> AnyAdmission {
         AnyAdmission(match self {
             Self::Always => Box::new(Always),

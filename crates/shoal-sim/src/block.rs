@@ -11,14 +11,14 @@ use crate::trace::Access;
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
-    /// The object it is a part of.
+    /// The object that contains the block.
     pub object: u32,
     /// Position in the object, counted in blocks from 0.
     pub index: u32,
 }
 
 impl Block {
-    /// What rings and samples know it by.
+    /// The fingerprint of the block in rings and samples.
     pub const fn fingerprint(self) -> Fingerprint {
         Fingerprint::of_number((self.object as u64) << 32 | self.index as u64)
     }
@@ -36,26 +36,26 @@ impl PartOf for Block {
     }
 }
 
-/// What is cached as one piece.
+/// The unit of caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granularity {
-    /// Whole objects, as caches of the web and most published simulators do.
+    /// Whole objects, as in web caches and most published simulators.
     Objects,
-    /// Aligned pieces of this many bytes; the last of an object is short.
+    /// Aligned pieces of this many bytes; the last piece of an object is short.
     Blocks(NonZeroU64),
 }
 
-/// So many blocks an object may have. A write looks at each of them, and their numbers have to fit into
+/// The maximum number of blocks of an object. A write visits each of them, and their numbers must fit into
 /// [`Block::index`].
 pub const OBJECT_BLOCKS_MAX: u64 = 1 << 26;
 
 impl Granularity {
-    /// Pieces of `bytes`, which are more than none.
+    /// Pieces of `bytes`, which must not be zero.
     pub fn blocks(bytes: u64) -> Self {
         Self::Blocks(NonZeroU64::new(bytes).expect("a block has bytes"))
     }
 
-    /// The blocks that `bytes` from `offset_bytes` on touch. Even a read of nothing touches one.
+    /// The blocks that a range of `bytes` from `offset_bytes` touches. Even an empty read touches one.
     pub fn touched(self, offset_bytes: u64, bytes: u64) -> Range<u32> {
         match self {
             Self::Objects => 0..1,
@@ -69,8 +69,8 @@ impl Granularity {
         }
     }
 
-    /// Whether an object of `object_bytes` has no more blocks than [`OBJECT_BLOCKS_MAX`]. What reads a trace
-    /// or an experiment refuses any other.
+    /// Whether an object of `object_bytes` has at most [`OBJECT_BLOCKS_MAX`] blocks. Readers of traces and
+    /// experiments refuse other objects.
     pub fn allows(self, object_bytes: u64) -> bool {
         match self {
             Self::Objects => true,
@@ -78,7 +78,7 @@ impl Granularity {
         }
     }
 
-    /// The blocks that a request is about, each with its bytes.
+    /// The blocks of a request, each with its bytes.
     pub fn blocks_of(self, access: &Access) -> impl Iterator<Item = (Block, u64)> {
         let Access {
             object, object_bytes, ..
@@ -87,12 +87,12 @@ impl Granularity {
             .map(move |index| (Block { object, index }, self.block_bytes(object_bytes, index)))
     }
 
-    /// How many blocks an object of `object_bytes` has.
+    /// The number of blocks of an object of `object_bytes`.
     pub fn count(self, object_bytes: u64) -> u32 {
         self.touched(0, object_bytes).end
     }
 
-    /// How many bytes the block at `index` of an object of `object_bytes` takes.
+    /// The size in bytes of the block at `index` of an object of `object_bytes`.
     pub fn block_bytes(self, object_bytes: u64, index: u32) -> u64 {
         match self {
             Self::Objects => object_bytes,
@@ -129,7 +129,7 @@ mod tests {
         let largest = 10 * OBJECT_BLOCKS_MAX;
         assert!(blocks.allows(largest) && !blocks.allows(largest + 1));
         assert_eq!(u64::from(blocks.count(largest)), OBJECT_BLOCKS_MAX);
-        // A read of nothing at the end touches one more.
+        // An empty read at the end touches one more.
         assert_eq!(blocks.touched(largest, 0).len(), 1);
         assert!(Granularity::Objects.allows(u64::MAX));
     }

@@ -1,4 +1,4 @@
-//! One cache without a network: what it holds under a policy, and how often that was enough.
+//! One cache without a network: the blocks that it holds under a policy, and its hits.
 
 use serde::Serialize;
 use shoal_policy::admission::{self, Admission, Refusal};
@@ -10,27 +10,27 @@ use crate::cluster::{Arrival, Room, Wanted};
 use crate::policy::Policy;
 use crate::trace::{Access, Operation};
 
-/// A cache of blocks: the real [`Residency`], whose victims are gone at once.
+/// A cache of blocks: the real [`Residency`], whose victims leave at once.
 #[derive(Debug)]
 pub struct Cache<P> {
     residency: Residency<Block, P>,
 }
 
-/// How often what was asked for was held.
+/// Counts of hits and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// Blocks asked for.
+    /// Requested blocks.
     pub requests: u64,
-    /// Of these, held.
+    /// Of these, blocks that were held.
     pub hits: u64,
-    /// Bytes of the blocks asked for.
+    /// Bytes of the requested blocks.
     pub bytes: u64,
     /// Of these, bytes of blocks that were held.
     pub hit_bytes: u64,
 }
 
 impl Tally {
-    /// Counts a block of `bytes` that was asked for.
+    /// Counts a request for a block of `bytes`.
     pub fn count(&mut self, hit: bool, bytes: u64) {
         self.requests += 1;
         self.bytes += bytes;
@@ -40,17 +40,17 @@ impl Tally {
         }
     }
 
-    /// Blocks that were not held.
+    /// Requested blocks that were not held.
     pub const fn misses(&self) -> u64 {
         self.requests - self.hits
     }
 
-    /// Share of the blocks asked for that were not held, 0 to 1; 0 when nothing was asked for.
+    /// Share of the requested blocks that were not held, 0 to 1; 0 if there were no requests.
     pub fn miss_ratio(&self) -> f64 {
         ratio(self.misses(), self.requests)
     }
 
-    /// Share of the bytes asked for that were not held, 0 to 1; 0 when nothing was asked for.
+    /// Share of the requested bytes that were not held, 0 to 1; 0 if there were no requests.
     pub fn byte_miss_ratio(&self) -> f64 {
         ratio(self.bytes - self.hit_bytes, self.bytes)
     }
@@ -65,7 +65,7 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 impl<P: Policy> Cache<P> {
-    /// An empty cache with room for `capacity_bytes`.
+    /// Creates an empty cache with room for `capacity_bytes`.
     pub fn new(capacity_bytes: u64, policy: P) -> Self {
         let watermarks = Watermarks::of(capacity_bytes);
         Self {
@@ -73,7 +73,7 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Uses `block` if it is held, and says whether it is.
+    /// Uses `block` if it is held. Returns whether it is.
     pub fn touch(&mut self, block: Block) -> bool {
         let held = self.residency.contains(&block);
         if held {
@@ -82,7 +82,7 @@ impl<P: Policy> Cache<P> {
         held
     }
 
-    /// Takes in `block`, which is not held, and tells who had to leave for it.
+    /// Admits `block`, which is not held, and passes each evicted block to `left`.
     pub fn admit(&mut self, block: Block, bytes: u64, mut left: impl FnMut(Block)) -> Result<(), Refusal> {
         loop {
             match self.residency.reserve(bytes) {
@@ -100,18 +100,19 @@ impl<P: Policy> Cache<P> {
         }
     }
 
-    /// Time has come to be `now`.
+    /// Advances the time to `now`.
     pub fn advance(&mut self, now: Time) {
         self.residency.advance(now.since_start());
     }
 
-    /// Uses what is wanted, if it is held, and says whether it is.
+    /// Uses the wanted block if it is held. Returns whether it is.
     pub fn serve(&mut self, wanted: &Wanted) -> bool {
         self.advance(wanted.now);
         self.touch(wanted.block)
     }
 
-    /// Takes in what has come unless it is held already or refused, tells who had to leave, and says whether it is held now.
+    /// Admits a block that has arrived, unless it is held already or refused, and passes each evicted block
+    /// to `left`. Returns whether the block is held now.
     pub fn keep(&mut self, arrival: &Arrival, left: impl FnMut(Block)) -> bool {
         let wanted = &arrival.wanted;
         self.advance(arrival.now);
@@ -122,43 +123,43 @@ impl<P: Policy> Cache<P> {
         held
     }
 
-    /// `object`, of which a block may be held, has so many blocks.
+    /// Tells the policy that `object`, of which a block may be held, has `blocks` blocks.
     pub fn observe(&mut self, object: u32, blocks: u32) {
         self.residency.policy_mut().observe(object, blocks);
     }
 
-    /// The policy, for what only it takes.
+    /// The policy, for calls that only it takes.
     pub const fn policy(&self) -> &P {
         self.residency.policy()
     }
 
-    /// The policy, for what only it takes.
+    /// The policy, for calls that only it takes.
     pub const fn policy_mut(&mut self) -> &mut P {
         self.residency.policy_mut()
     }
 
-    /// Whether `bytes` more have room without anybody leaving.
+    /// Whether `bytes` more fit without an eviction.
     pub const fn has_room(&self, bytes: u64) -> bool {
         self.residency.taken_bytes() + bytes <= self.residency.capacity_bytes()
     }
 
-    /// Forgets `block`, which is no longer valid, and says whether it was held.
+    /// Removes `block`, which is no longer valid. Returns whether it was held.
     pub fn remove(&mut self, block: Block) -> bool {
         let leaving = self.residency.remove(&block);
         leaving.map(|leaving| self.residency.left(leaving)).is_some()
     }
 
-    /// A reader wants `block` of `bytes`: a hit, or it comes in from elsewhere.
+    /// Serves a read of `block` of `bytes`: a hit, or the block comes in from elsewhere.
     pub fn request(&mut self, block: Block, bytes: u64) -> bool {
         let hit = self.touch(block);
         if !hit {
-            // What is refused was read all the same.
+            // A refused block was read all the same.
             let _refused = self.admit(block, bytes, |_| ());
         }
         hit
     }
 
-    /// A reader wants a block: a hit, or it comes in from elsewhere if `admission` lets it.
+    /// Serves a read: a hit, or the block comes in from elsewhere if `admission` allows it.
     fn request_if(
         &mut self,
         arrival: &admission::Arrival<Block>,
@@ -166,13 +167,13 @@ impl<P: Policy> Cache<P> {
     ) -> bool {
         let hit = self.touch(arrival.key);
         if !hit && admission.admit(arrival).is_ok() {
-            // What is refused was read all the same.
+            // A refused block was read all the same.
             let _refused = self.admit(arrival.key, arrival.bytes, |_| ());
         }
         hit
     }
 
-    /// One line of a trace: its blocks are requested, or forgotten when it is a write or a deletion.
+    /// Replays one line of a trace: requests its blocks, or removes them if it is a write or a deletion.
     pub fn replay(
         &mut self,
         access: &Access,
@@ -210,7 +211,7 @@ impl<P: Policy> Cache<P> {
         self.residency.contains(&block)
     }
 
-    /// From now on there is room for `capacity_bytes`; who has none left leaves.
+    /// Changes the room to `capacity_bytes`; blocks that no longer fit leave.
     pub fn resize(&mut self, capacity_bytes: u64) {
         while self.residency.used_bytes() > capacity_bytes {
             let victim = self
@@ -223,17 +224,17 @@ impl<P: Policy> Cache<P> {
             .resize(capacity_bytes, Watermarks::of(capacity_bytes));
     }
 
-    /// Room taken.
+    /// Bytes in use.
     pub const fn used_bytes(&self) -> u64 {
         self.residency.used_bytes()
     }
 
-    /// All the room there is.
+    /// Total room.
     pub const fn capacity_bytes(&self) -> u64 {
         self.residency.capacity_bytes()
     }
 
-    /// Its room, as that of a node without layers.
+    /// The cache's room, as that of a node without layers.
     pub(crate) fn room(&self) -> Room {
         Room {
             l1_capacity_bytes: self.capacity_bytes(),

@@ -1,6 +1,7 @@
-//! Chance from a seed: xoshiro256++ (Blackman and Vigna, 2019), seeded through SplitMix64.
+//! Random numbers from a seed: xoshiro256++ (Blackman and Vigna, 2019), seeded through SplitMix64.
 //!
-//! Written here and not taken from a crate so that a seed gives the same numbers in every version and on every machine.
+//! The generator is written here instead of taken from a crate, so that a seed gives the same numbers in
+//! every version and on every machine.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ impl Chance {
         }
     }
 
-    /// The stream number `stream` of `seed`: adding a client does not change what the others draw.
+    /// The stream number `stream` of `seed`. Adding a client does not change the numbers that others draw.
     pub fn stream(seed: u64, stream: u64) -> Self {
         Self::new(split_mix(seed) ^ split_mix(!stream))
     }
@@ -50,12 +51,12 @@ impl Chance {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Whether something of probability `p` happens.
+    /// Whether an event of probability `p` happens.
     pub fn happens(&mut self, p: f64) -> bool {
         self.unit() < p
     }
 
-    /// Brings `items` into a random order (Fisher and Yates).
+    /// Shuffles `items` (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last as u64 + 1) as usize);
@@ -65,14 +66,14 @@ impl Chance {
 
 /// Ranks drawn by Zipf's law: rank `k` of `1..=n` has a probability proportional to `k^-exponent`.
 ///
-/// Drawn by a binary search in the cumulative sums: exact, 8 bytes a rank.
+/// A rank is drawn by a binary search in the cumulative sums: exact, 8 bytes per rank.
 #[derive(Clone, Debug)]
 pub struct Zipf {
     cumulative: Vec<f64>,
 }
 
 impl Zipf {
-    /// The law over `ranks` ranks. Exponent 0 is uniform; 1 is the classic.
+    /// The law over `ranks` ranks. Exponent 0 is uniform; 1 is the classic law.
     pub fn new(ranks: u32, exponent: f64) -> Self {
         assert!(ranks > 0, "there is something to choose from");
         let mut sum = 0.0;
@@ -85,7 +86,7 @@ impl Zipf {
         }
     }
 
-    /// A rank, counted from 0.
+    /// Draws a rank, counted from 0.
     pub fn draw(&self, chance: &mut Chance) -> u32 {
         let total = self.cumulative.last().expect("there is a rank");
         let at = chance.unit() * total;
@@ -100,7 +101,7 @@ mod tests {
 
     #[test]
     fn the_numbers_of_a_seed_never_change() {
-        // SplitMix64 and xoshiro256++ as published: seed 0 of the first begins with this number.
+        // SplitMix64 and xoshiro256++ as published: seed 0 of SplitMix64 begins with this number.
         assert_eq!(split_mix(0), 0xe220_a839_7b1d_cdaf);
         let mut chance = Chance { state: [1, 2, 3, 4] };
         let drawn: Vec<_> = (0..4).map(|_| chance.bits()).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const NANOS_PER_SECOND: f64 = 1e9;
 
-/// A moment, in nanoseconds since the start. The last one that can be told is 584 years away.
+/// A moment, in nanoseconds since the start. The last representable moment is 584 years after the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time(pub u64);
 
@@ -17,8 +17,8 @@ impl Time {
     /// A moment that never comes.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The moment `seconds` after the start, rounded up so that nothing ends before it is done; what is negative is the
-    /// start, what is too far away never comes.
+    /// The moment `seconds` after the start, rounded up so that nothing ends before it is done. A negative
+    /// time is the start, and a time that is too far away never comes.
     pub fn from_secs_f64(seconds: f64) -> Self {
         // A conversion of a float saturates at both ends.
         #[expect(clippy::cast_sign_loss, reason = "negative times are the start")]
@@ -30,7 +30,7 @@ impl Time {
         self.0 as f64 / NANOS_PER_SECOND
     }
 
-    /// Time since the start, as the policies take it.
+    /// Time since the start, in the form that policies take.
     pub const fn since_start(self) -> Duration {
         Duration::from_nanos(self.0)
     }
@@ -50,7 +50,7 @@ impl Add<Duration> for Time {
 impl Sub for Time {
     type Output = Duration;
 
-    /// How long after `earlier`; nothing when it is not earlier.
+    /// The time since `earlier`; zero if `earlier` is not earlier.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,11 +1,11 @@
-//! What happens next: events in the order of their time, and of their planning where times are equal.
+//! Planned events, ordered by time and then by the order of planning.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::clock::Time;
 
-/// Events that have been planned.
+/// A queue of planned events.
 #[derive(Clone, Debug)]
 pub struct Events<E> {
     heap: BinaryHeap<Reverse<Planned<E>>>,
@@ -15,7 +15,7 @@ pub struct Events<E> {
 #[derive(Clone, Debug)]
 struct Planned<E> {
     at: Time,
-    /// How many were planned before: makes the order total, and so the run the same each time.
+    /// The number of events planned before. It makes the order total, and so every run the same.
     rank: u64,
     event: E,
 }
@@ -37,7 +37,7 @@ impl<E> Events<E> {
         self.heap.push(Reverse(Planned { at, rank, event }));
     }
 
-    /// When the next event happens.
+    /// The time of the next event.
     pub fn next_at(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(planned)| planned.at)
     }

@@ -1,4 +1,4 @@
-//! Names that people give: dense numbers for those in a trace, the nearest known one for those we do not know.
+//! Names: dense numbers for the names in a trace, and the nearest known name for an unknown one.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,8 +6,8 @@ use crate::hash::NumberMap;
 
 /// Numbers names from 0 in the order of their first appearance.
 ///
-/// A name is remembered by a digest of 64 bits, 16 bytes a name: among ten million names two share a digest once in 370,000
-/// traces, and would then count as one.
+/// A name is remembered by a digest of 64 bits, 16 bytes per name. Among ten million names, two share a
+/// digest once in 370,000 traces, and then count as one.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     numbers: NumberMap<u64, u32>,
@@ -16,24 +16,24 @@ pub struct Names {
 impl Names {
     /// The number of `name`.
     pub fn number(&mut self, name: &(impl Hash + ?Sized)) -> u32 {
-        // The standard hasher with its fixed keys: names are arbitrary text.
+        // The standard hasher with its fixed keys, since names are arbitrary text.
         let mut digest = DefaultHasher::new();
         name.hash(&mut digest);
         self.number_of_digest(digest.finish())
     }
 
-    /// The number of a name that is a number already.
+    /// The number of a name that is already a number.
     pub fn number_of_digest(&mut self, digest: u64) -> u32 {
         let next = u32::try_from(self.numbers.len()).expect("a trace has fewer than four billion names");
         *self.numbers.entry(digest).or_insert(next)
     }
 
-    /// A number that no name has, for something that has none.
+    /// A number that no name has, for an object without a name.
     pub fn nameless(&mut self) -> u32 {
         self.number(&("nameless", self.numbers.len()))
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
@@ -44,7 +44,7 @@ impl Names {
     }
 }
 
-/// Says that `given` is no `kind`, and what was probably meant.
+/// A message that `given` is not a `kind`, with the name that was probably meant.
 pub(crate) fn unknown<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.collect();
     let meant = nearest(given, known.iter().copied())
@@ -56,7 +56,7 @@ pub(crate) fn unknown<'a>(kind: &str, given: &str, known: impl Iterator<Item = &
     )
 }
 
-/// The known name that looks most like `given`, if any looks like it at all.
+/// The known name most similar to `given`, if any is similar.
 pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let likeness = |name: &str| strsim::jaro_winkler(&given.to_lowercase(), name);
     known

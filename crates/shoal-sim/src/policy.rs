@@ -1,4 +1,4 @@
-//! The eviction policies by the names people call them.
+//! The eviction policies by name.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,14 +11,14 @@ use shoal_policy::eviction::{self, Belady, C2p, Eviction, Gwf, Life, Named};
 use crate::block::Block;
 use crate::names::unknown;
 
-/// An eviction policy that can be chosen.
+/// An eviction policy that a user can choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyName {
-    /// One that the store of a node can follow.
+    /// A policy that the store of a node can follow.
     OfStores(eviction::PolicyName),
     /// Blocks of incomplete objects leave first (`PACMan`), without a window.
     Life,
-    /// D4N's GWF as a node plays it alone.
+    /// D4N's GWF as a node runs it alone.
     Gwf,
 }
 
@@ -26,7 +26,7 @@ impl PolicyName {
     /// The least recently used leaves first.
     pub const LRU: Self = Self::OfStores(eviction::PolicyName::Lru);
 
-    /// What the store of a node follows unless its configuration names another.
+    /// The policy that the store of a node follows by default.
     pub fn of_nodes() -> Self {
         Self::OfStores(eviction::PolicyName::default())
     }
@@ -37,7 +37,7 @@ impl PolicyName {
         of_stores.chain([Self::Life, Self::Gwf])
     }
 
-    /// The word for it on the command line, in experiments and in reports.
+    /// The word for the policy on the command line, in experiments and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::OfStores(policy) => policy.as_str(),
@@ -46,7 +46,7 @@ impl PolicyName {
         }
     }
 
-    /// The policy itself, empty.
+    /// Builds the policy, empty.
     pub fn build(self) -> AnyPolicy {
         match self {
             Self::OfStores(policy) => AnyPolicy::new(policy.build()),
@@ -86,9 +86,9 @@ impl<'de> Deserialize<'de> for PolicyName {
     }
 }
 
-/// A policy for blocks, and what the simulation can tell it beyond their uses.
+/// A policy for blocks, and the facts beyond uses that the simulation can give it.
 pub trait Policy: Eviction<Block> {
-    /// `object`, of which a block is held, has so many blocks.
+    /// Tells the policy that `object`, of which a block is held, has `blocks` blocks.
     fn observe(&mut self, _object: u32, _blocks: u32) {}
 }
 
@@ -112,7 +112,7 @@ impl Policy for C2p<Block> {
 pub struct AnyPolicy(Box<dyn Policy + Send>);
 
 impl AnyPolicy {
-    /// One that was made elsewhere.
+    /// Wraps a policy that was made elsewhere.
     pub fn new(policy: impl Policy + Send + 'static) -> Self {
         Self(Box::new(policy))
     }

@@ -27,11 +27,11 @@ const TIME_UNITS: [(&str, f64); 6] = [
     ("ns", 1.0),
 ];
 
-/// What a size looks like, for messages.
+/// The form of a size, for messages.
 pub const SIZE_FORM: &str = "a number and B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as \"100GiB\"";
-/// What a time looks like, for messages.
+/// The form of a time, for messages.
 pub const TIME_FORM: &str = "a number and ns, us, ms, s, m or h, such as \"90s\"";
-/// What a rate looks like, for messages.
+/// The form of a rate, for messages.
 pub const RATE_FORM: &str =
     "a number and Kbit/s, Mbit/s, Gbit/s or a size a second, such as \"40Gbit/s\" or \"5GB/s\"";
 
@@ -43,35 +43,35 @@ pub struct Size(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
-/// Bytes a second.
+/// Bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 
-/// A capacity as it is asked for: in bytes, or as a share of the working set.
+/// A requested capacity: in bytes, or as a share of the working set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Capacity {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// So much of the bytes that the trace touches: 0.05 is 5%.
+    /// A share of the bytes that the trace touches: 0.05 is 5%.
     Share(f64),
 }
 
 impl Size {
-    /// Reads `"100GiB"`; `None` when it has another form.
+    /// Parses `"100GiB"`; `None` if it has another form.
     pub fn parse(text: &str) -> Option<Self> {
         scaled(text, &SIZE_UNITS).map(Self)
     }
 }
 
 impl Span {
-    /// Reads `"90s"`; `None` when it has another form.
+    /// Parses `"90s"`; `None` if it has another form.
     pub fn parse(text: &str) -> Option<Self> {
         scaled(text, &TIME_UNITS).map(|nanos| Self(Duration::from_nanos(nanos)))
     }
 }
 
 impl Rate {
-    /// Reads `"40Gbit/s"` or `"5GB/s"`; `None` when it has another form or is zero.
+    /// Parses `"40Gbit/s"` or `"5GB/s"`; `None` if it has another form or is zero.
     pub fn parse(text: &str) -> Option<Self> {
         let volume = text.trim().strip_suffix("/s")?;
         let bits = [("Gbit", 1e9), ("Mbit", 1e6), ("Kbit", 1e3), ("bit", 1.0)];
@@ -84,7 +84,7 @@ impl Rate {
 }
 
 impl Capacity {
-    /// Reads `"5%"` or `"100GiB"`; `None` when it has another form.
+    /// Parses `"5%"` or `"100GiB"`; `None` if it has another form.
     pub fn parse(text: &str) -> Option<Self> {
         match text.trim().strip_suffix('%') {
             Some(percent) => {
@@ -95,7 +95,7 @@ impl Capacity {
         }
     }
 
-    /// How many bytes that is for a trace that touches `working_set_bytes`.
+    /// The capacity in bytes for a trace that touches `working_set_bytes`.
     pub fn bytes(self, working_set_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -114,7 +114,7 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// Bytes with three digits and a binary unit.
+/// Formats bytes with three digits and a binary unit.
 pub fn human_bytes(bytes: u64) -> String {
     let units = SIZE_UNITS
         .iter()
@@ -134,13 +134,13 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{count:.digits$} {name}")
 }
 
-/// A number of things: `1 block`, `2 blocks`.
+/// Formats a number of things: `1 block`, `2 blocks`.
 pub fn counted(count: u64, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }
 
-/// A number and a unit in whole steps of the smallest unit.
+/// Parses a number and a unit, in whole steps of the smallest unit.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let quantity = quantity(text, units)?;
     #[expect(clippy::cast_sign_loss, reason = "a quantity is not negative")]

@@ -6,22 +6,24 @@ use std::time::Duration;
 
 use mimalloc::MiMalloc;
 
-/// Huge pages are left alone (feature `no_thp`): a burst of small objects needs a part of many, and the kernel clears each whole.
+/// Huge pages are off (feature `no_thp`): a burst of small objects needs a part of many, and the kernel
+/// clears each whole.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// Memory that is free for so long goes back to the system, which clears it when it is taken again. Between bursts it is kept: what they
-/// need is bounded by the memory window.
+/// How long free memory is kept before it goes back to the system, which clears it when it is taken again. It
+/// is kept between bursts: the memory window bounds what they need.
 const KEPT: Duration = Duration::from_mins(1);
 
 /// `mi_option_purge_delay`, which the bindings do not name.
 const PURGE_DELAY: c_int = 15;
 
-/// Sets what the environment (`MIMALLOC_PURGE_DELAY`) does not say. To be called before there are threads.
+/// Sets the options that the environment (`MIMALLOC_PURGE_DELAY`) does not set. To be called before there are
+/// threads.
 pub(crate) fn configure() {
     let millis = c_long::try_from(KEPT.as_millis()).expect("a minute is few milliseconds");
-    // SAFETY: writes a number into the allocator's table of options, and nobody reads the table at the same time, as no other
-    // thread has been started. An allocator with fewer options ignores the call.
+    // SAFETY: writes a number into the allocator's table of options. No other thread has been started, so
+    // none reads the table at the same time. An allocator with fewer options ignores the call.
     unsafe { libmimalloc_sys::mi_option_set_default(PURGE_DELAY, millis) };
 }
 

@@ -1,9 +1,9 @@
-//! Which file the bytes at an address are pages of.
+//! Finds the file that the bytes at an address are pages of.
 //!
-//! A hit leaves this process as bytes of a mapped file, and the kernel copies them into the socket. For middling sizes it is
-//! cheaper to hand the kernel the file instead: then it sends the pages themselves, and the client's kernel makes the only copy. For large
-//! ones the copy is the cheaper way. The socket sees only addresses, and an address means one thing in the
-//! whole process, so the table is the process's.
+//! A hit leaves this process as bytes of a mapped file, and the kernel copies them into the socket. For
+//! middling sizes it is cheaper to hand the kernel the file instead: then it sends the pages themselves, and
+//! the client's kernel makes the only copy. For large sizes the copy is cheaper. The socket sees only
+//! addresses, and an address means one thing in the whole process, so there is one table for the process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,14 +13,16 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use rustix::process::{Resource, getrlimit};
 
-/// Sizes, in bytes, at which pages are sent and not copied. Measured: 64 KiB, where it takes a third off the server's processor
-/// time, and 4 MiB, where the copy is the cheaper way. The bounds lie around the one and below the other and are no measurement.
+/// The sizes, in bytes, at which pages are sent and not copied. Two sizes were measured: 64 KiB, where it
+/// takes a third off the server's processor time, and 4 MiB, where the copy is cheaper. The bounds lie around
+/// the first and below the second and were not measured.
 pub const WORTH_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
 
-/// Files kept open for this at most.
+/// The maximum number of files that are kept open for this.
 const FILES: u64 = 1024;
 
-/// And at most one in so many of the descriptors that the process may have: the rest are for clients.
+/// Files take at most one in this many of the descriptors that the process may have: the rest are for
+/// clients.
 const DESCRIPTORS_A_FILE: u64 = 8;
 
 /// Mapped files by their first address.
@@ -31,16 +33,16 @@ struct Mapped {
     length: usize,
 }
 
-/// Keeps the file behind a mapping known. To be dropped before the mapping is.
+/// Keeps the file behind a mapping known. Must be dropped before the mapping is.
 #[derive(Debug)]
 pub struct Backing {
     address: usize,
 }
 
-/// Notes that `bytes` are the first bytes of `file`, if that is worth a descriptor. Not an error when it is not: the bytes are
-/// copied then.
+/// Notes that `bytes` are the first bytes of `file`, if that is worth a descriptor. Otherwise the bytes are
+/// copied, which is no error.
 ///
-/// The bytes must be those of a mapping that outlives what this returns.
+/// The bytes must be those of a mapping that outlives the returned value.
 pub fn register(bytes: &[u8], file: &File) -> Option<Backing> {
     if !WORTH_BYTES.contains(&bytes.len()) {
         return None;
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn an_address_has_its_file_for_as_long_as_it_is_mapped() {
         let file = tempfile::tempfile().unwrap();
-        // Where the bytes really are is of no interest here; only addresses are compared.
+        // The real location of the bytes does not matter here; only addresses are compared.
         let bytes = vec![0_u8; 100 << 10];
         assert!(find(&bytes).is_none());
         let backing = register(&bytes, &file).unwrap();

@@ -1,4 +1,4 @@
-//! The bytes of one response, block after block, in order, with a bounded window of blocks ahead.
+//! Streams the bytes of one response, block after block, in order, with a bounded window of blocks ahead.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -17,17 +17,18 @@ use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::store::Store;
 
-/// A block whose fetch failed under another reader, or was abandoned by it, is tried again this often.
+/// The number of retries for a block whose fetch failed under another reader, or was abandoned by it.
 const TRIES: u8 = 3;
 
-/// Blocks of one reader on their way from one node at a time: one that is read and one that comes meanwhile. More would share that node's
-/// link and come late and together: the reader waits for all of them, and then its own link is busy while that one rests.
+/// The number of blocks of one reader that one node sends at a time: one that is read and one that comes
+/// meanwhile. More would share that node's link and come late and together: the reader would wait for all of
+/// them, and then its own link would be busy while that one rests.
 const FROM_ONE_PEER: usize = 2;
 
 /// Streams a range of one version; every byte comes from that version or the stream ends in an error.
 pub struct BlockStream {
     shelf: Arc<Shelf>,
-    /// Slices not yet in a slot: the index of the next block, and the bytes that remain to be planned.
+    /// The rest of the range, for which no slot has been opened.
     planned: ByteRange,
     slots: VecDeque<Slot>,
     window: Window,
@@ -37,22 +38,22 @@ pub struct BlockStream {
     ticket: Option<StreamTicket>,
 }
 
-/// How many blocks are asked for ahead: doubled with each block read, up to a bound, so that a reader that asks to the end and
-/// goes away after a few KiB (as S3A does) costs one block.
+/// How many blocks are requested ahead. The number doubles with each block read, up to a bound, so that a
+/// reader that asks to the end and goes away after a few KiB (as S3A does) costs one block.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Blocks in slots now, at most.
+    /// The current maximum of blocks in slots.
     pub now: usize,
-    /// Bound of `now`.
+    /// The bound of `now`.
     pub max: usize,
 }
 
-/// Where the bytes of a response came from.
+/// The sources that the bytes of a response came from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally([u64; 4]);
 
 impl Tally {
-    /// Bytes sent so far that came from `source`.
+    /// The bytes sent until now that came from `source`.
     pub fn bytes(self, source: Source) -> u64 {
         self.0[source as usize]
     }
@@ -62,7 +63,7 @@ impl Tally {
     }
 }
 
-/// Where blocks of one version are found, and in whose name they are fetched.
+/// Where blocks of one version are found, and the caller in whose name they are fetched.
 pub struct Shelf {
     /// Blocks on this node's disk.
     pub store: Arc<Store>,
@@ -70,20 +71,20 @@ pub struct Shelf {
     pub fetcher: Arc<Fetcher>,
     /// The pinned version.
     pub version: Arc<Version>,
-    /// Who asks the lake.
+    /// The caller that asks the lake.
     pub origin: Arc<Origin>,
-    /// How blocks are fetched that are not here.
+    /// How blocks that are not here are fetched.
     pub ways: Ways,
 }
 
-/// How blocks are fetched that are not here.
+/// How blocks that are not here are fetched.
 #[derive(Clone, Debug)]
 pub enum Ways {
-    /// They are not: only those are given that this node holds, on disk or waiting for it.
+    /// Not at all: only blocks that this node holds are given, on disk or waiting for it.
     None,
     /// All in one way.
     All(Way),
-    /// Each from the node that holds it, or not at all: no lake has them yet.
+    /// Each from the node that holds it, or not at all: the lake does not have them yet.
     Placed(Arc<Placement>),
 }
 
@@ -100,11 +101,11 @@ impl Ways {
 /// One block's share of the response.
 struct Slot {
     index: u32,
-    /// Bytes of the block still to be sent, counted from its start.
+    /// The bytes of the block that remain to be sent, counted from its start.
     wanted: ByteRange,
     tries: u8,
     state: SlotState,
-    /// The node that was to be asked for it first.
+    /// The node that the fetch asks first.
     peer: Option<NodeId>,
 }
 
@@ -112,7 +113,7 @@ enum SlotState {
     Resident(Bytes),
     Boarding(Pin<Box<dyn Future<Output = Found> + Send>>),
     Aboard(Boarded),
-    /// It was here when it was asked for, and is no longer.
+    /// The block was here when the reader asked for it, and is no longer.
     Nowhere,
 }
 
@@ -130,11 +131,11 @@ enum Found {
 }
 
 impl Shelf {
-    /// The block from this node's disk, or a place in its flight.
+    /// Finds the block on this node's disk, or takes a seat in its flight.
     async fn find(self: Arc<Self>, index: u32) -> Found {
         let id = self.version.block(index);
         loop {
-            // Looked for first: what is no longer waiting for the disk is on it.
+            // Checked first: a block that no longer waits for the disk is on it.
             if self.ways.to(index).is_none()
                 && let Some(waiting) = self.fetcher.join_whole(id)
             {
@@ -176,7 +177,7 @@ impl BlockStream {
         Ok(())
     }
 
-    /// The bytes given so far, by source.
+    /// The bytes given until now, by source.
     pub fn tally(&self) -> Tally {
         self.tally
     }
@@ -211,7 +212,7 @@ impl BlockStream {
         }
     }
 
-    /// Opens slots up to the window, and lets those that are not in front yet start their fetch.
+    /// Opens slots up to the window, and lets those behind the front start their fetch.
     fn fill_window(&mut self, cx: &mut Context<'_>) {
         while self.slots.len() < self.window.now
             && !self.planned.is_empty()
@@ -224,7 +225,7 @@ impl BlockStream {
         }
     }
 
-    /// The next block's share, unless enough is on its way from the node that has it.
+    /// Plans the next block's share, unless enough is on its way from the node that has it.
     fn plan_slot(&mut self) -> Option<Slot> {
         let version = &self.shelf.version;
         let index = (self.planned.start / version.block_bytes) as u32;
@@ -262,7 +263,7 @@ impl BlockStream {
 }
 
 impl Slot {
-    /// Takes a finished search over into what it found.
+    /// Turns a finished search into the state that it found.
     fn advance(&mut self, cx: &mut Context<'_>) {
         let SlotState::Boarding(search) = &mut self.state else {
             return;
@@ -309,7 +310,8 @@ impl Slot {
     }
 }
 
-/// Whether a node is bringing as much of one response as it should at a time; `asked` are those that bring the rest.
+/// Whether a node already brings its maximum for one response at a time; `asked` are the nodes that bring the
+/// rest.
 fn is_busy(peer: Option<NodeId>, asked: impl Iterator<Item = Option<NodeId>>) -> bool {
     peer.is_some() && asked.filter(|asked| *asked == peer).count() >= FROM_ONE_PEER
 }
@@ -320,14 +322,15 @@ fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Resul
         .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
-/// Errors are not shared: what failed under another reader's name may succeed under ours.
+/// Whether another reader's failure can be retried: a fetch that failed under another reader's name may
+/// succeed under this one's.
 fn is_anothers(error: &FlightError, own: bool) -> bool {
     match error {
         FlightError::Abandoned => true,
         FlightError::Changed | FlightError::Busy | FlightError::Mismatch => false,
-        // A lake that was silent to one reader is silent to all, and ours has waited as long.
+        // A lake that was silent to one reader is silent to all, and this reader has waited as long.
         FlightError::Lake(trouble) if trouble.kind().is_timeout() => false,
-        // A block that was to be taken over, and was gone there: a reader may fetch it from elsewhere.
+        // The block was to be taken over, and was gone there: a reader may fetch it from elsewhere.
         FlightError::NotHeld | FlightError::Status(_) | FlightError::Lake(_) => !own,
     }
 }

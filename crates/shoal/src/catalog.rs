@@ -1,9 +1,9 @@
-//! Which version of an object is current, and to whom the lake has said so.
+//! Remembers which version of an object is current, and which callers the lake has granted it to.
 //!
-//! A yes of the lake is a *grant*: this caller may read this object, and this version is the current one. How long a
-//! grant may be reused is the reader's question ([`crate::freshness`]). A no is never kept; it ends the caller's grant.
-//! Everything written through this node advances an *epoch*; a grant from before it, also one whose question was still
-//! on its way, is void.
+//! A yes of the lake is a *grant*: this caller may read this object, and this version is the current one. The
+//! reader decides how long a grant may be reused ([`crate::freshness`]). A no is never kept; it ends the
+//! caller's grant. Every write through this node advances an *epoch*; a grant from before it is void, even
+//! one whose question was still on its way.
 
 use std::hash::BuildHasher;
 use std::num::NonZeroUsize;
@@ -20,17 +20,18 @@ use crate::s3::identity::CallerId;
 use crate::s3::object::{ObjectName, Version};
 
 const SHARDS: usize = 16;
-/// Versions kept in memory, all shards together; at one to two KiB each this bounds the catalog to about 24 MiB.
+/// Versions kept in memory, all shards together; at one to two KiB each this bounds the catalog to about 24
+/// MiB.
 const OBJECTS: usize = 16_384;
-/// Callers remembered for one object; the one who asked longest ago makes room.
+/// The number of callers remembered for one object; the caller that asked longest ago makes room.
 const GRANTS_PER_OBJECT: usize = 64;
 /// Names share an epoch by hash: a collision costs a question to the lake, never a wrong answer.
 const OBJECT_EPOCHS: usize = 4096;
 const BUCKET_EPOCHS: usize = 256;
-/// So are the lake's refusals counted: a collision costs an answer that is not remembered.
+/// The lake's refusals are counted the same way: a collision costs an answer that is not remembered.
 const REFUSALS: usize = 4096;
 
-/// What this node knows about objects; bounded, and safe to lose.
+/// This node's knowledge about objects; bounded, and safe to lose.
 #[derive(Debug)]
 pub struct Catalog {
     shards: Vec<Mutex<LruCache<ObjectId, Known>>>,
@@ -52,7 +53,7 @@ struct Epoch {
 pub struct Asked {
     at: Instant,
     epoch: Epoch,
-    /// How often the lake had said no to this caller about this object.
+    /// The number of times that the lake had refused this caller this object.
     refusals: u64,
 }
 
@@ -73,7 +74,7 @@ struct Grant {
 /// Whether the headers of a version were asked for with `x-amz-checksum-mode: ENABLED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
-    /// They were: what is not there, the lake does not have.
+    /// They were: the lake has no checksum that is not among them.
     Asked,
     /// They were not: a client that wants them has to ask the lake.
     Unasked,
@@ -84,11 +85,11 @@ pub enum Checksums {
 pub struct Granted {
     /// The version.
     pub version: Arc<Version>,
-    /// Whether its checksum headers are known.
+    /// Whether the version's checksum headers are known.
     pub checksums: Checksums,
 }
 
-/// Whether the answer is the lake's no to this caller about this object.
+/// Whether the answer is the lake's refusal of this object to this caller.
 pub fn is_refusal(status: StatusCode) -> bool {
     matches!(
         status,
@@ -119,7 +120,7 @@ impl Catalog {
         shard.get(&object).map(|known| Arc::clone(&known.version))
     }
 
-    /// The moment of a question about an object, to be given with its answer.
+    /// Returns the moment of a question about an object, to be given with its answer.
     pub fn asking(&self, caller: CallerId, name: &ObjectName, object: ObjectId, now: Instant) -> Asked {
         Asked {
             at: now,
@@ -128,8 +129,8 @@ impl Catalog {
         }
     }
 
-    /// The current version, if the lake said yes to this caller less than `reuse` before `asked` and nothing was
-    /// written since.
+    /// The current version, if the lake said yes to this caller less than `reuse` before `asked` and no write
+    /// came since.
     pub fn granted(
         &self,
         caller: CallerId,
@@ -147,10 +148,10 @@ impl Catalog {
         })
     }
 
-    /// Notes the lake's yes to `caller`. It may be reused unless the question was one of a kind (`reusable`).
+    /// Notes the lake's yes to `caller`. Other reads may reuse it only if `reusable`.
     ///
-    /// An answer that a write or a refusal has overtaken is dropped: the caller may use it for the read it was asked
-    /// for, and no other read may reuse it.
+    /// An answer that a write or a refusal has overtaken is dropped: the caller may use it for the read it
+    /// was asked for, and no other read may reuse it.
     pub fn learn(
         &self,
         caller: CallerId,
@@ -162,7 +163,7 @@ impl Catalog {
     ) {
         let object = version.object;
         let mut shard = self.shard(object).lock();
-        // Looked at under the lock that a refusal takes after it was counted.
+        // Checked under the lock that a refusal takes after it was counted.
         let refusals = self.refusals(caller, object).load(Ordering::Acquire);
         if self.epoch(name) != asked.epoch || refusals != asked.refusals {
             return;
@@ -191,7 +192,8 @@ impl Catalog {
         }
     }
 
-    /// Ends the caller's grant: the lake has said no to it. A yes still on its way is older than this no.
+    /// Ends the caller's grant, because the lake has refused the caller. A yes that is still on its way is
+    /// older than this refusal.
     pub fn revoke(&self, caller: CallerId, object: ObjectId) {
         self.refusals(caller, object).fetch_add(1, Ordering::AcqRel);
         let mut shard = self.shard(object).lock();
@@ -200,14 +202,14 @@ impl Catalog {
         }
     }
 
-    /// Ends the caller's grant whenever it is called.
+    /// Returns a function that ends the caller's grant whenever it is called.
     pub fn revoker(self: &Arc<Self>, caller: CallerId, object: ObjectId) -> Arc<dyn Fn() + Send + Sync> {
         let catalog = Arc::clone(self);
         Arc::new(move || catalog.revoke(caller, object))
     }
 
-    /// Notes a version that was written here, unless another one is known: who reads the object then asks the lake for its headers and not for
-    /// its bytes. It is nobody's permission.
+    /// Notes a version that was written here, unless another one is known. A reader of the object then asks
+    /// the lake for its headers and not for its bytes. The note grants nothing to any caller.
     pub fn introduce(&self, version: &Arc<Version>) {
         let mut shard = self.shard(version.object).lock();
         if !shard.contains(&version.object) {

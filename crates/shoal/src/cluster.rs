@@ -1,4 +1,4 @@
-//! A node among others: it tells them of itself, hears of them, and gives them blocks.
+//! A node among others: it introduces itself to them, hears of them, and gives them blocks.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,7 +26,7 @@ use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 
-/// What keeps a node in its cluster while it runs.
+/// The tasks and the membership that keep a node in its cluster while it runs.
 #[derive(Debug)]
 pub struct Cluster {
     address: SocketAddr,
@@ -34,20 +34,20 @@ pub struct Cluster {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// Where a node is reached, once its listeners are bound.
+/// The addresses at which a node is reached, once its listeners are bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// By clients.
+    /// The address for clients.
     pub s3: SocketAddr,
-    /// By operators.
+    /// The address for operators.
     pub admin: SocketAddr,
-    /// By other nodes.
+    /// The address for other nodes.
     pub peer: SocketAddr,
 }
 
 impl Cluster {
-    /// Begins to give others blocks and word of dirty objects over `listener`, and joins the cluster. Errors: the UDP port of the same
-    /// number is taken.
+    /// Begins to serve blocks and requests about dirty objects to other nodes over `listener`, and joins the
+    /// cluster. Fails if the UDP port of the same number is taken.
     pub async fn join(
         config: &Config,
         (listener, channel): (TcpListener, Arc<Channel>),
@@ -78,12 +78,12 @@ impl Cluster {
         })
     }
 
-    /// Where other nodes reach this one.
+    /// The address at which other nodes reach this one.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// How this node hears of others.
+    /// The membership by which this node hears of others.
     pub fn membership(&self) -> &Membership {
         &self.membership
     }
@@ -118,7 +118,7 @@ async fn serve(
     .await;
 }
 
-/// A block, or what there is to say about dirty objects.
+/// Answers with a block, or answers a request about dirty objects.
 async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
     let target = target.filter(|target| Dirty::is_asked(target));
@@ -126,7 +126,8 @@ async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Resp
         return host.serve(request);
     };
     let mut response = Response::new(ResponseBody::empty());
-    // What may have an effect is not asked for by GET, which the asking node would repeat when the connection breaks.
+    // A request that may have an effect is not a GET, which the asking node would repeat when the connection
+    // breaks.
     if request.method() != Method::POST {
         *response.status_mut() = Outcome::Misunderstood.status();
         return response;
@@ -138,7 +139,8 @@ async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Resp
     response.map(|_| ResponseBody::full(body))
 }
 
-/// What this node tells the others. A listener on every address of the machine is reached at the one that is advertised.
+/// The description of this node that it gives to the others. A listener on every address of the machine is
+/// reached at the advertised address.
 fn introduction(config: &Config, addresses: Addresses, now: SystemTime) -> Member {
     let cooperation = &config.cooperation;
     let address = cooperation.advertise.unwrap_or(addresses.peer);

@@ -1,13 +1,14 @@
-//! What is wrong with a node, by name: for `/readyz`, `/status`, `shoal status` and the metrics.
+//! Problems of a node, by name: for `/readyz`, `/status`, `shoal status` and the metrics.
 //!
-//! A node is ready when clients that are sent to it meet what they would meet at any other node. What hits all nodes alike does
-//! not make one unready: a balancer that takes every node out serves nothing, not even what nodes hold.
+//! A node is ready if it serves clients as well as any other node would. A problem that hits all nodes alike
+//! does not make one unready: a balancer that takes every node out serves nothing, not even the objects that
+//! nodes hold.
 
 use serde::{Deserialize, Serialize};
 
 macro_rules! conditions {
     ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
-        /// Something that an operator should know.
+        /// A condition that an operator should know.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum ConditionName { $($(#[$doc])* $name,)* }
 
@@ -30,11 +31,11 @@ conditions! {
     LakeSilent = "lake-silent",
     /// The lake does not accept an account.
     LakeAccountRefused = "lake-account-refused",
-    /// The node gives away what it holds, to be stopped.
+    /// The node gives away the blocks that it holds, because it is to be stopped.
     Draining = "draining",
     /// The disk takes no new blocks.
     StorePaused = "store-paused",
-    /// What is written back cannot be read with certainty yet.
+    /// Objects that are written back cannot be read with certainty yet.
     WritesUnsettled = "writes-unsettled",
     /// No other node is seen although there are seeds.
     Alone = "alone",
@@ -53,7 +54,7 @@ impl ConditionName {
     }
 }
 
-/// A condition that holds, and of what.
+/// A condition that holds, with its details.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
     /// [`ConditionName::as_str`]

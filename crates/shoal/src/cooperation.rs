@@ -1,8 +1,8 @@
-//! Who is home to which block, and how the others are reached.
+//! Knows which nodes are home to a block, and how other nodes are reached.
 //!
-//! Gossip says who lives ([`crate::membership`]); from that each node arranges, for itself, the rings of its layers and asks
-//! [`shoal_policy::route`] where a block may be found. Nodes that have heard different news disagree for a moment about homes; what
-//! they ask each other stays right, see there.
+//! Gossip says which nodes are alive ([`crate::membership`]). From that each node arranges its own view of
+//! the rings of its layers, and asks [`shoal_policy::route`] where a block may be found. Nodes that have
+//! heard different news disagree about homes for a moment; the requests between them stay right, see there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -22,16 +22,16 @@ use crate::peer::{BlockRequest, Peer, Peers};
 use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
 
-/// A node that has been there for less than this asks whoever would be home without it: as long as it takes that what is read now and then has
-/// been read once more.
+/// A node that has been a member for less than this asks the node that would be home without it. The time is
+/// long enough for a block that is read now and then to be read once more.
 const NEWCOMER: Duration = Duration::from_mins(10);
 
-/// How nodes work together, as this one sees it now.
+/// How nodes work together, from this node's current point of view.
 #[derive(Debug)]
 pub struct Cooperation {
     me: NodeId,
     topology: String,
-    /// How many layers there are beyond the node's own.
+    /// The number of layers beyond the node's own.
     rings: usize,
     peers: Peers,
     view: ArcSwap<View>,
@@ -46,7 +46,7 @@ struct View {
 }
 
 impl Cooperation {
-    /// A node that knows nobody yet. `layers` counts the node's own; a node of one layer caches alone.
+    /// A node that knows no other node yet. `layers` counts the node's own; a node of one layer caches alone.
     pub fn new(name: &str, topology: &str, layers: usize, peers: Peers) -> Self {
         let me = crate::membership::node_id(name);
         let rings = layers.saturating_sub(1);
@@ -72,17 +72,18 @@ impl Cooperation {
         }
     }
 
-    /// What an operator should know of this node among others.
+    /// The notices for operators about this node among others.
     pub fn notices(&self) -> &Arc<Notices> {
         &self.notices
     }
 
-    /// Whether there is nobody to ask or to be asked by.
+    /// Whether there is no other node to exchange requests with.
     pub fn is_alone(&self) -> bool {
         self.view.load().peers.is_empty()
     }
 
-    /// Where to look for a block, best first, when this node is asked for it in layer `asked` and has tried `tried` in vain.
+    /// Where to look for a block, best first, when this node is asked for it in layer `asked` and has tried
+    /// `tried` in vain.
     pub fn route(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Vec<Stop> {
         let view = self.view.load();
         let reachable = |node| {
@@ -92,10 +93,10 @@ impl Cooperation {
         view.hierarchy.route(block.place(), asked, reachable)
     }
 
-    /// Who is to take a block over from this node, which was home to what `before` says.
+    /// The nodes that are to take a block over from this node. `before` says what this node was home to.
     pub fn heirs(&self, before: &Hierarchy, block: BlockId) -> Vec<Arc<Peer>> {
         let view = self.view.load();
-        // Who goes as well has no weight any more.
+        // A node that leaves as well has no weight any more.
         let stays = |node: &NodeId| {
             let mut rings = view.hierarchy.layers.iter().map(|layer| layer.ring.weights());
             rings.any(|weights| weights.get(node).is_some_and(|weight| *weight > 0))
@@ -114,12 +115,13 @@ impl Cooperation {
         self.me
     }
 
-    /// Whether a node can be asked for something; this one always can.
+    /// Whether a node can be asked; this one always can.
     pub fn can_be_asked(&self, node: NodeId) -> bool {
         node == self.me || self.peer(node).is_some_and(|peer| peer.is_reachable())
     }
 
-    /// Offers a block that is here to a node, and waits until that has all of it; whether it took it.
+    /// Offers a block that is here to a node, and waits until the node has all of it. Returns whether the
+    /// node took it.
     pub async fn offer(&self, version: &Version, index: u32, node: NodeId) -> bool {
         let Some(peer) = self.peer(node) else {
             return false;
@@ -136,18 +138,18 @@ impl Cooperation {
         self.view.load().peers.get(&node).cloned()
     }
 
-    /// Everyone that is known to live, this node included.
+    /// All members that are known to be alive, this node included.
     pub fn members(&self) -> Members {
         Arc::clone(&self.view.load().members)
     }
 
-    /// The layers around this node and everyone that is known to live, as they were at one moment.
+    /// The layers around this node and all members that are known to be alive, as of one moment.
     pub fn arrangement(&self) -> (Arc<Hierarchy>, Members) {
         let view = self.view.load();
         (Arc::clone(&view.hierarchy), Arc::clone(&view.members))
     }
 
-    /// How nodes prove themselves to each other.
+    /// The channel on which nodes prove their identity to each other.
     pub fn channel(&self) -> &Arc<Channel> {
         self.peers.channel()
     }
@@ -159,7 +161,8 @@ impl Cooperation {
         peers
     }
 
-    /// Follows the news about `members` until the node stops; `place` is told of every arrangement in which blocks have other homes.
+    /// Follows the news about `members` until the node stops; `place` gets every arrangement in which blocks
+    /// have other homes.
     pub async fn follow(
         self: Arc<Self>,
         mut members: watch::Receiver<Members>,
@@ -186,7 +189,7 @@ impl Cooperation {
         }
     }
 
-    /// The names of those who are home to a block, from L2 outwards; this node may be among them.
+    /// The names of the nodes that are home to a block, from L2 outwards; this node may be among them.
     pub fn homes(&self, block: BlockId) -> Vec<String> {
         let view = self.view.load();
         let name = |node| {
@@ -197,7 +200,7 @@ impl Cooperation {
         homes.into_iter().filter_map(name).collect()
     }
 
-    /// The layers around this node, as they are now.
+    /// The current layers around this node.
     pub fn hierarchy(&self) -> Arc<Hierarchy> {
         Arc::clone(&self.view.load().hierarchy)
     }
@@ -208,7 +211,7 @@ impl Cooperation {
             State::Draining => 0,
             State::Serving => weight(member),
         });
-        // Of those who are there now: who has left cannot be asked, and who drains can.
+        // Only current members count: a node that has left cannot be asked, and a draining node can.
         let settled = settled(&members, now);
         let former = self.arrange(
             &members,
@@ -230,8 +233,8 @@ impl Cooperation {
         self.view.store(Arc::new(view));
     }
 
-    /// The rings around this node, from L2 outwards: of the members that share all parts of its topology but the last one, but the last
-    /// two, and so on.
+    /// The rings around this node, from L2 outwards: the first has the members that share all parts of its
+    /// topology except the last one, the second those that share all except the last two, and so on.
     fn arrange(&self, members: &[Member], weight: impl Fn(&Member) -> u32) -> Vec<Ring> {
         let mine: Vec<&str> = self.topology.split('/').collect();
         let ring = |layer: usize| {
@@ -242,7 +245,7 @@ impl Cooperation {
         (1..=self.rings).map(ring).collect()
     }
 
-    /// The way to every other member.
+    /// The peers: every member except this node.
     fn reach(&self, members: &Members, known: &HashMap<NodeId, Arc<Peer>>) -> HashMap<NodeId, Arc<Peer>> {
         let mut peers = HashMap::new();
         for member in members.iter().filter(|member| member.id() != self.me) {
@@ -268,13 +271,14 @@ fn shares(topology: &str, parts: &[&str]) -> bool {
     parts.iter().all(|part| theirs.next() == Some(part))
 }
 
-/// How much of a ring a member owns: as many points as needed to tell a hundredth of an ordinary node's weight.
+/// The weight of a member in a ring, in points. Points are fine enough for a hundredth of an ordinary node's
+/// weight.
 fn weight(member: &Member) -> u32 {
     (ORDINARY_WEIGHT * member.weight_percent).div_ceil(100)
 }
 
-/// Who has been there for long enough to hold what newer members are home to now: everyone but the newcomers; in a cluster of newcomers
-/// everyone but the latest.
+/// Whether a member is old enough to hold the blocks that newer members are home to now. All members except
+/// the newcomers are; in a cluster of newcomers all except the latest.
 fn settled(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool + use<> {
     let is_new = move |member: &Member| newcomer_for(member, now).is_some();
     let all_are_new = members.iter().all(is_new);
@@ -288,9 +292,9 @@ fn settled(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool + us
     }
 }
 
-/// How long a member is new yet; `None` once it is not.
+/// How long a member remains a newcomer; `None` if it is none.
 fn newcomer_for(member: &Member, now: SystemTime) -> Option<Duration> {
-    // A clock that is behind that of the newcomer must not make it one for ever.
+    // A clock that is behind the newcomer's must not make it one for ever.
     let age = now.duration_since(member.since()).unwrap_or_default();
     NEWCOMER.checked_sub(age).filter(|left| !left.is_zero())
 }
@@ -354,7 +358,7 @@ mod tests {
         node.hierarchy().layer_here(block(number).place())
     }
 
-    /// When every node of these tests has been there for long.
+    /// A time at which every node of these tests has been there for long.
     fn now() -> SystemTime {
         SystemTime::UNIX_EPOCH + NEWCOMER * 2
     }

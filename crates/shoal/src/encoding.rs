@@ -1,13 +1,14 @@
-//! Numbers, texts, times and headers as bytes: in footers on disk and in requests between nodes.
+//! Encodes numbers, texts, times and headers as bytes, in footers on disk and in requests between nodes.
 //!
-//! All numbers are little-endian; what has a length is preceded by it. Reading trusts nobody: any bytes give a value or
-//! [`Malformed`], and no more memory than the bytes themselves take.
+//! All numbers are little-endian; a field of variable length is preceded by its length. Reading does not
+//! trust its input: any bytes give a value or [`Malformed`], and take no more memory than the bytes
+//! themselves.
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// Bytes that are not what they should be. Why exactly does not matter.
+/// Bytes that do not decode. The exact reason does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("these bytes are not what they should be")]
 pub struct Malformed;
@@ -18,7 +19,7 @@ pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Writes headers in their order and number.
+/// Writes the number of headers, then the headers in their order.
 pub fn write_headers(out: &mut Vec<u8>, headers: &HeaderMap) {
     out.extend_from_slice(&(headers.len() as u32).to_le_bytes());
     for (name, value) in headers {
@@ -27,7 +28,8 @@ pub fn write_headers(out: &mut Vec<u8>, headers: &HeaderMap) {
     }
 }
 
-/// One byte says whether there is a time and on which side of the epoch, then seconds and nanoseconds from it.
+/// Writes a time: one byte says whether there is one and on which side of the epoch it is, then seconds and
+/// nanoseconds from the epoch.
 pub fn write_time(out: &mut Vec<u8>, time: Option<SystemTime>) {
     let (kind, distance) = match time.map(|time| time.duration_since(SystemTime::UNIX_EPOCH)) {
         None => (0, Duration::ZERO),
@@ -39,7 +41,7 @@ pub fn write_time(out: &mut Vec<u8>, time: Option<SystemTime>) {
     out.extend_from_slice(&distance.subsec_nanos().to_le_bytes());
 }
 
-/// Takes fields off the front of bytes nobody vouches for.
+/// Takes fields off the front of untrusted bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -49,12 +51,12 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     pub const fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Headers, as [`write_headers`] wrote them.
+    /// Reads headers that [`write_headers`] wrote.
     pub fn headers(&mut self) -> Result<HeaderMap, Malformed> {
         let mut headers = HeaderMap::new();
         for _ in 0..self.u32()? {
@@ -65,7 +67,7 @@ impl<'a> Reader<'a> {
         Ok(headers)
     }
 
-    /// A time, as [`write_time`] wrote it.
+    /// Reads a time that [`write_time`] wrote.
     pub fn time(&mut self) -> Result<Option<SystemTime>, Malformed> {
         let [kind] = self.array()?;
         let (seconds, nanos) = (self.u64()?, self.u32()?);
@@ -82,12 +84,12 @@ impl<'a> Reader<'a> {
         time.map(Some).ok_or(Malformed)
     }
 
-    /// A text, as [`write_bytes`] wrote it.
+    /// Reads a text that [`write_bytes`] wrote.
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(malformed)
     }
 
-    /// Bytes, as [`write_bytes`] wrote them.
+    /// Reads bytes that [`write_bytes`] wrote.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
@@ -95,17 +97,17 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// Eight bytes.
+    /// Reads eight bytes.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// Four bytes.
+    /// Reads four bytes.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
-    /// So many bytes.
+    /// Reads `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;

@@ -1,9 +1,9 @@
-//! One fetch per block, however many wait for it.
+//! One fetch per block, however many readers wait for it.
 //!
-//! A flight is a block on its way from another node or the lake. Its *pilot* brings the bytes, in a task of its own; its *passengers* read
-//! them as they arrive. A passenger that leaves does not disturb the others; when the last one leaves, the pilot is told.
-//! When the block is on disk the flight *lands*: the pieces in memory give way to the mapped file, so that a slow
-//! passenger holds page cache and not heap.
+//! A flight is a block on its way from another node or the lake. Its *pilot* brings the bytes in a separate
+//! task; its *passengers* read them as they arrive. A passenger that leaves does not disturb the others; when
+//! the last one leaves, the pilot is told. When the block is on disk the flight *lands*: the mapped file
+//! replaces the pieces in memory, so that a slow passenger holds page cache and not heap.
 
 #[cfg(test)]
 mod tests;
@@ -37,43 +37,44 @@ pub enum FlightError {
     /// The lake answered with a status that is neither the block nor "changed".
     #[error("the lake answered {0} to a read of a block")]
     Status(StatusCode),
-    /// The lake cannot be reached, broke off, or sent something else than it announced.
+    /// The lake cannot be reached, broke off, or sent other data than it announced.
     #[error("{0}")]
     Lake(Trouble),
-    /// The lake's answer has another length, encoding or checksum than the lake says that the object has.
+    /// The lake's answer differs in length, encoding or checksum from the values that the lake gives for the
+    /// object.
     #[error("the lake sent other bytes than it says the object has")]
     Mismatch,
     /// The memory window of the read path stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,
-    /// The block left this node's disk, and was not to be brought.
+    /// The block left this node's disk, and was not to be fetched.
     #[error("the block is not held any more")]
     NotHeld,
-    /// The pilot gave up because nobody waited, just before this passenger came.
+    /// The pilot gave up because no passenger waited, just before this one came.
     #[error("the fetch was abandoned")]
     Abandoned,
 }
 
-/// A block to be brought.
+/// A block to bring.
 #[derive(Clone, Copy, Debug)]
 pub struct Shipment {
-    /// Which block.
+    /// The block.
     pub id: BlockId,
     /// Its length in bytes.
     pub len: u64,
-    /// The byte that arrives first: the first one that the reader of a range wants. After the last byte of the block the bytes
-    /// before this one follow.
+    /// The byte that arrives first: the first one that the reader of a range wants. The bytes before it
+    /// follow after the last byte of the block.
     pub first: u64,
 }
 
-/// What [`Flights::join`] found.
+/// The result of [`Flights::join`].
 #[derive(Debug)]
 pub enum Join {
     /// The block is on its way already.
     Aboard(Passenger),
     /// The block landed in the meantime: look into the store again.
     Landed,
-    /// Nobody fetches the block: the caller must, in a task of its own.
+    /// The block is not being fetched: the caller must fetch it, in a separate task.
     Lead(Pilot, Passenger),
 }
 
@@ -93,7 +94,7 @@ struct State {
     received: u64,
     /// Where the bytes come from now.
     source: Source,
-    /// The layer whose home is waited for.
+    /// The layer whose home the flight waits for.
     climbs: Option<Layer>,
     end: End,
     wakers: Vec<Waker>,
@@ -105,7 +106,7 @@ struct State {
 enum End {
     /// Bytes are still coming.
     Flying,
-    /// All bytes are here, on the heap: the store did not take the block, or has not yet.
+    /// All bytes are here, on the heap: the store did not take the block, or has not taken it yet.
     Arrived,
     /// The block is on disk; its mapping serves every byte.
     Landed(Bytes),
@@ -114,8 +115,9 @@ enum End {
 }
 
 impl Flights {
-    /// Joins the flight of a block or starts one. `landed` looks into the store's index: it is asked under the same lock
-    /// under which flights are removed, so that a block is never fetched twice because it landed in between.
+    /// Joins the flight of a block or starts one. `landed` looks into the store's index. It is called under
+    /// the same lock under which flights are removed, so that a block is never fetched twice because it
+    /// landed in between.
     pub fn join(
         self: &Arc<Self>,
         shipment: Shipment,
@@ -125,7 +127,7 @@ impl Flights {
         let mut in_the_air = self.in_the_air.lock();
         if let Some(flight) = in_the_air.get(&shipment.id) {
             let is_here = flight.is_here();
-            // The reader whose own opening announced the block shares it with nobody yet.
+            // The reader whose own opening announced the block does not share it yet.
             let shared = flight.passengers.load(Ordering::Acquire) > 0;
             let waits = shared && !is_here;
             self.coalesced.fetch_add(u64::from(waits), Ordering::Relaxed);
@@ -159,7 +161,8 @@ impl Flights {
         )
     }
 
-    /// Whether this node has every byte of the block, in memory or on disk. `landed` as for [`Flights::join`].
+    /// Whether this node has every byte of the block, in memory or on disk. `landed` as for
+    /// [`Flights::join`].
     pub fn holds(&self, id: BlockId, landed: impl FnOnce() -> bool) -> bool {
         let in_the_air = self.in_the_air.lock();
         match in_the_air.get(&id) {
@@ -168,7 +171,7 @@ impl Flights {
         }
     }
 
-    /// A place in the flight of a block that is here as a whole and waits for the disk.
+    /// Returns a seat in the flight of a block that is completely here and waits for the disk.
     pub fn board_whole(&self, id: BlockId) -> Option<Passenger> {
         let in_the_air = self.in_the_air.lock();
         let flight = in_the_air.get(&id).filter(|flight| flight.is_here())?;
@@ -186,12 +189,12 @@ impl Flights {
         flight.and_then(|flight| flight.state.lock().climbs)
     }
 
-    /// Reads that waited for a fetch another read had started.
+    /// The number of reads that waited for a fetch that another read had started.
     pub fn coalesced(&self) -> u64 {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    /// Blocks on their way now.
+    /// The number of blocks on their way now.
     pub fn count(&self) -> usize {
         self.in_the_air.lock().len()
     }
@@ -209,13 +212,14 @@ impl Flights {
 }
 
 impl Flight {
-    /// Whether the block is here as a whole, though the disk may not have it yet: to one who comes aboard now it is this node's.
+    /// Whether the block is completely here, though the disk may not have it yet. For a passenger that boards
+    /// now, the block comes from this node.
     fn is_here(&self) -> bool {
         matches!(self.state.lock().end, End::Arrived | End::Landed(_))
     }
 }
 
-/// The one who brings a block. Dropped before the end, it fails the flight as abandoned.
+/// Brings a block. If it is dropped before the end, the flight fails as abandoned.
 #[derive(Debug)]
 pub struct Pilot {
     flight: Arc<Flight>,
@@ -228,7 +232,7 @@ impl Pilot {
         self.flight.shipment
     }
 
-    /// Whether anybody waits for the block.
+    /// Whether any passenger waits for the block.
     pub fn is_awaited(&self) -> bool {
         self.flight.passengers.load(Ordering::Acquire) > 0
     }
@@ -238,23 +242,24 @@ impl Pilot {
         self.flight.state.lock().window = Some(window);
     }
 
-    /// Where the bytes to come are from.
+    /// Sets where the bytes to come are from.
     pub fn comes_from(&self, source: Source) {
         self.flight.state.lock().source = source;
     }
 
-    /// The block is waited for at its home in `layer`, until what is returned is dropped.
+    /// Notes that the block waits for its home in `layer`, until the returned value is dropped.
     pub fn climbing(&self, layer: Layer) -> Climbing<'_> {
         self.flight.state.lock().climbs = Some(layer);
         Climbing(&self.flight)
     }
 
-    /// Bytes that have arrived.
+    /// The number of bytes that have arrived.
     pub fn received(&self) -> u64 {
         self.flight.state.lock().received
     }
 
-    /// Hands on bytes that arrived; together they must be exactly the block, from the shipment's first byte to the one before it.
+    /// Hands on bytes that arrived; together they must be exactly the block, from the shipment's first byte
+    /// to the one before it.
     pub fn push(&self, piece: Bytes) {
         self.change(|state| {
             state.received += piece.len() as u64;
@@ -274,7 +279,7 @@ impl Pilot {
         self.pieces_and(None)
     }
 
-    /// The same once `last` has been pushed, too.
+    /// The same block once `last` has been pushed, too.
     pub fn pieces_and(&self, last: Option<Bytes>) -> Vec<Bytes> {
         let mut pieces = self.flight.state.lock().pieces.clone();
         pieces.extend(last);
@@ -289,7 +294,7 @@ impl Pilot {
         pieces
     }
 
-    /// The block is in the store: its mapping takes the place of the pieces.
+    /// Lands the block, which is in the store now: its mapping replaces the pieces.
     pub fn land(self, mapped: Bytes) {
         assert_eq!(
             mapped.len() as u64,
@@ -303,7 +308,8 @@ impl Pilot {
         });
     }
 
-    /// The store did not take the block: those aboard read it from memory, nobody else comes aboard.
+    /// Keeps the block, which the store did not take, in memory: its passengers read it from there, and no
+    /// others board.
     pub fn keep(self) {
         let state = self.flight.state.lock();
         assert_eq!(
@@ -312,7 +318,7 @@ impl Pilot {
         );
     }
 
-    /// No more bytes will come.
+    /// Fails the flight: no more bytes will come.
     pub fn fail(self, error: FlightError) {
         self.end_with(error);
     }
@@ -335,7 +341,7 @@ impl Pilot {
     }
 }
 
-/// A block waits for another node, which must not wait for it.
+/// Marks that a block waits for another node, which must not wait for it.
 #[derive(Debug)]
 #[must_use = "a block waits for its home until this is dropped"]
 pub struct Climbing<'a>(&'a Flight);
@@ -356,15 +362,16 @@ impl Drop for Pilot {
     }
 }
 
-/// One who reads a block as it arrives, from wherever it is.
+/// A reader of a block as it arrives, wherever it comes from.
 #[derive(Debug)]
 pub struct Passenger {
     flight: Arc<Flight>,
-    /// Whether the whole block was here when this one came aboard.
+    /// Whether the whole block was here when this passenger boarded.
     found_here: bool,
-    /// Next byte to read, counted from the start of the block.
+    /// The next byte to read, counted from the start of the block.
     offset: u64,
-    /// A piece that arrived no later than it, and how many bytes had arrived before that piece.
+    /// A piece that arrived no later than that byte, and the number of bytes that had arrived before that
+    /// piece.
     piece: (usize, u64),
 }
 
@@ -385,13 +392,14 @@ impl Passenger {
         self.flight.shipment.id
     }
 
-    /// Goes on reading at this byte of the block.
+    /// Continues reading at this byte of the block.
     pub fn seek(&mut self, offset: u64) {
         self.offset = offset;
         self.piece = (0, 0);
     }
 
-    /// Where the bytes that arrive now come from: this node, when it had the whole block before this one came aboard.
+    /// Where the bytes that arrive now come from: this node, if it had the whole block before this passenger
+    /// boarded.
     pub fn source(&self) -> Source {
         if self.found_here {
             Source::Local

@@ -17,7 +17,7 @@ impl FreshnessRules {
         Self(ByPrefix::new(config.default, rules))
     }
 
-    /// How long a yes of the lake holds for this object: zero asks on every read.
+    /// How long a yes of the lake holds for this object: with zero, every read asks.
     pub fn reuse(&self, name: &ObjectName) -> Duration {
         match self.0.of(name) {
             FreshnessMode::Revalidate => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! The parts of a node, put together here and nowhere else.
+//! Puts the parts of a node together; no other module does.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -46,11 +46,11 @@ use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
 use crate::write::{Through, WriteRules};
 
-/// What `/readyz` waits for.
+/// The parts that `/readyz` waits for.
 const STORE: &str = "store";
 const S3: &str = "s3";
 
-/// Nodes that start together find each other within a second; whoever waits for that does not wait for ever.
+/// Nodes that start together find each other within a second; waiting for that ends after this time.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// One running node.
@@ -64,36 +64,36 @@ pub struct Gateway {
     readiness: Arc<Readiness>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
-    /// Where it cooperates.
+    /// The node's place in its cluster, if it cooperates.
     cluster: Option<Cluster>,
 }
 
 /// Why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
-    /// The disk.
+    /// The store failed to open.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The lake's address.
+    /// The lake's address is wrong.
     #[error(transparent)]
     Lake(#[from] EndpointError),
-    /// The lake's credentials.
+    /// The lake's credentials are missing or wrong.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
-    /// A port.
+    /// A port cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// The certificate.
+    /// The certificate cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// The port for gossip.
+    /// The port for gossip cannot be listened on.
     #[error(
         "cannot listen for gossip on {address}/udp: {source}\nhint: [cooperation] listen needs the same port for TCP and UDP"
     )]
     Gossip {
-        /// Where.
+        /// The address of that port.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
 }
@@ -101,7 +101,8 @@ pub enum GatewayError {
 impl Gateway {
     /// Opens the store and both listeners; S3 is served when this returns.
     ///
-    /// The admin listener comes first: while the store reads its footers, `/readyz` says what is missing.
+    /// The admin listener comes first: while the store reads its footers, `/readyz` says which parts are
+    /// missing.
     pub async fn start(config: Config) -> Result<Self, GatewayError> {
         let config = Arc::new(config);
         let (s3, admin) = (
@@ -180,37 +181,38 @@ impl Gateway {
         })
     }
 
-    /// Where S3 is served.
+    /// The address at which S3 is served.
     pub fn s3_address(&self) -> SocketAddr {
         self.s3_address
     }
 
-    /// Where operators look.
+    /// The address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
         self.admin_address
     }
 
-    /// Where other nodes reach this one, if it cooperates.
+    /// The address at which other nodes reach this one, if it cooperates.
     pub fn peer_address(&self) -> Option<SocketAddr> {
         self.cluster.as_ref().map(Cluster::address)
     }
 
-    /// Waits until this node has heard of so many nodes, itself included, or for some seconds. A node that does not cooperate waits for nobody.
+    /// Waits until this node has heard of `nodes` nodes, itself included, or for some seconds. A node that
+    /// does not cooperate does not wait.
     pub async fn sees_others(&self, nodes: usize) {
         let Some(cluster) = &self.cluster else { return };
         let mut members = cluster.membership().members();
         let complete = members.wait_for(|members| members.len() >= nodes);
-        // Whoever is missing is told by `/members`.
+        // `/members` shows which nodes are missing.
         let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
     }
 
-    /// Takes a new configuration over, as far as it can change while the node runs; gives what is in force
-    /// then. When there is something wrong with it, the node goes on as before.
+    /// Takes a new configuration over, as far as it can change while the node runs; returns the configuration
+    /// that is in force then. If there is something wrong with the new one, the node goes on as before.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         self.reloader.reload(new).await
     }
 
-    /// What the store found on its disk.
+    /// The state of the disk that the store found when it opened.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
@@ -220,7 +222,7 @@ impl Gateway {
         &self.store
     }
 
-    /// What the lake does not have yet, for tests that look at it.
+    /// The objects that the lake does not have yet, for tests that look at them.
     pub fn dirty(&self) -> &Arc<Dirty> {
         &self.dirty
     }
@@ -449,7 +451,7 @@ impl Parts {
     }
 }
 
-/// How URLs of this node begin.
+/// The scheme of this node's URLs.
 fn scheme(config: &Config) -> &'static str {
     if config.s3.tls_cert.is_some() {
         "https"

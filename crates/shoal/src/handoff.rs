@@ -1,8 +1,9 @@
-//! A node that is to go gives away what it holds, so that the cluster does not lose it.
+//! Lets a node that is to leave give its blocks away, so that the cluster does not lose them.
 //!
-//! It says by gossip that it is home to nothing any more, stays up, and asks the new home of each block to take the block over: what was used
-//! last first, a few at a time, and only while the new homes have room for what nobody waits for. Nothing is removed here: until it stops, the
-//! node serves what it has.
+//! The node says by gossip that it is home to no block any more, stays up, and asks the new home of each
+//! block to take the block over: the most recently used blocks first, a few at a time, and only while the new
+//! homes have room for blocks that no reader waits for. Nothing is removed here: until it stops, the node
+//! serves the blocks that it has.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -24,21 +25,23 @@ use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 
-/// Blocks on their way to new homes at a time.
+/// The number of blocks on their way to new homes at a time.
 const PARALLEL: usize = 4;
 
-/// While the first blocks go, others come from nodes that have not heard yet: what is here is looked at so many times.
+/// While the first blocks go, others come from nodes that have not heard yet: the node goes through its
+/// blocks this many times.
 const ROUNDS: usize = 2;
 
-/// What could not be flushed is tried again after this.
+/// The pause before objects that could not be flushed are tried again.
 const FLUSH_PAUSE: Duration = Duration::from_secs(1);
 
-/// A new home that is too busy, or out of reach, is asked again after a pause that doubles.
+/// The number of times that a new home is asked if it is too busy or out of reach; the pause between them
+/// doubles.
 const TRIES: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Gives away what a node holds, on order.
+/// Gives a node's blocks away, on order.
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
@@ -52,49 +55,50 @@ pub struct Handoff {
 
 #[derive(Debug, Default)]
 struct Now {
-    /// Counts orders: what belongs to an earlier one ends.
+    /// Counts orders: work for an earlier order ends.
     order: u64,
     progress: Progress,
 }
 
-/// How far it is, as `/status` shows it.
+/// The progress of a handoff, as `/status` shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What the node is up to.
+    /// The phase of the node.
     pub state: Phase,
-    /// Objects that the lake does not have yet and of which this node keeps a part. It drains until there is none.
+    /// Objects that the lake does not have yet and of which this node keeps a part. The node drains until
+    /// there are none.
     #[serde(default)]
     pub objects_dirty: u64,
     /// Blocks that have not been looked at.
     pub blocks_left: u64,
     /// Blocks that their new homes have.
     pub blocks_given: u64,
-    /// Bytes of these.
+    /// Bytes of these blocks.
     pub bytes_given: u64,
-    /// Blocks that nobody took: no other node could be reached, or none had room in time.
+    /// Blocks that no node took: no other node could be reached, or none had room in time.
     pub blocks_kept: u64,
 }
 
-/// What a node is up to.
+/// The phase of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// It is home to its share of the blocks.
+    /// The node is home to its share of the blocks.
     #[default]
     Serving,
-    /// It gives away what it holds.
+    /// The node gives away the blocks that it holds.
     Draining,
-    /// It has given away what others take. It may stop.
+    /// The node has given away all blocks that others take. It may stop.
     Drained,
 }
 
-/// What became of a block.
+/// The outcome of giving a block away.
 enum Fate {
     Given {
         bytes: u64,
     },
     Kept,
-    /// It left the disk before its turn came.
+    /// The block left the disk before its turn came.
     Gone,
 }
 
@@ -107,7 +111,7 @@ impl fmt::Debug for Handoff {
 }
 
 impl Handoff {
-    /// For a node that serves.
+    /// Makes the handoff of a node that serves.
     pub fn new(
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
@@ -126,18 +130,19 @@ impl Handoff {
         }
     }
 
-    /// How far it is.
+    /// The progress of the handoff.
     pub fn progress(&self) -> Progress {
         self.now.lock().progress
     }
 
-    /// Begins to give blocks away, in a task of its own, unless it has begun already.
+    /// Begins to give blocks away, in a separate task, unless it has begun already.
     pub async fn begin(self: &Arc<Self>) {
         let _order = self.orders.lock().await;
         let Some(order) = self.becomes(Phase::Draining) else {
             return;
         };
-        // As long as this node counts itself in, it knows what it was home to.
+        // Read before the others are told: as long as this node counts itself in, it knows what it was home
+        // to.
         let before = self.cooperation.hierarchy();
         self.herald.tell(State::Draining).await;
         tracing::info!("draining: this node is home to nothing any more and gives away what it holds");
@@ -145,7 +150,8 @@ impl Handoff {
         tokio::spawn(async move { this.run(order, before).await });
     }
 
-    /// The node serves again. What it has given away it asks its new homes for, as a newcomer does.
+    /// Makes the node serve again. It asks the new homes for the blocks that it has given away, as a newcomer
+    /// does.
     pub async fn end(&self) {
         let _order = self.orders.lock().await;
         if self.becomes(Phase::Serving).is_some() {
@@ -154,7 +160,7 @@ impl Handoff {
         }
     }
 
-    /// A new order; `None` when this is what the node is up to already.
+    /// Starts a new order; returns `None` if the node is in that phase already.
     fn becomes(&self, phase: Phase) -> Option<u64> {
         let mut now = self.now.lock();
         if (now.progress.state == Phase::Serving) == (phase == Phase::Serving) {
@@ -169,7 +175,7 @@ impl Handoff {
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
-        // What no lake has comes first, and is not left behind.
+        // Objects that the lake does not have come first, and are not left behind.
         loop {
             let objects_dirty = self.dirty.part().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);
@@ -238,7 +244,8 @@ impl Handoff {
         Fate::Kept
     }
 
-    /// Asks every new home of a block to take it over; one that has it already says so at once. `false`: there is none.
+    /// Asks every new home of a block to take it over; a home that already has the block says so at once.
+    /// Returns `false` if there is no new home.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
         let request = BlockRequest::offer(version, block.index, self.cooperation.me());
         let heirs = self.cooperation.heirs(before, block);

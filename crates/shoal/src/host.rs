@@ -1,4 +1,4 @@
-//! Giving blocks to other nodes.
+//! Gives blocks to other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::s3::identity::{Caller, Identities};
 use crate::s3::range::ByteRange;
 use crate::store::Store;
 
-/// What a node is to its peers.
+/// Serves this node's peers.
 pub struct Host {
     identities: Arc<Identities>,
     lake: Arc<Endpoint>,
@@ -29,16 +29,16 @@ pub struct Host {
     counts: [AtomicU64; Outcome::ALL.len()],
 }
 
-/// What became of a peer's request.
+/// The outcome of a peer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It gets the block.
+    /// The peer gets the block.
     Served,
-    /// The block is not here, and whoever asked did not want it brought.
+    /// The block is not here, and the peer did not want it fetched.
     NotHeld,
-    /// It would have to wait for a node that may be waiting for it.
+    /// The request would wait for a node that may be waiting for it.
     Circular,
-    /// It cannot be understood, or nodes are configured differently.
+    /// The request cannot be understood, or the nodes are configured differently.
     Misunderstood,
     /// There are too many requests.
     Busy,
@@ -54,7 +54,7 @@ impl Outcome {
         Self::Busy,
     ];
 
-    /// The word in metrics and `/status`.
+    /// The label in metrics and `/status`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Served => "served",
@@ -65,7 +65,7 @@ impl Outcome {
         }
     }
 
-    /// The status that says it.
+    /// The status of the answer.
     pub const fn status(self) -> StatusCode {
         match self {
             Self::Served => StatusCode::OK,
@@ -78,7 +78,7 @@ impl Outcome {
 }
 
 impl Host {
-    /// A node that gives blocks of `block_bytes` to other nodes, to `requests_max` at a time.
+    /// A node that gives blocks of `block_bytes` to other nodes, to `requests_max` requests at a time.
     pub fn new(
         identities: Arc<Identities>,
         lake: Arc<Endpoint>,
@@ -110,7 +110,7 @@ impl Host {
         })
     }
 
-    /// What became of requests so far.
+    /// The number of requests since the start, by outcome.
     pub fn counts(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
         Outcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }
@@ -137,7 +137,7 @@ impl Host {
             Asked::Holder => Ways::None,
             Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
             Asked::Home(layer) => Ways::All(Way::Route(layer)),
-            // Nobody waits for it, so readers come first.
+            // No reader waits for the block, so readers come first.
             Asked::Heir(_) if self.fetcher.is_busy() => return Err(Outcome::Busy),
             Asked::Heir(giver) => Ways::All(Way::Handover(giver)),
         };
@@ -163,7 +163,7 @@ impl Host {
         Ok(response)
     }
 
-    /// How the lake is asked in the name of whoever asked the other node.
+    /// The origin by which this node asks the lake in the name of the peer's caller.
     fn origin(&self, block: &BlockRequest) -> Result<Origin, Outcome> {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,

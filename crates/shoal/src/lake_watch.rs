@@ -1,4 +1,5 @@
-//! Whether the lake answers, and accepts the accounts this node signs with: asked at start, and again while there is doubt.
+//! Watches whether the lake answers and accepts the accounts that this node signs with. It asks at start, and
+//! again while there is doubt.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,35 +12,36 @@ use crate::endpoint::{Endpoint, LakeAccount, Unheard, causes};
 use crate::s3::identity::{Caller, Identities};
 use crate::shutdown::Shutdown;
 
-/// So many accounts are asked about; one that is wrong beyond them shows itself with the first request that it signs.
+/// The number of accounts that are checked; a wrong account beyond them shows with the first request that it
+/// signs.
 const ACCOUNTS_MAX: usize = 64;
 
-/// A lake that is silent is asked again after this long, then after twice as long, up to the longest pause.
+/// A silent lake is asked again after this pause, which doubles up to the longest one.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// Accounts that are refused or in doubt are asked about this often.
+/// How often accounts that are refused or in doubt are checked.
 const DOUBT_PAUSE: Duration = Duration::from_mins(1);
 
-/// How often requests of clients are looked at for doubt.
+/// How often the results of clients' requests are checked for doubt.
 const GLANCE: Duration = Duration::from_secs(1);
 
-/// The same trouble is told this often.
+/// How often the log repeats the same trouble.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 
-/// Watches over the lake for as long as the node runs.
+/// Watches the lake for as long as the node runs.
 pub struct LakeWatch {
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
-    /// While the lake does not answer.
+    /// Present while the lake does not answer.
     silence: Option<Silence>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Silence {
-    /// Until the lake is asked again.
+    /// How long to wait before the lake is asked again.
     pause: Duration,
-    /// When the log said so last.
+    /// When the log last said so.
     told: Instant,
 }
 
@@ -53,7 +55,7 @@ impl LakeWatch {
         }
     }
 
-    /// Asks at once, and then while there is doubt, until `stopping` begins.
+    /// Asks at once, and then whenever there is doubt, until `stopping` begins.
     pub async fn run(mut self, stopping: Shutdown) {
         let watching = async {
             loop {
@@ -84,7 +86,7 @@ impl LakeWatch {
         }
     }
 
-    /// The account of identities that bring none comes first: most depends on it.
+    /// The account for identities that bring none comes first, because most depends on it.
     fn accounts(&self) -> Vec<LakeAccount> {
         let own = self.lake.credentials().own();
         let of_identities = self

@@ -1,7 +1,7 @@
 //! A cooperative cache that extends an S3 data lake across a data center.
 //!
-//! `ARCHITECTURE.md` tells the life of a GET on one page; the modules below are its stations,
-//! from the sockets down. Its table of layers tells which of them may use which.
+//! `ARCHITECTURE.md` describes the life of a GET on one page; the modules below are its stations, from the
+//! sockets down. Its table of layers says which of them may use which.
 
 // Commands, and a node put together.
 pub mod cli;

@@ -1,4 +1,4 @@
-//! In whose name the lake is asked for an object, and how.
+//! The caller in whose name the lake is asked for an object, and how it is asked.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,13 +14,14 @@ use crate::s3::object::ObjectName;
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::target;
 
-/// A client's read, as far as the lake should see it. Worked out only when the lake is asked: a hit never does.
+/// A client's read, as far as the lake should see it. Computed only when the lake is asked, which a hit never
+/// does.
 #[derive(Debug)]
 pub struct Origin {
     account: LakeAccount,
     caller: Caller,
     client: Arc<Parts>,
-    /// The object that is read; `None` where nothing is read from the lake.
+    /// The object that is read; `None` if nothing is read from the lake.
     name: Option<ObjectName>,
     forwarded: OnceLock<Forwarded>,
 }
@@ -43,8 +44,8 @@ impl Origin {
         }
     }
 
-    /// A read that another node asks for: `headers` are what that node would ask the lake with. Without a
-    /// name the lake has nothing to be asked for.
+    /// A read that another node requests: `headers` are those with which that node would ask the lake.
+    /// Without a name the lake cannot be asked for anything.
     pub fn of_peer(
         account: LakeAccount,
         caller: Caller,
@@ -62,12 +63,12 @@ impl Origin {
         }
     }
 
-    /// Who asks.
+    /// The caller of the read.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// The target of the question to the lake: the object, path style, with nothing but its version.
+    /// The target of the request to the lake: the object, path style, with only its version.
     pub fn target(&self) -> &PathAndQuery {
         &self.forwarded().target
     }
@@ -77,7 +78,7 @@ impl Origin {
         self.name.as_ref()
     }
 
-    /// The end-to-end headers that go along, without ranges and conditions.
+    /// The end-to-end headers that are forwarded, without ranges and conditions.
     pub fn headers(&self) -> &HeaderMap {
         &self.forwarded().headers
     }
@@ -89,7 +90,7 @@ impl Origin {
         })
     }
 
-    /// The object as this node names it.
+    /// The target as this node writes it.
     fn written(&self) -> PathAndQuery {
         match &self.name {
             Some(name) => target::of_object(name).expect("a name that is too long was refused"),
@@ -97,8 +98,8 @@ impl Origin {
         }
     }
 
-    /// A request for the object without a range or a condition: end-to-end headers such as `x-amz-request-payer` go
-    /// along, `response-*` parameters and presigned credentials do not.
+    /// A request for the object without a range or a condition: end-to-end headers such as
+    /// `x-amz-request-payer` are forwarded, `response-*` parameters and presigned credentials are not.
     pub fn request(&self, method: Method) -> EndpointRequest {
         let forwarded = self.forwarded();
         EndpointRequest {
@@ -118,7 +119,7 @@ impl Origin {
         }
     }
 
-    /// The client's condition headers, for the lake to judge when we do not know the object.
+    /// The client's condition headers, for the lake to judge if this node does not know the object.
     pub fn conditions(&self) -> impl Iterator<Item = (http::HeaderName, http::HeaderValue)> + '_ {
         let client = &self.client.headers;
         CONDITIONAL_HEADERS.into_iter().flat_map(|name| {
@@ -131,8 +132,8 @@ impl Origin {
     }
 }
 
-/// The headers without what this node answers itself. What is kept is kept for every client, so the lake is asked for
-/// the object's own bytes, whatever encodings this client understands.
+/// The headers without those that this node handles itself. Cached bytes serve every client, so the lake is
+/// asked for the object's own bytes, whatever encodings this client understands.
 fn unconditional(mut headers: HeaderMap) -> HeaderMap {
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     for own in CONDITIONAL_HEADERS

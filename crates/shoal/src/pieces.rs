@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 /// Smaller pieces are joined: each could hold a whole buffer of the connection it came from.
 const SMALL_BYTES: usize = 4096;
 
-/// Bytes in order, kept as they came but for the small ones.
+/// Bytes in order, kept as they came except for small pieces.
 #[derive(Debug, Default)]
 pub struct Pieces {
     whole: Vec<Bytes>,
@@ -23,7 +23,7 @@ impl Pieces {
         }
     }
 
-    /// All of them.
+    /// Returns all pieces.
     pub fn into_vec(mut self) -> Vec<Bytes> {
         self.join();
         self.whole

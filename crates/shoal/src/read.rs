@@ -1,6 +1,6 @@
-//! The life of a GET: who may read which version, which bytes of it, from where.
+//! Runs a GET: whether the caller may read, which version, which bytes of it, and from where.
 //!
-//! Nothing here counts or logs: the answer carries what happened, the edge records it.
+//! This module neither counts nor logs: the answer carries the outcome, and the edge records it.
 
 mod openings;
 
@@ -27,14 +27,14 @@ use crate::s3::object::{ObjectName, Uncacheable, Version, of_caller};
 use crate::s3::range::{ByteRange, RangeRequest};
 use crate::store::Store;
 
-/// An object that changes more often than this while it is being opened is not read.
+/// The number of attempts at an object that changes while it is being opened.
 const RESTARTS: usize = 4;
-/// `X-Cache` looks at the first blocks of a range only; 1 GiB at the default block size.
+/// `X-Cache` considers only the first blocks of a range; 1 GiB at the default block size.
 const BLOCKS_LOOKED_AT: u32 = 256;
 
 /// Reads objects for clients.
 pub struct Reader {
-    /// The store behind us.
+    /// The lake behind this node.
     pub lake: Arc<Endpoint>,
     /// Blocks on disk.
     pub store: Arc<Store>,
@@ -42,7 +42,7 @@ pub struct Reader {
     pub catalog: Arc<Catalog>,
     /// Blocks from elsewhere.
     pub fetcher: Arc<Fetcher>,
-    /// Who shares blocks with this node.
+    /// The nodes that share blocks with this one.
     pub cooperation: Arc<Cooperation>,
     /// Read-ahead of one reader, in blocks.
     pub ahead: usize,
@@ -52,36 +52,37 @@ pub struct Reader {
     pub openings: Openings,
 }
 
-/// A GET, understood.
+/// A parsed GET.
 #[derive(Debug)]
 pub struct Ask {
-    /// Who asks.
+    /// The caller.
     pub caller: CallerId,
-    /// What for.
+    /// The object that it asks for.
     pub name: ObjectName,
     /// Digest of the name.
     pub object: ObjectId,
-    /// Which bytes.
+    /// The wanted bytes.
     pub range: RangeRequest,
-    /// Under which conditions.
+    /// The conditions of the request.
     pub conditions: Conditions,
     /// How the lake is asked in the client's name.
     pub origin: Arc<Origin>,
-    /// How old a yes of the lake may be; zero when the client or the configuration wants to ask.
+    /// How old a yes of the lake may be; zero if the client or the configuration wants the lake to be asked.
     pub reuse: Duration,
     /// `Cache-Control: only-if-cached`
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// Nothing in the head changes whether the caller may read: a yes to this question may be reused.
+    /// Whether nothing in the head changes the caller's permission to read: a yes to this question may then
+    /// be reused.
     pub plain: bool,
 }
 
-/// What the lake told this caller alone, if it was asked for this read.
+/// The headers that the lake gave to this caller alone, if it was asked for this read.
 pub type Told = Option<Box<HeaderMap>>;
 
 impl Ask {
-    /// Which bytes of `version` answer this; the answer itself, if none do.
+    /// The bytes of `version` that this asks for; the answer itself, if there are none.
     pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, Answer> {
         match self.conditions.judge(&version.etag, version.last_modified) {
             Verdict::Proceed => {}
@@ -95,7 +96,8 @@ impl Ask {
         range.map_err(|_| Known::Unsatisfiable(version.size_bytes).into())
     }
 
-    /// The window of a reader that may read `ahead` blocks ahead. Who asks to the end may want little of it.
+    /// The window of a reader that may read `ahead` blocks ahead. A reader that asks for everything up to the
+    /// end may want little of it.
     pub fn window(&self, ahead: usize) -> Window {
         let open_ended = matches!(self.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { ahead };
@@ -103,17 +105,17 @@ impl Ask {
     }
 }
 
-/// What becomes of a GET.
+/// The outcome of a GET.
 pub enum Answer {
-    /// This node knows.
+    /// An answer that this node knows.
     Known(Known, Told),
-    /// What the lake said, as it is.
+    /// The lake's response, unchanged.
     Relay(Box<Response<LakeBody>>),
-    /// Forward the request untouched, and say why.
+    /// Forward the request untouched, and give this reason.
     Bypass(Uncacheable),
 }
 
-/// What becomes of a GET whose answer is known.
+/// A known answer to a GET.
 pub enum Known {
     /// Bytes of a version.
     Object(Reading),
@@ -123,7 +125,7 @@ pub enum Known {
     PreconditionFailed(&'static str),
     /// `416`, with the size.
     Unsatisfiable(u64),
-    /// `504`: only-if-cached, and some of it is not.
+    /// `504`: the client asked for only-if-cached, and some of the object is not cached.
     NotCached,
 }
 
@@ -134,7 +136,7 @@ impl From<Known> for Answer {
 }
 
 impl Answer {
-    /// The same answer, after the lake has `told` the caller so much.
+    /// The same answer, with the headers that the lake has `told` the caller.
     fn after(self, told: Told) -> Self {
         match self {
             Self::Known(known, _) => Self::Known(known, told),
@@ -143,7 +145,7 @@ impl Answer {
     }
 }
 
-/// What becomes of a HEAD whose answer is known.
+/// A known answer to a HEAD.
 #[derive(Debug)]
 pub enum HeadAnswer {
     /// `200`
@@ -165,19 +167,19 @@ impl HeadAnswer {
     }
 }
 
-/// A response body to be, and what is known about it.
+/// The bytes to send, and what is known about them.
 pub struct Reading {
     /// The pinned version.
     pub version: Arc<Version>,
-    /// The bytes meant.
+    /// The range of bytes to send.
     pub range: ByteRange,
     /// Those bytes.
     pub blocks: Box<BlockStream>,
-    /// Which part of the blocks was on this node at the start.
+    /// How much of the range was on this node at the start.
     pub residency: Residency,
 }
 
-/// How much of a range was here, on disk or waiting for it, when it was asked for.
+/// How much of a range was here, on disk or waiting for it, when the client asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every block.
@@ -189,7 +191,7 @@ pub enum Residency {
 }
 
 impl Residency {
-    /// How many of the blocks of `range` are held. Looks at the first ones of a long range only.
+    /// How much of `range` is held. Considers only the first blocks of a long range.
     pub fn of(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Self {
         let first = (range.start / version.block_bytes) as u32;
         let end = range.end.div_ceil(version.block_bytes) as u32;
@@ -210,10 +212,10 @@ pub enum ReadError {
     /// The lake does not answer.
     #[error(transparent)]
     Lake(#[from] EndpointError),
-    /// The lake answered with an error of its own to a question about the object.
+    /// The lake itself answered with an error to a question about the object.
     #[error("the lake answered {0}")]
     LakeStatus(StatusCode),
-    /// A block cannot be had.
+    /// A block cannot be fetched.
     #[error(transparent)]
     Flight(FlightError),
     /// Every attempt found another version.
@@ -221,12 +223,12 @@ pub enum ReadError {
     Restless,
 }
 
-/// A version to read, and how we came by it.
+/// A version to read, and how this node learned of it.
 struct Pinned {
     version: Arc<Version>,
     told: Told,
     ticket: Option<StreamTicket>,
-    /// The version's bytes came with the answer that named it, so nothing of it was here.
+    /// Whether the version's bytes came with the answer that named it, so that none of it was here.
     opened: bool,
 }
 
@@ -253,7 +255,7 @@ impl Reader {
         for _ in 0..RESTARTS {
             let pinned = match self.granted(ask, self.asking(ask)) {
                 Some(version) => Pinned::unasked(version),
-                // What waits for the lake has a box of its own, so that a hit carries none of it along.
+                // The part that waits for the lake is boxed, so that a hit carries none of it along.
                 None => match Box::pin(self.pin(ask)).await? {
                     Pin::Version(pinned) => pinned,
                     Pin::Answer(answer) => return Ok(*answer),
@@ -296,39 +298,41 @@ impl Reader {
         Err(ReadError::Restless)
     }
 
-    /// Answers a HEAD from a remembered yes; `None`: the lake must be asked.
+    /// Answers a HEAD from a remembered yes; `None` if the lake must be asked.
     pub fn head(&self, ask: &Ask) -> Option<HeadAnswer> {
         let version = self.granted(ask, self.asking(ask))?;
         Some(HeadAnswer::of(version, &ask.conditions))
     }
 
-    /// The moment of a question to the lake, to be given with its answer.
+    /// Returns the moment of a question to the lake, to be given with its answer.
     pub fn asking(&self, ask: &Ask) -> Asked {
         self.catalog
             .asking(ask.caller, &ask.name, ask.object, clock::instant())
     }
 
-    /// Notes what the lake said to an unconditional HEAD. An answer that names no version teaches nothing.
+    /// Notes the lake's answer to an unconditional HEAD. An answer that names no version teaches nothing.
     pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: Asked) {
         if response.status() == StatusCode::OK {
             self.learn(ask, response.status(), response.headers(), asked).ok();
         }
     }
 
-    /// The current version, when the lake lets this caller read it.
+    /// Returns the current version, if the lake lets this caller read it.
     async fn pin(&self, ask: &Ask) -> Result<Pin, ReadError> {
         let mut waited = false;
         loop {
             let asked = self.asking(ask);
-            // Somebody else with the same name may have asked while this one waited.
+            // Another request of the same caller may have asked while this one waited.
             if let Some(version) = self.granted(ask, asked) {
                 return Ok(Pin::Version(Pinned::unasked(version)));
             }
-            // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked for the version alone.
+            // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked only for
+            // the version.
             if ask.only_if_cached || !self.cooperation.is_alone() || self.knows(ask.object).await {
                 return self.question(ask, asked).await;
             }
-            // Only bytes are shared between those who open one object, not the permission: who has waited asks for itself.
+            // Readers that open one object share only its bytes, not the permission: a reader that has waited
+            // asks the lake itself.
             match self.openings.enter(ask.object) {
                 Opening::Lead(_guard) => return self.open(ask, asked).await,
                 Opening::Wait(_) if waited => return self.open(ask, asked).await,
@@ -349,20 +353,21 @@ impl Reader {
         is_enough.then_some(known.version)
     }
 
-    /// Whether a version of the object has been seen, whose blocks may be here.
+    /// Whether a version of the object has been seen, so that its blocks may be here.
     async fn knows(&self, object: ObjectId) -> bool {
         if self.catalog.version(object).is_some() {
             return true;
         }
-        // Blocks of another size are of no use; they leave in their time.
+        // Blocks of another size are of no use; they are evicted in time.
         let described = self.store.describe(object).await;
         described.is_some_and(|version| version.block_bytes == self.block_bytes)
     }
 
-    /// One request asks everything: may this caller read the object, which version is current, and what are its headers?
+    /// Asks everything in one request: may this caller read the object, which version is current, and what
+    /// are its headers?
     ///
-    /// It carries no condition. A 304 would cost the lake as much and say less: tags, locks and metadata change
-    /// without the ETag, and what a 304 tells of them differs from lake to lake.
+    /// The request carries no condition. A 304 would cost the lake as much and say less: tags, locks and
+    /// metadata change without the ETag, and what a 304 tells of them differs from lake to lake.
     async fn question(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
         if is_of_page(ask) && wants_checksums(ask) {
             return self.open(ask, asked).await;
@@ -380,17 +385,17 @@ impl Reader {
                     Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
                 }
             }
-            // A lake that has too much to do is not asked twice.
+            // An overloaded lake is not asked twice.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 Err(ReadError::LakeStatus(head.status))
             }
-            // Any other answer has a body that only a GET brings: the client gets the answer it would get on a cold
-            // object.
+            // Any other answer has a body that only a GET brings: the client gets the answer it would get on
+            // a cold object.
             _ => self.open(ask, asked).await,
         }
     }
 
-    /// Asks the lake in the caller's name. Its no ends what it has granted to this caller before.
+    /// Asks the lake in the caller's name. A refusal ends the grants that this caller had before.
     async fn send(&self, ask: &Ask, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
         let response = self.lake.send(request).await?;
         if is_refusal(response.status()) {
@@ -399,7 +404,7 @@ impl Reader {
         Ok(response)
     }
 
-    /// Asks for an object we know nothing of: metadata and first bytes in one request.
+    /// Opens an unknown object: metadata and first bytes in one request.
     async fn open(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
         let mut request = ask.origin.request(Method::GET);
         request.headers.extend(ask.origin.conditions());
@@ -427,7 +432,8 @@ impl Reader {
         }
     }
 
-    /// Reads a version, and which of its bytes come along, from a `200` or `206`; notes that this caller may read it.
+    /// Reads a version, and the range of its bytes that come along, from a `200` or `206`; notes that this
+    /// caller may read it.
     fn learn(
         &self,
         ask: &Ask,
@@ -455,7 +461,8 @@ impl Reader {
         Ok((version, range))
     }
 
-    /// Whether the block is here, on disk or waiting for it. All readers share the lock of the store's index; a hit does without it.
+    /// Whether the block is here, on disk or waiting for it. All readers share the lock of the store's index;
+    /// a hit does without it.
     fn holds(&self, block: BlockId) -> bool {
         self.store.is_mapped(block) || self.fetcher.holds(block)
     }
@@ -478,18 +485,18 @@ impl Reader {
     }
 }
 
-/// Checksums of the whole object are wanted.
+/// Whether checksums of the whole object are wanted.
 fn wants_checksums(ask: &Ask) -> bool {
     ask.checksum_mode && ask.range == RangeRequest::Whole
 }
 
-/// Whether a web page reads, which the lake's CORS rules are about.
+/// Whether a web page reads the object, so that the lake's CORS rules apply.
 fn is_of_page(ask: &Ask) -> bool {
     ask.origin.headers().contains_key(header::ORIGIN)
 }
 
-/// The cheapest request whose answer has all headers that the client is to see. For a web page that is a GET, of one
-/// byte: the lake's CORS rules may treat a HEAD in another way.
+/// The cheapest request whose answer has all headers that the client is to see. For a web page this is a GET
+/// of one byte: the lake's CORS rules may treat a HEAD differently.
 fn question_of(ask: &Ask) -> EndpointRequest {
     if !is_of_page(ask) {
         return ask.origin.request(Method::HEAD);
@@ -500,8 +507,8 @@ fn question_of(ask: &Ask) -> EndpointRequest {
     request
 }
 
-/// The range that opens an unknown object: from the first byte wanted to the end of the blocks it touches, or of so many as are
-/// read ahead. `None`: the whole object.
+/// The range that opens an unknown object: from the first wanted byte to the end of the blocks that the
+/// request touches, limited to the read-ahead. Returns `None` for the whole object.
 fn opening_range(wanted: RangeRequest, block_bytes: u64, ahead: usize) -> Option<HeaderValue> {
     let floor = |byte: u64| byte - byte % block_bytes;
     let blocks_from = |first: u64, blocks: u64| {

@@ -1,5 +1,5 @@
-//! Settings that change while a node runs: identities, rules, certificate and access log. The rest waits for a
-//! restart.
+//! Settings that change while a node runs: identities, rules, certificate and access log. The rest waits for
+//! a restart.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,15 +21,15 @@ use crate::write::WriteRules;
 /// Why a new configuration is not in force.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// It cannot be read, or contradicts itself.
+    /// The new configuration cannot be read, or contradicts itself.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Its certificate.
+    /// The certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] TlsError),
 }
 
-/// Takes new configurations over, each as a whole or not at all.
+/// Takes new configurations over, each completely or not at all.
 pub struct Reloader {
     pub(crate) identities: Arc<Identities>,
     pub(crate) front: Arc<Front>,
@@ -40,7 +40,7 @@ pub struct Reloader {
     pub(crate) in_force: tokio::sync::Mutex<Config>,
 }
 
-/// The settings that a reload changes, and those that it leaves.
+/// The settings that a reload changes, and those that it leaves unchanged.
 #[derive(Debug)]
 struct Plan {
     in_force: Config,
@@ -55,7 +55,7 @@ impl Plan {
         in_force.freshness.clone_from(&new.freshness);
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
-        // Where objects may be dirty is known to other nodes and to what is dirty already.
+        // Other nodes, and objects that are dirty already, rely on where objects may be dirty.
         if !is_volatile(&old.write) && !is_volatile(&new.write) {
             in_force.write.default = new.write.default;
             in_force.write.rules.clone_from(&new.write.rules);
@@ -68,15 +68,16 @@ impl Plan {
     }
 }
 
-/// Whether some object may be dirty.
+/// Whether any object may be dirty.
 fn is_volatile(write: &Write) -> bool {
     let mut modes = write.rules.iter().map(|rule| rule.mode).chain([write.default]);
     modes.any(|mode| mode == WriteMode::Back)
 }
 
 impl Reloader {
-    /// Takes a new configuration over; what was in force goes on when there is something wrong with it. Gives
-    /// what is in force then. No request is dropped: those under way end as they began.
+    /// Takes a new configuration over and returns the configuration that is in force then. If there is
+    /// something wrong with the new one, the old one stays in force. No request is dropped: requests under
+    /// way end as they began.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
@@ -107,7 +108,7 @@ impl Reloader {
             .freshness
             .store(Arc::new(FreshnessRules::new(&config.freshness)));
         front.writing.store(Arc::new(WriteRules::new(&config.write)));
-        // Other nodes compare what must be equal among them.
+        // Other nodes compare the settings that must be equal among them.
         let agreement = &self.cooperation.notices().agreement;
         agreement.renew(Terms::of(config));
         front.access_log.store(config.log.access, Ordering::Relaxed);
@@ -115,7 +116,7 @@ impl Reloader {
     }
 }
 
-/// The identities that a configuration names; their indexes are given later.
+/// The identities that a configuration names; their indexes are assigned later.
 pub(crate) fn identities(config: &Config) -> impl Iterator<Item = Identity> {
     config.identities.iter().map(|identity| Identity {
         index: 0,
@@ -138,7 +139,7 @@ fn lake_account(identity: &IdentityConfig) -> Option<Arc<Account>> {
     }))
 }
 
-/// How reloads ended, for those who show it.
+/// How reloads ended, for `/status` and metrics.
 #[derive(Debug)]
 pub struct Reloads(Mutex<History>);
 
@@ -146,16 +147,16 @@ pub struct Reloads(Mutex<History>);
 struct History {
     ok: u64,
     failed: u64,
-    /// When what is in force was read.
+    /// When the configuration in force was read.
     read_at: SystemTime,
     /// Why the latest reload failed.
     error: Option<String>,
-    /// Settings that differ in the files, and cannot change.
+    /// Settings that differ in the files, and cannot change while the node runs.
     need_restart: Vec<String>,
 }
 
 impl Reloads {
-    /// No reload so far; the node starts at `now`.
+    /// A history without reloads; the node starts at `now`.
     pub fn since(now: SystemTime) -> Self {
         Self(Mutex::new(History {
             ok: 0,
@@ -182,19 +183,20 @@ impl Reloads {
         }
     }
 
-    /// Reloads that succeeded, and those that failed.
+    /// The number of reloads that succeeded, and of those that failed.
     pub fn counts(&self) -> [(&'static str, u64); 2] {
         let history = self.0.lock();
         [("ok", history.ok), ("failed", history.failed)]
     }
 
-    /// Whether the latest one succeeded, and when what is in force was read, in seconds since 1970.
+    /// Whether the latest reload succeeded, and when the configuration in force was read, in seconds since
+    /// 1970.
     pub fn latest(&self) -> (bool, u64) {
         let history = self.0.lock();
         (history.error.is_none(), unix_seconds(history.read_at))
     }
 
-    /// For `/status`.
+    /// The page for `/status`.
     pub fn page(&self) -> Value {
         let history = self.0.lock().clone();
         json!({

@@ -1,4 +1,4 @@
-//! A string that never shows itself: not in `Debug`, not in `--check`, not in a log.
+//! A string that is never printed: not in `Debug`, not in `--check`, not in a log.
 
 use std::fmt;
 

@@ -23,7 +23,7 @@ impl Sending {
     }
 }
 
-/// Sends the pages at `slices[at]`, and before them what stands before them.
+/// Sends the pages at `slices[at]`, and before them the slices in front.
 fn send_pages(
     socket: BorrowedFd<'_>,
     before: &[IoSlice<'_>],
@@ -41,7 +41,7 @@ fn send_pages(
     }
     match sendfile(socket, file, Some(&mut offset), length) {
         Ok(pages) => Ok(sent + pages),
-        // What has been sent has been sent; the caller comes again and is told then.
+        // Some bytes have been sent; the caller sees the error at its next call.
         Err(_) if sent > 0 => Ok(sent),
         Err(error) => Err(error.into()),
     }
@@ -62,7 +62,8 @@ impl AsyncWrite for Sending {
             .iter()
             .enumerate()
             .find_map(|(at, slice)| Some((at, backing::find(slice)?)));
-        // A head is one slice. More of them before the pages come from a client that asks ahead; they go out as they are.
+        // A head is one slice. More slices before the pages come from a client that asks ahead; they are sent
+        // as they are.
         let Some((at @ 0..=1, (file, offset))) = pages else {
             return Pin::new(stream).poll_write_vectored(cx, slices);
         };
@@ -112,7 +113,8 @@ mod tests {
 
     use super::*;
 
-    /// Pages that no mapping backs: what arrives shows whether the file was sent or these bytes were.
+    /// The bytes in memory differ from those of the file: the received bytes show whether the file was sent
+    /// or the bytes in memory.
     const COPIED: u8 = b'c';
     const SENT: u8 = b's';
     const LENGTH: usize = 400 << 10;
@@ -142,7 +144,7 @@ mod tests {
             stream.shutdown().await.unwrap();
         };
         let mut all = Vec::new();
-        // A socket may take less than all of it at once; then the sender waits for the reader.
+        // A socket may take less than all bytes at once; then the sender waits for the reader.
         tokio::join!(sending, async { client.read_to_end(&mut all).await.unwrap() });
         drop(backing);
         all

@@ -1,10 +1,10 @@
-//! A stream that reads what it is given to write through the kernel.
+//! A stream that reads the bytes given to it through the kernel before it writes them.
 //!
-//! A hit is pages of a mapped file. A page that can no longer be read (the disk fails, the file was cut) is
-//! an error where the kernel copies it, and SIGBUS, the end of the process, where TLS touches it. So the
-//! kernel makes the copy that TLS encrypts: `process_vm_readv`, on this process itself. Only TLS pays for it:
-//! it copies 9 GB/s on a processor that encrypts 5. Hits of plain connections go from the page cache to the
-//! socket without it.
+//! A hit is pages of a mapped file. If a page can no longer be read (the disk fails, the file was cut), the
+//! kernel gets an error when it copies the page, but TLS gets SIGBUS when it touches it, which ends the
+//! process. So the kernel makes the copy that TLS encrypts, with `process_vm_readv` on this process itself.
+//! Only TLS pays for the copy: it runs at 9 GB/s on a processor that encrypts 5. Hits of plain connections go
+//! from the page cache to the socket without it.
 #![allow(unsafe_code)] // process_vm_readv takes addresses
 
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// As much as is copied at a time: four records of TLS.
+/// The number of bytes copied at a time: four records of TLS.
 const COPY_BYTES: usize = 64 << 10;
 
 /// A head and some pieces of a body are copied together.
@@ -24,18 +24,19 @@ thread_local! {
     static COPY: RefCell<Vec<u8>> = RefCell::new(vec![0; COPY_BYTES]);
 }
 
-/// Writes to `S` nothing but what the kernel could read.
+/// Writes to `S` only bytes that the kernel could read.
 #[derive(Debug)]
 pub struct Shielded<S>(S);
 
 impl<S> Shielded<S> {
-    /// Shields what is written to `stream`.
+    /// Shields writes to `stream`.
     pub fn new(stream: S) -> Self {
         Self(stream)
     }
 }
 
-/// Copies the beginning of what `slices` hold; the number of bytes. Errors: `EFAULT` when it cannot be read.
+/// Copies the beginning of the bytes in `slices`; returns the number of bytes. Fails with `EFAULT` if they
+/// cannot be read.
 fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
     let slices = &slices[..slices.len().min(SLICES_MAX)];
     let to = libc::iovec {
@@ -43,7 +44,7 @@ fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
         iov_len: copy.len(),
     };
     // SAFETY: `to` is all of `copy`, borrowed for writing. An `IoSlice` has the layout of an `iovec`, and
-    // what it points to is only read, by the kernel, which answers with an error where that is not possible.
+    // only the kernel reads the memory it points to, and returns an error if it cannot.
     let copied = unsafe {
         libc::process_vm_readv(
             libc::getpid(),
@@ -70,7 +71,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Shielded<S> {
         let stream = Pin::new(&mut self.get_mut().0);
         COPY.with_borrow_mut(|bytes| match copy(slices, bytes) {
             Ok(copied) => stream.poll_write(cx, &bytes[..copied]),
-            // A sandbox that forbids the call does without the shield.
+            // In a sandbox that forbids the call, there is no shield.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 stream.poll_write_vectored(cx, slices)
             }
@@ -134,7 +135,7 @@ mod tests {
     async fn pages_that_can_no_longer_be_read_are_an_error_and_not_the_end_of_the_process() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; 100_000]).unwrap();
-        // SAFETY: the file is shortened below, and its pages are touched by the kernel alone.
+        // SAFETY: the file is shortened below, and only the kernel touches its pages.
         let pages = unsafe { MmapOptions::new().map(&file) }.unwrap();
         file.set_len(0).unwrap();
         let (near, _far) = duplex(1 << 20);

@@ -1,12 +1,12 @@
-//! One word to every task of the process: begin to stop.
+//! The signal to every task of the process to begin to stop.
 
 use tokio::sync::watch;
 
-/// Says the word. Dropping it says it too, so that nothing outlives whoever was in charge.
+/// Gives the signal. Dropping it does so too, so that no task outlives the owner of the trigger.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
-/// Hears the word.
+/// Receives the signal.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
@@ -17,7 +17,7 @@ pub fn channel() -> (Trigger, Shutdown) {
 }
 
 impl Trigger {
-    /// Asks everybody to stop. Saying it twice changes nothing.
+    /// Asks every task to stop. A second call changes nothing.
     pub fn begin(&self) {
         self.0.send_replace(true);
     }
@@ -32,7 +32,7 @@ impl Shutdown {
     /// Waits until stopping begins.
     pub async fn begun(&self) {
         let mut receiver = self.0.clone();
-        // An error means that the trigger is gone, which says the same.
+        // An error means that the trigger is gone, which means the same.
         let _ = receiver.wait_for(|begun| *begun).await;
     }
 }

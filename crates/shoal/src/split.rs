@@ -1,11 +1,13 @@
-//! How the layers of this node share its room, live (D3N IV-C; dissertation 4.4.3).
+//! Decides how the layers of this node share its room, live (D3N IV-C; dissertation 4.4.3).
 //!
-//! Whoever answers a request for a block says which layer it was asked of and whether it was held, and times those misses that more
-//! room would have saved ([`Timing`]). Once a period the split is found under which these requests would have waited least
-//! ([`shoal_policy::partition`]), and the store's layers get their new targets; no block leaves before its room is needed. With a fixed
-//! split requests are counted and nothing else.
+//! The code that answers a request for a block reports the layer that was asked and whether it held the
+//! block, and times those misses that more room would have saved ([`Timing`]). Once a period the node finds
+//! the split under which these requests would have waited least ([`shoal_policy::partition`]) and gives the
+//! store's layers their new targets; no block leaves before its room is needed. With a fixed split, requests
+//! are only counted.
 //!
-//! A request takes one lock for about 20 ns and allocates nothing (`cargo bench -p shoal-policy --bench layers`).
+//! A request takes one lock for about 20 ns and allocates nothing (`cargo bench -p shoal-policy --bench
+//! layers`).
 
 #[cfg(test)]
 mod tests;
@@ -26,8 +28,8 @@ use crate::config::{Cooperation, SplitRule};
 use crate::shutdown::Shutdown;
 use crate::store::Store;
 
-/// Blocks may be this many times smaller than a full one, on average, before reuse at the far end of the room goes unseen. Where all
-/// are full, the sample of them is as many times smaller.
+/// How many times smaller than a full block the blocks may be, on average, before reuse at the far end of the
+/// room goes unnoticed. If all blocks are full, the sample of them is smaller by this factor.
 const SMALLNESS: usize = 4;
 
 /// The split of one node.
@@ -42,29 +44,30 @@ pub struct Split {
     counts: Box<[Count]>,
 }
 
-/// What an adaptive split is found from.
+/// The state from which an adaptive split is found.
 struct Adaptive {
     partition: Partition,
     /// From L1 outwards.
     unanswered: Box<[Unanswered]>,
 }
 
-/// Misses of a layer that are worth timing and not answered yet.
+/// The misses of a layer that are worth timing and not answered yet.
 #[derive(Clone, Debug, Default)]
 struct Unanswered {
     misses: u32,
-    /// When each began, summed up: since the split began.
+    /// The sum of the times at which they began, counted since the split began.
     began: Duration,
 }
 
 impl Unanswered {
-    /// How long they have waited at `now`, all together.
+    /// How long they have waited at `now`, in total.
     fn waited(&self, now: Duration) -> Duration {
         (now * self.misses).saturating_sub(self.began)
     }
 }
 
-/// A miss that is worth timing, from asking to the answer. One that is dropped without an answer was given up, and tells nothing.
+/// A miss that is worth timing, from the request to the answer. A miss that is dropped without an answer was
+/// given up, and says nothing.
 #[derive(Debug)]
 #[must_use = "dropping it gives the miss up"]
 pub struct Timing {
@@ -74,7 +77,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// The block has come, the way to the lake included.
+    /// Notes that the block has come, the way to the lake included.
     pub fn answered(self) {
         let latency = self.split.now().saturating_sub(self.began);
         if let Some(adaptive) = &self.split.partition {
@@ -99,19 +102,20 @@ struct Count {
     misses: AtomicU64,
 }
 
-/// What was asked of a layer since the node started.
+/// The requests to a layer since the node started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requests {
-    /// Of which one.
+    /// The layer.
     pub layer: Layer,
-    /// Blocks asked for that it held.
+    /// Requested blocks that the layer held.
     pub hits: u64,
-    /// Blocks asked for that came from elsewhere.
+    /// Requested blocks that came from elsewhere.
     pub misses: u64,
 }
 
 impl Split {
-    /// Gives the store's layers their first targets. A fixed split names a share for each of them, unless there is only one.
+    /// Gives the store's layers their first targets. A fixed split names a share for each layer, unless there
+    /// is only one.
     pub fn new(store: Arc<Store>, settings: &Cooperation, block_bytes: u64) -> Self {
         let (layers, room_bytes) = (store.layers().len(), store.room_bytes());
         let (targets, partition) = match &settings.split {
@@ -141,10 +145,11 @@ impl Split {
         }
     }
 
-    /// A block of `bytes` was asked of a layer, which held it or not.
+    /// Notes that a block of `bytes` was requested from a layer, which held it or not.
     ///
-    /// Returns what times the miss, if it is worth it because a larger layer would have held the block. Who joins a fetch that is under
-    /// way asks nothing: the block would have been missed at any size.
+    /// Returns the timing of the miss, if it is worth measuring because a larger layer would have held the
+    /// block. A reader that joins a fetch under way does not call this: the block would have been missed at
+    /// any size.
     pub fn requested(
         self: &Arc<Self>,
         layer: Layer,
@@ -173,7 +178,8 @@ impl Split {
         })
     }
 
-    /// Ends a period: finds the split and gives it to the store. Finding it takes 0.04 ms for two layers and 0.4 ms for three (`cargo bench`).
+    /// Ends a period: finds the split and gives it to the store. Finding it takes 0.04 ms for two layers and
+    /// 0.4 ms for three (`cargo bench`).
     pub fn adapt(&self) {
         let Some(adaptive) = &self.partition else {
             return;
@@ -209,7 +215,7 @@ impl Split {
         }
     }
 
-    /// What was asked of each layer, from L1 outwards.
+    /// The requests to each layer, from L1 outwards.
     pub fn requests(&self) -> Vec<Requests> {
         let layers = (1..).map(Layer).zip(&self.counts);
         let requests = |(layer, count): (Layer, &Count)| Requests {
@@ -230,7 +236,7 @@ impl std::fmt::Debug for Split {
     }
 }
 
-/// Equal parts to begin with, which is the better valley where there are two (`shoal_policy::partition`).
+/// Starts with equal parts, which is the better valley if there are two (`shoal_policy::partition`).
 fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     let full = Reach::of_full_blocks(room_bytes.max(block_bytes), block_bytes);
     let reach = Reach {
@@ -241,7 +247,7 @@ fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     Partition::even(room_bytes, distances.collect())
 }
 
-/// So many percent of the room.
+/// `percent` of the room.
 fn percent_of(room_bytes: u64, percent: u32) -> u64 {
     (u128::from(room_bytes) * u128::from(percent) / 100) as u64
 }

@@ -22,7 +22,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// One that lets the next line through.
+    /// A throttle that lets the next line through.
     pub const fn new() -> Self {
         Self {
             latest: Mutex::new(None),
@@ -30,7 +30,7 @@ impl Throttle {
         }
     }
 
-    /// Whether to write a line now, and how many were not written since the latest one.
+    /// Whether to write a line now, and the number of lines not written since the latest one.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut latest = self.latest.lock();
         if latest.is_some_and(|latest| now.saturating_duration_since(latest) < EVERY) {

@@ -1,4 +1,4 @@
-//! A long read from end to end does not wash out the cache.
+//! Keeps a long read from end to end from washing out the cache.
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -7,34 +7,36 @@ use super::seen::Seen;
 use super::{Admission, Arrival, Refusal};
 use crate::PartOf;
 
-/// What continues a sequential run of misses beyond `cutoff_bytes` enters only when it is missed for the second time in a while;
-/// everything else enters at once.
+/// Admits the part of a sequential run of misses beyond `cutoff_bytes` only on the second miss in a while;
+/// admits everything else at once.
 ///
-/// A run is a sequence of misses of neighbouring blocks of one object, in ascending order; the [`RUNS_MAX`] runs that moved last
-/// are known, so that many readers, also of parts of the same object, are told from each other. The form is bcache's
-/// `sequential_cutoff`, which bypasses the cache beyond 4 MiB and for good; that a second pass enters is ours, because data-parallel
-/// jobs do read the same inputs from end to end again and again.
+/// A run is a sequence of misses of neighbouring blocks of one object, in ascending order. The policy knows
+/// the [`RUNS_MAX`] runs that moved last, so it tells many readers apart, even readers of parts of the same
+/// object. The form is that of bcache's `sequential_cutoff`, which bypasses the cache beyond 4 MiB and for
+/// good. Admitting a second pass is our addition, because data-parallel jobs do read the same inputs from end
+/// to end again and again.
 #[derive(Debug)]
 pub struct ScanResistant<K: PartOf> {
-    /// The run that moved last at the back.
+    /// The run that moved last is at the back.
     runs: VecDeque<Run<K::Whole>>,
     refused: Seen,
     cutoff_bytes: u64,
 }
 
-/// So many runs are told from each other at a time, as many as bcache does.
+/// The number of runs that are told apart at a time, the same as in bcache.
 pub const RUNS_MAX: usize = 128;
 
 #[derive(Clone, Copy, Debug)]
 struct Run<W> {
     whole: W,
-    /// The position that would continue it.
+    /// The position of the block that would continue it.
     next: u32,
     bytes: u64,
 }
 
 impl<K: PartOf> ScanResistant<K> {
-    /// Lets the first `cutoff_bytes` of each run enter, and remembers at least the last `keys` different keys refused.
+    /// Admits the first `cutoff_bytes` of each run, and remembers at least the last `keys` different keys
+    /// refused.
     pub fn new(cutoff_bytes: u64, keys: usize) -> Self {
         Self {
             runs: VecDeque::with_capacity(RUNS_MAX),
@@ -43,7 +45,7 @@ impl<K: PartOf> ScanResistant<K> {
         }
     }
 
-    /// How long the run is that this arrival continues or begins, itself included.
+    /// Returns the length of the run that this arrival continues or begins, the arrival included.
     fn run_bytes(&mut self, arrival: &Arrival<K>) -> u64 {
         let (whole, index) = (arrival.key.whole(), arrival.key.index());
         let continued = self
@@ -93,7 +95,7 @@ mod tests {
         ScanResistant::new(12, 1000)
     }
 
-    /// Which of the blocks are refused.
+    /// Returns the blocks that are refused.
     fn refused(
         policy: &mut ScanResistant<BlockId>,
         blocks: impl IntoIterator<Item = (u8, u32)>,

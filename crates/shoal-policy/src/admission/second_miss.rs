@@ -1,22 +1,22 @@
-//! What nobody asks for twice does not enter.
+//! Refuses blocks that are requested only once.
 
 use std::hash::Hash;
 
 use super::seen::Seen;
 use super::{Admission, Arrival, Refusal};
 
-/// A block enters when it is missed for the second time in a while: three quarters of what a content delivery network serves is
-/// asked for once (Maggs and Sitaraman, *Algorithmic Nuggets in Content Delivery*, 2015). Every block that is kept costs one
-/// more fetch.
+/// Admits a block when it is missed for the second time in a while. Three quarters of the objects that a
+/// content delivery network serves are requested once (Maggs and Sitaraman, *Algorithmic Nuggets in Content
+/// Delivery*, 2015). Every block that is kept costs one more fetch.
 ///
-/// Keys are remembered in a filter of 3 bytes a key, which admits one in 200 too early.
+/// The policy remembers keys in a filter of 3 bytes a key, which admits one in 200 too early.
 #[derive(Debug)]
 pub struct SecondMiss {
     missed: Seen,
 }
 
 impl SecondMiss {
-    /// Remembers at least the last `keys` different keys missed: as many as the cache holds is a good start.
+    /// Remembers at least the last `keys` different keys missed; as many as the cache holds is a good start.
     pub fn new(keys: usize) -> Self {
         Self {
             missed: Seen::new(keys),

@@ -1,25 +1,27 @@
-//! Which keys were seen lately, in bounded memory and with few mistakes.
+//! Remembers which keys were seen lately, in bounded memory and with few mistakes.
 
 use std::hash::Hash;
 
 use crate::hash::hash;
 
-/// Two generations of a Bloom filter: the younger is filled, both are asked, and when the younger is full the older is forgotten.
+/// Two generations of a Bloom filter: keys are added to the younger, both are asked, and when the younger is
+/// full the older is forgotten.
 ///
-/// It remembers the last `keys` different keys at least and twice as many at most, and takes one key in 200 for seen that was
-/// not (measured with both generations full), in 3 bytes a key.
+/// The filter remembers at least the last `keys` different keys, and at most twice as many. It takes one
+/// unseen key in 200 for a seen one (measured with both generations full), and needs 3 bytes a key.
 #[derive(Debug)]
 pub(super) struct Seen {
     younger: Vec<u64>,
     older: Vec<u64>,
-    /// How many keys the younger generation holds.
+    /// The number of keys in the younger generation.
     len: usize,
     keys: usize,
 }
 
 const BITS_PER_KEY: usize = 12;
 
-/// Bits set for each key; 0.7 times the bits there are for it errs least, and less costs fewer look-ups for hardly more errors.
+/// The number of bits set for each key. 0.7 times [`BITS_PER_KEY`] errs least; fewer bits need fewer look-ups
+/// and err hardly more.
 const PROBES: u64 = 6;
 
 impl Seen {
@@ -33,7 +35,7 @@ impl Seen {
         }
     }
 
-    /// Sees a key; whether it was seen before.
+    /// Records a key and returns whether it was seen before.
     pub(super) fn see(&mut self, key: &impl Hash) -> bool {
         let bits = bits(hash(key), self.younger.len());
         if is_set(&self.younger, bits.clone()) {
@@ -57,13 +59,14 @@ fn is_set(words: &[u64], mut bits: impl Iterator<Item = (usize, u64)>) -> bool {
     bits.all(|(word, bit)| words[word] & bit != 0)
 }
 
-/// The places of a key, as word and bit. Steps of one half of its hash from the other are as good as as many hashes (Kirsch and
-/// Mitzenmacher, 2006).
+/// The places of a key, as word and bit. They are steps of one half of its hash from the other, which is as
+/// good as a hash for each place (Kirsch and Mitzenmacher, 2006).
 fn bits(hash: u64, words: usize) -> impl Iterator<Item = (usize, u64)> + Clone {
     let (start, step) = (hash, hash.rotate_left(32) | 1);
     (0..PROBES).map(move |probe| {
         let place = start.wrapping_add(probe.wrapping_mul(step));
-        // The high bits choose the word, by multiplication instead of division, and the low ones the bit in it.
+        // The high bits choose the word, by multiplication instead of division; the low bits choose the bit
+        // in it.
         let word = (u128::from(place) * words as u128) >> 64;
         (word as usize, 1 << (place % 64))
     })

@@ -1,4 +1,4 @@
-//! Whoever is needed last leaves first: the bound, for those who know the future.
+//! The key that is needed last leaves first: the bound for policies, which takes knowledge of the future.
 
 use std::cmp::Reverse;
 use std::hash::Hash;
@@ -7,27 +7,29 @@ use super::Eviction;
 use super::ranked::Ranked;
 use super::slab::Slab;
 
-/// Belady's MIN: the key whose next use is farthest away leaves. For simulation only, as it is built from the future.
+/// Belady's MIN: the key whose next use is farthest away leaves. It is built from the future, so it is for
+/// simulation only.
 ///
-/// It misses least among all policies that admit every miss if all keys have the same size. With sizes the problem is NP-hard,
-/// and this is no bound: one large key that is used soon may keep out many small ones that are used a little later.
+/// If all keys have the same size, MIN misses least among all policies that admit every miss. With different
+/// sizes the problem is NP-hard and MIN is no bound: one large key that is used soon may keep out many small
+/// keys that are used a little later.
 #[derive(Debug)]
 pub struct Belady<K> {
     by_next_use: Ranked<K, Reverse<u32>>,
-    /// For each key of the future the position of its first use that is not known to be over.
+    /// For each key of the future, the position of its first use that is not known to be over.
     uses: Slab<K, u32>,
-    /// For each position of the future the position of the same key's next use.
+    /// For each position of the future, the position of the same key's next use.
     next: Vec<u32>,
-    /// Everything before this position is over.
+    /// Every position before this one is over.
     now: u32,
 }
 
-/// The position of a use that does not come.
+/// The position of a use that never comes.
 const NEVER: u32 = u32::MAX;
 
 impl<K: Copy + Eq + Hash> Belady<K> {
-    /// A policy for the uses to come, in order. Each is announced by `insert` or `touch`; those that are not (a key refused
-    /// admission) are passed over when a later one is announced.
+    /// A policy for the uses to come, in order. `insert` or `touch` announces each use. Uses that are not
+    /// announced (a key refused admission) are passed over when a later one is announced.
     pub fn new(future: impl IntoIterator<Item = K>) -> Self {
         let (mut next, mut first) = (Vec::new(), Slab::default());
         let mut last: Slab<K, u32> = Slab::default();
@@ -49,7 +51,7 @@ impl<K: Copy + Eq + Hash> Belady<K> {
         }
     }
 
-    /// `key` is used now; the position of its next use.
+    /// Records that `key` is used now and returns the position of its next use.
     fn use_after_this(&mut self, key: &K) -> u32 {
         let Some(slot) = self.uses.slot(key) else {
             return NEVER;
@@ -130,7 +132,7 @@ mod tests {
         );
     }
 
-    /// The least misses any choice of victims leads to.
+    /// The fewest misses that any choice of victims leads to.
     fn optimum(trace: &[u32], held: &mut Vec<u32>, capacity: usize) -> u32 {
         let Some((key, rest)) = trace.split_first() else {
             return 0;

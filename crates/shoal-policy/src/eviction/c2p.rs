@@ -13,20 +13,23 @@ use super::Eviction;
 use super::wholes::{Standing, Wholes};
 use crate::PartOf;
 
-/// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last block of an object,
-/// so that an object cached in part on several nodes is hardly better than one not cached at all. Nodes tell each other what
-/// happens to their blocks ([`Event`], gathered in an [`Outbox`]) and all let go of the same objects.
+/// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
+/// block of an object, so an object cached in part on several nodes is hardly better than one that is not
+/// cached at all. Nodes tell each other what happens to their blocks ([`Event`], gathered in an [`Outbox`]),
+/// and all of them let go of the same objects.
 ///
-/// What leaves first (C2P comparator, Algorithm 2): the block whose object is *in cache* to the least fraction, among equals the
-/// lesser by [`compare()`] (Algorithm 1).
+/// The victim (C2P comparator, Algorithm 2) is the block whose object is *in cache* to the least fraction;
+/// among equals it is the lesser by [`compare()`] (Algorithm 1).
 ///
-/// The paper sorts all blocks for each victim. Here objects are kept in the order of that fraction and of the last use of their
-/// least recently used block, O(log n) for n objects, and a victim is sought among the first [`CANDIDATES`] objects of the
-/// least fraction, each standing with that block. It is the paper's choice as long as no more objects share that fraction and
-/// the blocks a node holds of one object are used together: in the paper's set-up, with 128 blocks a node.
+/// The paper sorts all blocks for each victim. Here objects are kept in the order of that fraction and of the
+/// last use of their least recently used block, O(log n) for n objects. The victim is sought among the first
+/// [`CANDIDATES`] objects of the least fraction, each represented by that block. This is the paper's choice
+/// as long as no more objects share that fraction and the blocks that a node holds of one object are used
+/// together: in the paper's set-up, with 128 blocks a node.
 ///
-/// The paper derives the size of an object from the ratio of global to local hits; here [`C2p::observe`] tells it. Its global
-/// metadata is kept of objects of which a block is held, and only what the comparators ask for.
+/// The paper derives the size of an object from the ratio of global to local hits; here the caller tells it
+/// to [`C2p::observe`]. The policy keeps global metadata only for objects of which it holds a block, and only
+/// the metadata that the comparators need.
 #[derive(Debug)]
 pub struct C2p<K: PartOf> {
     blocks: Wholes<K, Block, Object>,
@@ -34,7 +37,7 @@ pub struct C2p<K: PartOf> {
     now: Duration,
 }
 
-/// So many objects are compared for a victim at most.
+/// The most objects that are compared for one victim.
 pub const CANDIDATES: usize = 128;
 
 /// How C2P decides.
@@ -44,17 +47,18 @@ pub struct Settings {
     pub reads: Reads,
     /// How to read the comparator.
     pub reading: Reading,
-    /// Uses less than this apart are close to each other. The paper derives its threshold from its workload and does not name it.
+    /// Uses less than this apart are close to each other. The paper derives its threshold from its workload
+    /// and does not give it.
     pub affinity: Duration,
 }
 
-/// What a block that comes into a cache says about the other blocks of its object.
+/// How far a block that comes into a cache speaks for the other blocks of its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// As in the paper: every read is of a whole object, and one block that comes means that all come.
+    /// As in the paper: every read is of a whole object, so the arrival of one block means that all arrive.
     Whole,
-    /// A block speaks for itself, and presence is counted. Events that were lost leave the count wrong by one each; it stays
-    /// between what is held here and all there is.
+    /// A block speaks only for itself, and presence is counted. Each lost event leaves the count wrong by
+    /// one; the count stays between the number of blocks held here and the number of all blocks.
     Partial,
 }
 
@@ -64,12 +68,12 @@ struct Block {
     uses: Uses,
 }
 
-/// The global metadata.
+/// The global metadata of an object.
 #[derive(Clone, Copy, Debug, Default)]
 struct Object {
-    /// How many blocks the object has; 0 when it is not known.
+    /// The number of blocks of the object; 0 when it is not known.
     blocks: u32,
-    /// How many of them are in a cache somewhere.
+    /// The number of them that are in a cache somewhere.
     present: u32,
 }
 
@@ -85,7 +89,7 @@ struct Presence(u64);
 
 impl Object {
     fn presence(self) -> Presence {
-        // An object of which nothing is known counts as present.
+        // An object about which nothing is known counts as present.
         let (present, blocks) = if self.blocks == 0 {
             (1, 1)
         } else {
@@ -124,7 +128,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             reads: Reads::Partial,
-            // Gained more than its inversion in the paper's case study, which tests/c2p.rs repeats.
+            // The printed reading gained more than its inversion in the paper's case study, which
+            // tests/c2p.rs repeats.
             reading: Reading::Printed,
             affinity: Duration::from_mins(1),
         }
@@ -147,7 +152,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         }
     }
 
-    /// `whole`, of which a block is held, has `blocks` blocks in all. Ignored when none is.
+    /// Records that `whole` has `blocks` blocks in all. Ignored when none of its blocks is held.
     pub fn observe(&mut self, whole: &K::Whole, blocks: u32) {
         let reads = self.settings.reads;
         self.blocks.change(whole, |object, _| {
@@ -159,23 +164,25 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         });
     }
 
-    /// Something happened to a block on another node.
+    /// Takes in an event of a block on another node.
     pub fn hear(&mut self, event: &Event<K>) {
         let reads = self.settings.reads;
         self.blocks
             .change(&event.key.whole(), |object, held| match event.kind {
                 EventKind::Add | EventKind::Miss => object.came(held, reads),
                 EventKind::Replace => object.left(held),
-                // What is gone in part for good cannot be read any more.
+                // An object that is gone in part for good can no longer be read.
                 EventKind::Delete => object.present = 0,
                 EventKind::Hit => {}
             });
     }
 
-    /// The blocks to fetch ahead of their reads when a block of the same object was missed on another node: those of `here`, the
-    /// object's blocks whose home is this node, that are not held. Beyond the paper, whose outlook (section 6) names it.
+    /// Returns the blocks to fetch ahead of their reads when another node missed a block of the same object:
+    /// those of `here`, the object's blocks whose home is this node, that are not held. This goes beyond the
+    /// paper, whose outlook (section 6) names it.
     ///
-    /// Where reads are partial, a miss speaks for its neighbours only if at least half of the object is in cache already.
+    /// Where reads are partial, a miss speaks for its neighbours only if at least half of the object is
+    /// already in cache.
     pub fn siblings(&self, event: &Event<K>, here: impl IntoIterator<Item = K>) -> Vec<K> {
         let is_read_whole = match self.settings.reads {
             Reads::Whole => true,
@@ -203,7 +210,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         let Settings {
             reading, affinity, ..
         } = self.settings;
-        // From the least recently used on: the comparator is no order, see there.
+        // Start from the least recently used: the comparator is not an order, see its documentation.
         let victim = candidates
             .take(CANDIDATES)
             .take_while(|(presence, ..)| *presence == least)
@@ -396,7 +403,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// With one block of each object on a node, and no two used at the same time.
+        /// A node holds one block of each object, and no two are used at the same time.
         #[test]
         fn victims_are_those_of_the_papers_comparator(
             steps in vec((0..5u8, 0..10u32), 0..200), is_printed in any::<bool>(), affinity_secs in 0..100u64

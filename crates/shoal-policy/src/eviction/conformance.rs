@@ -1,4 +1,4 @@
-//! What every eviction policy owes its caller, whatever order it chooses.
+//! The obligations of every eviction policy to its caller, whatever order it chooses.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -62,7 +62,7 @@ conforms!(
     )
 );
 
-/// Node 0 and another in every ring.
+/// Node 0 and another node in every ring.
 fn cluster_of(rings: usize) -> Arc<Hierarchy> {
     let ring = || Ring::new([(NodeId(0), 1), (NodeId(1), 1)].into());
     let layers = (0..rings).map(|_| Neighbourhood {
@@ -81,7 +81,7 @@ impl Placed for u32 {
     }
 }
 
-/// In tests four keys in a row are an object.
+/// In tests, four keys in a row form an object.
 impl PartOf for u32 {
     type Whole = Self;
 
@@ -101,14 +101,14 @@ pub(super) fn holding<P: Eviction<u32> + Default>(keys: impl IntoIterator<Item =
     policy
 }
 
-/// The keys in the order they leave when everybody may.
+/// The keys in the order they leave when all of them may leave.
 pub(super) fn leaving_order(mut policy: impl Eviction<u32>) -> Vec<u32> {
     std::iter::from_fn(|| policy.evict(&mut |_| true))
         .map(|(key, _)| key)
         .collect()
 }
 
-/// How often a cache with room for `capacity` keys misses.
+/// The number of misses of a cache with room for `capacity` keys.
 pub(super) fn misses<K: Copy>(mut policy: impl Eviction<K>, trace: &[K], capacity: usize) -> u32 {
     let mut misses = 0;
     for key in trace {
@@ -167,7 +167,7 @@ fn absent_keys_are_ignored<P: Eviction<u32>>(empty: impl Fn() -> P) {
     assert!(policy.is_empty() && !policy.contains(&1));
 }
 
-/// The keys differ all the time, and so would whatever a policy failed to forget.
+/// New keys arrive all the time, so any state that a policy fails to forget piles up.
 fn churn_does_not_grow_it<P: Eviction<u32> + Debug>(empty: impl Fn() -> P) {
     let mut policy = empty();
     let mut debug_chars_max = [0; 2];

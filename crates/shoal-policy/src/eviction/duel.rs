@@ -7,23 +7,25 @@ use super::slab::{List, Slot};
 use super::{Eviction, Lru, S3Fifo};
 use crate::hash::hash;
 
-/// A duel of LRU, which is best where use is a matter of time, with S3-FIFO, which is best where it is a matter of popularity and
-/// where much is read once. `docs/design/default-policy.md` says why these two.
+/// A duel of LRU, which is best where use is a matter of time, with S3-FIFO, which is best where use is a
+/// matter of popularity and where much is read once. `docs/design/default-policy.md` explains the choice of
+/// these two.
 ///
-/// Both keep all that is held in their order. One key in eight is sampled: two shadows, each with an eighth of the room and
-/// no data, show what either would have missed had it decided alone, and the one that missed fewer bytes lately decides for the
-/// whole cache. What was missed is summed up in one number between two bounds, as in set dueling (Qureshi et al., *Adaptive
-/// Insertion Policies for High Performance Caching*, ISCA 2007). Every operation in O(1), eviction amortised.
+/// Both keep all held keys in their order. One key in eight is sampled. Two shadows, each with an eighth of
+/// the room and no data, show how much each policy would have missed had it decided alone. The policy that
+/// lately missed fewer bytes decides for the whole cache. One number between two bounds sums up the misses,
+/// as in set dueling (Qureshi et al., *Adaptive Insertion Policies for High Performance Caching*, ISCA 2007).
+/// Every operation takes O(1); eviction is amortised.
 ///
-/// S3-FIFO remembers only those it chose to leave: while LRU decides, the S3-FIFO of the whole cache has no new ghosts, its shadow
-/// has.
+/// S3-FIFO remembers only the keys that it chose to evict: while LRU decides, the S3-FIFO of the whole cache
+/// gets no new ghosts, but its shadow does.
 #[derive(Debug)]
 pub struct Duel<K> {
-    /// What is held, in S3-FIFO's order and, by the second chain, in LRU's: a use looks a key up once for both.
+    /// The held keys in S3-FIFO's order and, by the second chain, in LRU's: a use takes one look-up for both.
     s3_fifo: Queues<K, 2>,
     by_use: List<1>,
     held_bytes: u64,
-    /// What was held when somebody last had to leave, which is the room there is; 0 before.
+    /// The bytes held at the last eviction, which is the room there is; 0 before the first.
     room_bytes: u64,
     lru_alone: Shadow<Lru<K>>,
     s3_fifo_alone: Shadow<S3Fifo<K>>,
@@ -31,14 +33,14 @@ pub struct Duel<K> {
     balance_bytes: i64,
 }
 
-/// One key in so many is sampled.
+/// One key in this many is sampled.
 const SAMPLE: u64 = 8;
 
-/// The balance has its bounds at such a part of a shadow's room. When the workload changes, as much has to speak for the other
-/// before it decides.
+/// The bounds of the balance are a shadow's room divided by this. When the workload changes, as many bytes
+/// have to speak for the other policy before it decides.
 const BALANCE: u64 = 4;
 
-/// What a policy would hold by itself.
+/// The keys that one policy alone would hold.
 #[derive(Debug, Default)]
 struct Shadow<P> {
     policy: P,
@@ -117,7 +119,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
 }
 
 impl<K: Copy + Eq + Hash> Duel<K> {
-    /// A sampled key is used: who would have missed it?
+    /// Records a use of a sampled key in both shadows and compares their misses.
     fn compare(&mut self, key: K, bytes: u64) {
         let room_bytes = self.room_bytes / SAMPLE;
         let lru_misses = self.lru_alone.misses(key, bytes, room_bytes);
@@ -140,7 +142,8 @@ impl<K: Copy + Eq + Hash> Duel<K> {
 }
 
 impl<P> Shadow<P> {
-    /// A key is used; whether it would have been missed. Before there was any eviction there is room for all.
+    /// Records a use of a key and returns whether it would have been missed. Before the first eviction there
+    /// is room for all keys.
     fn misses<K: Copy>(&mut self, key: K, bytes: u64, room_bytes: u64) -> bool
     where
         P: Eviction<K>,
@@ -169,7 +172,7 @@ impl<P> Shadow<P> {
 }
 
 fn is_sampled(key: &impl Hash) -> bool {
-    // The high half: slabs find keys by the low one.
+    // The high half, because slabs find keys by the low half.
     (hash(key) >> 32).is_multiple_of(SAMPLE)
 }
 

@@ -1,4 +1,4 @@
-//! What is worth least leaves first, where worth is shared between nodes and grows old with all of them.
+//! The block of least worth leaves first; nodes share worth, and it ages with all of them.
 
 mod decision;
 mod weight;
@@ -13,30 +13,32 @@ pub use worth::{Ageing, Worth};
 use super::Eviction;
 use super::ranked::Ranked;
 
-/// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part a node plays by itself.
+/// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part that a node plays by
+/// itself.
 ///
-/// A block has a local weight, to which each use on this node adds; the block of least [`Worth`] leaves, and its rank is the age
-/// from then on. The age is common to all nodes, so that ranks on different nodes compare: [`Gwf::learn_age`] takes in what
-/// others reached. How the age enters is [`Ageing`]'s: as in LFUDA, which this is on a node by itself, or as printed.
+/// A block has a local weight, to which each use on this node adds. The block of least [`Worth`] leaves, and
+/// its rank becomes the age. The age is common to all nodes, so ranks on different nodes compare:
+/// [`Gwf::learn_age`] takes in the ages that other nodes reached. [`Ageing`] decides how the age enters: as
+/// in LFUDA, which this policy is on a single node, or as printed.
 ///
-/// The part nodes play together needs the directory and is a function: ask for a [`Gwf::candidate`], let [`decide`] say what
-/// becomes of it, carry that out. [`Gain::of`] says what a read adds to the weights. `evict` is for a node that cannot
-/// reach the directory.
+/// The part that nodes play together needs the directory and is a function: ask for a [`Gwf::candidate`], let
+/// [`decide`] say what becomes of it, and carry that out. [`Gain::of`] gives the weights that a read adds to
+/// a block. `evict` is for a node that cannot reach the directory.
 #[derive(Debug)]
 pub struct Gwf<K> {
     ageing: Ageing,
     by_worth: Ranked<K, Worth>,
-    /// Of the ranks.
+    /// The sum of the ranks.
     sum: Weight,
     age: Weight,
 }
 
-/// The block a node would part with first.
+/// The block that a node would give up first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate<K> {
-    /// Names it.
+    /// Names the block.
     pub key: K,
-    /// What it is worth here, the least of those that may leave.
+    /// Its worth here, the least of those that may leave.
     pub local: Worth,
     /// The least rank of the others that may leave; `None` when there is none.
     pub next_rank: Option<Weight>,
@@ -55,50 +57,51 @@ impl<K> Gwf<K> {
             ageing,
             by_worth: Ranked::default(),
             sum: Weight::ZERO,
-            // Were it 0, no use would ever count where it is compounded.
+            // If it were 0, no use would ever count where ageing is compounded.
             age: Weight::from(1),
         }
     }
 }
 
 impl<K: Copy + Eq + Hash> Gwf<K> {
-    /// The greatest rank of a victim this node knows of, its own or another node's.
+    /// The greatest rank of a victim that this node knows of, its own or another node's.
     pub const fn age(&self) -> Weight {
         self.age
     }
 
-    /// Another node, or a decision on this one, has reached `age`.
+    /// Records that another node, or a decision on this one, has reached `age`.
     pub fn learn_age(&mut self, age: Weight) {
         self.age = self.age.max(age);
     }
 
-    /// What a use adds to a weight now, here or in the directory.
+    /// The weight that a use adds now, here or in the directory.
     pub fn use_weight(&self) -> Weight {
         self.ageing.use_weight(self.age)
     }
 
-    /// What a block of `weight` is worth that is used now.
+    /// The worth of a block of `weight` that is used now.
     pub const fn worth_now(&self, weight: Weight) -> Worth {
         self.ageing.worth(weight, self.age)
     }
 
-    /// What a held block is worth.
+    /// The worth of a held block.
     pub fn worth(&self, key: &K) -> Option<Worth> {
         self.by_worth.rank(key)
     }
 
-    /// Gives a held block another worth: that of a new copy, of a last copy that stays, of a pushed block. An absent block is
-    /// ignored.
+    /// Gives a held block another worth: that of a new copy, of a last copy that stays, or of a pushed block.
+    /// An absent block is ignored.
     pub fn weigh(&mut self, key: &K, worth: Worth) {
         self.change(key, |_| worth);
     }
 
-    /// How blocks rank on average here: what a peer compares with before it pushes one. Nothing when there is none.
+    /// The average rank of the blocks here. A peer compares a block with it before it pushes the block. Zero
+    /// when there are no blocks.
     pub fn average_rank(&self) -> Weight {
         self.sum.average(self.by_worth.len())
     }
 
-    /// The block to part with first among those `may_leave` allows, and the rank of the one after it.
+    /// The block to give up first among those that `may_leave` allows, and the rank of the one after it.
     pub fn candidate(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Candidate<K>> {
         let mut least = self.by_worth.least_first(may_leave);
         least.next().map(|(key, local)| Candidate {
@@ -116,7 +119,7 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
 
     fn left(&mut self, rank: Weight) {
         self.sum = if self.by_worth.len() == 0 {
-            // Beyond 64 bits sums are rounded: an empty cache is where the error ends.
+            // Beyond 64 bits sums are rounded: the error ends when the cache is empty.
             Weight::ZERO
         } else {
             self.sum - rank
@@ -125,7 +128,7 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
 }
 
 impl<K: Copy + Eq + Hash> Eviction<K> for Gwf<K> {
-    /// The block came from the lake.
+    /// Adds a block that came from the lake.
     fn insert(&mut self, key: K, bytes: u64) {
         let worth = self.worth_now(self.use_weight());
         self.by_worth.insert(key, bytes, worth);
@@ -252,7 +255,8 @@ mod tests {
         assert_eq!(policy.candidate(&mut |_| false), None);
     }
 
-    /// Makes room on a node that holds the last copies of all, with their global weights in `directory`.
+    /// Makes room on a node that holds the last copies of all blocks, with their global weights in
+    /// `directory`.
     fn make_room(policy: &mut Gwf<u32>, directory: &mut [u64]) -> u32 {
         loop {
             let candidate = policy.candidate(&mut |_| true).unwrap();
@@ -290,7 +294,8 @@ mod tests {
         }
     }
 
-    /// As printed it is the first to leave, however young; with the age added it stays while it is younger than others.
+    /// As printed the copy is the first to leave, however young; with the age added it stays while it is
+    /// younger than others.
     #[test]
     fn a_copy_of_a_peers_block_weighs_nothing_until_it_is_used() {
         for (ageing, order) in [(Ageing::Added, [1, 2, 3]), (Ageing::Compounded, [3, 1, 2])] {

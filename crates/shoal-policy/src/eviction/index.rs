@@ -1,10 +1,10 @@
-//! Slots by the hashes of their keys: open addressing, with the keys kept elsewhere.
+//! Slots by the hashes of their keys: open addressing, with the keys stored elsewhere.
 //!
 //! The standard map would hold each key a second time, and a look-up would touch one more line of memory.
 
 use super::slab::{NONE, Slot};
 
-/// A table of a power of two of buckets, at most three quarters full, probed linearly.
+/// A table whose number of buckets is a power of two, at most three quarters full, probed linearly.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     buckets: Vec<Bucket>,
@@ -13,7 +13,7 @@ pub(super) struct Index {
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
-    /// Tells most strangers without a look at their keys, and where the bucket wants to be.
+    /// Tells most other keys apart without a look at them, and gives the bucket's home position.
     hash: u32,
     /// `NONE` in an empty bucket.
     slot: Slot,
@@ -21,7 +21,7 @@ struct Bucket {
 
 const EMPTY: Bucket = Bucket { hash: 0, slot: NONE };
 
-/// A table is made for as many keys at first.
+/// The number of buckets of the first table.
 const BUCKETS_MIN: usize = 8;
 
 impl Index {
@@ -29,13 +29,13 @@ impl Index {
         self.len
     }
 
-    /// The slot with this hash that `is_it`.
+    /// The slot with this hash for which `is_it` holds.
     pub(super) fn find(&self, hash: u32, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         self.position(hash, is_it)
             .map(|position| self.buckets[position].slot)
     }
 
-    /// Enters a slot that is not there.
+    /// Adds a slot that is absent.
     pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
         if 4 * (self.len + 1) > 3 * self.buckets.len() {
             self.grow();
@@ -44,12 +44,13 @@ impl Index {
         self.len += 1;
     }
 
-    /// Takes out a slot that is there.
+    /// Removes a slot that is present.
     pub(super) fn remove(&mut self, hash: u32, slot: Slot) {
         let mut hole = self
             .position(hash, |other| other == slot)
             .expect("a held key is in the index");
-        // What follows moves up where that brings it no nearer than its home, so that no probe ends at the hole too early.
+        // Each following bucket moves up into the hole unless the hole lies before its home, so no probe ends
+        // at the hole too early.
         let mut next = self.after(hole);
         while self.buckets[next].slot != NONE {
             let home = self.home(self.buckets[next].hash);
@@ -104,7 +105,7 @@ impl Index {
         (position + 1) & (self.buckets.len() - 1)
     }
 
-    /// Steps from one position forward to another.
+    /// The number of steps forward from one position to another.
     const fn distance(&self, from: usize, to: usize) -> usize {
         to.wrapping_sub(from) & (self.buckets.len() - 1)
     }

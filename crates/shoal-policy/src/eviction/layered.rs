@@ -1,18 +1,21 @@
 //! One policy for each layer of a node, over one room (the unified cache of D3N, dissertation 4.4.1).
 //!
-//! A key is held once, in the layer it belongs to on this node ([`Hierarchy::layer_here`]). Every layer has a target; which layer
-//! gives when room is needed follows from how full each is, and who leaves there its own policy decides.
+//! A key is held once, in the layer to which it belongs on this node ([`Hierarchy::layer_here`]). Every layer
+//! has a target. When room is needed, the fill of the layers decides which one gives, and that layer's policy
+//! chooses the victim.
 //!
-//! **A target is a claim, not a wall.** The layer gives that fills most of its target: one above it before one below, and among
-//! those below, which they all are while eviction runs ahead of need, each keeps the same part of its target. So a layer may
-//! use room that nobody else needs yet, a layer whose target has shrunk loses blocks as fast as others come and no faster,
-//! and nothing is thrown away for an empty place.
+//! **A target is a claim, not a wall.** The layer that fills most of its target gives: one above its target
+//! before one below. Among layers below their targets, which all are while eviction runs ahead of need, each
+//! keeps the same part of its target. So a layer may use room that no other layer needs at the time. A layer
+//! whose target has shrunk loses blocks as fast as others come and no faster. Nothing is thrown away for an
+//! empty place.
 //!
-//! **A layer whose target is 0 takes nothing in** ([`Layered::admits`]). What a change of the hierarchy moved there is the first to leave,
-//! but stays until its room is needed: its new home will ask for it ([`crate::route::Stop::FormerHome`]).
+//! **A layer whose target is 0 takes nothing in** ([`Layered::admits`]). Blocks that a change of the
+//! hierarchy moved there are the first to leave, but stay until their room is needed: their new home will ask
+//! for them ([`crate::route::Stop::FormerHome`]).
 //!
-//! Who comes into a layer from another is its newest there. What a policy remembers of keys (uses, ranks) stays behind, and
-//! policies that age do so each at the pace of its layer.
+//! A key that comes into a layer from another is the newest there. A policy's memory of keys (uses, ranks)
+//! stays behind, and policies that age do so each at the pace of its layer.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -24,11 +27,12 @@ use crate::admission::Refusal;
 use crate::fingerprint::Placed;
 use crate::route::Hierarchy;
 
-/// More layers than a data center has.
+/// The most layers of a node, more than a data center has.
 pub const LAYERS_MAX: usize = 8;
 
-/// Layers with a policy each. An operation asks one layer after the other for its key, as that is cheaper in memory than to note where each
-/// key is: with a million keys a use costs 280 ns in three layers of LRU where it costs 146 ns in one (`cargo bench`).
+/// Layers with a policy each. An operation asks one layer after the other for its key, which takes less
+/// memory than recording where each key is: with a million keys a use costs 280 ns in three layers of LRU and
+/// 146 ns in one (`cargo bench`).
 #[derive(Debug)]
 pub struct Layered<K, P> {
     /// From L1 outwards.
@@ -47,18 +51,18 @@ struct Share<P> {
 /// A layer's part of the room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayerRoom {
-    /// Whose it is.
+    /// The layer.
     pub layer: Layer,
-    /// How much it may count on.
+    /// The room that it may count on.
     pub target_bytes: u64,
-    /// How much it takes.
+    /// The room that it takes.
     pub used_bytes: u64,
-    /// How many keys it holds.
+    /// The number of keys that it holds.
     pub keys: usize,
 }
 
-/// Divides `capacity_bytes` in proportion to `parts`, not all of which are 0. What does not divide goes to the largest part, so that
-/// a part of 0 gets nothing.
+/// Divides `capacity_bytes` in proportion to `parts`, not all of which are 0. The remainder goes to the
+/// largest part, so a part of 0 gets nothing.
 pub fn divide<P: Copy + Into<u64>>(capacity_bytes: u64, parts: &[P]) -> Vec<u64> {
     let parts: Vec<u64> = parts.iter().map(|&part| part.into()).collect();
     let sum: u128 = parts.iter().copied().map(u128::from).sum();
@@ -72,7 +76,8 @@ pub fn divide<P: Copy + Into<u64>>(capacity_bytes: u64, parts: &[P]) -> Vec<u64>
 }
 
 impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
-    /// Empty layers from L1 outwards, each with its policy and its target; keys belong where `hierarchy` says.
+    /// Empty layers from L1 outwards, each with its policy and its target; `hierarchy` says where keys
+    /// belong.
     pub fn new(layers: impl IntoIterator<Item = (P, u64)>, hierarchy: Arc<Hierarchy>) -> Self {
         let share = |(policy, target_bytes)| Share {
             policy,
@@ -93,7 +98,8 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         layered
     }
 
-    /// Keys belong where `hierarchy` says from now on. Those held stay where they are until they are settled.
+    /// Replaces the hierarchy, which says where keys belong. Held keys stay where they are until they are
+    /// settled.
     pub fn set_hierarchy(&mut self, hierarchy: Arc<Hierarchy>) {
         assert!(
             hierarchy.layers.len() < self.shares.len(),
@@ -102,12 +108,12 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         self.hierarchy = hierarchy;
     }
 
-    /// The layer a key belongs to, whether it is held or not.
+    /// The layer to which a key belongs, whether it is held or not.
     pub fn layer_of(&self, key: K) -> Layer {
         self.hierarchy.layer_here(key.place())
     }
 
-    /// Whether the layer of a key takes it in; if not, why.
+    /// Checks whether the layer of a key takes it in; the error says why not.
     pub fn admits(&self, key: K) -> Result<(), Refusal> {
         match self.shares[place(self.layer_of(key))].target_bytes {
             0 => Err(Refusal::NoShare),
@@ -115,7 +121,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         }
     }
 
-    /// Moves a held key to the layer it belongs to; says whether it moved.
+    /// Moves a held key to the layer to which it belongs; returns whether it moved.
     pub fn settle(&mut self, key: K) -> bool {
         let target = place(self.layer_of(key));
         if self.shares[target].policy.contains(&key) {
@@ -128,7 +134,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         true
     }
 
-    /// The targets are these from now on, from L1 outwards. Nothing leaves before its room is needed.
+    /// Replaces the targets, from L1 outwards. Nothing leaves before its room is needed.
     pub fn resize(&mut self, targets_bytes: &[u64]) {
         assert_eq!(targets_bytes.len(), self.shares.len(), "every layer has a target");
         for (share, &target_bytes) in self.shares.iter_mut().zip(targets_bytes) {
@@ -148,8 +154,8 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         layers.map(room).collect()
     }
 
-    /// Of the layers that hold something and are not `spared`, the one that fills most of its target; of equals the inner one,
-    /// whose blocks are held elsewhere too.
+    /// Of the layers that hold something and are not `spared`, the one that fills most of its target; of
+    /// equals the inner one, whose blocks are also held elsewhere.
     fn fullest(&self, spared: [bool; LAYERS_MAX]) -> Option<usize> {
         let giving = |&place: &usize| !spared[place] && !self.shares[place].policy.is_empty();
         (0..self.shares.len()).filter(giving).reduce(|fullest, place| {
@@ -264,7 +270,7 @@ mod tests {
         })
     }
 
-    /// Three layers and no key in them.
+    /// Three empty layers.
     fn layers(targets_bytes: [u64; 3]) -> Layers {
         Layered::new(
             targets_bytes.map(|target| (Lru::default(), target)),
@@ -393,7 +399,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// A policy with a memory of its own, so that calls that it would not get alone are noticed.
+        /// The policy has memory, so that calls that it would not get alone are noticed.
         #[test]
         fn one_layer_behaves_as_its_policy_alone(steps in vec((0..4_u8, 0..12_u32, any::<u16>()), 0..300)) {
             let mut alone = S3Fifo::default();
@@ -419,8 +425,8 @@ mod tests {
             prop_assert_eq!(leaving_order(layered), leaving_order(alone));
         }
 
-        /// Blocks come, go and move while targets and the hierarchy change: the sums are right, the capacity is kept, and each block
-        /// is in exactly one layer.
+        /// Blocks come, go and move while targets and the hierarchy change: the sums are right, the capacity
+        /// is kept, and each block is in exactly one layer.
         #[test]
         fn any_history_keeps_each_key_in_one_layer_and_within_the_room(
             steps in vec((0..8_u8, 0..60_u32, any::<u64>()), 0..300),
@@ -446,7 +452,7 @@ mod tests {
 
     const CAPACITY_BYTES: u64 = 100;
 
-    /// A cache with layers, and what it should hold.
+    /// A cache with layers, and the keys that it should hold.
     struct Node {
         cache: Residency<u32, Layers>,
         held: BTreeMap<u32, u64>,

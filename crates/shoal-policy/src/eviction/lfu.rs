@@ -5,9 +5,11 @@ use std::hash::Hash;
 use super::Eviction;
 use super::ranked::Ranked;
 
-/// Least frequently used since it came, the one that has been at its count for longest first among equals.
+/// Least frequently used since it came; among equals, the key that has been at its count for longest leaves
+/// first.
 ///
-/// Counts are forgotten when a key leaves and never age: what was popular once stays. [`super::Lfuda`] mends that.
+/// Counts are forgotten when a key leaves and never age, so a key that was popular once stays.
+/// [`super::Lfuda`] fixes that.
 #[derive(Debug)]
 pub struct Lfu<K> {
     by_uses: Ranked<K, u64>,

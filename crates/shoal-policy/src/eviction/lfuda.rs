@@ -1,15 +1,16 @@
-//! The least frequently used leaves first, and what was popular once grows old.
+//! The least frequently used leaves first, and keys that were popular once age.
 
 use std::hash::Hash;
 
 use super::Eviction;
 use super::ranked::Ranked;
 
-/// LFU with dynamic ageing: a key ranks by its uses plus the age of the cache at its last use; the age is the rank of the last
-/// victim (Arlitt et al., *Evaluating Content Management Techniques for Web Proxy Caches*, 2000, with all costs 1).
+/// LFU with dynamic ageing: a key ranks by its uses plus the age of the cache at its last use; the age is the
+/// rank of the last victim (Arlitt et al., *Evaluating Content Management Techniques for Web Proxy Caches*,
+/// 2000, with all costs 1).
 ///
-/// The dissertation on D4N (4.5.3) and libCacheSim read it otherwise: they add the age itself at each use, so that ranks grow
-/// geometrically. That reading is [`super::Gwf`] on a node by itself.
+/// The dissertation on D4N (4.5.3) and libCacheSim read it differently: they add the age itself at each use,
+/// so ranks grow geometrically. That reading is [`super::Gwf`] on a single node.
 #[derive(Debug)]
 pub struct Lfuda<K> {
     by_rank: Ranked<K, Rank>,
@@ -57,7 +58,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lfuda<K> {
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
         let (key, bytes, rank) = self.by_rank.take_least(may_leave)?;
-        // Victims need not come in the order of rank: some of the least may not leave.
+        // Victims need not come in the order of rank: some of the least may not be allowed to leave.
         self.age = self.age.max(rank.uses_plus_age);
         Some((key, bytes))
     }
@@ -79,7 +80,8 @@ mod tests {
     use super::{Eviction, Lfuda};
     use crate::eviction::conformance::{holding, leaving_order, misses};
 
-    /// A key used ten times and then never again, and a flow of keys used twice each through the second place.
+    /// A key used ten times and then never again, and a flow of keys used twice each through the second
+    /// place.
     fn left_before_the_old_favourite(mut policy: impl Eviction<u32>) -> Option<u32> {
         policy.insert(0, 1);
         (0..9).for_each(|_| policy.touch(&0));
@@ -92,7 +94,8 @@ mod tests {
 
     #[test]
     fn what_was_popular_once_leaves_in_the_end() {
-        // The age grows by two with each key that goes by; the fifth ranks with the favourite's ten uses, the sixth above.
+        // The age grows by two with each key that goes by; the fifth ranks with the favourite's ten uses, the
+        // sixth above.
         assert_eq!(left_before_the_old_favourite(Lfuda::default()), Some(6));
         assert_eq!(
             left_before_the_old_favourite(crate::eviction::Lfu::default()),
@@ -113,7 +116,8 @@ mod tests {
         );
     }
 
-    /// Misses counted by the definition: ranks in a vector, in the order they were given, and the first least of them leaves.
+    /// Misses counted by the definition: ranks in a vector, in the order they were given, and the first least
+    /// of them leaves.
     fn misses_by_definition(trace: &[u32], capacity: usize) -> u32 {
         let (mut held, mut age, mut misses) = (Vec::<(u32, u32, u32)>::new(), 0, 0);
         for &key in trace {

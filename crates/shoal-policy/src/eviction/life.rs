@@ -9,19 +9,21 @@ use super::Eviction;
 use super::wholes::{Standing, Wholes};
 use crate::PartOf;
 
-/// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in parallel is as fast as
-/// its slowest read, so an input is worth keeping if all of it is here. Objects not used for a window of time leave first, the
-/// longest unused one before the others; then the largest incomplete object; then the largest complete one. Within an
-/// object the least recently used block leaves. O(log n) for n objects.
+/// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in
+/// parallel is as fast as its slowest read, so an input is worth keeping if all of it is here. Objects not
+/// used for a window of time leave first, the longest unused one before the others; then the largest
+/// incomplete object; then the largest complete one. Within an object the least recently used block leaves.
+/// O(log n) for n objects.
 ///
-/// An object is complete when as many blocks are here as [`Life::observe`] said it has; one of which nothing was said counts as
-/// incomplete. "Here" is this node: PACMan's coordinator knows what is complete across nodes.
+/// An object is complete when as many of its blocks are here as [`Life::observe`] reported; an object about
+/// which nothing was reported counts as incomplete. "Here" is this node: PACMan's coordinator knows which
+/// objects are complete across nodes.
 #[derive(Debug)]
 pub struct Life<K: PartOf> {
     /// Each block with its bytes.
     blocks: Wholes<K, u64, Input>,
-    /// When objects were used, in that order. Of an object the last use counts; earlier ones are dropped when they are most. Empty
-    /// where there is no window.
+    /// The uses of objects, in order of time. Only the last use of an object counts; earlier ones are dropped
+    /// when they are the majority. Empty where there is no window.
     uses: VecDeque<(Duration, K::Whole)>,
     window: Duration,
     now: Duration,
@@ -29,7 +31,7 @@ pub struct Life<K: PartOf> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Input {
-    /// How many blocks the object has; 0 when it is not known.
+    /// The number of blocks of the object; 0 when it is not known.
     blocks: u32,
     used_at: Duration,
 }
@@ -52,7 +54,8 @@ impl Standing<u64> for Input {
 }
 
 impl<K: Copy + Eq + Hash + PartOf> Life<K> {
-    /// An empty policy; what is not used for longer than `window` leaves first, whatever its size. [`Duration::MAX`] is no window.
+    /// An empty policy. Objects that are not used for longer than `window` leave first, whatever their size.
+    /// [`Duration::MAX`] is no window.
     pub fn new(window: Duration) -> Self {
         Self {
             blocks: Wholes::default(),
@@ -62,12 +65,12 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
         }
     }
 
-    /// `whole`, of which a block is held, has `blocks` blocks in all. Ignored when none is.
+    /// Records that `whole` has `blocks` blocks in all. Ignored when none of its blocks is held.
     pub fn observe(&mut self, whole: &K::Whole, blocks: u32) {
         self.blocks.change(whole, |input, _| input.blocks = blocks);
     }
 
-    /// `whole` is used now and was before, if it was here.
+    /// Records that `whole` is used now; `before` is its previous use, if it was here.
     fn used(&mut self, whole: K::Whole, before: Option<Duration>) {
         if before == Some(self.now) || self.window == Duration::MAX {
             return;
@@ -94,10 +97,10 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
     }
 }
 
-/// So many uses are no reason to look which are the last.
+/// The number of uses that never triggers a search for outdated ones.
 const USES_MIN: usize = 16;
 
-/// Whether an object was not used again since, and is still here.
+/// Whether the object was not used again since, and is still here.
 fn is_last<K: Copy + Eq + Hash + PartOf>(
     blocks: &Wholes<K, u64, Input>,
     (used_at, whole): &(Duration, K::Whole),
@@ -158,7 +161,7 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_mins(10);
 
-    /// Holds blocks of objects; four keys make an object: 0 to 3 the first, 4 to 7 the second.
+    /// Holds blocks of objects of four keys each: 0 to 3 is the first, 4 to 7 the second.
     fn holding(keys: &[u32], blocks_of_objects: &[u32]) -> Life<u32> {
         let mut policy = Life::new(WINDOW);
         for &key in keys {

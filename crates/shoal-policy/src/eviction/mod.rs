@@ -1,12 +1,15 @@
-//! Which block leaves when room is needed. One policy a file.
+//! Eviction policies: which block leaves when room is needed. Each policy has its own file.
 //!
-//! A policy knows keys and their sizes, the time if it is told ([`Eviction::advance`]), and nothing else: no capacity, no disk, no
-//! clock. [`crate::residency`] asks it for a victim when room is short. What a policy may know beyond that (a directory's
-//! weights, the size of an object, other nodes' events) comes in through methods of its own.
+//! A policy knows keys and their sizes, the time if the caller tells it ([`Eviction::advance`]), and nothing
+//! else: no capacity, no disk, no clock. [`crate::residency`] asks it for a victim when room is short. A
+//! policy that needs to know more (a directory's weights, the size of an object, other nodes' events) has
+//! additional methods for that.
 //!
-//! Every policy runs the suite in `conformance.rs`; adding one is one line there. `tests/golden.rs` counts misses on a real trace.
+//! Every policy runs the suite in `conformance.rs`; adding one takes one line there. `tests/golden.rs` counts
+//! misses on a real trace.
 //!
-//! What a use or a victim costs in steps; `docs/design/eviction.md` has nanoseconds and bytes, by `cargo bench -p shoal-policy --bench eviction`.
+//! The table gives the cost of a use and of a victim in steps; `docs/design/eviction.md` has nanoseconds and
+//! bytes, by `cargo bench -p shoal-policy --bench eviction`.
 //!
 //! | policy | a use, a victim |
 //! |---|---|
@@ -57,37 +60,38 @@ pub use named::{Named, PolicyName};
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;
 
-/// The order in which what a cache holds should leave it.
+/// The order in which keys should leave a cache.
 pub trait Eviction<K> {
-    /// A key that was absent is now held and takes `bytes`.
+    /// Adds a key that was absent and takes `bytes`.
     fn insert(&mut self, key: K, bytes: u64);
 
-    /// A held key was used. An absent key is ignored: the notice of a use may arrive after the key has left.
+    /// Records a use of a held key. An absent key is ignored: the notice of a use may arrive after the key
+    /// has left.
     fn touch(&mut self, key: &K);
 
-    /// Forgets `key` because it is no longer valid, and says how many bytes it took.
+    /// Forgets `key` because it is no longer valid, and returns how many bytes it took.
     ///
-    /// This is not a decision of the policy and must not age it: an invalidated block says nothing about how long blocks
-    /// live here.
+    /// This is not a decision of the policy and must not age it: an invalidated block says nothing about how
+    /// long blocks live here.
     fn remove(&mut self, key: &K) -> Option<u64>;
 
-    /// Chooses who leaves to make room, among those `may_leave` allows, and forgets it; a policy that ages does so
-    /// here. `None` when nobody may leave.
+    /// Chooses a victim to make room, among the keys that `may_leave` allows, and forgets it; a policy that
+    /// ages does so here. `None` when no key may leave.
     ///
     /// `may_leave` may be asked about several keys, and about one key more than once.
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
 
-    /// Time has come to be `now`, counted from an origin of the caller's choice, and never goes back. Policies that do without
-    /// it ignore it.
+    /// Sets the time to `now`, counted from an origin of the caller's choice. Time never goes back. Policies
+    /// that do not need it ignore it.
     fn advance(&mut self, _now: Duration) {}
 
     /// Whether `key` is held.
     fn contains(&self, key: &K) -> bool;
 
-    /// How many keys are held.
+    /// The number of held keys.
     fn len(&self) -> usize;
 
-    /// Whether nothing is held.
+    /// Whether no key is held.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

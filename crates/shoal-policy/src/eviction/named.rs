@@ -1,4 +1,4 @@
-//! The policies a store can be told to follow, by the names people call them.
+//! The policies that a store can be told to follow, by their common names.
 
 use std::fmt;
 use std::hash::Hash;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Duel, Eviction, Lfu, Lfuda, Lru, S3Fifo, Sieve};
 
-/// A policy that needs to be told nothing but what is held and used.
+/// A policy that needs to know only which keys are held and used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PolicyName {
     /// The least recently used leaves first.
@@ -15,11 +15,12 @@ pub enum PolicyName {
     Lfu,
     /// LFU whose counts age.
     Lfuda,
-    /// FIFO that spares what was used since the hand came by.
+    /// FIFO that spares keys used since the hand last passed.
     Sieve,
-    /// Three FIFO queues, for what is used once and what is used again.
+    /// Three FIFO queues, for keys used once and keys used again.
     S3Fifo,
-    /// LRU or S3-FIFO, whichever would have missed less lately. `docs/design/default-policy.md` says why it is the default.
+    /// LRU or S3-FIFO, whichever would have missed less lately. `docs/design/default-policy.md` says why it
+    /// is the default.
     #[default]
     Duel,
 }
@@ -35,7 +36,7 @@ impl PolicyName {
         Self::Duel,
     ];
 
-    /// The word for it in settings, on the command line, in experiments and in reports.
+    /// The name used in settings, on the command line, in experiments and in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lru => "lru",
@@ -47,13 +48,13 @@ impl PolicyName {
         }
     }
 
-    /// The policy with this name, in capital letters or not.
+    /// The policy with this name, in upper or lower case.
     pub fn of(name: &str) -> Option<Self> {
         let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(name);
         Self::ALL.iter().find(named).copied()
     }
 
-    /// The policy itself, empty.
+    /// Builds the policy, empty.
     pub fn build<K: Copy + Eq + Hash + Send + 'static>(self) -> Named<K> {
         Named {
             name: self,

@@ -1,4 +1,4 @@
-//! Entries of a slab in the order of a rank, equals in the order they came to it.
+//! Entries of a slab in the order of a rank; entries of equal rank in the order they got it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -7,29 +7,30 @@ use std::hash::{BuildHasherDefault, Hash};
 use super::slab::{List, Slab, Slot};
 use crate::hash::KeyHasher;
 
-/// Names a rank that somebody has.
+/// Names a rank that at least one entry has.
 pub(super) type Place = u32;
 
-/// One list for each rank. The list of a rank is found by hashing, so that an entry changes its rank in O(1); only the least rank
-/// is ever asked for, which a heap of the ranks knows. Where ranks count uses, many entries share one and the heap is small.
+/// One list for each rank. The list of a rank is found by hashing, so an entry changes its rank in O(1). Only
+/// the least rank is ever asked for, which a heap of the ranks knows. Where ranks count uses, many entries
+/// share one rank and the heap is small.
 ///
-/// A rank that nobody has any more keeps its place, as somebody may soon have it again, until it is the least or until
-/// such ranks are most: memory is bounded by the ranks in use.
+/// A rank that no entry has any longer keeps its place, because an entry may soon have it again. It loses the
+/// place when it is the least, or when such ranks are the majority: memory is bounded by the ranks in use.
 #[derive(Debug)]
 pub(super) struct Order<R> {
     /// Each rank with its entries.
     lists: Vec<(R, List)>,
-    /// Where in `lists` a rank is.
+    /// The place of each rank in `lists`.
     places: HashMap<R, Place, BuildHasherDefault<KeyHasher>>,
-    /// Every rank of `places`, the least on top; that one is somebody's.
+    /// Every rank of `places`, the least on top; the top rank has entries.
     ranks: BinaryHeap<Reverse<(R, Place)>>,
-    /// What in `lists` has no rank.
+    /// The places in `lists` that have no rank.
     free: Vec<Place>,
-    /// How many ranks of `places` are nobody's.
+    /// The number of ranks of `places` that no entry has.
     vacant: usize,
 }
 
-/// So many vacant ranks are no reason to look for them.
+/// The number of vacant ranks that never triggers a search for them.
 const VACANT_MIN: usize = 16;
 
 impl<R> Default for Order<R> {
@@ -45,7 +46,7 @@ impl<R> Default for Order<R> {
 }
 
 impl<R: Copy + Ord + Hash> Order<R> {
-    /// Enters a slot that is in no list, behind those of the same rank; where it is from then on.
+    /// Adds a slot that is in no list behind those of the same rank; returns its place.
     pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> Place {
         let place = self.place(rank);
         let list = &mut self.lists[place as usize].1;
@@ -54,7 +55,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
         place
     }
 
-    /// Takes out a slot that is at `place`.
+    /// Removes a slot that is at `place`.
     pub(super) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, place: Place, slot: Slot) {
         let list = &mut self.lists[place as usize].1;
         slab.unlink(list, slot);
@@ -67,7 +68,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
         }
     }
 
-    /// The rank of those at `place`.
+    /// The rank of the slots at `place`.
     pub(super) fn rank(&self, place: Place) -> R {
         self.lists[place as usize].0
     }
@@ -80,7 +81,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
         })
     }
 
-    /// The place of `rank`, which is vacant if nobody had it.
+    /// The place of `rank`, which is vacant if no entry had the rank.
     fn place(&mut self, rank: R) -> Place {
         let Self {
             lists, places, free, ..
@@ -98,11 +99,11 @@ impl<R: Copy + Ord + Hash> Order<R> {
         *place
     }
 
-    /// Every place that is on the heap: its children follow a rank once it has been passed, so that only what is looked at is
-    /// sorted.
+    /// Every place that is on the heap. The children of a rank follow once the rank has been passed, so only
+    /// the ranks that are looked at are sorted.
     fn places_least_first(&self) -> impl Iterator<Item = Place> {
         let heap = self.ranks.as_slice();
-        // Nothing is allocated for who only asks for the least.
+        // Nothing is allocated for a caller that asks only for the least.
         let (mut next, mut passed) = (BinaryHeap::new(), None);
         std::iter::from_fn(move || {
             let (Reverse((_, place)), position) = match passed {
@@ -118,7 +119,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
         })
     }
 
-    /// Brings a rank that somebody has to the top.
+    /// Drops vacant ranks from the top until a rank with entries is there.
     fn forget_least(&mut self) {
         while let Some(&Reverse((rank, place))) = self.ranks.peek() {
             if self.lists[place as usize].1.oldest().is_some() {
@@ -178,7 +179,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// A key is entered, or gets another rank, or leaves.
+        /// A key enters, gets another rank, or leaves.
         #[test]
         fn any_history_is_in_the_order_of_rank_and_arrival(steps in vec((0..30u32, 0..60u32), 0..400)) {
             let (mut slab, mut order) = (Slab::default(), Order::default());

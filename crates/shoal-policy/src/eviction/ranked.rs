@@ -1,12 +1,12 @@
-//! Keys with their sizes, each with a rank: what LFU, LFUDA, GWF and Belady have in common.
+//! Keys with their sizes, each with a rank: the common part of LFU, LFUDA, GWF and Belady.
 
 use std::hash::Hash;
 
 use super::order::{Order, Place};
 use super::slab::{Slab, Slot};
 
-/// What is held, in the order of rank, equals in the order they came to it. A key changes its rank in O(1), unless the new one is
-/// less than most; the least leaves in O(log d) for d different ranks.
+/// The held keys in the order of rank; keys of equal rank in the order they got it. A key changes its rank in
+/// O(1), unless the new one is less than most; the least leaves in O(log d) for d different ranks.
 #[derive(Debug)]
 pub(super) struct Ranked<K, R> {
     keys: Slab<K, Entry>,
@@ -48,7 +48,8 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
             .map(|slot| self.order.rank(self.keys[slot].place))
     }
 
-    /// Gives a held key the rank `next` makes of the one it has; the one before and the one after.
+    /// Gives a held key the rank that `next` makes of its present one; returns the rank before and the rank
+    /// after.
     pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
         let place = self.keys[slot].place;
@@ -59,14 +60,15 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
         Some((before, after))
     }
 
-    /// Forgets `key`; its bytes and its rank.
+    /// Forgets `key`; returns its bytes and its rank.
     pub(super) fn remove(&mut self, key: &K) -> Option<(u64, R)> {
         let slot = self.keys.slot(key)?;
         let (_, bytes, rank) = self.take(slot);
         Some((bytes, rank))
     }
 
-    /// Forgets the key of the least rank among those `may_leave` allows; its bytes and its rank.
+    /// Forgets the key of the least rank among those that `may_leave` allows; returns it, its bytes and its
+    /// rank.
     pub(super) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
         let slot = self
             .order
@@ -76,7 +78,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
         Some(self.take(slot))
     }
 
-    /// Those `may_leave` allows and their ranks, least first.
+    /// The keys that `may_leave` allows and their ranks, least first.
     pub(super) fn least_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> impl Iterator<Item = (K, R)> {
         self.order
             .least_first(&self.keys)

@@ -1,22 +1,24 @@
-//! Three queues: a small one to prove oneself in, a main one, and the ghosts of those who did not.
+//! Three queues: a small one in which keys prove themselves, a main one, and ghosts of the keys that did not.
 
 use std::hash::Hash;
 
 use super::Eviction;
 use super::slab::{List, Slab, Slot};
 
-/// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue; those used twice there move on to the main queue, the others
-/// leave and are remembered as ghosts; a ghost that returns enters the main queue at once. The main queue gives a used key
-/// another round. Every operation in O(1), eviction amortised.
+/// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice there move on to the main
+/// queue; the others leave and are remembered as ghosts. A ghost that returns enters the main queue at once.
+/// The main queue gives a used key another round. Every operation takes O(1); eviction is amortised.
 ///
-/// The paper gives the small queue a tenth of the capacity; a policy here does not know the capacity, and takes a tenth of what
-/// is held, which is the same when the cache is full. There are nine ghosts for ten keys held.
+/// The paper gives the small queue a tenth of the capacity. A policy here does not know the capacity and
+/// takes a tenth of the bytes held, which is the same when the cache is full. There are nine ghosts for ten
+/// keys held.
 #[derive(Debug)]
 pub struct S3Fifo<K> {
     queues: Queues<K>,
 }
 
-/// The queues of [`S3Fifo`], by slot. A second chain through the held keys is their owner's, for another order of its own.
+/// The queues of [`S3Fifo`], by slot. A second chain through the held keys belongs to the owner, for another
+/// order.
 #[derive(Debug)]
 pub(super) struct Queues<K, const CHAINS: usize = 1> {
     pub(super) keys: Slab<K, Entry, CHAINS>,
@@ -39,10 +41,10 @@ struct Queue {
     bytes: u64,
 }
 
-/// Uses beyond it are not counted: two bits.
+/// Uses beyond this number are not counted: two bits.
 const USES_MAX: u8 = 3;
 
-/// As many uses in the small queue lead to the main one.
+/// The number of uses in the small queue that lead to the main one.
 const USES_PROVEN: u8 = 2;
 
 impl<K> Default for S3Fifo<K> {
@@ -97,7 +99,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
 }
 
 impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
-    /// Holds an absent key.
+    /// Adds an absent key.
     pub(super) fn insert(&mut self, key: K, bytes: u64) -> Slot {
         let is_in_main = self.forget_ghost(&key);
         let entry = Entry {
@@ -115,7 +117,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         *uses = USES_MAX.min(*uses + 1);
     }
 
-    /// Who is to leave, among those that may.
+    /// The slot of the next victim, among the keys that may leave.
     pub(super) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
         (!small_is_due)
@@ -125,7 +127,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
             .or_else(|| self.least_of_main(may_leave))
     }
 
-    /// Forgets the key that is least, but for its ghost if it did not prove itself.
+    /// Forgets the least key, except for its ghost if it did not prove itself.
     pub(super) fn evict(&mut self, slot: Slot) -> (K, u64) {
         let ghosts_max = self.keys.len() * 9 / 10;
         let is_in_main = self.keys[slot].is_in_main;
@@ -143,7 +145,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         (key, bytes)
     }
 
-    /// Whether `key` left without having proved itself; it will not be known again.
+    /// Forgets the ghost of `key`; returns whether it had one, that is, left without having proved itself.
     pub(super) fn forget_ghost(&mut self, key: &K) -> bool {
         let Some(slot) = self.ghosts.slot(key) else {
             return false;
@@ -153,7 +155,8 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         true
     }
 
-    /// The oldest of the small queue that may leave; those that proved themselves move on.
+    /// The oldest key of the small queue that may leave; keys that proved themselves move on to the main
+    /// queue.
     fn least_of_small(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let mut next = self.small.list.oldest();
         while let Some(slot) = next {
@@ -170,7 +173,8 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         None
     }
 
-    /// The oldest unused of the main queue that may leave; a used one goes another round, so that the walk meets it again.
+    /// The oldest unused key of the main queue that may leave; a used key goes another round, so the walk
+    /// meets it again.
     fn least_of_main(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let mut next = self.main.list.oldest();
         while let Some(slot) = next {

@@ -1,17 +1,18 @@
-//! New keys that nobody asks for again leave first, without moving anything on a hit.
+//! New keys that are not requested again leave first, without moving anything on a hit.
 
 use std::hash::Hash;
 
 use super::Eviction;
 use super::slab::{List, Slab, Slot};
 
-/// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first that was not used
-/// since the hand last passed. A hit sets one bit. Every operation in O(1), eviction amortised.
+/// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
+/// that was not used since the hand last passed. A hit sets one bit. Every operation takes O(1); eviction is
+/// amortised.
 #[derive(Debug)]
 pub struct Sieve<K> {
     keys: Slab<K, Entry>,
     by_age: List,
-    /// Where the hand stands; `None` is before the oldest.
+    /// The position of the hand; `None` is before the oldest.
     hand: Option<Slot>,
 }
 
@@ -55,7 +56,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        // The first round takes everybody's bit, the second finds whoever may leave.
+        // The first round clears every bit, the second finds a key that may leave.
         for _ in 0..2 * self.keys.len() {
             let slot = self.hand.or(self.by_age.oldest())?;
             let was_used = std::mem::take(&mut self.keys[slot].is_used);

@@ -1,8 +1,8 @@
 //! Keyed entries in one vector, threaded into doubly linked lists by index.
 //!
-//! No allocation per key, no unsafe code, and 32-bit links, which bound it to four billion keys. One slab serves any number of
-//! lists; an entry is in one of them at a time. A slab of two chains keeps two orders of its keys: a list belongs to one of the
-//! chains, and an entry is in one list of each.
+//! It needs no allocation per key and no unsafe code. Its links have 32 bits, which bounds it to four billion
+//! keys. One slab serves any number of lists; an entry is in one of them at a time. A slab of two chains
+//! keeps two orders of its keys: a list belongs to one of the chains, and an entry is in one list of each.
 
 use std::hash::Hash;
 use std::ops;
@@ -38,7 +38,7 @@ struct Links {
     older: Slot,
 }
 
-/// Alone.
+/// The links of an entry that is in no list.
 const UNLINKED: Links = Links {
     newer: NONE,
     older: NONE,
@@ -66,7 +66,7 @@ impl<const CHAIN: usize> List<CHAIN> {
     }
 }
 
-/// As much of the hash as a table of at most four billion keys needs.
+/// The part of the hash that a table of at most four billion keys needs.
 fn half_hash(key: &impl Hash) -> u32 {
     hash(key) as u32
 }
@@ -103,7 +103,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
         self.nodes[slot as usize].key
     }
 
-    /// Holds an absent key, in no list yet.
+    /// Adds an absent key, which is in no list at first.
     pub(super) fn insert(&mut self, key: K, value: V) -> Slot {
         let node = Node {
             key,

@@ -1,4 +1,5 @@
-//! Parts held, by the whole they belong to, and the wholes in the order of a rank: what LIFE and C2P have in common.
+//! Held parts by the whole to which they belong, and the wholes in the order of a rank: the common part of
+//! LIFE and C2P.
 
 use std::hash::Hash;
 
@@ -6,15 +7,16 @@ use super::order::{Order, Place};
 use super::slab::{List, Slab, Slot};
 use crate::PartOf;
 
-/// What a policy knows of a whole of which a part is held, and how it ranks for it.
+/// A policy's knowledge of a whole of which a part is held, and the rank that follows from it.
 pub(super) trait Standing<P>: Copy + Default {
     type Rank: Copy + Ord + Hash;
 
-    /// `held` parts are here, `oldest` the least recently used of them.
+    /// The rank of a whole of which `held` parts are here; `oldest` is the least recently used of them.
     fn rank(&self, held: u32, oldest: &P) -> Self::Rank;
 }
 
-/// Knows nothing of wholes of which no part is held: its memory is bounded by the parts.
+/// Held parts and their wholes. Wholes of which no part is held are forgotten, so memory is bounded by the
+/// parts.
 #[derive(Debug)]
 pub(super) struct Wholes<K: PartOf, P, S: Standing<P>> {
     parts: Slab<K, Part<P>>,
@@ -33,7 +35,7 @@ struct Whole<S> {
     standing: S,
     held: u32,
     by_use: List,
-    /// In the order; `None` outside of it.
+    /// The place in the order; `None` outside of it.
     place: Option<Place>,
 }
 
@@ -48,12 +50,12 @@ impl<K: PartOf, P, S: Standing<P>> Default for Wholes<K, P, S> {
 }
 
 impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
-    /// How many parts are held.
+    /// The number of held parts.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    /// Of how many wholes a part is held.
+    /// The number of wholes of which a part is held.
     pub(super) fn wholes(&self) -> usize {
         self.known.len()
     }
@@ -70,7 +72,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         self.known.slot(whole)
     }
 
-    /// Holds an absent part as the most recently used of its whole.
+    /// Adds an absent part as the most recently used of its whole.
     pub(super) fn insert(&mut self, key: K, value: P, change: impl FnOnce(&mut S, u32)) {
         let name = key.whole();
         let whole = self.known.slot(&name).unwrap_or_else(|| {
@@ -90,7 +92,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         self.change_slot(whole, change);
     }
 
-    /// A part was used; nothing if it is not held.
+    /// Records a use of a part. Ignored if the part is not held.
     pub(super) fn touch(&mut self, key: &K, change: impl FnOnce(&mut P, &mut S)) {
         let Some(part) = self.parts.slot(key) else { return };
         let whole = self.parts[part].whole;
@@ -99,14 +101,15 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         self.change_slot(whole, |_, _| ());
     }
 
-    /// Something became known of a whole; it is told how many of its parts are held. Nothing if none is.
+    /// Changes the standing of a whole; `change` also gets the number of its held parts. Ignored if none is
+    /// held.
     pub(super) fn change(&mut self, whole: &K::Whole, change: impl FnOnce(&mut S, u32)) {
         if let Some(slot) = self.known.slot(whole) {
             self.change_slot(slot, change);
         }
     }
 
-    /// Forgets a part, and its whole with the last one.
+    /// Forgets a part, and with the last part its whole.
     pub(super) fn remove(&mut self, key: &K, change: impl FnOnce(&mut S, u32)) -> Option<P> {
         let part = self.parts.slot(key)?;
         let whole = self.parts[part].whole;

@@ -1,10 +1,10 @@
-//! How many requests a store is asked at a time: as few as it needs to be busy.
+//! How many requests a store gets at a time: as few as it needs to be busy.
 //!
-//! A store with room to spare answers twice as many requests a second when it is asked twice as many at a
-//! time. One that has none answers as many as before, each in twice the time: what is asked beyond that waits
-//! at the store, where no turns are taken. So while requests wait here, half and double of the present level
-//! are tried from time to time, and the level moves when the rate of answers says so. No latency has to be
-//! known, and none be compared.
+//! A store with room to spare answers twice as many requests a second when it gets twice as many at a time. A
+//! store without spare room answers as many as before, each in twice the time: the additional requests wait
+//! at the store, where no turns are taken. So while requests wait here, the level tries half and double of
+//! its present value from time to time, and it moves when the rate of answers favours that. No latency has to
+//! be known or compared.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 const WINDOW_ANSWERS: usize = 150;
 const WINDOW_ROUNDS: usize = 4;
 const WINDOW_TIME: Duration = Duration::from_secs(1);
-/// A window says nothing below this many answers.
+/// A window with fewer answers than this says nothing.
 const ANSWERS_MIN: usize = 20;
 
 /// Half of the level is enough when it gives this part of the rate.
@@ -21,14 +21,14 @@ const ENOUGH: f64 = 0.9;
 /// Double the level is worth it when it gives this many times the rate.
 const WORTH_IT: f64 = 1.2;
 
-/// Between two tries in the same direction; doubled after each that was in vain.
+/// The pause between two tries in the same direction; doubled after each try that was in vain.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The fewest requests at a time: one may always be on its way while another is answered.
 const LEVEL_MIN: usize = 2;
 
-/// A level that follows what the store can do.
+/// A level that follows the capacity of the store.
 #[derive(Debug)]
 pub struct Level {
     present: usize,
@@ -81,7 +81,7 @@ struct Window {
 }
 
 impl Level {
-    /// Begins at `start`, and never goes above `max`.
+    /// Begins at `start` and never goes above `max`.
     pub fn new(start: usize, max: usize) -> Self {
         let max = max.max(LEVEL_MIN);
         Self {
@@ -97,7 +97,7 @@ impl Level {
         }
     }
 
-    /// How many requests may be at the store now.
+    /// The number of requests that may be at the store now.
     pub fn limit(&self) -> usize {
         match self.phase {
             Phase::Present => self.present,
@@ -107,11 +107,11 @@ impl Level {
         .clamp(LEVEL_MIN, self.max)
     }
 
-    /// The store has answered at `now`, counted from any moment; `waiting` says whether other requests wait
-    /// for their turn.
+    /// Records that the store has answered at `now`, counted from any moment; `waiting` says whether other
+    /// requests wait for their turn.
     pub fn answered(&mut self, waiting: bool, now: Duration) {
         if !waiting {
-            // The rate is what clients want, not what the store can give.
+            // The rate is the demand of the clients, not the capacity of the store.
             self.window = None;
             self.phase = Phase::Present;
             return;
@@ -124,7 +124,7 @@ impl Level {
             began: now,
             answers: 0,
         });
-        // The answer that opens a window is not counted: counted are those within its time.
+        // The answer that opens a window is not counted, only those within its time.
         if window.began == now && window.answers == 0 {
             window.answers = 1;
             return;
@@ -165,7 +165,8 @@ impl Level {
         self.settling = if self.limit() == before { 0 } else { before };
     }
 
-    /// A probe was right: its level is the present one, and the next step the same way is tried at once.
+    /// Settles after a successful probe: its level becomes the present one, and the next step in the same
+    /// direction is tried at once.
     fn settle_at(&mut self, level: usize, rate: f64) {
         self.present = level;
         self.rate = rate;
@@ -197,7 +198,7 @@ mod tests {
 
     use super::*;
 
-    /// A store with so many servers, each taking `service` for a request, behind a wire of `latency`.
+    /// A store with `servers` servers, each taking `service_us` for a request, behind a wire of `latency_us`.
     /// Requests always wait.
     fn run(
         level: &mut Level,

@@ -1,14 +1,17 @@
 //! Miss-ratio curves: how many requests a cache of each size would have missed.
 
-/// Sizes at which a curve is known exactly: each thousandth of the capacity. Between them it is a straight line.
+/// Sizes at which a curve is known exactly: each thousandth of the capacity. Between them it is a straight
+/// line.
 pub const STEPS: usize = 1000;
 
-/// How many of the observed requests an LRU cache of a given size would have missed, for each size from 0 to a capacity.
+/// The number of observed requests that an LRU cache of a given size would have missed, for each size from 0
+/// to a capacity.
 ///
-/// The paper's MR (dissertation 4.4.3, Algorithm 2, line 8). Two differences: there the sum runs from k = i, here from
-/// k = i + 1, as the text beside the listing has it ("the sum of all HC\[i\] for i > s"): a block found at place i is a hit in a
-/// cache of size i. And it includes requests for blocks that were not on the list at all, which miss at every size: they change
-/// nothing about the best split, but without them the curve would not be a miss ratio.
+/// The paper's MR (dissertation 4.4.3, Algorithm 2, line 8), with two differences. The paper sums from k = i,
+/// this code from k = i + 1, as the text beside the listing has it ("the sum of all HC\[i\] for i > s"): a
+/// block found at place i is a hit in a cache of size i. And the curve includes requests for blocks that were
+/// not on the list at all, which miss at every size: they change nothing about the best split, but without
+/// them the curve would not be a miss ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissCurve {
     capacity_bytes: u64,
@@ -18,7 +21,7 @@ pub struct MissCurve {
 }
 
 impl MissCurve {
-    /// The curve of a known function: `ratio(size_bytes)` is the part of `accesses` that miss.
+    /// The curve of a known function: `ratio(size_bytes)` is the part of `accesses` that misses.
     pub fn of(capacity_bytes: u64, accesses: f64, ratio: impl Fn(u64) -> f64) -> Self {
         let size = |step: usize| (u128::from(capacity_bytes) * step as u128 / STEPS as u128) as u64;
         Self {
@@ -36,17 +39,19 @@ impl MissCurve {
         }
     }
 
-    /// The largest size the curve tells about.
+    /// The largest size that the curve covers.
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
     }
 
-    /// How many requests the curve is about; older ones count for less, see [`super::ReuseDistances::decay`].
+    /// The number of requests that the curve covers; older ones count for less, see
+    /// [`super::ReuseDistances::decay`].
     pub const fn accesses(&self) -> f64 {
         self.accesses
     }
 
-    /// How many of them a cache of `size_bytes` would have missed. Beyond the capacity, as many as at the capacity.
+    /// The number of requests that a cache of `size_bytes` would have missed. Beyond the capacity, as many as
+    /// at the capacity.
     pub fn misses(&self, size_bytes: u64) -> f64 {
         if size_bytes >= self.capacity_bytes {
             return self.misses[STEPS];
@@ -58,7 +63,8 @@ impl MissCurve {
         left + (right - left) * beyond
     }
 
-    /// The part of requests that a cache of `size_bytes` would have missed, from 0 to 1; 1 when there were none.
+    /// The part of requests that a cache of `size_bytes` would have missed, from 0 to 1; 1 when there were
+    /// none.
     pub fn ratio(&self, size_bytes: u64) -> f64 {
         if self.accesses == 0.0 {
             return 1.0;
@@ -68,7 +74,8 @@ impl MissCurve {
     }
 }
 
-/// The paper's HC: how many requests found their block at which place in the list, counted in [`STEPS`] equal bins.
+/// The paper's HC: the number of requests that found their block at each place in the list, counted in
+/// [`STEPS`] equal bins.
 #[derive(Debug)]
 pub(super) struct Histogram {
     hits: Box<[f64]>,
@@ -80,7 +87,7 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    /// For distances from 1 to `distance_max`.
+    /// An empty histogram for distances from 1 to `distance_max`.
     pub(super) fn new(distance_max: u32) -> Self {
         Self {
             hits: vec![0.0; STEPS].into_boxed_slice(),
@@ -90,23 +97,23 @@ impl Histogram {
         }
     }
 
-    /// A block that is not in the sample was requested.
+    /// Counts a request for a block that is not in the sample.
     pub(super) fn pass(&mut self) {
         self.accesses += 1.0;
     }
 
-    /// A sampled block was requested and found at `distance`, or not at all.
+    /// Counts a request for a sampled block that was found at `distance`, or not at all.
     pub(super) fn count(&mut self, distance: Option<u32>) {
         self.accesses += 1.0;
         self.counted += 1.0;
         if let Some(distance) = distance {
-            // Up to and with the upper edge: what lies at the place where a cache ends is still in it.
+            // Up to and including the upper edge: a block at the place where a cache ends is still in it.
             let bin = (u64::from(distance - 1) * STEPS as u64) / u64::from(self.distance_max);
             self.hits[bin as usize] += 1.0;
         }
     }
 
-    /// Everything counts so much from now on.
+    /// Multiplies all counts by `part`.
     pub(super) fn scale(&mut self, part: f64) {
         self.hits.iter_mut().for_each(|hits| *hits *= part);
         self.counted *= part;

@@ -1,20 +1,23 @@
-//! Reuse distances and miss-ratio curves: what a larger or smaller cache would have missed (D3N Algorithm 1).
+//! Reuse distances and miss-ratio curves: the misses of a larger or smaller cache (D3N Algorithm 1).
 //!
-//! D3N IV-C and dissertation 4.4.3 keep a shadow LRU list for each layer, a skip list of full object names: 264 MB for two
-//! layers of 10⁶ blocks. Here a block is a fingerprint, and how far down the list it stands is a prefix sum:
+//! D3N IV-C and dissertation 4.4.3 keep a shadow LRU list for each layer, as a skip list of full object
+//! names: 264 MB for two layers of 10⁶ blocks. Here a block is a fingerprint, and its depth in the list is a
+//! prefix sum:
 //!
 //! | two layers of 10⁶ blocks | memory | an access | error of the miss ratio |
 //! |---|---|---|---|
-//! | [`ReuseDistances::exact`] | 23.9 MB | 105–136 ns | below 10⁻⁶: two of 2·10⁶ blocks may look alike in 43 bits |
+//! | [`ReuseDistances::exact`] | 23.9 MB | 105–136 ns | below 10⁻⁶: two of 2·10⁶ may match in 43 bits |
 //! | [`ReuseDistances::sampled`] | 0.8 MB | 5 ns | 0.003 on average, 0.011 at worst |
 //!
-//! Memory is what the allocator counts (`tests/memory.rs`); time is processor time and error is over all sizes, both over uniform, skewed
-//! and scanning accesses (`cargo bench -p shoal-policy --bench layers`; a Xeon on which a random read of 10 MB takes 74 ns).
+//! Memory is the allocator's count (`tests/memory.rs`). Time is processor time and error is over all sizes,
+//! both over uniform, skewed and scanning accesses (`cargo bench -p shoal-policy --bench layers`; a Xeon on
+//! which a random read of 10 MB takes 74 ns).
 //!
-//! **Unit.** Distances are in bytes, rounded up to 1/128 of a full block each: a list counted in blocks would take the many
-//! small objects of a lake for as many full blocks, and see a miss where the cache has room for all of them. Where all
-//! blocks are full this is the paper's count of blocks. LRU over blocks of different sizes is a stack but for the last block,
-//! which may not fit: a curve is that much off its size.
+//! **Unit.** Distances are in bytes, with each block rounded up to 1/128 of a full one: a list counted in
+//! blocks would take the many small objects of a lake for as many full blocks, and see a miss where the cache
+//! has room for all of them. Where all blocks are full this is the paper's count of blocks. LRU over blocks
+//! of different sizes is a stack except for the last block, which may not fit: a curve is off its size by
+//! that much.
 
 mod curve;
 mod positions;
@@ -30,20 +33,21 @@ use shadow::ShadowList;
 /// The weight of a full block: sizes are told apart to 1/128 of it.
 const FULL_BLOCK: u64 = 128;
 
-/// How many blocks a sample tracks.
+/// The number of blocks that a sample tracks.
 const SAMPLED_BLOCKS: usize = 1 << 15;
 
-/// What a list covers.
+/// The range that a list covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// The paper's S<sub>t</sub>: the room that the layers share, and so the largest a layer can become.
+    /// The paper's S<sub>t</sub>: the room that the layers share, and so the largest size that a layer can
+    /// reach.
     pub capacity_bytes: u64,
     /// The size of a full block; none is larger.
     pub block_bytes: u64,
-    /// How many blocks are remembered, however small they are; this is what takes memory.
+    /// The number of blocks that are remembered, however small they are; this decides the memory taken.
     ///
-    /// `capacity_bytes / block_bytes` is enough when all are full. With smaller blocks than it allows for, the list ends before
-    /// the capacity does, and what was used longer ago counts as a miss at every size.
+    /// `capacity_bytes / block_bytes` is enough when all are full. With smaller blocks than it allows for,
+    /// the list ends before the capacity does, and blocks used longer ago count as misses at every size.
     pub blocks_max: usize,
 }
 
@@ -58,7 +62,7 @@ impl Reach {
     }
 }
 
-/// How far back the blocks of one layer's requests were used before.
+/// Measures how far back the blocks of one layer's requests were used before.
 ///
 /// Show it every request to the layer, hits and misses alike.
 #[derive(Debug)]
@@ -67,7 +71,7 @@ pub struct ReuseDistances {
     histogram: Histogram,
     reach: Reach,
     unit_bytes: u64,
-    /// Blocks are tracked whose fingerprint ends in less than this, of 2³².
+    /// A block is tracked if the low 32 bits of its fingerprint are less than this.
     threshold: u64,
 }
 
@@ -77,11 +81,12 @@ impl ReuseDistances {
         Self::new(reach, reach.blocks_max)
     }
 
-    /// Tracks a fixed part of the blocks, chosen by fingerprint, so that the list holds 32,768 of them: each stands for
-    /// `blocks_max` / 32,768 (fixed-rate spatial sampling, SHARDS, Waldspurger et al. 2015). Exact when there are no more.
+    /// Tracks a fixed part of the blocks, chosen by fingerprint, so that the list holds 32,768 of them: each
+    /// stands for `blocks_max` / 32,768 (fixed-rate spatial sampling, SHARDS, Waldspurger et al. 2015). Exact
+    /// when there are no more.
     ///
-    /// As in SHARDS-adj, misses are related to all requests and not to the sampled ones, so that a few very hot blocks being in
-    /// the sample, or not, does not move the curve.
+    /// As in SHARDS-adj, misses are related to all requests and not to the sampled ones, so it does not move
+    /// the curve whether a few very hot blocks are in the sample.
     pub fn sampled(reach: Reach) -> Self {
         Self::new(reach, reach.blocks_max.min(SAMPLED_BLOCKS))
     }
@@ -105,8 +110,9 @@ impl ReuseDistances {
         }
     }
 
-    /// The paper's MEASURE: a block of `bytes` is requested. Returns its reuse distance in bytes: the least size of the layer
-    /// at which this is a hit. `None` when it is not on the list or not in the sample.
+    /// The paper's MEASURE: records a request for a block of `bytes`. Returns its reuse distance in bytes:
+    /// the least size of the layer at which this is a hit. `None` when the block is not on the list or not in
+    /// the sample.
     pub fn record(&mut self, block: Fingerprint, bytes: u64) -> Option<u64> {
         if block.0 & u64::from(u32::MAX) >= self.threshold {
             self.histogram.pass();
@@ -118,22 +124,22 @@ impl ReuseDistances {
         distance.map(|distance| (u64::from(distance) << 32) / self.threshold * self.unit_bytes)
     }
 
-    /// What each size of the layer would have missed, so far.
+    /// The curve of the misses that each size of the layer would have had up to now.
     pub fn curve(&self) -> MissCurve {
         self.histogram
             .curve(self.reach.capacity_bytes, self.blocks_per_tracked())
     }
 
-    /// Ends a period: of what was counted this part counts from now on, so that the curve is a moving average.
+    /// Ends a period: scales all counts by `kept`, so that the curve is a moving average.
     ///
-    /// With one half, the counts of a steady layer approach twice those of one period, in every layer alike (the paper's footnote 4). The
-    /// paper decays when sizes have changed; here it is for every period, or a layer that was steady for a day would need
-    /// another day to be moved.
+    /// With one half, the counts of a steady layer approach twice those of one period, in every layer alike
+    /// (the paper's footnote 4). The paper decays when sizes have changed. Here every period decays;
+    /// otherwise a layer that was steady for a day would need another day to be moved.
     pub fn decay(&mut self, kept: f64) {
         self.histogram.scale(kept);
     }
 
-    /// Memory taken, in bytes. It is all taken at the start.
+    /// The memory taken, in bytes. All of it is taken at the start.
     pub const fn memory_bytes(&self) -> usize {
         self.list.bytes() + self.histogram.bytes() + size_of::<Self>()
     }

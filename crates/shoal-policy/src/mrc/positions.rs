@@ -1,26 +1,27 @@
-//! Where in the order of accesses each block of a list was used last: eight bytes a slot.
+//! Where in the order of accesses each block of a list was last used: eight bytes a slot.
 
-/// Slots of one cache line. A block is looked for in the bucket it hashes to, and further only where buckets overflowed.
+/// Slots of one cache line. A block is looked up in the bucket to which it hashes, and further only where
+/// buckets overflowed.
 const BUCKET: usize = 8;
 
 /// Slots for each 100 blocks: with fewer, more buckets overflow.
 const SLOTS_PER_100_BLOCKS: usize = 125;
 
-/// Buckets behind the last one that a block hashes to, for what overflows there.
+/// Buckets behind the last one to which a block hashes, for blocks that overflow there.
 const SPARE_BUCKETS: usize = 64;
 
-/// A slot without a block. Position 0 is given to no access.
+/// A slot without a block. No access has position 0.
 const FREE: u64 = 0;
 
 /// A hash table from fingerprint to position.
 ///
-/// A slot holds a position in its low bits and in the rest the high bits of the fingerprint, from which the home bucket
-/// follows. Blocks that fall off the list are not looked up and taken out: an entry whose position lies before the oldest
-/// living one is dead, and its slot as good as free.
+/// A slot holds a position in its low bits and the high bits of the fingerprint in the rest; the home bucket
+/// follows from these. Blocks that fall off the list are not looked up and taken out: an entry whose position
+/// lies before the oldest living one is dead, and its slot counts as free.
 #[derive(Debug)]
 pub(super) struct Positions {
     buckets: Box<[Bucket]>,
-    /// A bit for each bucket: some block that hashes to it, or passed it, is in a later one.
+    /// A bit for each bucket, set if some block that hashes to it, or passed it, is in a later one.
     overflowed: Box<[u64]>,
     position_bits: u32,
 }
@@ -40,7 +41,8 @@ impl Positions {
         }
     }
 
-    /// The block with this fingerprint is now at `position`. Returns where it was, if that is not before `oldest`.
+    /// Records that the block with this fingerprint is now at `position`. Returns its previous position, if
+    /// that is not before `oldest`.
     pub(super) fn replace(&mut self, fingerprint: u64, position: u32, oldest: u32) -> Option<u32> {
         let tag = fingerprint >> self.position_bits;
         let entry = self.entry(tag, position);
@@ -59,10 +61,10 @@ impl Positions {
         }
     }
 
-    /// Forgets the dead and gives each living block the position that `renumbered` gives to its own.
+    /// Forgets the dead and gives each living block the position that `renumbered` returns for its old one.
     ///
-    /// In place, from the first bucket to the last: room found before a bucket has been through this already, so nothing
-    /// moves further from home.
+    /// This works in place, from the first bucket to the last: all room found before a bucket has already
+    /// been processed, so nothing moves further from home.
     pub(super) fn renumber(&mut self, oldest: u32, renumbered: impl Fn(u32) -> u32) {
         self.overflowed.fill(0);
         for bucket in 0..self.buckets.len() {
@@ -81,8 +83,8 @@ impl Positions {
         size_of_val(&*self.buckets) + size_of_val(&*self.overflowed)
     }
 
-    /// Puts `entry` into the first slot from its home on that is free or dead. A block that finds none to the end of the table
-    /// is not remembered: its next use looks like its first.
+    /// Puts `entry` into the first slot from its home on that is free or dead. A block that finds no slot to
+    /// the end of the table is not remembered: its next use looks like its first.
     fn insert(&mut self, entry: u64, oldest: u32) {
         let home = self.home(entry >> self.position_bits);
         for bucket in home..self.buckets.len() {

@@ -1,12 +1,14 @@
-//! How much was used since a given access: the order-statistics structure of the list.
+//! The weight used since a given access: the order-statistics structure of the list.
 
-/// Positions whose weights are summed one by one; the sums of whole lines are kept in the tree.
+/// The number of positions whose weights are summed one by one; the tree keeps the sums of whole lines.
 const LINE: usize = 64;
 
-/// The weight of the block last used at each position, 0 where that block has been used again or has fallen off the list.
+/// The weight of the block last used at each position; 0 where that block has been used again or has fallen
+/// off the list.
 ///
-/// The sum over any prefix takes one line of 64 weights, added side by side by the processor, and a walk up a Fenwick tree over
-/// the lines: a byte and a half a bit for each position, where a tree over positions would take four.
+/// The sum over any prefix takes one line of 64 weights, which the processor adds side by side, and a walk up
+/// a Fenwick tree over the lines. This takes a byte and half a bit for each position; a tree over positions
+/// would take four bytes.
 #[derive(Debug)]
 pub(super) struct Recency {
     weights: Box<[u8]>,
@@ -60,8 +62,8 @@ impl Recency {
         sum
     }
 
-    /// Closes the gaps: the n-th position with a weight moves to n, counted from 1. `moved` is shown the way once, while
-    /// both old and new numbers are known. Returns the first position that is unused.
+    /// Closes the gaps: the n-th position with a weight moves to n, counted from 1. `moved` is called once
+    /// with the new numbering, while both old and new numbers are known. Returns the first unused position.
     pub(super) fn compact(&mut self, moved: impl FnOnce(&dyn Fn(u32) -> u32)) -> u32 {
         let ranks = Ranks::of(&self.weights);
         moved(&|position| 1 + ranks.used_before(position));
@@ -90,7 +92,7 @@ impl Recency {
     }
 }
 
-/// How many positions before each one have a weight: a bit for each position and a count for each line.
+/// The number of positions with a weight before each one: a bit for each position and a count for each line.
 struct Ranks(Vec<(u64, u32)>);
 
 impl Ranks {

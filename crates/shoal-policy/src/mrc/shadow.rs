@@ -3,19 +3,20 @@
 use super::positions::Positions;
 use super::recency::Recency;
 
-/// Positions for each 100 blocks: the spare ones say how often the list is renumbered.
+/// Positions for each 100 blocks: the number of spare ones decides how often the list is renumbered.
 const POSITIONS_PER_100_BLOCKS: usize = 160;
 
-/// The paper's SL: blocks in the order of their last use, without their data, each with a weight from 1 to 255.
+/// The paper's SL: blocks in the order of their last use, without their data, with weights from 1 to 255.
 ///
-/// Each access takes the next position; a block is known by its latest one. The distance of a block is the weight at and
-/// behind its position. When positions run out the living are renumbered, at most once in 0.6 × `blocks_max` accesses.
+/// Each access takes the next position; a block is known by its latest one. The distance of a block is the
+/// weight at and after its position. When positions run out, the living blocks are renumbered, at most once
+/// in 0.6 × `blocks_max` accesses.
 #[derive(Debug)]
 pub(super) struct ShadowList {
     positions: Positions,
     recency: Recency,
     next: u32,
-    /// No block that is on the list was used before this position.
+    /// No block on the list was used before this position.
     oldest: u32,
     blocks: usize,
     blocks_max: usize,
@@ -24,7 +25,7 @@ pub(super) struct ShadowList {
 }
 
 impl ShadowList {
-    /// An empty list that holds at most `blocks_max` blocks, and at most `weight_max` of them all together.
+    /// An empty list that holds at most `blocks_max` blocks, with a total weight of at most `weight_max`.
     pub(super) fn new(blocks_max: usize, weight_max: u32) -> Self {
         let recency = Recency::new(blocks_max * POSITIONS_PER_100_BLOCKS / 100 + 2);
         Self {
@@ -39,8 +40,8 @@ impl ShadowList {
         }
     }
 
-    /// Moves a block to the front, in at the front if need be. Returns the weight from the front up to and with the place
-    /// where it was: the least size of a cache that would have held it.
+    /// Moves a block to the front, or inserts it there if it is absent. Returns the weight from the front up
+    /// to and including its former place: the least size of a cache that would have held it.
     pub(super) fn touch(&mut self, fingerprint: u64, weight: u8) -> Option<u32> {
         if self.next as usize == self.recency.positions() {
             self.renumber();
@@ -62,7 +63,7 @@ impl ShadowList {
         self.positions.bytes() + self.recency.bytes()
     }
 
-    /// The least recently used fall off.
+    /// Drops the least recently used blocks until the list is within its limits.
     fn shorten(&mut self) {
         while self.blocks > self.blocks_max || self.weight > self.weight_max {
             while self.recency.weight(self.oldest) == 0 {
@@ -97,7 +98,7 @@ mod tests {
     use super::ShadowList;
     use crate::fingerprint::mix;
 
-    /// The list as one would write it down: front first.
+    /// The list in its plainest form: front first.
     struct Naive {
         list: Vec<(u64, u8)>,
         blocks_max: usize,

@@ -20,7 +20,7 @@ fn demand(curve: &MissCurve, miss_millis: u64, size_bytes: u64) -> Demand<'_> {
     }
 }
 
-/// `accesses` go evenly to blocks that together take `set_bytes`.
+/// A curve of `accesses` that are spread evenly over blocks that together take `set_bytes`.
 fn uniform(accesses: f64, set_bytes: u64) -> MissCurve {
     MissCurve::of(CAPACITY_BYTES, accesses, |size_bytes| {
         1.0 - size_bytes.min(set_bytes) as f64 / set_bytes as f64
@@ -46,7 +46,7 @@ fn a_node_learns_from_its_requests_which_layer_needs_room() {
         (501, 500)
     );
     for time in 0..9000 {
-        // L1 is asked for 800 blocks in turn, L2 for as many that are never asked for again.
+        // L1 gets requests for 800 blocks in turn, L2 for blocks that are never requested again.
         let known = partition.requested(Layer::L1, Fingerprint::of_number(time % 800), 1);
         assert_eq!(known, time >= 800);
         if known {
@@ -220,7 +220,7 @@ fn every_layer_goes_its_part_of_the_way() {
 
 #[test]
 fn the_predicted_sizes_are_the_candidates_and_not_the_present_ones() {
-    // As printed, Algorithm 2 gives each candidate the cost of the present sizes, and takes the first.
+    // As printed, Algorithm 2 gives each candidate the cost of the present sizes and takes the first.
     let (local, shared) = (uniform(1000.0, CAPACITY_BYTES), uniform(10.0, CAPACITY_BYTES));
     let layers = [demand(&local, 1, 500_000), demand(&shared, 1, 500_000)];
     assert_eq!(adapt(&layers, 50_000), [550_000, 450_000]);
@@ -237,7 +237,7 @@ fn a_node_without_room_and_a_layer_without_rival_stay_as_they_are() {
 /// Falls by random amounts at random places: convex where the falls are sorted.
 fn random_curve(seed: u64, convex: bool, capacity_bytes: u64) -> MissCurve {
     let mut falls: Vec<u64> = (0..1000).map(|place| mix(seed ^ mix(place)) % 1000).collect();
-    // Long flat stretches and cliffs, where a search that looks around itself stays.
+    // Long flat stretches and cliffs, on which a local search gets stuck.
     falls
         .iter_mut()
         .filter(|fall| **fall < 900)
@@ -252,7 +252,7 @@ fn random_curve(seed: u64, convex: bool, capacity_bytes: u64) -> MissCurve {
     })
 }
 
-/// The least waiting over all combinations of the sizes left, by trying each.
+/// The least waiting over all combinations of the remaining sizes, by trying each.
 fn exhaustive(layers: &[Demand], sizes: &mut Vec<u64>, left_bytes: u64) -> f64 {
     if sizes.len() + 1 == layers.len() {
         sizes.push(left_bytes);

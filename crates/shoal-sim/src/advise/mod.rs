@@ -1,4 +1,4 @@
-//! What a trace says about the cache it needs, in plain words.
+//! Advice in plain words about the cache that a trace needs.
 
 mod text;
 
@@ -13,65 +13,65 @@ use crate::report::{Served, Sources};
 use crate::trace::{Access, Accesses, Operation, Recording, TraceError};
 use crate::units::Capacity;
 
-/// A miss-ratio curve is told at so many sizes.
+/// The number of sizes in a miss-ratio curve.
 const POINTS: u64 = 50;
 
-/// Reuse that a larger cache would gain must be at least this share of the requests to be worth room.
+/// Extra room is worth it only if it turns at least this share of the requests into hits.
 const WORTHWHILE: f64 = 0.01;
 
-/// L1's shares that are tried.
+/// The shares of L1 to try.
 const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 0.9];
 
-/// A read from the lake takes so much longer than one from a peer, where nothing else is known.
+/// The default cost of a read from the lake, in reads from a peer.
 pub const LAKE_COST: f64 = 5.0;
 
-/// What is asked.
+/// A request for advice.
 #[derive(Clone, Copy, Debug)]
 pub struct Question {
-    /// What is cached as one piece.
+    /// The unit of caching.
     pub granularity: Granularity,
-    /// Room in all; the smallest that is good enough when it is none.
+    /// Room in all; `None` for the smallest that is good enough.
     pub capacity: Option<Capacity>,
-    /// How many nodes share the room.
+    /// The number of nodes that share the room.
     pub nodes: u32,
-    /// A read from the lake costs so many reads from a peer.
+    /// The cost of a read from the lake, in reads from a peer.
     pub lake_cost: f64,
-    /// So many threads may be used.
+    /// The maximum number of threads.
     pub threads: usize,
 }
 
-/// What comes of one split of the room of two layers.
+/// The result of one split of the room into two layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SplitOutcome {
     /// L1's share.
     pub l1_share: f64,
-    /// Where blocks came from.
+    /// Volumes by source.
     pub sources: Sources,
     /// Mean cost of a block, in reads from a peer: 0 local, 1 from a peer.
     pub cost: f64,
 }
 
-/// What the trace says.
+/// The advice for a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Advice {
-    /// What it touches.
+    /// The blocks that the trace touches.
     pub working_set: WorkingSet,
     /// LRU's miss ratio by size in bytes.
     pub curve: Vec<(u64, f64)>,
-    /// Room that everything else is about.
+    /// The room that all other advice assumes.
     pub capacity_bytes: u64,
-    /// Whether that was asked for, or is our advice.
+    /// Whether the caller chose that room, instead of the advice.
     pub capacity_was_given: bool,
-    /// Every policy with half of it, with it and with twice as much.
+    /// Every policy with half of that room, with all of it and with twice as much.
     pub policies: Vec<Row>,
-    /// How many nodes share the room.
+    /// The number of nodes that share the room.
     pub nodes: u32,
-    /// Splits between two layers, where there are several nodes.
+    /// Splits between two layers, if there are several nodes.
     pub splits: Vec<SplitOutcome>,
 }
 
 impl Question {
-    /// Reads the trace that `open` opens; `progress` is told of every request, several times.
+    /// Reads the trace that `open` opens. `progress` receives the number of requests, several times in all.
     pub fn ask(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,
@@ -175,8 +175,8 @@ impl Question {
         Ok(tried.into_iter().map(outcome).collect())
     }
 
-    /// One request on a cluster without a network: what is fetched is there at once. Clients are dealt to the
-    /// nodes.
+    /// Replays one request on a cluster without a network: a fetched block arrives at once. Clients are dealt
+    /// to the nodes.
     fn replay(&self, access: &Access, nodes: &mut Hierarchy, sources: &mut Sources) {
         let object_blocks = self.granularity.count(access.object_bytes);
         if access.operation != Operation::Read {
@@ -197,7 +197,7 @@ impl Question {
     }
 }
 
-/// Brings what is wanted to its node, and to its home where it comes from the lake through that.
+/// Brings the wanted block to its node, and to its home if the home forwards it from the lake.
 fn fetch(nodes: &mut Hierarchy, wanted: Wanted) -> Route {
     let route = nodes.route(&wanted);
     let arrival = Arrival {
@@ -218,7 +218,7 @@ fn reads(chunk: &[Access]) -> impl Iterator<Item = &Access> {
     chunk.iter().filter(|access| access.operation == Operation::Read)
 }
 
-/// The smallest size on the curve that misses hardly more than one that holds everything.
+/// The smallest size on the curve that misses hardly more than a cache that holds everything.
 fn smallest_good_enough(curve: &MissCurve, survey: &WorkingSet) -> u64 {
     let least = curve.ratio(survey.bytes);
     let step = survey.bytes.div_ceil(POINTS * 10).max(1);

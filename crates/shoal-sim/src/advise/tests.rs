@@ -1,4 +1,4 @@
-//! What the advice of small traces is.
+//! The advice for small traces.
 
 use super::{LAKE_COST, Question};
 use crate::block::Granularity;
@@ -83,7 +83,7 @@ fn advice_follows_from_the_trace() {
     assert!(advice.plot().svg().contains("GiB"));
 }
 
-/// Reads, and some writes, of objects of several blocks by `clients`, each long after the other.
+/// Reads, and some writes, of objects of several blocks by `clients`, each long after the previous one.
 fn apart(clients: u32) -> Vec<Access> {
     let (law, mut chance) = (Zipf::new(60, 0.8), Chance::new(7));
     let access = |number: u32| {
@@ -106,7 +106,7 @@ fn apart(clients: u32) -> Vec<Access> {
     (0..5_000).map(access).collect()
 }
 
-/// What the simulator proper finds: the same requests, nodes and split, on links that are never in the way.
+/// The result of the full simulator: the same requests, nodes and split, on links that never limit.
 fn simulated(accesses: &[Access], nodes: u32, node_bytes: u64, l1_share: f64) -> Sources {
     let granularity = Granularity::blocks(100);
     let jobs = accesses.iter().map(|access| Ok(Job::of_access(*access)));
@@ -155,7 +155,8 @@ fn advice_for_several_nodes_is_what_the_simulator_finds_on_them() {
 
 #[test]
 fn what_is_best_alone_is_named_and_the_default_put_beside_it() {
-    // A scan over and over, a little larger than the cache: what evicts the least recently used never hits.
+    // A scan over and over, a little larger than the cache: a policy that evicts the least recently used
+    // block never hits.
     let access = |number: u32| Access {
         at: Time::ZERO,
         client: 0,

@@ -8,7 +8,7 @@ use crate::plot::{Line, Lines};
 use crate::policy::PolicyName;
 use crate::units::{counted, human_bytes};
 
-/// Miss ratios that differ by less are a tie: another day of the same clients moves them as much.
+/// Miss ratios that differ by less are a tie: those of the same clients differ as much from day to day.
 const TIE: f64 = 0.005;
 
 /// Splits whose costs differ by less than this share of the least are a tie.
@@ -33,7 +33,7 @@ impl Advice {
         }
     }
 
-    /// All of it in plain words.
+    /// The whole advice in plain words.
     pub fn text(&self) -> String {
         let mut text = String::new();
         self.tell_trace(&mut text);
@@ -45,7 +45,7 @@ impl Advice {
 
     fn tell_trace(&self, text: &mut String) {
         let set = &self.working_set;
-        // A string takes what is written to it; the same below.
+        // Writing to a string cannot fail; the same below.
         let _ = writeln!(
             text,
             "The trace has {} of {} ({}) by {}. The working set is {} of {}, {} in all.\n\
@@ -191,7 +191,7 @@ impl Advice {
     }
 }
 
-/// `a, b and c`.
+/// Formats `a, b and c`.
 fn list(words: &[String]) -> String {
     match words {
         [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),

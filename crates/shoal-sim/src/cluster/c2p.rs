@@ -1,7 +1,7 @@
-//! Storage nodes whose caches let go of the same objects: C2P.
+//! Storage nodes whose caches evict the same objects: C2P.
 //!
-//! A node tells the other nodes that store blocks of the same object what happened to its own. Messages wait up to 200 ms for
-//! others to the same node, and are looked for every 50 ms; their way takes no time.
+//! A node reports events of its blocks to the other nodes that store blocks of the same object. Messages wait
+//! up to 200 ms for others to the same node, checked every 50 ms; their transfer takes no time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::cache::Cache;
 use crate::clock::Time;
 use crate::hash::NumberMap;
 
-/// So many events wait for one node at most; the paper's nodes send some 70 a second.
+/// The maximum number of events that wait for one node; the paper's nodes send some 70 a second.
 const EVENTS_MAX: usize = 1024;
 
 /// Storage nodes with C2P.
@@ -24,7 +24,7 @@ pub struct StorageC2p {
     nodes: Vec<Node>,
     placement: Placement,
     prefetch: bool,
-    /// Of every object that was read: how many blocks it has, and how long they are.
+    /// The number and the sizes of the blocks of every object that was read.
     objects: NumberMap<u32, Object>,
 }
 
@@ -40,8 +40,8 @@ struct Object {
 }
 
 impl StorageC2p {
-    /// `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch` a miss of one node makes the others fetch their
-    /// blocks of the object.
+    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, a miss of one
+    /// node makes the others fetch their blocks of the object.
     pub fn new(
         nodes: usize,
         placement: Placement,
@@ -61,7 +61,7 @@ impl StorageC2p {
         }
     }
 
-    /// `node` tells its peers for `block`.
+    /// Queues an event of `block` on `node` for the node's peers.
     fn tell(&mut self, node: NodeIndex, block: Block, kind: EventKind, now: Time) {
         let blocks = self
             .objects
@@ -291,7 +291,7 @@ mod tests {
         read(&mut nodes, other, Time::ZERO);
         read(&mut nodes, first, Time(1));
         read(&mut nodes, second, Time(2));
-        // Two others push the first block out of node 0, and node 1 hears of it.
+        // Two other blocks evict the first block from node 0, and node 0 tells node 1.
         stored_on(0).take(2).for_each(|block| {
             read(&mut nodes, block, Time(3));
         });

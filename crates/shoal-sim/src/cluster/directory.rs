@@ -1,6 +1,7 @@
-//! Nodes that share a directory of who holds what: a block is fetched from any holder before it is fetched from the lake.
+//! Nodes that share a directory of holders: a node fetches a block from any holder before it asks the lake.
 //!
-//! These are the two fixed rules that D4N is compared with (dissertation 6.4.2), called there after Alluxio's settings.
+//! These are the two fixed rules with which D4N is compared (dissertation 6.4.2), named there after Alluxio's
+//! settings.
 
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
@@ -9,13 +10,13 @@ use crate::chance::Chance;
 use crate::hash::NumberMap;
 use crate::policy::AnyPolicy;
 
-/// How many nodes a directory can tell apart.
+/// The maximum number of nodes in a directory.
 pub(super) const NODES_MAX: usize = 128;
 
-/// Whether a node keeps what it got from another.
+/// Whether a node keeps a block that it fetched from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replication {
-    /// All-1R: only who fetched it from the lake keeps it.
+    /// All-1R: only the node that fetched the block from the lake keeps it.
     Never,
     /// All-AR: every node that reads it keeps it.
     Always,
@@ -30,7 +31,7 @@ pub struct Directory {
     chance: Chance,
 }
 
-/// Which nodes hold which blocks.
+/// The holders of each block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holders {
     nodes: NumberMap<Block, u128>,
@@ -50,12 +51,12 @@ impl Holders {
         }
     }
 
-    /// Whether `node` is the only one that holds `block`.
+    /// Whether `node` is the only holder of `block`.
     pub(super) fn is_last(&self, block: Block, node: NodeIndex) -> bool {
         self.nodes.get(&block) == Some(&(1 << node))
     }
 
-    /// Any of the holders of `block`, each as likely as the others (`rand` in dissertation Algorithm 3, line 17).
+    /// A random holder of `block`, each equally likely (`rand` in dissertation Algorithm 3, line 17).
     pub(super) fn any(&self, block: Block, chance: &mut Chance) -> Option<NodeIndex> {
         let mut nodes = *self.nodes.get(&block)?;
         for _ in 0..chance.below(u64::from(nodes.count_ones())) {

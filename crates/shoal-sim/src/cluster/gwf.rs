@@ -1,13 +1,15 @@
-//! D4N: nodes with a directory that knows what blocks are worth, and GWF to decide (dissertation 4.5.3, Algorithm 3).
+//! D4N: nodes with a directory that knows the worth of blocks, and GWF as the decision rule (dissertation
+//! 4.5.3, Algorithm 3).
 //!
-//! Every read leaves a copy on the node that read it; what is worth least leaves, the last copy of a block is weighed by what it
-//! is worth to all, and goes to another node if it is worth more than what that one holds. The age is known to all nodes at
-//! once, where D4N broadcasts it from time to time. A pushed block is nobody's while it is on its way, and nothing is pushed to
-//! make room for it.
+//! Every read leaves a copy on the reader's node. The block that is worth least leaves. The last copy of a
+//! block has the weight of its worth to all nodes, and goes to another node if it is worth more than that
+//! node's blocks. All nodes know the age at once, whereas D4N broadcasts it from time to time. A pushed block
+//! belongs to no node while it is on its way, and no block is pushed to make room for it.
 //!
-//! **Invariant**: a node has at most [`PUSHES_MAX`] blocks on their way to any other. Pushes are decided by what the receiver holds, which
-//! only changes when they arrive. Without a bound a node whose link is full stays the least valued, gets everything that leaves
-//! the others, and waits behind it for what its own clients read.
+//! **Invariant**: a node has at most [`PUSHES_MAX`] blocks on their way to any other. The blocks that the
+//! receiver holds decide about pushes, and they change only when pushes arrive. Without a bound, a node whose
+//! link is full stays the least valued and gets everything that leaves the others, and its own clients' reads
+//! wait behind those pushes.
 
 use shoal_policy::eviction::Gwf;
 use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Peer, Reading, Weight, Worth, decide};
@@ -20,7 +22,8 @@ use crate::chance::Chance;
 use crate::clock::Time;
 use crate::hash::NumberMap;
 
-/// As many blocks as a node sends another unasked at a time. One that has so many on their way to it is no peer to push to.
+/// The maximum number of blocks that a node may have on their way to another unasked. A node with this many
+/// on their way to it is not a peer to push to.
 const PUSHES_MAX: u32 = 8;
 
 /// Nodes with a directory and GWF.
@@ -30,16 +33,16 @@ pub struct DirectoryGwf {
     reading: Reading,
     holders: Holders,
     global_weights: NumberMap<Block, Weight>,
-    /// What a pushed block is worth where it arrives.
+    /// The worth of a pushed block at its destination.
     pushed_worths: NumberMap<(Block, NodeIndex), Worth>,
-    /// How many blocks are on their way from a node, the first, to another.
+    /// The number of blocks on their way from the first node to the second.
     pushes: NumberMap<(NodeIndex, NodeIndex), u32>,
     sizes: NumberMap<Block, u64>,
     chance: Chance,
 }
 
 impl DirectoryGwf {
-    /// `nodes` with `capacity_bytes` each, at most 128; `chance` chooses among holders.
+    /// Creates `nodes` with `capacity_bytes` each, at most 128; `chance` chooses among holders.
     pub fn new(nodes: usize, capacity_bytes: u64, ageing: Ageing, reading: Reading, chance: Chance) -> Self {
         Self {
             caches: (0..nodes)
@@ -55,7 +58,8 @@ impl DirectoryGwf {
         }
     }
 
-    /// Takes in what a client has read, after whoever has to leave has left; a worth of `None` is that of a first use.
+    /// Admits a block that a client has read, after the evictions that it needs. A worth of `None` means that
+    /// of a first use.
     fn take_in(&mut self, node: NodeIndex, block: Block, bytes: u64, worth: Option<Worth>) -> Vec<Push> {
         if !self.has_use_for(node, block, bytes) {
             return Vec::new();
@@ -86,7 +90,8 @@ impl DirectoryGwf {
         self.holders.add(block, node);
     }
 
-    /// Decides about the block of least weight on `node` and does it; whether there was one.
+    /// Decides about the block of least weight on `node` and executes the decision. Returns whether there was
+    /// one.
     fn part_with_least(&mut self, node: NodeIndex, may_push: bool, pushes: &mut Vec<Push>) -> bool {
         let Some(candidate) = self.caches[node].policy().candidate(&mut |_| true) else {
             return false;
@@ -132,7 +137,7 @@ impl DirectoryGwf {
         true
     }
 
-    /// The nodes `node` may push to now.
+    /// The nodes that `node` may push to now.
     fn peers(&self, node: NodeIndex) -> impl Iterator<Item = Peer<NodeIndex>> {
         let others = self.caches.iter().enumerate().filter(move |&(other, _)| {
             let pushes = self.pushes.get(&(node, other)).copied().unwrap_or(0);
@@ -192,7 +197,7 @@ impl Cooperation for DirectoryGwf {
         if let Some(pushes) = from.and_then(|from| self.pushes.get_mut(&(from, to))) {
             *pushes -= 1;
         }
-        // What was removed while it was on its way has no worth any more.
+        // A block that was removed on its way has no worth any more.
         let worth = self.pushed_worths.remove(&(block, to));
         if worth.is_none() || !self.has_use_for(to, block, bytes) {
             return Vec::new();
@@ -241,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Reads, and what was pushed because of it.
+    /// Reads an object. Returns the route and the pushes that the read caused.
     fn read(nodes: &mut DirectoryGwf, node: usize, object: u32) -> (Route, Vec<(u32, usize)>) {
         let wanted = wanted(node, object);
         let route = nodes.route(&wanted);
@@ -315,7 +320,7 @@ mod tests {
         assert_eq!(read(&mut nodes, 1, 0).0, LAKE);
     }
 
-    /// A block from the lake, and what its coming pushes away, all of which stays on its way.
+    /// Reads a block from the lake and returns the pushes that it causes; all of them stay on their way.
     fn begin_read(nodes: &mut DirectoryGwf, node: usize, object: u32) -> Vec<Push> {
         let wanted = wanted(node, object);
         let route = nodes.route(&wanted);
@@ -334,7 +339,8 @@ mod tests {
             }
             [1, 2].map(|to| pushes.iter().filter(|push| push.to == to).count() as u32)
         };
-        // Nodes 1 and 2 are worth nothing to the last: nothing has arrived there. The next best gets what the best has no way for.
+        // Nodes 1 and 2 count as worth nothing to the end, since nothing has arrived there. The next best
+        // node gets the pushes that the best one cannot take.
         let many = 4 * PUSHES_MAX;
         assert_eq!(fill(&mut nodes, 0..many), [PUSHES_MAX; 2]);
         nodes.remove(Block { object: 0, index: 0 });
@@ -362,7 +368,7 @@ mod tests {
         }
         let pushes = begin_read(&mut nodes, 0, 6);
         assert_eq!(pushes.iter().map(|push| push.to).collect::<Vec<_>>(), [1]);
-        // While it is on its way node 2 comes to hold nothing, so that what leaves node 1 would be worth more there.
+        // Meanwhile node 2 loses all its blocks, so a block that leaves node 1 would be worth more there.
         nodes.remove(Block { object: 4, index: 0 });
         nodes.remove(Block { object: 5, index: 0 });
         assert_eq!(nodes.pushed(&pushes[0], Time::ZERO), Vec::new());

@@ -1,8 +1,9 @@
-//! Two layers (D3N, dissertation 4.4): L1 holds what a node's own clients read, L2 what has its home on the node, for all of them.
+//! Two layers (D3N, dissertation 4.4): L1 holds blocks that a node's own clients read; L2 holds blocks whose
+//! home is the node, for all nodes.
 //!
-//! A node divides its room between the two, for good or anew every period ([`shoal_policy::partition`]). Layers do not overlap: a block
-//! that is at home on a node is L2's there, whoever reads it, so that it is stored once. A block that comes from the lake
-//! is kept by its home and by the reader.
+//! A node divides its room between the two, permanently or again every period ([`shoal_policy::partition`]).
+//! Layers do not overlap: a block at home on a node is in its L2, whichever client reads it, so that it is
+//! stored once. A block that comes from the lake is kept by its home and by the reader's node.
 
 use std::time::Duration;
 
@@ -21,13 +22,13 @@ use crate::policy::{AnyPolicy, PolicyName};
 /// How the room of a node is divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Split {
-    /// For good: this share is L1's. 0 is "L2 only".
+    /// Permanently: this share is L1's. 0 is "L2 only".
     Fixed(f64),
-    /// Anew after every period, from equal parts on.
+    /// Again after every period, beginning with equal parts.
     Adaptive {
-        /// How long it is.
+        /// The length of a period.
         period: Duration,
-        /// How much of the room may change its layer at once; a twentieth when it is none, as in D3N.
+        /// The share of the room that may change its layer at once; a twentieth if it is `None`, as in D3N.
         limit_share: Option<f64>,
     },
 }
@@ -44,14 +45,14 @@ pub struct Hierarchy {
 struct Layers {
     l1: Cache<AnyPolicy>,
     l2: Cache<AnyPolicy>,
-    /// Where the split is adaptive.
+    /// `Some` if the split is adaptive.
     partition: Option<Partition>,
-    /// Misses that are worth timing and not answered yet, and since when.
+    /// Unanswered misses that are worth timing, and their start.
     known: NumberMap<(u8, Block), Time>,
 }
 
 impl Hierarchy {
-    /// `nodes` with `capacity_bytes` each; no block is larger than `block_bytes`.
+    /// Creates `nodes` with `capacity_bytes` each; no block is larger than `block_bytes`.
     pub fn new(
         nodes: usize,
         capacity_bytes: u64,
@@ -103,7 +104,7 @@ impl Layers {
         }
     }
 
-    /// A request to a layer; whether it holds the block.
+    /// Requests a block from a layer. Returns whether the layer holds it.
     fn request(&mut self, layer: Layer, wanted: &Wanted) -> bool {
         let hit = self.cache(layer).serve(wanted);
         if let Some(partition) = &mut self.partition {
@@ -115,7 +116,7 @@ impl Layers {
         hit
     }
 
-    /// A miss of a layer has come.
+    /// Records that a miss of a layer was answered.
     fn landed(&mut self, layer: Layer, arrival: &Arrival) {
         let since = self.known.remove(&(layer.0, arrival.wanted.block));
         if let (Some(partition), Some(since)) = (&mut self.partition, since) {
@@ -124,7 +125,7 @@ impl Layers {
         self.cache(layer).keep(arrival, |_| ());
     }
 
-    /// How long the misses of `layer` that are worth timing and not answered yet have waited by `now`, all together.
+    /// The total time that unanswered misses of `layer` that are worth timing have waited by `now`.
     fn unanswered(&self, layer: Layer, now: Time) -> Duration {
         let known = self.known.iter().filter(|((missed, _), _)| *missed == layer.0);
         known.map(|(_, &since)| now - since).sum()
@@ -183,7 +184,7 @@ impl Cooperation for Hierarchy {
 
     fn joined(&mut self, wanted: &Wanted) {
         let layers = &mut self.nodes[wanted.node];
-        // It is in one of them, or was refused.
+        // The block is in one of them, or was refused.
         let _held = layers.l1.serve(wanted) || layers.l2.serve(wanted);
     }
 
@@ -232,8 +233,8 @@ mod tests {
     use crate::clock::Time;
     use crate::policy::PolicyName;
 
-    /// `readers` read any of `objects`, for twenty periods; the room of L1 and L2 on node 0 then. A block takes `peer_ms` between
-    /// nodes and `lake_ms` from the lake.
+    /// Lets `readers` read random `objects` for twenty periods. Returns the room of L1 and L2 on node 0 at
+    /// the end. A block takes `peer_ms` between nodes and `lake_ms` from the lake.
     fn adapted(readers: &[usize], objects: u64, peer_ms: u64, lake_ms: u64) -> (u64, u64) {
         let split = Split::Adaptive {
             period: Duration::from_secs(90),
@@ -282,7 +283,8 @@ mod tests {
 
     #[test]
     fn room_goes_to_l2_while_the_lake_is_far() {
-        // 1,900 blocks are more than one node holds and less than both: kept once each, none comes from the lake.
+        // 1,900 blocks are more than one node holds and less than both hold: kept once each, none comes from
+        // the lake.
         let (_, l2) = adapted(&[0, 1], 1_900, 10, 100);
         assert!(l2 > 9_000, "L2 has {l2}");
     }
@@ -295,7 +297,7 @@ mod tests {
 
     #[test]
     fn only_misses_that_more_room_would_save_are_timed() {
-        // One node, whose L2 is everybody's home: one block fits, and the last two are remembered.
+        // One node, whose L2 is the home of all blocks: one block fits, and the last two are remembered.
         let split = Split::Adaptive {
             period: Duration::from_secs(90),
             limit_share: None,

@@ -1,7 +1,8 @@
-//! How nodes work together: who is asked for a block, and who keeps it then. One kind a file.
+//! How nodes work together: which node is asked for a block, and which nodes then keep it. One kind per file.
 //!
-//! A [`Cooperation`] decides and keeps the books; it moves no bytes and knows no time but what it is told. The simulation asks
-//! it for a [`Route`], moves the bytes over the network, and tells it when they have landed.
+//! A [`Cooperation`] decides and keeps the books; it moves no bytes and knows only the times that it is told.
+//! The simulation asks it for a [`Route`], moves the bytes over the network, and reports when they have
+//! landed.
 
 mod c2p;
 mod directory;
@@ -28,70 +29,70 @@ use crate::clock::Time;
 /// A node, counted from 0.
 pub type NodeIndex = usize;
 
-/// A block that somebody wants.
+/// A block that a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// The node that answers the client.
     pub node: NodeIndex,
-    /// What is wanted.
+    /// The wanted block.
     pub block: Block,
-    /// How long it is.
+    /// The size of the block.
     pub bytes: u64,
-    /// How many blocks its object has.
+    /// The number of blocks of its object.
     pub object_blocks: u32,
-    /// When.
+    /// The time of the request.
     pub now: Time,
 }
 
-/// A block that has come to the node where it was wanted.
+/// A block that has arrived at the node where it was wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// What was wanted, and when.
+    /// The request.
     pub wanted: Wanted,
-    /// Where it came from.
+    /// The source of the block.
     pub route: Route,
-    /// When it had come.
+    /// The time of the arrival.
     pub now: Time,
 }
 
-/// Where a block comes from.
+/// The source of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// The node holds it.
     Local,
     /// Another node holds it.
     Peer {
-        /// That one.
+        /// The holder.
         from: NodeIndex,
     },
     /// No node holds it.
     Lake {
-        /// The node it comes through, when that is not the one that wants it.
+        /// The node that forwards the block, if it is not the node that wants it.
         through: Option<NodeIndex>,
     },
 }
 
-/// A block that is brought to a node without a client that wants it.
+/// A block that is sent to a node without a request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// What is brought.
+    /// The block.
     pub block: Block,
-    /// How long it is.
+    /// The size of the block.
     pub bytes: u64,
-    /// Who has it; the lake when it is none.
+    /// The node that has it; `None` for the lake.
     pub from: Option<NodeIndex>,
-    /// Who gets it.
+    /// The node that gets it.
     pub to: NodeIndex,
 }
 
-/// Room of a node by layer, in bytes. Where there are no layers, everything is the first.
+/// Room of a node by layer, in bytes. A node without layers has only the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Room {
-    /// Room for what its own clients read.
+    /// Room for blocks that the node's own clients read.
     pub l1_capacity_bytes: u64,
     /// Of this, taken.
     pub l1_used_bytes: u64,
-    /// Room for blocks that have their home here.
+    /// Room for blocks whose home is the node.
     pub l2_capacity_bytes: u64,
     /// Of this, taken.
     pub l2_used_bytes: u64,
@@ -99,37 +100,39 @@ pub struct Room {
 
 /// How nodes work together.
 pub trait Cooperation {
-    /// The node that answers for `block`, when a client of `node` asks.
+    /// The node that answers for `block` if a client of `node` asks.
     fn answering(&self, node: NodeIndex, _block: Block) -> NodeIndex {
         node
     }
 
-    /// Where the block is to come from. This is a use of it wherever it is held.
+    /// Chooses the source of the block. This counts as a use of the block wherever it is held.
     fn route(&mut self, wanted: &Wanted) -> Route;
 
-    /// The block has come; returns what is to be pushed because of it.
+    /// Records that the block has arrived. Returns the pushes that this causes.
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push>;
 
-    /// The lake has sent the block to `home`, through which it comes; it may be on its way from there still.
+    /// Records that the lake has sent the block to `home`, which forwards it. The block may still be on its
+    /// way from there.
     fn filled(&mut self, _home: NodeIndex, _arrival: &Arrival) {}
 
-    /// A pushed block has come; returns what is to be pushed because of that.
+    /// Records that a pushed block has arrived. Returns the pushes that this causes.
     fn pushed(&mut self, _push: &Push, _now: Time) -> Vec<Push> {
         Vec::new()
     }
 
-    /// The block was wanted while it was on its way, and is served from what has landed.
+    /// Records that the block was wanted while it was on its way, and is served from the copy that has
+    /// landed.
     fn joined(&mut self, wanted: &Wanted);
 
-    /// The object was made anew or removed: these blocks of it are no longer valid.
+    /// Removes a block of an object that was replaced or removed: it is no longer valid.
     fn remove(&mut self, block: Block);
 
-    /// How often [`Cooperation::adapt`] wants to be called.
+    /// The interval at which [`Cooperation::adapt`] should be called.
     fn period(&self) -> Option<Duration> {
         None
     }
 
-    /// A period is over; returns what is to be pushed because of it.
+    /// Ends a period. Returns the pushes that this causes.
     fn adapt(&mut self, _now: Time) -> Vec<Push> {
         Vec::new()
     }

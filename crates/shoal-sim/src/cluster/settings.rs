@@ -13,40 +13,41 @@ use crate::chance::Chance;
 use crate::policy::PolicyName;
 use crate::units::{Size, Span};
 
-/// The stream of chance that nodes draw from: not that of any client.
+/// The random stream that nodes draw from, different from that of any client.
 const CHANCE_OF_NODES: u64 = u64::MAX - 1;
 
 /// The nodes and how they work together.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterSettings {
-    /// How many there are.
+    /// The number of nodes.
     pub nodes: u32,
-    /// Room of each.
+    /// Room of each node.
     pub capacity: Size,
     /// Length of a block.
     #[serde(default = "default_block")]
     pub block: Size,
     /// How they work together.
     pub cooperation: CooperationName,
-    /// Who leaves first.
+    /// The eviction policy.
     #[serde(default = "default_policy")]
     pub policy: PolicyName,
-    /// GWF: what holds where the dissertation's text and its listing differ.
+    /// GWF: which version holds where the dissertation's text and its listing differ.
     #[serde(default)]
     pub gwf_reading: GwfReading,
-    /// GWF: what the age has to do with a use.
+    /// GWF: how the age enters into a use.
     #[serde(default)]
     pub gwf_ageing: GwfAgeing,
-    /// C2P: how its comparator is read, what it takes a read for, and whether it fetches ahead.
+    /// C2P: how its comparator is read, which blocks a read stands for, and whether it fetches ahead.
     #[serde(default)]
     pub c2p: C2pSettings,
     /// Hierarchy with fixed shares: the share of a node's room that is L1's.
     #[serde(default = "default_share")]
     pub l1_share: f64,
-    /// Hierarchy: how often a node divides its room anew, from equal parts on; fixed shares when it is left out.
+    /// Hierarchy: the interval at which a node divides its room again, beginning with equal parts. Shares are
+    /// fixed if it is left out.
     pub adapt_every: Option<Span>,
-    /// Hierarchy: the share of its room that may change its layer at once; a twentieth when it is left out.
+    /// Hierarchy: the share of its room that may change its layer at once; a twentieth if it is left out.
     pub adapt_limit: Option<f64>,
 }
 
@@ -66,9 +67,9 @@ pub enum CooperationName {
     AllReplicate,
     /// A directory; D4N's GWF decides what is copied, pushed and kept.
     Gwf,
-    /// Storage nodes, each with a cache for what it stores.
+    /// Storage nodes, each with a cache for the blocks that it stores.
     Storage,
-    /// The same, whose caches tell each other what happens to the blocks of an object.
+    /// The same, with caches that tell each other about events of an object's blocks.
     C2p,
 }
 
@@ -76,40 +77,40 @@ pub enum CooperationName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GwfReading {
-    /// As the text has it.
+    /// As in the text.
     #[default]
     Text,
-    /// As the listing has it.
+    /// As in the listing.
     Listing,
 }
 
-/// How the age enters into what a block is worth under GWF.
+/// How the age enters into the worth of a block under GWF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GwfAgeing {
     /// Once, added to a number of uses.
     Added,
-    /// At every use, as Algorithm 3 has it.
+    /// At every use, as in Algorithm 3.
     #[default]
     Compounded,
 }
 
-/// The choices of C2P.
+/// The options of C2P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct C2pSettings {
     /// Whether Algorithm 1 compares times when they are far apart instead of close.
     pub inverted: bool,
-    /// Whether a block that comes means that all of its object come, as in the paper.
+    /// Whether the arrival of a block means that all blocks of its object arrive, as in the paper.
     pub whole_reads: bool,
-    /// Uses less than this apart are close.
+    /// Uses closer together than this are close.
     pub affinity: Span,
     /// Whether a peer's miss makes a node fetch its own blocks of the object.
     pub prefetch: bool,
 }
 
 impl Default for C2pSettings {
-    /// The paper's, with our threshold.
+    /// The paper's options, with Shoal's threshold.
     fn default() -> Self {
         Self {
             inverted: false,
@@ -134,12 +135,12 @@ impl CooperationName {
 }
 
 impl ClusterSettings {
-    /// How objects are cut.
+    /// How objects are divided.
     pub fn granularity(&self) -> Granularity {
         Granularity::blocks(self.block.0.max(1))
     }
 
-    /// What no type can say.
+    /// Checks the conditions that types cannot express.
     pub(crate) fn check(&self) -> Result<(), String> {
         let directory = [
             CooperationName::AllOneReplica,
@@ -155,7 +156,7 @@ impl ClusterSettings {
         Ok(())
     }
 
-    /// The nodes, empty. `seed` is for what they leave to chance.
+    /// Builds the nodes, empty. `seed` is for their random choices.
     pub fn build(&self, seed: u64) -> Box<dyn Cooperation> {
         let nodes = self.nodes as usize;
         let caches = || {

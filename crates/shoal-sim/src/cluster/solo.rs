@@ -1,4 +1,4 @@
-//! Every node for itself: what it does not hold it gets from the lake.
+//! Independent nodes: a node fetches every block that it does not hold from the lake.
 
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;

@@ -1,6 +1,8 @@
-//! Storage nodes with a cache in front of their disks (C2P, section 4): each block is stored on one node, and only that one answers for it.
+//! Storage nodes with a cache in front of their disks (C2P, section 4): each block is stored on one node, and
+//! only that node answers for it.
 //!
-//! The disk is the lake of its node. Blocks are placed by chance: evenly in the mean and unevenly in each case, as a ring does.
+//! The disk is the lake of its node. Blocks are placed at random: evenly on average and unevenly in each
+//! case, as a ring does.
 
 use shoal_policy::fingerprint::Fingerprint;
 
@@ -10,14 +12,15 @@ use crate::block::Block;
 use crate::cache::Cache;
 use crate::policy::AnyPolicy;
 
-/// Storage nodes whose caches do not know each other: lone nodes, but each block has one of them.
+/// Storage nodes whose caches do not know each other: independent nodes, but each block belongs to one of
+/// them.
 #[derive(Debug)]
 pub struct Storage {
     nodes: Solo,
     placement: Placement,
 }
 
-/// Which node stores which block.
+/// The node that stores each block.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement {
     nodes: u64,
@@ -25,7 +28,7 @@ pub struct Placement {
 }
 
 impl Storage {
-    /// One node for each of `caches`; `seed` decides which of them stores what.
+    /// One node for each of `caches`; `seed` decides which node stores which block.
     pub const fn new(caches: Vec<Cache<AnyPolicy>>, seed: u64) -> Self {
         Self {
             placement: Placement::new(caches.len(), seed),
@@ -35,7 +38,7 @@ impl Storage {
 }
 
 impl Placement {
-    /// On `nodes`; another one for each seed.
+    /// A placement on `nodes`, different for each seed.
     pub const fn new(nodes: usize, seed: u64) -> Self {
         Self {
             nodes: nodes as u64,

@@ -18,40 +18,40 @@ use crate::policy::{AnyPolicy, PolicyName};
 use crate::trace::{Access, Accesses, Recording, TraceError};
 use crate::units::Capacity;
 
-/// What can be compared: a policy, or the bound that knows the future.
+/// A participant in a comparison: a policy, or the bound that knows the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Contender {
-    /// A policy that a node can follow, and what it lets in.
+    /// A policy that a node can follow, and its admission.
     Policy(PolicyName, AdmissionName),
-    /// Belady's MIN: no policy misses less, where all blocks are of one size. Holds the whole trace in memory.
+    /// Belady's MIN: no policy misses less if all blocks have one size. Holds the whole trace in memory.
     Belady,
 }
 
-/// What is asked of a trace.
+/// A comparison to run on a trace.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What is cached as one piece.
+    /// The unit of caching.
     pub granularity: Granularity,
-    /// Who is compared.
+    /// The compared contenders.
     pub contenders: Vec<Contender>,
-    /// With how much room.
+    /// The compared sizes of the cache.
     pub capacities: Vec<Capacity>,
-    /// So many threads share the caches; each cache is one thread's at a time.
+    /// The number of threads that share the caches; each cache belongs to one thread at a time.
     pub threads: usize,
 }
 
-/// What a trace touches.
+/// The blocks that a trace touches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct WorkingSet {
-    /// Blocks that are read.
+    /// Requests for blocks.
     pub requests: u64,
-    /// Bytes of these.
+    /// Bytes of these requests.
     pub request_bytes: u64,
     /// Different objects among them.
     pub objects: u64,
     /// Different blocks among them.
     pub blocks: u64,
-    /// Bytes of these: a cache with so much room misses each once.
+    /// Bytes of these blocks: a cache with this much room misses each once.
     pub bytes: u64,
     /// The largest block.
     pub block_bytes_max: u64,
@@ -62,32 +62,32 @@ pub struct WorkingSet {
 /// One contender at one capacity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// Who.
+    /// The contender.
     pub policy: Contender,
-    /// As it was asked for.
+    /// The capacity as the caller wrote it.
     pub capacity: String,
-    /// That is so much.
+    /// The capacity in bytes.
     pub capacity_bytes: u64,
-    /// What came of it.
+    /// Requests and hits.
     #[serde(flatten)]
     pub tally: Tally,
-    /// Share of the blocks asked for that were not held.
+    /// Share of the requested blocks that were not held.
     pub miss_ratio: f64,
-    /// Share of the bytes asked for that were not held.
+    /// Share of the requested bytes that were not held.
     pub byte_miss_ratio: f64,
 }
 
-/// The answer.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
-    /// What the trace touches.
+    /// The blocks that the trace touches.
     pub working_set: WorkingSet,
     /// By capacity, then by contender.
     pub rows: Vec<Row>,
 }
 
 impl Contender {
-    /// A policy that lets everything in.
+    /// A policy that admits every block.
     pub const fn policy(policy: PolicyName) -> Self {
         Self::Policy(policy, AdmissionName::Always)
     }
@@ -121,7 +121,7 @@ impl Contender {
 }
 
 impl WorkingSet {
-    /// Share of the requests that are for a block that was asked for before: no cache hits more.
+    /// Share of the requests that are for a block requested before: no cache hits more.
     pub fn reuse(&self) -> f64 {
         ratio(self.requests - self.blocks, self.requests)
     }
@@ -133,8 +133,8 @@ impl WorkingSet {
 }
 
 impl Comparison {
-    /// Reads the trace that `open` opens. `progress` is told of every request in each of two passes, and may
-    /// be slow: it is called once for many.
+    /// Reads the trace that `open` opens. `progress` receives the number of requests in each of two passes.
+    /// It is called once for many requests, so it may be slow.
     pub fn run(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,
@@ -148,7 +148,7 @@ impl Comparison {
         })
     }
 
-    /// Sends a trace that has been read through every cache.
+    /// Sends a recorded trace through every cache.
     pub(crate) fn replay(
         &self,
         recording: &Recording<'_>,
@@ -325,8 +325,8 @@ mod tests {
 
     #[test]
     fn a_policy_that_misses_less_than_belady_is_explained_by_sizes() {
-        // Ten objects that fit are read in turn, and after each round one that is never read again: as large
-        // as all of them, or as one.
+        // Ten objects that fit are read in turn, and after each round one that is never read again. It is as
+        // large as all of them, or as one.
         let compared = |large: u64| {
             let access = |number: u32| {
                 let is_last = number % 11 == 10;
@@ -368,7 +368,7 @@ mod tests {
             capacities: vec![Capacity::Bytes(20)],
             threads: 1,
         };
-        // In the second round what came first is still there, as what came after it was refused.
+        // In the second round, the first objects are still there, since the objects after them were refused.
         let open = opens(&[1, 2, 3, 4, 1, 2, 3, 4]);
         let compared = comparison.run(&open, &mut |_| ()).unwrap();
         let misses: Vec<_> = compared.rows.iter().map(|row| row.tally.misses()).collect();

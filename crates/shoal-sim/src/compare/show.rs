@@ -6,18 +6,19 @@ use super::{Compared, Contender, Row};
 use crate::plot::{Bars, Spread};
 use crate::units::{counted, human_bytes};
 
-/// Why a policy can do better than the bound.
+/// The reason why a policy can do better than the bound.
 const BELADY_NOTE: &str = "\nA policy misses less than `belady` here because objects have different sizes: `belady` evicts what is read \
                            again last,\nwhatever room that takes, and is a bound only where all blocks have one size.\n";
 
 impl Compared {
-    /// A line for each policy, a column for each capacity: the share of the blocks asked for that were not held.
+    /// A line for each policy, a column for each capacity: the share of the requested blocks that were not
+    /// held.
     pub fn text(&self) -> String {
         let set = &self.working_set;
         let names = self.rows.iter().map(|row| row.policy.to_string().len());
         let width = names.max().unwrap_or(0).max(10);
         let capacities: Vec<_> = self.by_capacity().iter().map(|rows| &rows[0]).collect();
-        // A string takes what is written to it; the same below.
+        // Writing to a string cannot fail; the same below.
         let mut text = format!(
             "{} of {}, {} in all: the working set. Share of the reads that miss, by policy and size of the cache:\n\n{:<width$}",
             counted(set.requests, "read"),

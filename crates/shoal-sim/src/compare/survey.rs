@@ -1,34 +1,34 @@
-//! A first look at a trace: what it touches.
+//! A first pass over a trace: the blocks that it touches.
 
 use super::WorkingSet;
 use crate::block::{Block, Granularity};
 use crate::hash::NumberMap;
 use crate::trace::{Access, Operation, TraceError};
 
-/// So many different blocks a trace may read: what is known of them takes a few gigabytes.
+/// The maximum number of different blocks that a trace may read: their state takes a few gigabytes.
 const BLOCKS_MAX: usize = 1 << 27;
 
-/// What has been seen of a trace.
+/// The facts known of a trace at some point of the pass.
 pub(crate) struct Survey {
     granularity: Granularity,
     working_set: WorkingSet,
     objects: Seen,
     clients: Seen,
     longest: Longest,
-    /// Every block that is read, in order, where a contender has to know it.
+    /// Every block that is read, in order, if a contender has to know it.
     future: Vec<Block>,
     foretells: bool,
     blocks_max: usize,
 }
 
-/// The bytes of each block when they were most.
+/// The greatest size that each block has had.
 enum Longest {
-    /// By object, and one more than its bytes, where an object is one block: nothing is hashed.
+    /// By object, one more than its bytes, if an object is one block: nothing is hashed.
     OfObjects(Vec<u64>),
     OfBlocks(NumberMap<Block, u64>),
 }
 
-/// Which numbers were seen. They are dense, as readers hand them out.
+/// The numbers that were seen. They are dense, since readers assign them.
 #[derive(Default)]
 struct Seen(Vec<bool>);
 
@@ -49,7 +49,7 @@ impl Survey {
         }
     }
 
-    /// Looks at some requests.
+    /// Surveys some requests.
     pub(crate) fn take(&mut self, accesses: &[Access]) -> Result<(), TraceError> {
         let reads = accesses
             .iter()
@@ -62,7 +62,7 @@ impl Survey {
                 set.requests += 1;
                 set.request_bytes += bytes;
                 set.block_bytes_max = set.block_bytes_max.max(bytes);
-                // A block that has grown counts as long as it has become.
+                // A block that has grown counts with its new size.
                 let before = self.longest.grow(block, bytes);
                 set.blocks += u64::from(before.is_none());
                 set.bytes += bytes.saturating_sub(before.unwrap_or(0));
@@ -77,7 +77,7 @@ impl Survey {
         Ok(())
     }
 
-    /// What the trace touches, if it reads anything.
+    /// The blocks that the trace touches.
     pub(crate) const fn working_set(&self) -> Result<WorkingSet, TraceError> {
         match self.working_set.requests {
             0 => Err(TraceError::Unread),
@@ -91,7 +91,7 @@ impl Survey {
 }
 
 impl Longest {
-    /// `block` has these `bytes` now; how many it had at most, if it was seen.
+    /// Records the present `bytes` of `block`. Returns its greatest previous size, if it was seen.
     fn grow(&mut self, block: Block, bytes: u64) -> Option<u64> {
         match self {
             Self::OfObjects(longest) => {
@@ -112,13 +112,13 @@ impl Longest {
 }
 
 impl Seen {
-    /// Whether `number` comes for the first time.
+    /// Whether `number` appears for the first time.
     fn is_new(&mut self, number: u32) -> bool {
         !std::mem::replace(at(&mut self.0, number), true)
     }
 }
 
-/// The entry of `number`, made where there is none yet.
+/// The entry of `number`, created if it is missing.
 fn at<T: Clone + Default>(entries: &mut Vec<T>, number: u32) -> &mut T {
     let number = number as usize;
     if number >= entries.len() {

@@ -1,20 +1,21 @@
-//! The `[grid]` of an experiment: what is varied, in every combination.
+//! The `[grid]` of an experiment: the varied settings, in every combination.
 //!
-//! Each array under a key of the settings is an axis: `cluster.policy = ["lru", "sieve"]`. The axis `variant` is special: its points are
-//! tables with a `name` and any settings, for variations that change several things at once.
+//! Each array under a key of the settings is an axis: `cluster.policy = ["lru", "sieve"]`. The axis `variant`
+//! is special: its points are tables with a `name` and any settings, for variations that change several
+//! settings at once.
 
 use toml::{Table, Value};
 
 /// A point on an axis of the grid.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Label {
-    /// The setting that is varied, or `variant`.
+    /// The varied setting, or `variant`.
     pub axis: String,
-    /// Its value here, or the name of the variant.
+    /// Its value at this point, or the name of the variant.
     pub point: String,
 }
 
-/// What makes a cell different.
+/// The labels and the settings of one cell.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Point {
     pub(super) labels: Vec<Label>,
@@ -22,8 +23,8 @@ pub(super) struct Point {
     pub(super) patch: Table,
 }
 
-/// Every combination: axes in the order of their names, the last one changing fastest; their points as they are written. One point
-/// without labels when there is no grid.
+/// Returns every combination: axes in the order of their names, the last one changing fastest; their points
+/// in the order of the file. Without a grid, returns one point without labels.
 pub(super) fn points(grid: Option<Value>) -> Result<Vec<Point>, String> {
     let mut points = vec![Point::default()];
     let grid = match grid {
@@ -44,7 +45,8 @@ pub(super) fn points(grid: Option<Value>) -> Result<Vec<Point>, String> {
     Ok(points)
 }
 
-/// Puts what `patch` says into `table`. Tables are merged, unless the patch says of what kind the table is; all else is replaced.
+/// Merges `patch` into `table`. Tables are merged, unless the patch sets the kind of the table; all other
+/// values are replaced.
 pub(super) fn merge(table: &mut Table, patch: Table) {
     for (key, value) in patch {
         match (table.get_mut(&key), value) {
@@ -56,7 +58,8 @@ pub(super) fn merge(table: &mut Table, patch: Table) {
     }
 }
 
-/// Tables of another kind have other keys: what the one before had must not stay.
+/// Whether a table sets a kind. Tables of another kind have other keys, so those of the previous kind must
+/// not stay.
 fn has_kind(table: &Table) -> bool {
     table.contains_key("kind") || table.contains_key("by")
 }
@@ -72,7 +75,7 @@ impl Point {
     }
 }
 
-/// The axes below `table`, whose keys start with `path`.
+/// Collects the axes below `table`, whose keys start with `path`.
 fn collect(table: &Table, path: &mut Vec<String>, axes: &mut Vec<Vec<Point>>) -> Result<(), String> {
     for (key, value) in table {
         path.push(key.clone());

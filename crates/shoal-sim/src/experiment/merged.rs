@@ -1,5 +1,5 @@
-//! What the clusters of an experiment ask the lake for if they are taken as one cache: no cooperation of their nodes needs fewer bytes
-//! than the best policy there.
+//! The requests of an experiment's clusters, each taken as one cache: no cooperation of the nodes needs fewer
+//! bytes from the lake than the best policy on that cache.
 
 use super::{Cell, Experiment, Label, Settings};
 use crate::block::Granularity;
@@ -9,19 +9,19 @@ use crate::workload::{Assign, Order, WorkloadSettings};
 /// A cell of the grid without its network.
 #[derive(Clone, Debug)]
 pub struct Merged {
-    /// What is varied and matters to one cache.
+    /// The varied settings that matter to one cache.
     pub labels: Vec<Label>,
-    /// Of the workload.
+    /// The seed of the workload.
     pub seed: u64,
-    /// What is cached as one piece.
+    /// The unit of caching.
     pub granularity: Granularity,
     /// Room of all nodes together.
     pub capacity_bytes: u64,
-    /// What all clients ask for.
+    /// The requests of all clients.
     pub accesses: Vec<Access>,
 }
 
-/// What makes one cache's stream different from another's.
+/// The settings that distinguish the stream of one cache from another.
 #[derive(Debug, PartialEq)]
 struct Key {
     workload: WorkloadSettings,
@@ -32,8 +32,9 @@ struct Key {
 }
 
 impl Experiment {
-    /// Each different stream of the grid once, with the room of all nodes. Cells that differ in how nodes work together, in links or in
-    /// who reads what are one, and so are the seeds of a trace.
+    /// Returns each different stream of the grid once, with the room of all nodes. Cells that differ only in
+    /// the cooperation of nodes, in links or in the assignment of reads to clients share a stream, and so do
+    /// the seeds of a trace.
     pub fn merged(&self) -> Result<Vec<Merged>, TraceError> {
         let mut known = Vec::new();
         let mut streams = Vec::new();

@@ -1,4 +1,5 @@
-//! An experiment: a cluster, a workload, a grid of variations, several seeds. `EXPERIMENT.toml` in, tables and plots out.
+//! An experiment: a cluster, a workload, a grid of variations, several seeds. Reads `EXPERIMENT.toml`, writes
+//! tables and plots.
 
 mod grid;
 mod merged;
@@ -21,20 +22,20 @@ use crate::report::Report;
 use crate::simulation::run;
 use crate::trace::TraceError;
 
-/// A grid of runs that has been read and found right.
+/// A grid of runs that has been read and checked.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     title: String,
-    /// Paths in it start here.
+    /// The folder in which its relative paths start.
     folder: PathBuf,
     cells: Vec<Cell>,
 }
 
-/// How much of an experiment is run.
+/// The part of an experiment that is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Length {
     Full,
-    /// What `[quick]` says.
+    /// The part that `[quick]` selects.
     Quick,
 }
 
@@ -46,7 +47,7 @@ struct Cell {
     settings: Settings,
 }
 
-/// Why an experiment cannot be run.
+/// The reason why an experiment cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The file cannot be read.
@@ -54,29 +55,29 @@ pub enum ExperimentError {
     Io {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// It says something we do not understand.
+    /// The file has content that the simulator does not accept.
     #[error("{}: {what}", path.display())]
     Refused {
         /// The file.
         path: PathBuf,
-        /// What, and what to do about it.
+        /// The error and a hint.
         what: String,
     },
-    /// Its trace cannot be read.
+    /// The trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
 impl Experiment {
-    /// Reads the experiment at `path`. Every cell of the grid is checked before any runs.
+    /// Reads the experiment at `path`. Checks every cell of the grid before any runs.
     pub fn open(path: &Path) -> Result<Self, ExperimentError> {
         Self::read(path, Length::Full)
     }
 
-    /// The same with the settings of its `[quick]`, which make it short: fewer seeds, larger blocks.
+    /// The same with the settings of `[quick]`, which make it short: fewer seeds, larger blocks.
     pub fn open_quick(path: &Path) -> Result<Self, ExperimentError> {
         Self::read(path, Length::Quick)
     }
@@ -124,12 +125,13 @@ impl Experiment {
         Ok(Self { title, folder, cells })
     }
 
-    /// How many runs it has.
+    /// The number of runs.
     pub const fn runs(&self) -> usize {
         self.cells.len()
     }
 
-    /// Runs all of it on `threads` threads and tells `progress` how many runs are done, from this thread.
+    /// Runs the whole experiment on `threads` threads, and passes the number of completed runs to `progress`
+    /// on the caller's thread.
     pub fn run(&self, threads: usize, mut progress: impl FnMut(usize)) -> Result<Results, ExperimentError> {
         let next = AtomicUsize::new(0);
         let (done, finished) = mpsc::channel();
@@ -138,7 +140,7 @@ impl Experiment {
             for _ in 0..threads.clamp(1, self.cells.len().max(1)) {
                 let (done, next) = (done.clone(), &next);
                 scope.spawn(move || {
-                    // Which thread runs a cell changes nothing in it.
+                    // The result of a cell does not depend on the thread that runs it.
                     while let Some((number, cell)) = take(next, &self.cells) {
                         if done.send((number, self.run_cell(cell))).is_err() {
                             return;
@@ -182,7 +184,7 @@ fn take<'cells>(next: &AtomicUsize, cells: &'cells [Cell]) -> Option<(usize, &'c
     cells.get(number).map(|cell| (number, cell))
 }
 
-/// What is wrong with a cell of the grid, and what was probably meant.
+/// Describes the error in a cell of the grid, and suggests the name that was probably meant.
 fn refusal(error: &toml::de::Error, labels: &[Label]) -> String {
     let told = error.to_string();
     let told = told.trim_end();

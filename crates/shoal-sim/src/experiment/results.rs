@@ -1,4 +1,4 @@
-//! What an experiment found: tables for programs, plots for people.
+//! The results of an experiment: tables for programs, plots for people.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,24 +15,24 @@ use crate::report::{Report, Sources};
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Where it is in the grid.
+    /// The place of the run in the grid.
     pub labels: Vec<Label>,
-    /// Of its chance.
+    /// The seed of the run.
     pub seed: u64,
-    /// What it told.
+    /// The report of the run.
     pub report: Report,
 }
 
 /// Every run, in the order of the grid.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
-    /// Of the experiment.
+    /// The title of the experiment.
     pub title: String,
     /// One for each cell and seed.
     pub outcomes: Vec<Outcome>,
 }
 
-/// A number that a report holds, by its column.
+/// A column and its number in a report.
 type Column = (&'static str, fn(&Report) -> f64);
 
 const COLUMNS: [Column; 20] = [
@@ -61,7 +61,7 @@ const COLUMNS: [Column; 20] = [
 ];
 
 impl Outcome {
-    /// Its place in the grid in words.
+    /// The place in the grid in words.
     pub fn name(&self) -> String {
         let points: Vec<_> = self.labels.iter().map(|label| label.point.as_str()).collect();
         if points.is_empty() {
@@ -73,7 +73,8 @@ impl Outcome {
 }
 
 impl Results {
-    /// Writes `results.csv` (one row a run), `samples.csv` (nodes over time), `results.json` (everything) and the plots into `folder`.
+    /// Writes `results.csv` (one row per run), `samples.csv` (nodes over time), `results.json` (everything)
+    /// and the plots into `folder`.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         fs::write(folder.join("results.csv"), self.csv())?;
@@ -124,7 +125,7 @@ impl Results {
                     |report: &Report| ratio(requests(&report.sources), report.sources.total().requests);
                 100.0 * mean(&percent)
             };
-            // A string takes what is written to it.
+            // Writing to a string cannot fail.
             let _ = writeln!(
                 text,
                 "{name:<width$} {:>10.1} s {:>8.2}% {:>8.2}% {:>8.2}% {:>8.2}% {:>8.2} GiB",
@@ -139,7 +140,7 @@ impl Results {
         text
     }
 
-    /// One row a run.
+    /// One row per run.
     pub fn csv(&self) -> String {
         let names = COLUMNS.map(|(name, _)| name).join(",");
         let mut text = format!("{}seed,{names}\n", self.axes());
@@ -193,7 +194,7 @@ impl Results {
         self.cells().into_iter().map(|cell| &cell[0]).collect()
     }
 
-    /// The runs of each cell: they are neighbours.
+    /// The runs of each cell, which are adjacent.
     fn cells(&self) -> Vec<&[Outcome]> {
         self.outcomes.chunk_by(|a, b| a.labels == b.labels).collect()
     }

@@ -1,4 +1,4 @@
-//! What an experiment can say. Keys that we do not know are refused.
+//! The settings of an experiment. Unknown keys are refused.
 
 use serde::Deserialize;
 
@@ -13,9 +13,9 @@ use crate::workload::WorkloadSettings;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// What stands above its tables and plots.
+    /// The title of its tables and plots.
     pub title: String,
-    /// Each is a run of its own.
+    /// The seeds; each is a separate run.
     #[serde(default = "default_seeds")]
     pub seeds: Vec<u64>,
     /// The nodes.
@@ -31,9 +31,9 @@ pub struct Settings {
     pub moves: Vec<MoveSettings>,
     /// The clients.
     pub clients: ClientSettings,
-    /// What they do.
+    /// The work of the clients.
     pub workload: WorkloadSettings,
-    /// What is measured.
+    /// The measurements.
     #[serde(default)]
     pub measure: MeasureSettings,
 }
@@ -42,41 +42,41 @@ pub struct Settings {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ChangeSettings {
-    /// What the link connects: several when a cable is both ways.
+    /// The ends of the links: several kinds if a cable is full duplex.
     pub links: Vec<LinkKind>,
-    /// Whose, counted from 0; everybody's when it is left out.
+    /// The node, counted from 0; all nodes if it is left out.
     pub node: Option<usize>,
-    /// When, counted from the first request that is no warm-up.
+    /// The time of the change, counted from the first request after the warm-up.
     pub at: Span,
-    /// The rate from then on.
+    /// The rate after the change.
     pub rate: Rate,
 }
 
-/// Another node for what the clients of one have not asked for yet.
+/// A move of demand: the clients of one node take over the blocks that those of another have not requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MoveSettings {
     /// The node that was asked before, counted from 0.
     pub from: usize,
-    /// The node that is asked from then on.
+    /// The node that is asked after the move.
     pub to: usize,
-    /// When, counted from the first request that is no warm-up.
+    /// The time of the move, counted from the first request after the warm-up.
     pub at: Span,
 }
 
-/// What is measured, and when.
+/// The measurements and their times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasureSettings {
     /// Share of the block requests that only warm the caches, 0 to 1.
     #[serde(default)]
     pub warmup: f64,
-    /// How often the state of the nodes is recorded.
+    /// The interval at which the state of the nodes is recorded.
     pub sample: Option<Span>,
 }
 
 impl Settings {
-    /// What no type can say.
+    /// Checks the conditions that types cannot express.
     pub(super) fn check(&self) -> Result<(), String> {
         let share = |name: &str, value: f64| match value {
             0.0..=1.0 => Ok(()),

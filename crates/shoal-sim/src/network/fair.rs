@@ -1,10 +1,13 @@
-//! Max-min fair rates by progressive filling (Bertsekas and Gallager, *Data Networks*, 6.5.2), over classes instead of flows.
+//! Max-min fair rates by progressive filling (Bertsekas and Gallager, *Data Networks*, 6.5.2), over classes
+//! instead of flows.
 //!
-//! The rate of all flows rises until a link is full; the flows on it keep the rate they have; the others rise on.
+//! The rate of all flows rises until a link is full. The flows on that link keep their rate; the others rise
+//! further.
 
 use super::{Class, Component, Link};
 
-/// Gives each class of `component` that has flows the rate of one of them, and each link what one more flow would get.
+/// Sets the rate per flow of each class of `component` that has flows, and the share that one more flow would
+/// get on each link.
 pub(super) fn share<F>(component: &Component, links: &mut [Link], classes: &mut [Class<F>]) {
     for &link in &component.links {
         links[link as usize].empty();
@@ -14,7 +17,7 @@ pub(super) fn share<F>(component: &Component, links: &mut [Link], classes: &mut 
         class.settled = class.flows.is_empty();
     }
     while let Some((fullest, rate)) = fullest(component, links) {
-        // The link has to be changed while its classes are gone through.
+        // The loop changes the link while it iterates over the link's classes.
         let crossing = std::mem::take(&mut links[fullest].classes);
         for &position in &crossing {
             let class = &mut classes[position as usize];
@@ -32,7 +35,7 @@ pub(super) fn share<F>(component: &Component, links: &mut [Link], classes: &mut 
     }
     for &link in &component.links {
         let link = &mut links[link as usize];
-        // What is infinite was full, and has its share.
+        // A link with infinite `free` was full, and has its share.
         if link.free.is_finite() {
             let alone = link.free <= 0.0;
             link.share = if alone {
@@ -45,7 +48,7 @@ pub(super) fn share<F>(component: &Component, links: &mut [Link], classes: &mut 
 }
 
 impl Link {
-    /// Nobody has a rate yet.
+    /// Resets the link to the state in which no flow has a rate.
     fn empty(&mut self) {
         self.changes = 0;
         self.free = self.bytes_per_second;
@@ -53,7 +56,7 @@ impl Link {
         self.full_at = full_at(self.free, self.rising);
     }
 
-    /// So many flows keep `rate`.
+    /// Lets `flows` flows keep `rate`.
     fn fill(&mut self, flows: u32, rate: f64) {
         self.rising -= flows;
         self.free = (self.free - rate * f64::from(flows)).max(0.0);
@@ -61,8 +64,8 @@ impl Link {
     }
 }
 
-/// The rate at which a link is full when that of all its rising flows rises alike. Kept with the link: dividing anew for
-/// every link that fills would be most of the work.
+/// The rate at which a link is full if all its rising flows rise alike. Kept with the link: a new division
+/// for every link that fills would be most of the work.
 fn full_at(free: f64, rising: u32) -> f64 {
     if rising == 0 {
         f64::INFINITY
@@ -71,7 +74,7 @@ fn full_at(free: f64, rising: u32) -> f64 {
     }
 }
 
-/// The link that is full first, and the rate at which it is.
+/// The link that is full first, and the rate at which it is full.
 fn fullest(component: &Component, links: &[Link]) -> Option<(usize, f64)> {
     let mut first = (0, f64::INFINITY);
     for &link in &component.links {

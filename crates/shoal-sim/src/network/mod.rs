@@ -1,12 +1,14 @@
-//! Transfers over shared links: who gets how much of what, and when it is done.
+//! Transfers over shared links: the rate of each flow, and the time when it is done.
 //!
-//! Links are shared max-min fairly. Flows over the same path get the same rate, so they are one [`Class`]; within it progress is
-//! the bytes that each member has got since the class began, and a flow is done when that reaches its mark (fair queuing's virtual
-//! time). An arrival or a departure therefore touches one class and its links, however many flows there are.
+//! Links are shared max-min fairly. Flows over the same path get the same rate, so they are one [`Class`].
+//! The progress of a class is the bytes that each member has received since the class began, and a flow is
+//! done when the progress reaches its mark (fair queuing's virtual time). An arrival or a departure therefore
+//! touches one class and its links, however many flows there are.
 //!
-//! Rates are computed anew (`fair.rs`) when the flows that came or went on some link since the last time exceed a tolerated share of its flows.
-//! In between flows keep their rates, so a link is over- or underused by no more than that share. Only the links that are connected with it by classes are
-//! looked at: the clients of one node do not slow down the computation for another.
+//! Rates are recomputed (`fair.rs`) when the arrivals and departures on some link since the last computation
+//! exceed a tolerated share of its flows. Between computations flows keep their rates, so a link is over- or
+//! underused by no more than that share. A computation visits only the links that classes connect with that
+//! link: the clients of one node do not slow down the computation for another.
 
 mod fair;
 
@@ -23,7 +25,7 @@ pub struct LinkId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(u32);
 
-/// Share of a link's flows that may come or go before rates are computed anew.
+/// Share of a link's flows that may arrive or depart before rates are recomputed.
 pub const TOLERANCE: f64 = 1.0 / 64.0;
 
 /// Links, and the flows on them. `F` names a flow.
@@ -31,10 +33,11 @@ pub const TOLERANCE: f64 = 1.0 / 64.0;
 pub struct Network<F> {
     links: Vec<Link>,
     classes: Vec<Class<F>>,
-    /// When the first flow of each class is done; beside the classes, because it is searched at every step.
+    /// The time when the first flow of each class is done. Kept outside the classes, because every step
+    /// searches it.
     ends: Vec<Time>,
     components: Vec<Component>,
-    /// Components whose rates are to be computed anew.
+    /// Components whose rates must be recomputed.
     stale: Vec<u32>,
     tolerance: f64,
     now: Time,
@@ -42,7 +45,8 @@ pub struct Network<F> {
     refreshes: u64,
 }
 
-/// Links that share classes, directly or through others: what happens on one changes nothing outside.
+/// Links that share classes, directly or through others. A change on one link has no effect outside the
+/// component.
 #[derive(Clone, Debug, Default)]
 struct Component {
     links: Vec<u32>,
@@ -55,13 +59,14 @@ struct Link {
     bytes_per_second: f64,
     component: u32,
     flows: u32,
-    /// Arrivals and departures since rates were computed.
+    /// Arrivals and departures since the last computation of rates.
     changes: u32,
-    /// What one more flow would get, as of the last computation.
+    /// The rate that one more flow would get, as of the last computation.
     share: f64,
     classes: Vec<u32>,
     carried_bytes: u64,
-    /// While rates are computed: what is not given away, the flows without a rate, and the rate at which these fill it.
+    /// During a computation: the rate that is not given away, the flows without a rate, and the rate at which
+    /// these flows fill the link.
     free: f64,
     rising: u32,
     full_at: f64,
@@ -70,19 +75,19 @@ struct Link {
 #[derive(Clone, Debug)]
 struct Class<F> {
     path: Vec<LinkId>,
-    /// Of one flow, in bytes a second.
+    /// The rate of one flow, in bytes per second.
     rate: f64,
-    /// Bytes that each flow has got since the class was last empty, at the moment `at`.
+    /// Bytes that each flow has received since the class was last empty, at the moment `at`.
     progress: f64,
     at: Time,
     flows: BinaryHeap<Reverse<Flow<F>>>,
-    /// While rates are computed: it has its own.
+    /// During a computation: whether the class has its rate.
     settled: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Flow<F> {
-    /// The progress of the class at which it is done.
+    /// The progress of the class at which the flow is done.
     mark: f64,
     rank: u64,
     bytes: u64,
@@ -90,7 +95,7 @@ struct Flow<F> {
 }
 
 impl<F> Network<F> {
-    /// A network without links. `tolerance` is [`TOLERANCE`], or 0 to compute rates at every change.
+    /// Creates a network without links. `tolerance` is [`TOLERANCE`], or 0 to compute rates at every change.
     pub fn new(tolerance: f64) -> Self {
         Self {
             links: Vec::new(),
@@ -105,7 +110,7 @@ impl<F> Network<F> {
         }
     }
 
-    /// A new link.
+    /// Adds a link.
     pub fn link(&mut self, bytes_per_second: f64) -> LinkId {
         assert!(bytes_per_second > 0.0, "a link carries something");
         let link = self.links.len() as u32;
@@ -128,7 +133,7 @@ impl<F> Network<F> {
         LinkId(link)
     }
 
-    /// A new class of flows over `path`. Over an empty path everything takes no time.
+    /// Adds a class of flows over `path`. Transfers over an empty path take no time.
     pub fn class(&mut self, path: Vec<LinkId>) -> ClassId {
         let class = self.classes.len() as u32;
         for link in &path {
@@ -153,7 +158,7 @@ impl<F> Network<F> {
         ClassId(class)
     }
 
-    /// A flow of `bytes` starts at `now`.
+    /// Starts a flow of `bytes` at `now`.
     pub fn start(&mut self, now: Time, class: ClassId, bytes: u64, name: F) {
         self.now = now;
         let position = class.0 as usize;
@@ -180,7 +185,7 @@ impl<F> Network<F> {
         self.count(position, 1);
     }
 
-    /// When the next flow is done.
+    /// The time when the next flow is done.
     pub fn next_end(&mut self) -> Option<Time> {
         while let Some(component) = self.stale.pop() {
             self.refresh(component as usize);
@@ -188,14 +193,14 @@ impl<F> Network<F> {
         self.ends.iter().copied().min().filter(|&end| end != Time::NEVER)
     }
 
-    /// Takes the flow that is done next; it is done at [`Network::next_end`].
+    /// Ends the next flow; its time is [`Network::next_end`].
     pub fn end_next(&mut self) -> Option<F> {
         let now = self.next_end()?;
         self.now = now;
         let position = self.ends.iter().position(|&end| end == now)?;
         let class = &mut self.classes[position];
         let Reverse(flow) = class.flows.pop().expect("a class that ends has a flow");
-        // Exactly: rounding to nanoseconds must not add up.
+        // Exactly the mark: rounding to nanoseconds must not add up.
         class.progress = flow.mark;
         class.at = now;
         self.ends[position] = class.end();
@@ -206,7 +211,7 @@ impl<F> Network<F> {
         Some(flow.name)
     }
 
-    /// From `now` on `link` carries `bytes_per_second`.
+    /// Changes the rate of `link` to `bytes_per_second` from `now` on.
     pub fn set_rate(&mut self, now: Time, link: LinkId, bytes_per_second: f64) {
         assert!(bytes_per_second > 0.0, "a link carries something");
         self.now = now;
@@ -214,17 +219,17 @@ impl<F> Network<F> {
         self.outdate(self.links[link.0 as usize].component);
     }
 
-    /// Bytes of the flows that are done and went over `link`.
+    /// Bytes that completed flows sent over `link`.
     pub fn carried_bytes(&self, link: LinkId) -> u64 {
         self.links[link.0 as usize].carried_bytes
     }
 
-    /// How often rates were computed.
+    /// The number of computations of rates.
     pub const fn refreshes(&self) -> u64 {
         self.refreshes
     }
 
-    /// One flow more or less in the class at `position`.
+    /// Counts one flow more or less in the class at `position`.
     fn count(&mut self, position: usize, change: i32) {
         let mut outdated = None;
         for link in &self.classes[position].path {
@@ -246,7 +251,7 @@ impl<F> Network<F> {
         }
     }
 
-    /// A class crosses both: what is in `other` is in `component` from now on.
+    /// Merges `other` into `component`, since a class crosses both.
     fn join(&mut self, component: u32, other: u32) {
         if component == other {
             return;
@@ -292,7 +297,7 @@ impl<F> Class<F> {
         self.at = now;
     }
 
-    /// When the first flow is done.
+    /// The time when the first flow is done.
     fn end(&self) -> Time {
         let Some(Reverse(first)) = self.flows.peek() else {
             return Time::NEVER;

@@ -1,4 +1,4 @@
-//! The network against the definition of fairness, hand-computed cases and queuing theory.
+//! Tests the network against the definition of fairness, hand-computed cases and queuing theory.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn secs(seconds: f64) -> Time {
     Time::from_secs_f64(seconds)
 }
 
-/// Every flow with the second in which it is done.
+/// Every flow with the second at which it is done.
 fn ends(network: &mut Network<u32>) -> Vec<(u32, f64)> {
     let mut ends = Vec::new();
     while let Some(at) = network.next_end() {
@@ -30,7 +30,7 @@ fn flows_of_one_link_share_it_evenly() {
     let class = network.class(vec![link]);
     network.start(Time::ZERO, class, 100, 1);
     network.start(Time::ZERO, class, 300, 2);
-    // Both at 50/s: the first is done at 2 s, the second has 200 left at 100/s.
+    // Both at 50/s: the first is done at 2 s, and the second sends its last 200 at 100/s.
     assert_eq!(ends(&mut network), [(1, 2.0), (2, 4.0)]);
     assert_eq!(network.carried_bytes(link), 400);
 }
@@ -74,8 +74,8 @@ fn nothing_is_in_the_way_of_an_empty_path() {
     assert_eq!(ends(&mut network), [(1, 3.0)]);
 }
 
-/// Poisson arrivals of equal flows on one link are an M/D/1 queue with processor sharing: the mean time in it is the time
-/// of a flow alone, divided by 1 − load.
+/// Poisson arrivals of equal flows on one link are an M/D/1 queue with processor sharing: the mean time in it
+/// is the time of a flow alone, divided by 1 − load.
 fn mean_time(tolerance: f64, load: f64) -> f64 {
     let (flows, bytes) = (200_000, 100);
     let mut network = Network::new(tolerance);
@@ -118,7 +118,8 @@ fn waiting_times_are_those_of_queuing_theory() {
     }
 }
 
-/// A closed system of some hundred flows over shared links: how many are done, and the mean time of one.
+/// A closed system of some hundred flows over shared links: the number of flows done, and the mean time of
+/// one.
 fn closed(tolerance: f64) -> (f64, u64) {
     const FLOWS: u32 = 2_000;
     let mut network = Network::new(tolerance);
@@ -160,7 +161,7 @@ fn layout() -> impl Strategy<Value = Layout> {
     })
 }
 
-/// A class, the positions of its links, and how many flows it has.
+/// A class, the positions of its links, and the number of its flows.
 type Built = (ClassId, Vec<usize>, u32);
 
 fn build((capacities, classes): &Layout) -> (Network<u32>, Vec<LinkId>, Vec<Built>) {
@@ -171,7 +172,7 @@ fn build((capacities, classes): &Layout) -> (Network<u32>, Vec<LinkId>, Vec<Buil
         .collect();
     let mut built = Vec::new();
     for (uses, flows) in classes {
-        // A flow that uses no link is not limited, and no case for fairness.
+        // A flow that uses no link is not limited, so it does not test fairness.
         let path: Vec<usize> = (0..links.len()).filter(|&link| uses[link] || link == 0).collect();
         let class = network.class(path.iter().map(|&link| links[link]).collect());
         (0..*flows).for_each(|flow| network.start(Time::ZERO, class, 1000, flow));
@@ -181,7 +182,7 @@ fn build((capacities, classes): &Layout) -> (Network<u32>, Vec<LinkId>, Vec<Buil
     (network, links, built)
 }
 
-/// Progressive filling flow by flow: all rates rise in tiny steps until something on the way is full.
+/// Progressive filling flow by flow: all rates rise in tiny steps until a link on the path is full.
 fn filled_drop_by_drop((capacities, classes): &Layout) -> Vec<f64> {
     const STEPS: u32 = 20_000;
     let paths: Vec<Vec<usize>> = classes
@@ -219,8 +220,8 @@ fn filled_drop_by_drop((capacities, classes): &Layout) -> Vec<f64> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Rates are max-min fair exactly when no link carries more than it can and every flow has a link that is full and on which nobody
-    /// gets more than it.
+    /// Rates are max-min fair exactly when no link carries more than its capacity and every flow has a full
+    /// link on which no flow is faster.
     #[test]
     fn rates_are_max_min_fair(layout in layout()) {
         let (network, _, classes) = build(&layout);
@@ -247,7 +248,7 @@ proptest! {
         let (network, _, classes) = build(&layout);
         let naive = filled_drop_by_drop(&layout);
         let most = f64::from(*layout.0.iter().max().unwrap());
-        // A step too far on one link is made up for on the next by as much.
+        // A step too far on one link is compensated on the next by the same amount.
         let error = most / 20_000.0 * 8.0;
         for ((class, _, flows), naive) in classes.iter().zip(naive) {
             let rate = network.classes[class.0 as usize].rate;

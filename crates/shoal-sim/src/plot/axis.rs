@@ -1,6 +1,6 @@
 //! An axis from 0 with round numbers on it.
 
-/// From 0 to a little more than the greatest value.
+/// An axis from 0 to a little more than the greatest value.
 pub(super) struct Axis {
     end: f64,
     step: f64,
@@ -25,12 +25,12 @@ impl Axis {
         }
     }
 
-    /// Where `value` lies when the axis goes from `start` to `end`.
+    /// The position of `value` on an axis drawn from `start` to `end`.
     pub(super) fn place(&self, value: f64, start: f64, end: f64) -> f64 {
         start + value / self.end * (end - start)
     }
 
-    /// Round values and their texts.
+    /// Round values and their labels.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         #[expect(clippy::cast_sign_loss, reason = "an axis has no negative digits")]
         let digits = (-self.step.log10().floor()).max(0.0) as usize;

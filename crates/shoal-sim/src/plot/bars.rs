@@ -1,4 +1,4 @@
-//! Groups of bars, with the spread of what each is the mean of.
+//! Groups of bars. A bar is a mean, with a mark for the spread of its values.
 
 use super::axis::Axis;
 use super::{BOTTOM, Drawing, LEFT, RIGHT, TOP, colour, escaped};
@@ -6,17 +6,17 @@ use super::{BOTTOM, Drawing, LEFT, RIGHT, TOP, colour, escaped};
 /// A plot of grouped bars.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// Above it.
+    /// The text above the plot.
     pub title: String,
-    /// What goes up, with its unit.
+    /// The quantity of the vertical axis, with its unit.
     pub y_label: String,
-    /// Below the bars.
+    /// Labels below the bars.
     pub groups: Vec<String>,
     /// In the order of the legend: a name, and a value for each group.
     pub series: Vec<(String, Vec<Spread>)>,
 }
 
-/// Several values of one thing.
+/// The spread of several values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spread {
     /// The least.
@@ -28,7 +28,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// That of `values`; nothing when there are none.
+    /// The spread of `values`; zero if there are none.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<_> = values.collect();
         if values.is_empty() {

@@ -6,22 +6,22 @@ use super::{BOTTOM, Drawing, LEFT, RIGHT, TOP, colour};
 /// A plot of lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// Above it.
+    /// The text above the plot.
     pub title: String,
-    /// What goes to the right, with its unit.
+    /// The quantity of the horizontal axis, with its unit.
     pub x_label: String,
-    /// What goes up, with its unit.
+    /// The quantity of the vertical axis, with its unit.
     pub y_label: String,
     /// In the order of the legend.
     pub lines: Vec<Line>,
 }
 
-/// One of them.
+/// One line of a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// In the legend.
+    /// The name in the legend.
     pub name: String,
-    /// From left to right; nothing is negative.
+    /// Points from left to right; no coordinate is negative.
     pub points: Vec<(f64, f64)>,
 }
 

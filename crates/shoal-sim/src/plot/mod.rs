@@ -1,4 +1,5 @@
-//! Plots as SVG: lines and grouped bars, with a title, axes, units and a legend. The same numbers give the same file.
+//! Plots as SVG: lines and grouped bars, with a title, axes, units and a legend. The same numbers give the
+//! same file.
 
 mod axis;
 mod bars;
@@ -9,14 +10,14 @@ use std::fmt::Write as _;
 pub use self::bars::{Bars, Spread};
 pub use self::lines::{Line, Lines};
 
-/// Paul Tol's "bright" colours: told apart by colour-blind readers and in print.
+/// Paul Tol's "bright" colours, which can be told apart by colour-blind readers and in print.
 const COLOURS: [&str; 7] = [
     "#4477AA", "#EE6677", "#228833", "#CCBB44", "#66CCEE", "#AA3377", "#888888",
 ];
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 440.0;
-/// Where numbers are drawn.
+/// The edges of the plotted area.
 const LEFT: f64 = 80.0;
 const RIGHT: f64 = 590.0;
 const TOP: f64 = 50.0;
@@ -26,7 +27,7 @@ fn colour(number: usize) -> &'static str {
     COLOURS[number % COLOURS.len()]
 }
 
-/// A drawing that has its frame.
+/// A drawing with its frame.
 struct Drawing {
     svg: String,
 }
@@ -59,11 +60,11 @@ impl Drawing {
     }
 
     fn add(&mut self, element: std::fmt::Arguments<'_>) {
-        // A string takes what is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.svg, "{element}");
     }
 
-    /// Horizontal lines with their values.
+    /// Draws horizontal lines with their values.
     fn y_axis(&mut self, axis: &axis::Axis) {
         for (value, text) in axis.ticks() {
             let y = axis.place(value, BOTTOM, TOP);

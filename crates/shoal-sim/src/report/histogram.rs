@@ -1,13 +1,13 @@
-//! Durations in buckets: how many, and percentiles to within a sixty-fourth.
+//! Durations in buckets: their number, and percentiles to within a sixty-fourth.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// Each power of two is divided into this many buckets.
+/// The number of buckets per power of two.
 const STEPS: u64 = 64;
 
-/// Durations, counted in buckets whose width is at most 1/64 of what they hold. Memory is bounded: 30 KiB.
+/// Durations, counted in buckets whose width is at most 1/64 of their values. Memory is bounded: 30 KiB.
 #[derive(Clone, Debug, Default)]
 pub struct Histogram {
     buckets: Vec<u64>,
@@ -16,10 +16,10 @@ pub struct Histogram {
     max_nanos: u64,
 }
 
-/// How durations are distributed, in seconds. All zero when there were none.
+/// The distribution of durations, in seconds. All zero if there are none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Percentiles {
-    /// How many there were.
+    /// The number of durations.
     pub count: u64,
     /// Exact.
     pub mean: f64,
@@ -62,7 +62,7 @@ impl Histogram {
         }
     }
 
-    /// The end of the bucket in which the percentile lies; never more than the longest.
+    /// The end of the bucket that contains the percentile, but at most the longest duration.
     fn percentile(&self, percent: u64) -> f64 {
         let rank = (self.count * percent).div_ceil(100);
         let mut seen = 0;

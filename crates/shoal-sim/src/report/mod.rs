@@ -1,4 +1,4 @@
-//! What a run tells: where bytes came from, over which links, how long things took, and how the caches changed.
+//! The report of a run: the sources of bytes, the use of links, times, and the state of the caches.
 
 mod histogram;
 mod recorder;
@@ -10,7 +10,7 @@ pub(crate) use self::recorder::Recorder;
 use crate::cluster::{NodeIndex, Room, Route};
 use crate::simulation::LinkKind;
 
-/// Where the bytes of a request came from.
+/// The source of the bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Served {
@@ -20,7 +20,7 @@ pub enum Served {
     Peer,
     /// The lake.
     Lake,
-    /// The node that answered, which was about to get them for another request.
+    /// The node that answered, which was already fetching them for another request.
     Joined,
 }
 
@@ -34,16 +34,16 @@ impl From<Route> for Served {
     }
 }
 
-/// Requests, and bytes in them.
+/// Requests and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Volume {
-    /// How many blocks.
+    /// The number of blocks.
     pub requests: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// Volumes by where they came from. Together they are all that clients got.
+/// Volumes by source. Their sum is everything that clients received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sources {
     /// See [`Served::Local`].
@@ -72,35 +72,35 @@ pub struct Reads {
 /// Bytes over a link while counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LinkVolume {
-    /// What it connects.
+    /// The ends of the link.
     pub link: LinkKind,
-    /// Whose it is.
+    /// The node that the link belongs to.
     pub node: Option<NodeIndex>,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
-/// A node at a moment.
+/// The state of a node at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Sample {
     /// Seconds since the start.
     pub at_s: f64,
-    /// Which.
+    /// The node.
     pub node: NodeIndex,
     /// How its room is used.
     #[serde(flatten)]
     pub room: Room,
-    /// What its clients have been given since the start.
+    /// Volumes that its clients have received since the start.
     #[serde(flatten)]
     pub sources: Sources,
 }
 
-/// What a run tells.
+/// The report of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// From the moment counting began to the end of the last job.
+    /// From the start of counting to the end of the last job.
     pub run_s: f64,
-    /// Where blocks came from.
+    /// Volumes by source.
     pub sources: Sources,
     /// From the request of a block to its last byte, in seconds.
     pub request_seconds: Percentiles,
@@ -115,7 +115,7 @@ pub struct Report {
 }
 
 impl Sources {
-    /// All of them.
+    /// The sum over all sources.
     pub const fn total(&self) -> Volume {
         let Self {
             local,

@@ -1,4 +1,4 @@
-//! Counting while a run goes on.
+//! Counts events during a run.
 
 use super::{Histogram, LinkVolume, Reads, Report, Sample, Served, Sources};
 use crate::clock::Time;
@@ -6,7 +6,7 @@ use crate::cluster::{NodeIndex, Room, Wanted};
 use crate::simulation::{NamedLink, ReadDone};
 
 pub(crate) struct Recorder {
-    /// Requests before counting begins.
+    /// The number of requests before counting begins.
     warmup_requests: u64,
     asked: u64,
     since: Time,
@@ -15,7 +15,7 @@ pub(crate) struct Recorder {
     reads: Reads,
     read_times: Histogram,
     jobs: Histogram,
-    /// Since the start, by node: samples tell the warm-up, too.
+    /// Since the start, by node: samples include the warm-up.
     by_node: Vec<Sources>,
     samples: Vec<Sample>,
 }
@@ -36,7 +36,7 @@ impl Recorder {
         }
     }
 
-    /// A block was asked for; says whether counting begins with it.
+    /// Records a request for a block. Returns whether counting begins with it.
     pub(crate) const fn asked(&mut self, now: Time) -> bool {
         let begins = self.asked == self.warmup_requests;
         self.asked += 1;
@@ -46,7 +46,7 @@ impl Recorder {
         begins
     }
 
-    /// A request was answered. What was asked for before counting began does not count.
+    /// Records an answer. A request made before counting began does not count.
     pub(crate) fn served(&mut self, now: Time, wanted: &Wanted, by: Served) {
         self.by_node[wanted.node].count(by, wanted.bytes);
         if self.counts(wanted.now) {
@@ -67,7 +67,8 @@ impl Recorder {
         }
     }
 
-    /// A job is done. It counts when counting had begun: jobs may all have been submitted at the start.
+    /// Records the end of a job. A job counts if it ends after counting begins: all jobs may be submitted at
+    /// the start.
     pub(crate) fn job(&mut self, now: Time, submitted: Time) {
         if self.asked > self.warmup_requests {
             self.jobs.record(now - submitted);

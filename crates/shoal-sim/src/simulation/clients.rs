@@ -1,4 +1,4 @@
-//! Who asks for what next. The `[clients]` of an experiment.
+//! The order of the clients' requests. The `[clients]` of an experiment.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::clock::Time;
 use crate::cluster::{NodeIndex, Wanted};
 use crate::workload::{Job, Workload};
 
-/// What clients may do at a time.
+/// The limits of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClientSettings {
@@ -17,7 +17,7 @@ pub struct ClientSettings {
     pub per_node: u32,
     /// Blocks that a client waits for at a time.
     pub requests: u32,
-    /// Jobs that a client runs at a time; any number when it is none.
+    /// Jobs that a client runs at a time; unlimited if it is `None`.
     pub jobs: Option<u32>,
 }
 
@@ -29,28 +29,28 @@ pub(super) struct Asked {
     pub(super) block: Block,
 }
 
-/// A request that has not been answered.
+/// An unanswered request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) client: u32,
     pub(super) read: ReadId,
     pub(super) wanted: Wanted,
-    /// It waited for a block that was on its way for another.
+    /// Whether it waited for a block that was on its way for another request.
     pub(super) joined: bool,
-    /// The lake still sends it to the home through which it comes.
+    /// Whether the lake is still sending the block to the home that forwards it.
     pub(super) fills: bool,
-    /// The reader's node has got from its home what that had.
+    /// Whether the reader's node has received everything that the home had.
     pub(super) fetched: bool,
 }
 
-/// A read that is over.
+/// A completed read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadDone {
-    /// When its first block was asked for.
+    /// The time of its first request for a block.
     pub(crate) since: Time,
-    /// How many blocks it had.
+    /// The number of its blocks.
     pub(crate) blocks: u32,
-    /// Of these, how many were held by a node.
+    /// Of these, the number that nodes held.
     pub(crate) hits: u32,
 }
 
@@ -67,11 +67,11 @@ pub(super) struct Clients {
     jobs_left: usize,
     requests: Slots<Request>,
     reads: Slots<ReadState>,
-    /// Clients that may be able to ask for something.
+    /// Clients that may be able to make a request.
     able: VecDeque<u32>,
-    /// By client: who asks for what it has to read.
+    /// By client: the client that makes its requests.
     reader: Vec<u32>,
-    /// Jobs that have read everything and not been told so.
+    /// Jobs that have read everything and were not reported.
     read: VecDeque<u32>,
 }
 
@@ -83,13 +83,13 @@ struct Client {
     cursors: VecDeque<Cursor>,
 }
 
-/// How far a client is with a read.
+/// The progress of a client with a read.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     job: u32,
     /// Position in the job.
     read: u32,
-    /// Once the first block has been asked for.
+    /// Set once the first block was requested.
     state: Option<ReadId>,
     next: u32,
 }
@@ -98,7 +98,7 @@ struct Cursor {
 struct JobState {
     submitted: bool,
     computed: bool,
-    /// Jobs that have to be done before.
+    /// The number of jobs that must be done before it.
     before: u32,
     reads: u32,
     writes: u32,
@@ -149,7 +149,7 @@ impl Clients {
         (client / self.settings.per_node) as NodeIndex
     }
 
-    /// The time of `job` has come.
+    /// Submits `job`, whose time has come.
     pub(super) fn submitted(&mut self, job: u32, jobs: &[Job]) {
         let state = &mut self.jobs[job as usize];
         state.submitted = true;
@@ -158,7 +158,7 @@ impl Clients {
         }
     }
 
-    /// What clients of `from` have not asked for yet, now and from now on, clients of `to` ask for.
+    /// Lets clients of `to` request every block, now and later, that clients of `from` have not requested.
     pub(super) fn moved(&mut self, from: NodeIndex, to: NodeIndex) {
         let of_node = |node: NodeIndex| (0..).skip(node * self.settings.per_node as usize);
         for (from, to) in of_node(from)
@@ -173,7 +173,7 @@ impl Clients {
         }
     }
 
-    /// The next block that some client may ask for.
+    /// The next block that a client may request.
     pub(super) fn next_block(&mut self, jobs: &[Job], now: Time) -> Option<Asked> {
         loop {
             let number = *self.able.front()?;
@@ -232,7 +232,7 @@ impl Clients {
         self.requests.take(slot)
     }
 
-    /// A block of `read` has come; the read, if it was the last one.
+    /// Records that a block of `read` has arrived. Returns the read if the block was its last.
     pub(super) fn answered(&mut self, client: u32, ReadId(slot): ReadId, hit: bool) -> Option<ReadDone> {
         self.each[client as usize].requests -= 1;
         self.able.push_back(client);
@@ -256,19 +256,19 @@ impl Clients {
         self.read.pop_front()
     }
 
-    /// `job` has computed and has so much to write.
+    /// Records that `job` has computed and now writes `writes` objects.
     pub(super) fn computed(&mut self, job: u32, writes: u32) {
         let state = &mut self.jobs[job as usize];
         state.computed = true;
         state.writes = writes;
     }
 
-    /// `job` has written something.
+    /// Records that `job` has written one object.
     pub(super) fn written(&mut self, job: u32) {
         self.jobs[job as usize].writes -= 1;
     }
 
-    /// Ends `job` when it has nothing more to do, and says whether it did.
+    /// Ends `job` if it has no work left. Returns whether it did.
     pub(super) fn finish_if_done(&mut self, job: u32, jobs: &[Job]) -> bool {
         let state = &mut self.jobs[job as usize];
         if !state.computed || state.writes > 0 {
@@ -323,7 +323,7 @@ impl Clients {
     }
 }
 
-/// Things in numbered places that are used again.
+/// Values in numbered slots that are reused.
 struct Slots<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,

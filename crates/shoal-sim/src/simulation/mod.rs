@@ -1,6 +1,7 @@
 //! A run: clients ask, nodes decide, bytes move, jobs end.
 //!
-//! One loop takes the next thing that happens, an event or the end of a flow, until every job is done. Nothing else drives the time.
+//! One loop takes the next event or the next end of a flow until every job is done. Time advances in no other
+//! way.
 
 mod clients;
 mod topology;
@@ -21,34 +22,35 @@ use crate::network::Network;
 use crate::report::{Recorder, Report, Served};
 use crate::workload::Workload;
 
-/// A link that gets another rate for a while.
+/// A change of a link's rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkChange {
-    /// What it connects.
+    /// The ends of the link.
     pub kind: LinkKind,
-    /// Whose; everybody's when it is none.
+    /// The node of the link; `None` for all nodes.
     pub node: Option<NodeIndex>,
-    /// When the change happens, counted from the first request that is no warm-up.
+    /// The time of the change, counted from the first request after the warm-up.
     pub after: Duration,
-    /// The rate from then on.
+    /// The rate after the change.
     pub bytes_per_second: f64,
 }
 
-/// Demand that moves: what clients of one node have not asked for yet, those of another ask for.
+/// A move of demand: the clients of one node take over the blocks that the clients of another have not
+/// requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemandMove {
     /// The node that was asked before.
     pub from: NodeIndex,
-    /// The node that is asked from then on.
+    /// The node that is asked after the move.
     pub to: NodeIndex,
-    /// When, counted from the first request that is no warm-up.
+    /// The time of the move, counted from the first request after the warm-up.
     pub after: Duration,
 }
 
-/// Everything about a run but its workload and its nodes.
+/// All the parameters of a run except its workload and its nodes.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
     /// Rates and latencies.
     pub links: LinkSettings,
@@ -56,24 +58,24 @@ pub struct Setup {
     pub changes: Vec<LinkChange>,
     /// Demand that moves.
     pub moves: Vec<DemandMove>,
-    /// What clients may do at a time.
+    /// The limits of a client.
     pub clients: ClientSettings,
-    /// How objects are cut.
+    /// How objects are divided.
     pub granularity: Granularity,
     /// See [`crate::network::TOLERANCE`].
     pub tolerance: f64,
-    /// Share of the block requests after which counting begins.
+    /// The share of the block requests before counting begins.
     pub warmup: f64,
-    /// How often the state of the nodes is recorded.
+    /// The interval at which the state of the nodes is recorded.
     pub sample: Option<Duration>,
 }
 
-/// What happens at a moment that was planned.
+/// A planned event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Submitted(u32),
     Computed(u32),
-    /// The first byte of a transfer is on its way.
+    /// The first byte of a transfer leaves.
     Flows(Transfer),
     Changed(u32),
     Moved(u32),
@@ -84,12 +86,12 @@ enum Event {
 /// Bytes on their way.
 #[derive(Clone, Copy, Debug)]
 enum Transfer {
-    /// To the node where it is wanted.
+    /// To the node that wants it.
     Fetch {
         request: RequestId,
         route: Route,
     },
-    /// From the lake to the home through which it is fetched.
+    /// From the lake to the home that forwards it.
     Fill {
         request: RequestId,
         home: NodeIndex,
@@ -119,7 +121,7 @@ struct Simulation<'run> {
     /// Blocks on their way to a node, and the requests that wait for them.
     flights: NumberMap<(NodeIndex, Block), Vec<RequestId>>,
     recorder: Recorder,
-    /// What the links had carried when counting began.
+    /// The bytes that the links had carried when counting began.
     uncounted_bytes: Vec<u64>,
 }
 
@@ -236,7 +238,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The first request that counts is asked.
+    /// Begins to count, at the first request that counts.
     fn count(&mut self) {
         self.uncounted_bytes = self.link_bytes();
         let since = self.now;
@@ -248,7 +250,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Lets clients ask for what they may ask for now.
+    /// Lets clients make all the requests that they may make now.
     fn work(&mut self) {
         while let Some(asked) = self.clients.next_block(&self.workload.jobs, self.now) {
             self.ask(asked);
@@ -289,7 +291,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Gets what is wanted and not on its way to its node yet.
+    /// Fetches a wanted block that is not on its way to its node.
     fn fetch(&mut self, request: RequestId, wanted: &Wanted) {
         let route = self.cooperation.route(wanted);
         if route != Route::Local {
@@ -307,7 +309,7 @@ impl Simulation<'_> {
         self.send(Self::next_of(request, route));
     }
 
-    /// What a node holds goes to the client; all else has to come to the node first.
+    /// A block that the node holds goes to the client; any other block must first come to the node.
     fn next_of(request: RequestId, route: Route) -> Transfer {
         match route {
             Route::Local => Transfer::Deliver { request, route },
@@ -375,7 +377,8 @@ impl Simulation<'_> {
         self.work();
     }
 
-    /// All that `request` is to get over the links between nodes has come. It is here when its home has all of it, too.
+    /// Records that everything that `request` gets over the links between nodes has arrived. The block is
+    /// complete when its home has all of it, too.
     fn fetched(&mut self, request: RequestId, route: Route) {
         let state = self.clients.request_mut(request);
         if std::mem::replace(&mut state.fills, false) {
@@ -385,7 +388,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The lake has sent all of what `request` gets through `home`.
+    /// Records that the lake has sent the whole block that `request` gets through `home`.
     fn filled(&mut self, request: RequestId, home: NodeIndex) {
         let &Request { wanted, fetched, .. } = self.clients.request(request);
         let route = Route::Lake { through: Some(home) };
@@ -416,8 +419,8 @@ impl Simulation<'_> {
         self.serve_waiting(wanted.node, wanted.block);
     }
 
-    /// Serves the requests that waited for `block` to come to `node`: its own clients', and those of other nodes whose blocks come
-    /// through it.
+    /// Serves the requests that waited for `block` to come to `node`: those of the node's clients, and those
+    /// of other nodes whose blocks come through it.
     fn serve_waiting(&mut self, node: NodeIndex, block: Block) {
         for request in self.flights.remove(&(node, block)).into_iter().flatten() {
             let wanted = self.clients.request(request).wanted;
@@ -455,7 +458,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The blocks of `object` are out of date.
+    /// Invalidates the blocks of `object`.
     fn invalidate(&mut self, object: u32) {
         let object_bytes = self.workload.objects[object as usize];
         for index in 0..self.setup.granularity.count(object_bytes) {

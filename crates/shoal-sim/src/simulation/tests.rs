@@ -1,4 +1,4 @@
-//! Small runs that are computed by hand, and what holds for every run.
+//! Small runs that are computed by hand, and properties of every run.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::report::Report;
 use crate::units::{Rate, Size, Span};
 use crate::workload::{Job, Read, Shape, Workload, zipf};
 
-/// Two nodes with one client each; blocks of 100 bytes; 100 B/s from the lake, 200 B/s between nodes, 400 B/s to clients.
+/// Two nodes with one client each; blocks of 100 bytes; 100 B/s from the lake, 200 B/s between nodes, 400 B/s
+/// to clients.
 fn setup() -> Setup {
     let rate = |bytes_per_second| Some(Rate(bytes_per_second));
     Setup {
@@ -82,7 +83,7 @@ fn requests(report: &Report) -> [u64; 4] {
     [sources.local, sources.peer, sources.lake, sources.joined].map(|volume| volume.requests)
 }
 
-/// The first object whose first read is as it should be.
+/// The first object whose first read satisfies `is_right`.
 fn first_object(cooperation: CooperationName, is_right: impl Fn(&Report) -> bool) -> u32 {
     let right = |object: &u32| {
         let reads = one_by_one(&[(0, *object)]);
@@ -140,7 +141,7 @@ fn a_home_has_a_block_when_the_lake_has_sent_it_however_slow_its_reader_is() {
     setup.links.peer = Some(Rate(10.0));
     setup.sample = Some(Duration::from_secs(2));
     let report = report(&setup, &cluster(CooperationName::Hierarchy, 1000), &reads);
-    // The lake takes 1 s, the way to the reader 10 s from the start, the way to its client 0.25 s.
+    // The lake takes 1 s, the path to the reader 10 s from the start, the path to its client 0.25 s.
     assert!((report.run_s - 10.25).abs() < 1e-6, "{}", report.run_s);
     let after_2_s = |node| {
         let mut samples = report.samples.iter();
@@ -181,7 +182,7 @@ fn without_a_first_layer_every_read_goes_to_the_home() {
 fn a_use_keeps_a_block_from_leaving_first_however_nodes_cooperate() {
     let mut setup = setup();
     setup.nodes = 1;
-    // Room for two; without the second use of 0 it would be 0 that leaves for 2.
+    // Room for two; without the second use of 0, object 0 would leave for 2.
     let reads = one_by_one(&[(0, 0), (0, 1), (0, 0), (0, 2), (0, 0)]);
     for &cooperation in CooperationName::ALL {
         let nodes = ClusterSettings {
@@ -208,7 +209,7 @@ fn one_replica_stays_where_it_was_read_first_and_replicas_spread() {
 
 #[test]
 fn a_directory_forgets_who_lost_a_block() {
-    // One block of room: object 1 pushes object 0 out.
+    // One block of room: object 1 evicts object 0.
     let reads = one_by_one(&[(0, 0), (0, 1), (1, 0)]);
     let report = report(&setup(), &cluster(CooperationName::AllReplicate, 100), &reads);
     assert_eq!(requests(&report), [0, 0, 3, 0]);
@@ -233,7 +234,7 @@ fn who_wants_what_is_on_its_way_waits_for_it() {
     let report = report(&setup, &cluster(CooperationName::Solo, 1000), &both);
     assert_eq!(requests(&report), [0, 0, 1, 1]);
     assert_eq!(report.link_bytes(LinkKind::LakeIn), 100, "one fetch a block");
-    // Both together at 400 B/s once it has come.
+    // Both together at 400 B/s after it has arrived.
     assert!((report.run_s - 1.5).abs() < 1e-6, "{}", report.run_s);
 }
 
@@ -258,7 +259,7 @@ fn a_job_reads_all_then_computes_then_writes() {
         ..Job::default()
     });
     let report = report(&setup(), &cluster(CooperationName::Solo, 1000), &jobs);
-    // Read 1.25 s, compute 3 s, write 1 s; what was written has to be read anew, 1.25 s.
+    // Read 1.25 s, compute 3 s, write 1 s; the written object must be read again, 1.25 s.
     assert!((report.run_s - 6.5).abs() < 1e-6, "{}", report.run_s);
     assert_eq!(requests(&report), [0, 0, 2, 0]);
     assert_eq!(report.link_bytes(LinkKind::LakeOut), 100);
@@ -306,7 +307,7 @@ fn demand_moves_with_what_has_not_been_asked_for() {
     let mut reads = one_by_one(&[(0, 0), (0, 1), (0, 0)]);
     reads.jobs[1].after.clear();
     reads.jobs[2].after.clear();
-    // The last one is submitted when its client's demand has moved long ago.
+    // The last job is submitted long after its client's demand has moved.
     reads.jobs[2].at = Time::from_secs_f64(10.0);
     let mut setup = setup();
     setup.sample = Some(Duration::from_secs(10));
@@ -316,7 +317,8 @@ fn demand_moves_with_what_has_not_been_asked_for() {
         after: Duration::from_millis(500),
     }];
     let report = report(&setup, &cluster(CooperationName::Solo, 1000), &reads);
-    // The first is on its way to node 0. Node 1 asks for the second half a second later, and has not seen the third.
+    // The first object is on its way to node 0. Node 1 asks for the second half a second later, and has not
+    // seen the third.
     let lake_requests = |node| report.samples.iter().filter(move |sample| sample.node == node);
     let most = |node| {
         lake_requests(node)
@@ -382,12 +384,12 @@ fn a_job_waits_for_its_time_and_for_those_before_it() {
     let mut jobs = one_by_one(&[(0, 0), (0, 0), (0, 0)]);
     jobs.jobs[1].at = Time::from_secs_f64(10.0);
     let report = report(&setup(), &cluster(CooperationName::Solo, 1000), &jobs);
-    // The second starts at its time, the third when the second is done.
+    // The second job starts at its time, the third when the second is done.
     assert!((report.run_s - 10.5).abs() < 1e-6, "{}", report.run_s);
     assert_eq!(report.job_seconds.count, 3);
 }
 
-/// Twelve clients, some hundred requests in flight, small caches: something of everything happens.
+/// Twelve clients, some hundred requests in flight, small caches: every kind of event happens.
 fn busy(cooperation: CooperationName, seed: u64) -> Report {
     let mut setup = setup();
     (setup.nodes, setup.clients.per_node, setup.clients.requests) = (4, 3, 10);

@@ -15,21 +15,21 @@ use crate::cluster::{NodeIndex, Push, Route};
 use crate::network::{ClassId, LinkId, Network};
 use crate::units::{Rate, Span};
 
-/// Rates and latencies. A link without a rate is never in the way.
+/// Rates and latencies. A link without a rate never limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSettings {
     /// From a node to all its clients.
     pub client: Option<Rate>,
-    /// From a node to the others; the same towards it.
+    /// From a node to the others; the same in the other direction.
     pub peer: Option<Rate>,
-    /// From the lake to a node; the same towards the lake.
+    /// From the lake to a node; the same in the other direction.
     pub lake: Option<Rate>,
-    /// From the lake to all nodes; the same towards the lake.
+    /// From the lake to all nodes; the same in the other direction.
     pub lake_total: Option<Rate>,
     /// From the disk of a node.
     pub disk: Option<Rate>,
-    /// Before the first byte of what a node holds.
+    /// Before the first byte of a block that the node holds.
     pub local_latency: Option<Span>,
     /// Before the first byte from another node.
     pub peer_latency: Option<Span>,
@@ -37,7 +37,7 @@ pub struct LinkSettings {
     pub lake_latency: Option<Span>,
 }
 
-/// What a link connects.
+/// The two ends of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
@@ -62,22 +62,22 @@ pub enum LinkKind {
 /// A link with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedLink {
-    /// What it connects.
+    /// The ends of the link.
     pub kind: LinkKind,
-    /// The node whose it is.
+    /// The node that the link belongs to.
     pub node: Option<NodeIndex>,
-    /// In the network.
+    /// The link in the network.
     pub id: LinkId,
 }
 
-/// A way for bytes.
+/// A path for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// From another node, or the lake, to `node`.
     Fetch { node: NodeIndex, route: Route },
-    /// From `node` to one of its clients; from memory when it has just come.
+    /// From `node` to one of its clients; from memory if the block has just arrived.
     Deliver { node: NodeIndex, from_disk: bool },
-    /// To a node unasked.
+    /// To a node that did not ask.
     Push(Push),
     /// From `node` to the lake.
     Write { node: NodeIndex },
@@ -89,7 +89,7 @@ pub(super) struct Topology {
     nodes: usize,
     latencies: [Duration; 3],
     links: Vec<NamedLink>,
-    /// By kind of way and the two nodes on it; made when it is first used, as most never are.
+    /// By kind of way and the two nodes on it. Created at the first use, since most are never used.
     classes: Vec<Option<ClassId>>,
 }
 
@@ -128,7 +128,7 @@ impl Topology {
 
     const KINDS: usize = 7;
 
-    /// The class of flows on `way`.
+    /// The class of the flows on `way`.
     pub(super) fn class<F>(&mut self, way: Way, network: &mut Network<F>) -> ClassId {
         let (kind, a, b) = match way {
             Way::Deliver { node, from_disk } => (usize::from(from_disk), node, node),
@@ -152,7 +152,7 @@ impl Topology {
         class
     }
 
-    /// How long the first byte takes.
+    /// The latency of the first byte.
     pub(super) fn latency(&self, way: Way) -> Duration {
         let [local, peer, lake] = self.latencies;
         match way {
@@ -173,7 +173,7 @@ impl Topology {
         &self.links
     }
 
-    /// The links of `kind`, of `node` only if one is given.
+    /// The links of `kind`; only those of `node` if it is given.
     pub(super) fn find(&self, kind: LinkKind, node: Option<NodeIndex>) -> impl Iterator<Item = LinkId> {
         let wanted = move |link: &&NamedLink| link.kind == kind && (node.is_none() || link.node == node);
         self.links.iter().filter(wanted).map(|link| link.id)
@@ -203,7 +203,8 @@ impl Topology {
                 node,
                 route: Route::Lake { through: None },
             } => from_lake(node),
-            // What comes through a home goes on from its memory as it comes; the lake sends it there at its own pace.
+            // A home forwards a block from memory as it arrives; the lake sends it to the home at a separate
+            // pace.
             Way::Fetch {
                 node,
                 route: Route::Lake { through: Some(home) },

@@ -1,8 +1,9 @@
-//! The access log of a Shoal node: one JSON object a line (`[log] format = "json"`), of which those with the target
+//! The access log of a Shoal node: one JSON object per line (`[log] format = "json"`). Lines with the target
 //! `shoal::access` are requests.
 //!
-//! Successful `get_object`s are reads; operations that make or remove an object are writes and deletions. The log does not say which range a partial
-//! answer (206) was: it is taken from the start of the object.
+//! Successful `get_object`s are reads, `put_object`s and `complete_multipart_upload`s are writes, and
+//! `delete_object`s are deletions. The log does not give the range of a partial answer (206): it is taken
+//! from the start of the object.
 
 use std::io::Read;
 
@@ -26,7 +27,7 @@ struct Line {
     bytes: Option<u64>,
 }
 
-/// The request of `line`; `None` when it moves no bytes of an object.
+/// Parses the request of `line`; `None` if it moves no bytes of an object.
 pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Access>, TraceError> {
     let expected = "a line of the node's log in JSON ([log] format = \"json\")";
     let line: Line =

@@ -1,4 +1,4 @@
-//! Our own form: comma-separated values (RFC 4180) with a line of names.
+//! Shoal's trace format: comma-separated values (RFC 4180) with a header line.
 //!
 //! | column | meaning | without it |
 //! |---|---|---|
@@ -6,8 +6,8 @@
 //! | `bytes` | bytes that are read, written or deleted | `object_bytes` |
 //! | `object_bytes` | length of the object | `offset_bytes` + `bytes` |
 //! | `offset_bytes` | first byte | 0 |
-//! | `time_s` | seconds since any origin, not falling | that of the row above |
-//! | `client` | who asks | everybody is one |
+//! | `time_s` | seconds since any origin, never decreasing | that of the row above |
+//! | `client` | name of the client | one client makes all requests |
 //! | `operation` | `read`, `write` or `delete` | `read` |
 
 use std::io::Read;
@@ -28,7 +28,7 @@ const COLUMNS: [&str; 7] = [
     "operation",
 ];
 
-/// Where each column is, counted from 0.
+/// The position of each column, counted from 0.
 #[derive(Default)]
 struct Columns {
     time_s: Option<usize>,
@@ -44,11 +44,11 @@ pub(super) struct Csv<R> {
     reader: Reader<std::io::BufReader<R>>,
     columns: Columns,
     row: StringRecord,
-    /// Knows the path, and tells it in errors.
+    /// Holds the path, for errors.
     place: Lines<std::io::Empty>,
     objects: Names,
     clients: Names,
-    /// Of the first row and of the last one.
+    /// Times of the first row and of the last one.
     times_s: Option<(f64, f64)>,
 }
 
@@ -144,7 +144,7 @@ impl<R: Read> Csv<R> {
         })
     }
 
-    /// When the row's request was made, since that of the first row.
+    /// The time of the row's request since that of the first row.
     fn time(&mut self) -> Result<Time, TraceError> {
         let Some(value) = value(&self.row, self.columns.time_s) else {
             return Ok(self
@@ -193,12 +193,12 @@ impl<R: Read> Iterator for Csv<R> {
     }
 }
 
-/// What a row has in a column, if anything.
+/// The value of a row in a column, if there is one.
 fn value(row: &StringRecord, column: Option<usize>) -> Option<&str> {
     row.get(column?).filter(|value| !value.is_empty())
 }
 
-/// What is wrong, without the place, which stands before it already.
+/// The error without its position, which the message already has.
 fn reason(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::UnequalLengths { len, .. } => format!("{len} values"),

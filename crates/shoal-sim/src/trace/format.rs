@@ -1,4 +1,4 @@
-//! The forms of recordings by name, and how to tell which one a file has.
+//! The formats of recordings by name, and how to recognize the format of a file.
 
 use std::fmt;
 use std::fs::File;
@@ -12,15 +12,15 @@ use super::TraceError;
 use crate::block::Granularity;
 use crate::names::unknown;
 
-/// The form of a recording.
+/// The format of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
-    /// Comma-separated values with a line of names: `object`, `bytes` and more.
+    /// Comma-separated values with a header line: `object`, `bytes` and more.
     Csv,
     /// Binary records of 24 bytes, as libCacheSim writes them.
     OracleGeneral,
-    /// Server access log of Amazon S3 and of stores that write the same.
+    /// Server access log of Amazon S3 and of stores with the same format.
     S3Log,
     /// Access log of a Shoal node in JSON.
     AccessLog,
@@ -41,7 +41,7 @@ impl Format {
         Self::WfCommons,
     ];
 
-    /// The word for it on the command line and in experiments.
+    /// The word for the format on the command line and in experiments.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Csv => "csv",
@@ -71,8 +71,8 @@ impl Format {
         Self::guess(path, &mut BufReader::new(file))
     }
 
-    /// What is cached as one piece where nobody says: 4 MiB as on a node, and whole objects where traces are of objects or of
-    /// jobs whose inputs have terabytes.
+    /// The default unit of caching: 4 MiB as on a node, and whole objects for traces of objects or of jobs
+    /// whose inputs have terabytes.
     pub fn granularity(self) -> Granularity {
         match self {
             Self::OracleGeneral | Self::Swim => Granularity::Objects,
@@ -80,7 +80,8 @@ impl Format {
         }
     }
 
-    /// The format of the file at `path`, by its name first and then by how it begins. Takes nothing from `file`.
+    /// Recognizes the format of the file at `path` by its name first and then by its beginning. Consumes
+    /// nothing from `file`.
     pub(super) fn guess(path: &Path, file: &mut impl BufRead) -> Result<Self, TraceError> {
         let start = file.fill_buf().map_err(|source| TraceError::Io {
             path: path.to_owned(),

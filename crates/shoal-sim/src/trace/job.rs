@@ -8,35 +8,35 @@ use crate::clock::Time;
 /// One job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// When it is submitted; it starts when the jobs it comes after are done, too.
+    /// The time of submission. The job starts when the jobs before it are done, too.
     pub at: Time,
-    /// Who runs it, where the recording tells.
+    /// The client that runs it, if the recording has one.
     pub client: Option<u32>,
-    /// What it reads, and waits for.
+    /// The pieces that it reads and waits for.
     pub reads: Vec<Piece>,
-    /// How long it computes then.
+    /// How long it computes after its reads.
     pub compute: Duration,
-    /// What it writes in the end.
+    /// The pieces that it writes in the end.
     pub writes: Vec<Piece>,
-    /// Jobs that have to be done before, by their position in the trace.
+    /// Jobs that must be done before it starts, by their position in the trace.
     pub after: Vec<u32>,
 }
 
-/// Some bytes of an object.
+/// A range of bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The object, numbered from 0.
     pub object: u32,
-    /// Its length, as far as the recording tells.
+    /// Its length, if the recording has it.
     pub object_bytes: u64,
-    /// The first byte that is meant.
+    /// The first byte of the range.
     pub offset_bytes: u64,
-    /// How many bytes are meant.
+    /// The length of the range.
     pub bytes: u64,
 }
 
 impl Piece {
-    /// All of an object.
+    /// The whole object.
     pub const fn whole(object: u32, object_bytes: u64) -> Self {
         Self {
             object,
@@ -59,7 +59,7 @@ impl From<&Access> for Piece {
 }
 
 impl Job {
-    /// A request as a job that does nothing else. A deletion writes nothing of the object.
+    /// Turns a request into a job that does nothing else. A deletion writes nothing of the object.
     pub fn of_access(access: Access) -> Self {
         let piece = Piece::from(&access);
         let (reads, writes) = match access.operation {
@@ -76,7 +76,8 @@ impl Job {
         }
     }
 
-    /// The same job with objects, reads and writes `factor` as long, rounded up: for traces of clusters larger than the simulated one.
+    /// Scales objects, reads and writes by `factor`, rounded up: for traces of clusters larger than the
+    /// simulated one.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
         #[expect(clippy::cast_sign_loss, reason = "a factor is positive")]
@@ -92,7 +93,7 @@ impl Job {
         self
     }
 
-    /// Its requests, as if they all came when it was submitted.
+    /// The requests of the job, as if they all came at its submission.
     pub fn accesses(&self) -> Vec<Access> {
         let access = |piece: &Piece, operation| Access {
             at: self.at,

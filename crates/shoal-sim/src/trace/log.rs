@@ -1,4 +1,4 @@
-//! What access logs have in common: a line is a request or nothing, and names and times are turned into numbers.
+//! The common part of access logs: a line is a request or nothing, and names and times become numbers.
 
 use std::io::Read;
 
@@ -6,7 +6,7 @@ use super::timestamp::Since;
 use super::{Access, Lines, Operation, TraceError};
 use crate::names::Names;
 
-/// Understands one line; `None` when it moves no bytes of an object.
+/// Parses one line; `None` if it moves no bytes of an object.
 pub(super) type Understand<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
 
 /// The requests of a log.
@@ -15,7 +15,7 @@ pub(super) struct Log<R> {
     pub(super) objects: Names,
     pub(super) clients: Names,
     pub(super) since: Since,
-    /// How long each object was when it was longest.
+    /// The greatest length that each object has had.
     lengths: Vec<u64>,
     understand: Understand<R>,
 }
@@ -32,8 +32,8 @@ impl<R> Log<R> {
         }
     }
 
-    /// A log does not tell how long an object was that is written or deleted: as long as it ever was, so that every block of
-    /// it is out of date.
+    /// Gives a write or a deletion the greatest length that the object ever had, so that every block of it is
+    /// out of date. A log does not tell how long the object was.
     fn outdating_all(&mut self, mut access: Access) -> Access {
         let object = access.object as usize;
         if object >= self.lengths.len() {

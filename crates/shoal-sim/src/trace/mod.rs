@@ -1,8 +1,8 @@
-//! Recorded requests and jobs. One form of recording a file.
+//! Recorded requests and jobs. One format per file.
 //!
 //! Readers stream: memory grows with the number of distinct names, not with the length of a trace (a workflow
-//! in WfCommons JSON is one document and is held whole). A line that cannot be read, or whose numbers no run
-//! can count, ends the reading with its number and what was expected.
+//! in WfCommons JSON is one document and is held whole). A reader stops at a line that it cannot parse, or
+//! whose numbers a run cannot count, and reports the number of the line and the expected form.
 
 mod access_log;
 mod csv;
@@ -32,29 +32,29 @@ use crate::units::counted;
 /// One request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// When it was made, since the first request of the trace where the recording knows.
+    /// The time of the request since the first request of the trace, if the recording has times.
     pub at: Time,
-    /// Who made it, numbered from 0; everybody is 0 where the recording does not tell.
+    /// The client, numbered from 0; 0 for all requests if the recording names no clients.
     pub client: u32,
-    /// What it is about, numbered from 0.
+    /// The object, numbered from 0.
     pub object: u32,
-    /// Length of the object, as far as the recording tells.
+    /// Length of the object, if the recording has it.
     pub object_bytes: u64,
-    /// First byte of the object that is meant.
+    /// First byte of the requested range.
     pub offset_bytes: u64,
-    /// How many bytes are meant.
+    /// Length of the requested range.
     pub bytes: u64,
-    /// What is done with them.
+    /// The operation on the range.
     pub operation: Operation,
 }
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// Reads bytes of an object.
     Read,
-    /// Makes the object anew: what is cached of it is out of date.
+    /// Replaces the object: cached blocks of it are out of date.
     Write,
     /// Removes the object.
     Delete,
@@ -66,68 +66,68 @@ pub type Accesses = Box<dyn Iterator<Item = Result<Access, TraceError>>>;
 /// Jobs in the order of their recording.
 pub type Jobs = Box<dyn Iterator<Item = Result<Job, TraceError>>>;
 
-/// A recording that has been opened.
+/// An open recording.
 pub enum Trace {
-    /// Of single requests.
+    /// Single requests.
     Accesses(Accesses),
-    /// Of jobs, which read several objects and wait for each other.
+    /// Jobs, which read several objects and wait for each other.
     Jobs(Jobs),
 }
 
 /// Why a trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// The operating system does not give it.
+    /// The operating system cannot read the file.
     #[error("cannot read {}: {source}", path.display())]
     Io {
-        /// What was to be read.
+        /// The file.
         path: PathBuf,
-        /// Why it cannot be.
+        /// The reason.
         source: io::Error,
     },
-    /// Neither its name nor its beginning tells what it is.
+    /// Neither its name nor its beginning identifies the format.
     #[error("cannot tell the format of {}\nhint: name it with --format: {}", .0.display(), Format::names())]
     UnknownFormat(PathBuf),
-    /// It has to be unpacked first.
+    /// The trace must be unpacked first.
     #[error("{} is compressed\nhint: unpack it first: {command} {} > trace", path.display(), path.display())]
     Compressed {
-        /// What was to be read.
+        /// The compressed file.
         path: PathBuf,
-        /// What unpacks it.
+        /// The command that unpacks it.
         command: &'static str,
     },
-    /// There is nothing in it that a cache could serve.
+    /// The trace has no read that a cache could serve.
     #[error(
         "the trace reads no object\nhint: a node's log tells of requests with `access = true` below [log], and S3's some hours later"
     )]
     Unread,
-    /// Its blocks do not fit into memory.
+    /// The blocks of the trace do not fit into memory.
     #[error(
         "the trace reads more than {0} different blocks\nhint: take larger ones, with `--block` or `cluster.block`"
     )]
     TooManyBlocks(usize),
-    /// Scaled by an experiment, an object has more blocks than it may.
+    /// An object that the experiment scales has too many blocks.
     #[error(
         "an object of {0} bytes has more than {OBJECT_BLOCKS_MAX} blocks\nhint: take larger ones, with `cluster.block`, or a smaller `workload.scale`"
     )]
     TooManyOfObject(u64),
-    /// A line, or a record of a binary trace, is not what it should be.
+    /// A line, or a record of a binary trace, is malformed.
     #[error("{}:{line}: found {found}\nhint: expected {expected}", path.display())]
     Line {
         /// The trace.
         path: PathBuf,
         /// The line or record, counted from 1.
         line: u64,
-        /// What stands there.
+        /// The text that was found.
         found: String,
-        /// What should.
+        /// The expected form.
         expected: String,
     },
 }
 
 impl Trace {
-    /// Opens the recording at `path`; without a `format` its name and its beginning tell. An object that
-    /// `granularity` cannot cut is refused where it is read.
+    /// Opens the recording at `path`; without a `format`, its name and its beginning identify the format. The
+    /// reader refuses an object that `granularity` does not allow.
     pub fn open(path: &Path, format: Option<Format>, granularity: Granularity) -> Result<Self, TraceError> {
         let from_path = |source| TraceError::Io {
             path: path.to_owned(),
@@ -159,7 +159,7 @@ impl Trace {
         })
     }
 
-    /// Its requests one by one; those of a job all come at the job's time.
+    /// The requests one by one; those of a job all have the time of the job.
     pub fn accesses(self) -> Accesses {
         match self {
             Self::Accesses(accesses) => accesses,
@@ -171,19 +171,19 @@ impl Trace {
     }
 }
 
-/// Lines of a trace, which knows where it is.
+/// Lines of a trace, with its path and position.
 struct Lines<R> {
     input: BufReader<R>,
     path: PathBuf,
-    /// Number of the line or record that was read last.
+    /// Number of the last line or record that was read.
     line: u64,
-    /// How objects will be cut.
+    /// How objects will be divided.
     granularity: Granularity,
-    /// Bytes of all objects that were asked for so far, counted as often as they were.
+    /// Bytes of all objects requested up to now, counted once per request.
     asked_bytes: u64,
 }
 
-/// Bytes that all requests of a trace together may be about: no sum of them wraps.
+/// The maximum number of bytes over all requests of a trace: no sum of them wraps.
 const ASKED_BYTES_MAX: u64 = 1 << 63;
 
 impl<R: Read> Lines<R> {
@@ -197,7 +197,7 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Refuses what has more blocks than a run can hold, or more bytes than can be summed.
+    /// Refuses a piece with more blocks than a run can hold, or more bytes than can be summed.
     fn check(&mut self, piece: &Piece) -> Result<(), TraceError> {
         let end_bytes = piece.offset_bytes.saturating_add(piece.bytes);
         let object_bytes = piece.object_bytes.max(end_bytes);
@@ -217,14 +217,14 @@ impl<R: Read> Lines<R> {
         Ok(())
     }
 
-    /// The next line that is not empty, without its end; `None` after the last one.
+    /// The next line that is not empty, without its line end; `None` after the last one.
     fn next_line(&mut self) -> Option<Result<String, TraceError>> {
         loop {
             let mut bytes = Vec::new();
             self.line += 1;
             match io::BufRead::read_until(&mut self.input, b'\n', &mut bytes) {
                 Ok(0) => return None,
-                // Keys are bytes: what is no UTF-8 names an object all the same.
+                // Keys are bytes: text that is not UTF-8 names an object all the same.
                 Ok(_) => match String::from_utf8_lossy(&bytes).trim_end_matches(['\r', '\n']) {
                     "" => {}
                     line => return Some(Ok(line.to_owned())),
@@ -258,7 +258,7 @@ pub(crate) mod tests {
     use super::{ASKED_BYTES_MAX, Access, Format, Job, Trace, TraceError};
     use crate::block::Granularity;
 
-    /// What a recording with this `text` holds.
+    /// The requests of a recording with this `text`.
     pub(crate) fn accesses(text: &str, format: Format) -> Result<Vec<Access>, TraceError> {
         Trace::read(
             std::io::Cursor::new(text.as_bytes().to_vec()),
@@ -282,12 +282,12 @@ pub(crate) mod tests {
         }
     }
 
-    /// What is said about a recording that cannot be read.
+    /// The error message for a recording that cannot be read.
     pub(crate) fn refusal(text: &str, format: Format) -> String {
         accesses(text, format).unwrap_err().to_string()
     }
 
-    /// The same where objects are cut into blocks of this size.
+    /// The same for objects divided into blocks of this size.
     fn refusal_in_blocks(text: &str, block_bytes: u64) -> String {
         let input = std::io::Cursor::new(text.as_bytes().to_vec());
         let trace = Trace::read(

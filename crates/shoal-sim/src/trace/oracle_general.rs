@@ -1,5 +1,5 @@
-//! libCacheSim's oracleGeneral: records of 24 bytes, little-endian: time in seconds (u32), object (u64), its size (u32), the
-//! position of its next request (i64, which we do not need).
+//! libCacheSim's oracleGeneral: records of 24 bytes, little-endian: time in seconds (u32), object (u64), its
+//! size (u32), the position of its next request (i64, which the reader does not need).
 
 use std::io::{ErrorKind, Read};
 
@@ -9,17 +9,17 @@ use crate::names::Names;
 
 const RECORD_BYTES: usize = 24;
 
-/// So many records are read at a time: their objects are looked up in one go, which the processor does side
-/// by side.
+/// The number of records per batch. Their objects are looked up in one go, which the processor does in
+/// parallel.
 const BATCH: usize = 1 << 10;
 
 pub(super) struct OracleGeneral<R> {
     lines: Lines<R>,
     objects: Names,
     first_s: Option<u32>,
-    /// Records that have been read, as they were.
+    /// The records of the batch, as read.
     records: Box<[u8]>,
-    /// The same as requests.
+    /// The requests of the batch.
     accesses: std::vec::IntoIter<Access>,
 }
 
@@ -71,7 +71,7 @@ impl<R: Read> OracleGeneral<R> {
     }
 }
 
-/// What a record says but for the number of its object.
+/// The request of a record, except for the number of its object.
 fn access(record: &[u8; RECORD_BYTES], first_s: &mut Option<u32>) -> Access {
     let [a, b, c, d, ..] = *record;
     let time_s = u32::from_le_bytes([a, b, c, d]);
@@ -89,7 +89,7 @@ fn access(record: &[u8; RECORD_BYTES], first_s: &mut Option<u32>) -> Access {
     }
 }
 
-/// What a record calls its object.
+/// The object's name in a record.
 fn object(record: &[u8; RECORD_BYTES]) -> u64 {
     let [_, _, _, _, name @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *record;
     u64::from_le_bytes(name)

@@ -1,12 +1,12 @@
-//! A trace that is needed several times and read once: its requests are kept, as small as they can be.
+//! A trace that is needed several times and read once: its requests are kept in compact form.
 
 use super::tape::Tape;
 use super::{Access, Accesses, TraceError};
 
-/// So many requests are handed on at a time.
+/// The number of requests per chunk.
 const CHUNK: usize = 1 << 16;
 
-/// Requests are kept up to here, some hundred million of them. A longer trace is read anew each time.
+/// The maximum size of kept requests, some hundred million of them. A longer trace is read again each time.
 const TAPE_BYTES_MAX: usize = 1 << 31;
 
 /// A trace that has been read to its end.
@@ -16,8 +16,8 @@ pub(crate) struct Recording<'trace> {
 }
 
 impl<'trace> Recording<'trace> {
-    /// Reads the trace that `open` opens, and gives it to `take` piece by piece. `progress` is told of every
-    /// request and may be slow: it is called once for many.
+    /// Reads the trace that `open` opens, and passes it to `take` in chunks. `progress` receives the number
+    /// of requests. It is called once for many requests, so it may be slow.
     pub(crate) fn read(
         open: &'trace dyn Fn() -> Result<Accesses, TraceError>,
         progress: &mut dyn FnMut(u64),
@@ -44,7 +44,7 @@ impl<'trace> Recording<'trace> {
         Ok(Self { open, tape })
     }
 
-    /// Gives the trace to `take` once more.
+    /// Passes the trace to `take` again.
     pub(crate) fn replay(
         &self,
         progress: &mut dyn FnMut(u64),
@@ -65,7 +65,7 @@ impl<'trace> Recording<'trace> {
     }
 }
 
-/// Gives `take` the requests piece by piece.
+/// Passes the requests to `take` in chunks.
 fn in_chunks(
     accesses: Accesses,
     mut take: impl FnMut(&[Access]) -> Result<(), TraceError>,
@@ -91,7 +91,7 @@ mod tests {
 
     const TRACE: &str = "object,offset_bytes,bytes,object_bytes\na,0,5,5\nb,5,1,9\na,0,5,5\n";
 
-    /// How often a trace is opened that is replayed twice, and whether it is the same each time.
+    /// How often a trace that is replayed twice is opened. Checks that it is the same each time.
     fn opened(bytes_max: usize) -> u32 {
         let opened = Cell::new(0);
         let open = || {

@@ -1,8 +1,9 @@
-//! Server access log of Amazon S3: one line a request, fields separated by spaces, some quoted or in brackets.
+//! Server access log of Amazon S3: one line per request, fields separated by spaces, some quoted or in
+//! brackets.
 //!
-//! Successful `GET`s of objects are reads; `PUT`s, copies and completed uploads are writes, `DELETE`s are deletions. All else (heads,
-//! lists, failures, 304) moves no object bytes and is left out. The log does not say which range a partial answer (206) was:
-//! it is taken from the start of the object.
+//! Successful `GET`s of objects are reads; `PUT`s, copies and completed uploads are writes, `DELETE`s are
+//! deletions. All other requests (heads, lists, failures, 304) move no object bytes and are left out. The log
+//! does not give the range of a partial answer (206): it is taken from the start of the object.
 
 use std::io::Read;
 
@@ -13,7 +14,7 @@ use super::{Access, Operation, Piece, TraceError};
 const EXPECTED: &str = "a line of an S3 server access log: owner bucket [time] address requester id operation key \"uri\" status \
                         error bytes size ...";
 
-// Positions of the fields we need.
+// Positions of the needed fields.
 const BUCKET: usize = 1;
 const TIME: usize = 2;
 const ADDRESS: usize = 3;
@@ -23,7 +24,7 @@ const STATUS: usize = 9;
 const BYTES_SENT: usize = 11;
 const OBJECT_SIZE: usize = 12;
 
-/// The request of `line`; `None` when it moves no bytes of an object.
+/// Parses the request of `line`; `None` if it moves no bytes of an object.
 pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Access>, TraceError> {
     let fields = split(line);
     if fields.len() <= OBJECT_SIZE {
@@ -39,7 +40,7 @@ pub(super) fn access<R: Read>(log: &mut Log<R>, line: &str) -> Result<Option<Acc
     let Some(operation) = operation(fields[OPERATION]) else {
         return Ok(None);
     };
-    // 206 is a part; what has another status moved nothing.
+    // 206 is a partial answer; a request with a status that is not listed moved nothing.
     if !matches!(fields[STATUS], "200" | "204" | "206") {
         return Ok(None);
     }
@@ -81,7 +82,8 @@ fn operation(word: &str) -> Option<Operation> {
     }
 }
 
-/// The fields of a line: words, `"quoted words"` and `[words in brackets]`, without what encloses them.
+/// Splits a line into its fields: words, `"quoted words"` and `[words in brackets]`, without their
+/// delimiters.
 fn split(line: &str) -> Vec<&str> {
     let mut fields = Vec::with_capacity(24);
     let mut rest = line.trim();
@@ -110,7 +112,8 @@ mod tests {
     use crate::trace::tests::{accesses, refusal};
     use crate::trace::{Format, Operation};
 
-    /// In the form of the examples in the S3 User Guide ("Amazon S3 server access log format"); the values are made up.
+    /// In the form of the examples in the S3 User Guide ("Amazon S3 server access log format"); the values
+    /// are invented.
     const LOG: &str = "\
 79a5 bucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a5 3E57427F3EXAMPLE REST.GET.VERSIONING - \"GET /bucket?versioning HTTP/1.1\" 200 - 113 - 7 - \"-\" \"S3Console/0.4\" - s9lz SigV4 ECDHE AuthHeader bucket.s3.amazonaws.com TLSV1.2 - -
 79a5 bucket [06/Feb/2019:00:00:39 +0000] 192.0.2.3 79a5 A1 REST.GET.OBJECT a/b%2Bc \"GET /bucket/a/b+c HTTP/1.1\" 200 - 4406 4406 28 20 \"-\" \"curl/7.15 (a b)\" - s9lz SigV4 - - - - - -
@@ -141,7 +144,7 @@ mod tests {
             [
                 (1.0, 0, 0, 4406, 4406, Operation::Read),
                 (2.0, 1, 0, 100, 4406, Operation::Read),
-                // All of what was there before is out of date.
+                // All of the previous content is out of date.
                 (3.0, 1, 0, 500, 4406, Operation::Write),
                 (4.0, 1, 0, 500, 4406, Operation::Delete),
             ]

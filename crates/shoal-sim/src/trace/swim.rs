@@ -1,9 +1,11 @@
-//! Hadoop jobs of SWIM (<https://github.com/SWIMProjectUCB/SWIM>): tab-separated, without a line of names: job, submit time (s), time since
-//! the job before (s), input, shuffle and output bytes, and in some files the path of the input.
+//! Hadoop jobs of SWIM (<https://github.com/SWIMProjectUCB/SWIM>): tab-separated, without a header line: job,
+//! submit time (s), time since the previous job (s), input, shuffle and output bytes, and in some files the
+//! path of the input.
 //!
-//! The object is the *path*. A job reads the first bytes of it, as many as its input has: nearly every path that is read twice is
-//! read with another size, because the column is the input of the job, not the length of the file. Output has no path: each is an object of its
-//! own, and so is an input without one. Shuffled bytes never leave the compute nodes and are left out.
+//! The object is the *path*. A job reads as many of its first bytes as the job's input has: nearly every path
+//! that is read twice is read with another size, because the column is the input of the job, not the length
+//! of the file. Output has no path: each output is a separate object, and so is an input without a path.
+//! Shuffled bytes never leave the compute nodes and are left out.
 
 use std::io::Read;
 
@@ -76,7 +78,8 @@ mod tests {
     use crate::trace::tests::{jobs, refusal};
     use crate::trace::{Format, Piece};
 
-    /// In the form of `FB-2010_samples_24_times_1hr_withInputPaths_0.tsv` and of the files without paths; the values are made up.
+    /// In the form of `FB-2010_samples_24_times_1hr_withInputPaths_0.tsv` and of the files without paths; the
+    /// values are invented.
     const WITH_PATHS: &str =
         "job0\t1\t1\t2267942\t0\t1937944\tinputPath1\t\t\njob1\t2\t1\t500\t7\t0\tinputPath1\t\t\n";
     const WITHOUT: &str = "job0\t1\t1\t100\t0\t0\njob1\t2\t1\t100\t0\t0\n";

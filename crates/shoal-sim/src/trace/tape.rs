@@ -1,12 +1,13 @@
-//! Requests in memory, small: about ten bytes each.
+//! Requests in memory, compact: about ten bytes each.
 //!
-//! Each field is written as seven bits a byte, least first, and left out where it says nothing new: a time or
-//! a client that is the one of the request before, an offset and a length where the whole object is meant.
+//! Each field is written as seven bits per byte, least significant first, and left out if it says nothing
+//! new: a time or a client equal to that of the previous request, or an offset and a length that mean the
+//! whole object.
 
 use super::{Access, Operation};
 use crate::clock::Time;
 
-/// A byte stands before each request: its operation, and which fields follow.
+/// A byte precedes each request: its operation, and the fields that follow.
 const OPERATION: u8 = 0b11;
 const IS_PART: u8 = 1 << 2;
 const NEW_CLIENT: u8 = 1 << 3;
@@ -14,7 +15,7 @@ const NEW_TIME: u8 = 1 << 4;
 
 const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Delete];
 
-/// Requests in pieces, each of which can be read without those before.
+/// Requests in pieces, each of which can be decoded without the previous ones.
 #[derive(Debug, Default)]
 pub(super) struct Tape {
     pieces: Vec<Box<[u8]>>,
@@ -22,7 +23,7 @@ pub(super) struct Tape {
 }
 
 impl Tape {
-    /// Adds requests; whether they have room within `bytes_max`.
+    /// Adds requests. Returns whether the tape is within `bytes_max`.
     pub(super) fn record(&mut self, accesses: &[Access], bytes_max: usize) -> bool {
         let piece = encode(accesses);
         self.bytes += piece.len();
@@ -30,7 +31,7 @@ impl Tape {
         self.bytes <= bytes_max
     }
 
-    /// The requests, as many at a time as were recorded.
+    /// Replays the requests in the chunks in which they were recorded.
     pub(super) fn replay(&self, mut take: impl FnMut(&[Access])) {
         let mut accesses = Vec::new();
         for piece in &self.pieces {
@@ -62,7 +63,8 @@ fn encode(accesses: &[Access]) -> Box<[u8]> {
             put(&mut bytes, u64::from(access.client));
         }
         if access.at != at {
-            // Logs of several servers are in order only roughly: a step may be backwards, and then wraps.
+            // Merged logs of several servers are only roughly in order: a step may go backwards, and then
+            // wraps.
             put(&mut bytes, access.at.0.wrapping_sub(at.0));
         }
         (client, at) = (access.client, access.at);

@@ -1,7 +1,9 @@
-//! Workflows of WfCommons (<https://wfcommons.org/format>), schema 1.5: tasks with their parents, input and output files and run times.
+//! Workflows of WfCommons (<https://wfcommons.org/format>), schema 1.5: tasks with their parents, input and
+//! output files and run times.
 //!
-//! A task is a job: it starts when its parents are done, reads its input files whole, computes for the run time that was measured,
-//! and writes its output files. (The run time contains the original input and output, so computing is overstated by that.)
+//! A task is a job: it starts when its parents are done, reads its input files whole, computes for the
+//! measured run time, and writes its output files. (The run time contains the original input and output, so
+//! the job computes for that much too long.)
 
 use std::io::Read;
 use std::time::Duration;
@@ -106,7 +108,7 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
         .flat_map(|execution| &execution.tasks)
         .map(|task| (tasks.number(&task.id), task.runtime_in_seconds))
         .collect();
-    // A file that is not listed has a name and no bytes.
+    // A file that is not listed has a name and zero bytes.
     let mut piece = |file: &String| {
         let object = files.number(file);
         Piece::whole(object, sizes.get(&object).copied().unwrap_or(0))
@@ -140,7 +142,7 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
     Ok(jobs)
 }
 
-/// A job that comes after itself, directly or not.
+/// Finds a job that comes after itself, directly or indirectly.
 fn never_starts(jobs: &[Job]) -> Option<usize> {
     let mut before: Vec<_> = jobs.iter().map(|job| job.after.len()).collect();
     let mut followers = vec![Vec::new(); jobs.len()];
@@ -168,7 +170,7 @@ mod tests {
     use crate::trace::tests::{jobs, refusal};
     use crate::trace::{Format, Piece};
 
-    /// In the form of the schema; the values are made up.
+    /// In the form of the schema; the values are invented.
     const DOCUMENT: &str = r#"{"name": "w", "schemaVersion": "1.5", "workflow": {
         "specification": {
             "tasks": [

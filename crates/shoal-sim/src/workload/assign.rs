@@ -1,4 +1,4 @@
-//! Which client does what, where a trace does not say.
+//! Assigns reads to clients if a trace does not.
 
 use serde::Deserialize;
 
@@ -6,32 +6,35 @@ use super::{Read, Workload};
 use crate::chance::Chance;
 use crate::hash::NumberMap;
 
-/// How reads are given to clients.
+/// How reads are assigned to clients.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(tag = "by", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Assign {
-    /// As the trace says; its clients are dealt to ours in the order of their numbers.
+    /// As in the trace; its clients are dealt to the simulated ones in the order of their numbers.
     #[default]
     Recorded,
-    /// One after the other, read by read.
+    /// To clients in turn, read by read.
     RoundRobin,
-    /// Any client, read by read.
+    /// To a random client, read by read.
     Random,
-    /// The first read of an object goes to any node. A later one goes with probability `locality` to the node of the first,
-    /// and else to any other: D3N's mending of traces without locality (dissertation 6.4.1: 0.7).
+    /// The first read of an object goes to a random node. A later read goes with probability `locality` to
+    /// the node of the first, and otherwise to any other: D3N's repair of traces without locality
+    /// (dissertation 6.4.1: 0.7).
     Locality {
-        /// Between 0 and 1.
+        /// A probability between 0 and 1.
         locality: f64,
     },
-    /// All to any clients of one node at a time (dissertation 6.4.1, Figure 6·5: rack 1, then rack 4).
+    /// All reads go to random clients of one node at a time (dissertation 6.4.1, Figure 6·5: rack 1, then
+    /// rack 4).
     Shifts {
-        /// Node, and the second of the trace from which on it is the one, in order of time.
+        /// Nodes in order of time, each with the second of the trace from which all reads go to it.
         shifts: Vec<(u32, f64)>,
     },
 }
 
 impl Assign {
-    /// Gives every read of `workload` to one of the `clients` of each of `nodes`. A job runs where its first read is.
+    /// Assigns every read of `workload` to one of the `clients` of each of `nodes`. A job runs where its
+    /// first read is.
     pub fn apply(&self, workload: &mut Workload, nodes: u32, clients: u32, chance: &mut Chance) {
         let all = nodes * clients;
         let mut turn = 0;
@@ -43,7 +46,7 @@ impl Assign {
                     Self::Recorded => recorded(read.client, nodes, clients),
                     Self::RoundRobin => {
                         turn += 1;
-                        // Next neighbours are on different nodes.
+                        // Consecutive reads are on different nodes.
                         recorded(turn - 1, nodes, clients)
                     }
                     Self::Random => chance.below(u64::from(all)) as u32,
@@ -66,7 +69,7 @@ impl Assign {
     }
 }
 
-/// Client `number` of a trace: dealt to the nodes in turn.
+/// Maps client `number` of a trace, dealing clients to the nodes in turn.
 fn recorded(number: u32, nodes: u32, clients: u32) -> u32 {
     let number = number % (nodes * clients);
     (number % nodes) * clients + number / nodes
@@ -125,7 +128,7 @@ mod tests {
         }
     }
 
-    /// The node of each job, of 4 nodes with 5 clients.
+    /// The node of each job, with 4 nodes of 5 clients each.
     fn nodes(assign: &Assign, mut workload: Workload) -> Vec<u32> {
         assign.apply(&mut workload, 4, 5, &mut Chance::new(1));
         assert!(

@@ -1,5 +1,5 @@
-//! Workloads from a law and a seed. Each client draws from a stream of its own, so that clients can be added without changing
-//! what the others do.
+//! Workloads from a law and a seed. Each client draws from a separate stream, so that adding clients does not
+//! change the work of the others.
 
 use std::time::Duration;
 
@@ -8,38 +8,39 @@ use crate::block::Granularity;
 use crate::chance::{Chance, Zipf};
 use crate::clock::Time;
 
-/// What every generator has to know.
+/// The parameters of every generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: u32,
-    /// How many objects each of them reads.
+    /// The number of objects that each client reads.
     pub reads: u32,
-    /// How many objects there are.
+    /// The number of objects.
     pub objects: u32,
-    /// How long each of them is.
+    /// The size of each object.
     pub object_bytes: u64,
-    /// How they are cut.
+    /// How objects are divided.
     pub granularity: Granularity,
-    /// Whether each read is a job of its own, so that a client may do one after the other.
+    /// Whether each read is a separate job, so that a client may do one after the other.
     pub job_a_read: bool,
-    /// Where chance comes from.
+    /// The seed of all random choices.
     pub seed: u64,
 }
 
-/// Every object is as likely as any other.
+/// Generates reads of every object with the same probability.
 pub fn uniform(shape: &Shape) -> Workload {
     shape.drawn(|_, chance| chance.below(u64::from(shape.objects)) as u32)
 }
 
-/// Object number k, counted from 1, is read in proportion to k^-`exponent`.
+/// Generates reads of object number k, counted from 1, in proportion to k^-`exponent`.
 pub fn zipf(shape: &Shape, exponent: f64) -> Workload {
     let law = Zipf::new(shape.objects, exponent);
     shape.drawn(|_, chance| law.draw(chance))
 }
 
-/// Object numbers in proportion to a power function: the density of number x grows with x^(`exponent` − 1), as numpy's `power`
-/// draws them. A few numbers are popular and a long tail is not, but the head is flatter than Zipf's.
+/// Generates reads of objects in proportion to a power function: the density of number x grows with
+/// x^(`exponent` − 1), as numpy's `power` draws them. A few numbers are popular and a long tail is not, but
+/// the head is flatter than Zipf's.
 pub fn power(shape: &Shape, exponent: f64) -> Workload {
     shape.drawn(|_, chance| {
         #[expect(clippy::cast_sign_loss, reason = "a product of positive numbers")]
@@ -48,8 +49,9 @@ pub fn power(shape: &Shape, exponent: f64) -> Workload {
     })
 }
 
-/// A share `hot` of the objects gets a share `heat` of the reads; after each `1 / shifts` of a client's reads another, disjoint, set
-/// of objects is the hot one, until they have all been and the first is hot again.
+/// A share `hot` of the objects gets a share `heat` of the reads. After each `1 / shifts` of a client's
+/// reads, another, disjoint set of objects becomes hot, until all sets have been hot and the first is hot
+/// again.
 pub fn hot_set(shape: &Shape, hot: f64, heat: f64, shifts: u32) -> Workload {
     #[expect(clippy::cast_sign_loss, reason = "a share is positive")]
     let set = ((f64::from(shape.objects) * hot).round() as u32).clamp(1, shape.objects);
@@ -64,8 +66,9 @@ pub fn hot_set(shape: &Shape, hot: f64, heat: f64, shifts: u32) -> Workload {
     })
 }
 
-/// `datasets` of equal numbers of objects; every `period` one job for each data set reads all of it, `rounds` times in all,
-/// computes for `compute` and leaves. Jobs of one round start evenly over the period and run on the clients in turn.
+/// `datasets` with equal numbers of objects. Every `period`, one job for each data set reads all of it,
+/// computes for `compute` and ends; this repeats for `rounds` rounds. Jobs of one round start evenly over the
+/// period and run on the clients in turn.
 pub fn recurring(shape: &Shape, datasets: u32, rounds: u32, period: Duration, compute: Duration) -> Workload {
     let each = (shape.objects / datasets.max(1)).max(1);
     let job = |number: u32| {
@@ -87,7 +90,7 @@ pub fn recurring(shape: &Shape, datasets: u32, rounds: u32, period: Duration, co
 }
 
 impl Shape {
-    /// Each client reads what `draw` says for its 1st, 2nd, ... read.
+    /// Lets each client read the object that `draw` returns for its 1st, 2nd, ... read.
     fn drawn(&self, draw: impl Fn(u32, &mut Chance) -> u32) -> Workload {
         let jobs = (0..self.clients).flat_map(|client| {
             let mut chance = Chance::stream(self.seed, u64::from(client));
@@ -185,7 +188,7 @@ mod tests {
             half.iter().filter(|read| set.contains(&read.object)).count() as f64 / half.len() as f64
         };
         let (first, second) = reads.split_at(500);
-        // 0.9, and a tenth of what is read at random.
+        // 0.9, and a tenth of the random reads.
         assert!((share(first, 0..10) - 0.91).abs() < 0.05 && share(first, 10..20) < 0.05);
         assert!((share(second, 10..20) - 0.91).abs() < 0.05 && share(second, 0..10) < 0.05);
     }

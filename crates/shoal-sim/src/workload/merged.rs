@@ -1,4 +1,5 @@
-//! What all clients ask for as one stream: for a cache without a network, and for the bound that knows the future.
+//! The requests of all clients as one stream: for a cache without a network, and for the bound that knows the
+//! future.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +7,18 @@ use super::{Job, Read, Workload};
 use crate::block::Granularity;
 use crate::trace::{Access, Operation};
 
-/// Whose request comes next, where only a network could tell.
+/// The order of requests that only a network could determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One job after the other, as a trace has them; each reads and then writes.
+    /// One job after the other, in the order of the trace; each reads and then writes.
     Jobs,
-    /// Clients in turn, each its next read, as those of a generated workload do that are equally fast.
+    /// Clients in turn, each with its next read, like the equally fast clients of a generated workload.
     Clients,
 }
 
 impl Workload {
-    /// All requests in one stream, each at the time at which its job is submitted, in blocks of this `granularity`.
+    /// All requests in one stream, each at the time when its job is submitted, in blocks of this
+    /// `granularity`.
     pub fn merged(&self, order: Order, granularity: Granularity) -> Vec<Access> {
         match order {
             Order::Jobs => {

@@ -1,4 +1,4 @@
-//! What the clients of a cluster do: objects, and jobs that read and write them.
+//! The work of a cluster's clients: objects, and jobs that read and write them.
 
 mod assign;
 mod generate;
@@ -15,55 +15,55 @@ use crate::block::Granularity;
 use crate::clock::Time;
 use crate::trace;
 
-/// Everything that is going to be asked for.
+/// All the requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
     /// Length of each object in bytes.
     pub objects: Vec<u64>,
-    /// In the order of their times.
+    /// Jobs in the order of their times.
     pub jobs: Vec<Job>,
 }
 
-/// Reads all it reads, computes, writes, and is done.
+/// A job, which reads all its objects, computes, writes, and is done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Job {
-    /// When it is submitted.
+    /// The time of submission.
     pub at: Time,
-    /// Who runs it.
+    /// The client that runs it.
     pub client: u32,
-    /// What it reads; all at once, as far as clients may.
+    /// Its reads; all at once, within the limits of the clients.
     pub reads: Vec<Read>,
-    /// How long it computes when everything has been read.
+    /// How long it computes after its reads.
     pub compute: Duration,
-    /// Bytes it writes to the lake then, and which object they make anew.
+    /// The objects that it replaces at the end, and the bytes that it writes to the lake for each.
     pub writes: Vec<(u32, u64)>,
-    /// Jobs that have to be done before it starts, by their position.
+    /// Jobs that must be done before it starts, by their position.
     pub after: Vec<u32>,
 }
 
 /// Consecutive blocks of one object, read by one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Read {
-    /// Who reads.
+    /// The client that reads.
     pub client: u32,
-    /// What is read.
+    /// The object that is read.
     pub object: u32,
-    /// Its first block that is read.
+    /// The first block.
     pub first: u32,
-    /// The block after the last one that is read.
+    /// The block after the last one.
     pub end: u32,
 }
 
 impl Read {
-    /// How many blocks are read.
+    /// The number of blocks.
     pub const fn blocks(self) -> u32 {
         self.end - self.first
     }
 }
 
 impl Workload {
-    /// The jobs of a recording. An object is as long as the largest that the recording says of it. Everything is the first
-    /// client's, until it is assigned ([`Assign`]).
+    /// Creates a workload from a recording. An object has the greatest length that the recording gives it.
+    /// All reads belong to the first client until they are assigned ([`Assign`]).
     pub fn recorded(
         jobs: impl IntoIterator<Item = Result<trace::Job, trace::TraceError>>,
         granularity: Granularity,
@@ -103,7 +103,8 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Cuts reads into pieces of at most `blocks`, as a framework does that starts a task for each split of its input.
+    /// Splits reads into pieces of at most `blocks`, like a framework that starts a task for each split of
+    /// its input.
     pub fn split(&mut self, blocks: u32) {
         assert!(blocks > 0, "a piece has blocks");
         for job in &mut self.jobs {
@@ -121,7 +122,7 @@ impl Workload {
         }
     }
 
-    /// The same jobs `passes` times. A pass begins when the last job of the pass before is submitted.
+    /// Repeats the jobs `passes` times. A pass begins when the last job of the previous pass is submitted.
     pub fn repeat(&mut self, passes: u32) {
         let jobs = std::mem::take(&mut self.jobs);
         let span = jobs.iter().map(|job| job.at).max().unwrap_or_default() - Time::ZERO;
@@ -135,13 +136,13 @@ impl Workload {
         }
     }
 
-    /// How many blocks are asked for in all.
+    /// The number of blocks that all jobs request.
     pub fn block_requests(&self) -> u64 {
         let reads = self.jobs.iter().flat_map(|job| &job.reads);
         reads.map(|read| u64::from(read.blocks())).sum()
     }
 
-    /// Learns how long the object of a piece is.
+    /// Records the length of a piece's object.
     fn measure(&mut self, piece: &trace::Piece) -> u64 {
         let object = piece.object as usize;
         if self.objects.len() <= object {

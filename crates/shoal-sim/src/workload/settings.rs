@@ -12,29 +12,30 @@ use crate::clock::Time;
 use crate::trace::{self, Format, Trace, TraceError};
 use crate::units::{Size, Span};
 
-/// What is asked for, by whom, and when.
+/// The requests of all clients and their times.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadSettings {
-    /// Where the jobs come from.
+    /// The source of the jobs.
     pub source: Generator,
-    /// When they come.
+    /// The times of the jobs.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Who gets them, where they come from a trace.
+    /// The clients of the jobs, if they come from a trace.
     #[serde(default)]
     pub assign: Assign,
-    /// A task for each so many bytes of input, where jobs come from a trace.
+    /// The bytes of input per task, if jobs come from a trace.
     pub split: Option<Size>,
-    /// Where the workload is generated: only the first so many clients work; all of them when it is left out.
+    /// The number of clients that work, beginning with the first, if the workload is generated; all if it is
+    /// left out.
     pub clients: Option<u32>,
     /// Only jobs of the trace submitted before this time.
     pub until: Option<Span>,
-    /// How often the trace is replayed, one pass after the other: a pass that is not counted fills the caches
+    /// The number of passes over the trace, one after the other: a pass that is not counted fills the caches
     /// for the next.
     #[serde(default = "once")]
     pub passes: u32,
-    /// What sizes of the trace are multiplied by.
+    /// The factor by which sizes of the trace are multiplied.
     #[serde(default = "one")]
     pub scale: f64,
     /// Whether jobs write their output.
@@ -42,94 +43,94 @@ pub struct WorkloadSettings {
     pub writes: bool,
 }
 
-/// When jobs come.
+/// The times of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// At their times.
+    /// At their recorded times.
     #[default]
     Recorded,
-    /// All at once; clients do what they may at a time, in order.
+    /// All at once; clients run them in order, as many at a time as they may.
     Closed,
 }
 
-/// Where jobs come from.
+/// The source of jobs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Generator {
     /// A recording.
     Trace {
-        /// The file, from the folder of the experiment.
+        /// The file, relative to the folder of the experiment.
         path: PathBuf,
-        /// Its form, where name and beginning do not tell.
+        /// Its format, if name and beginning do not identify it.
         format: Option<Format>,
     },
-    /// Every object is as likely as any other.
+    /// Every object is equally likely.
     Uniform {
-        /// How many there are.
+        /// The number of objects.
         objects: u32,
-        /// How long each is.
+        /// The size of each object.
         object_size: Size,
-        /// How many each client reads.
+        /// The number of objects that each client reads.
         reads: u32,
-        /// Whether each read is a job of its own.
+        /// Whether each read is a separate job.
         #[serde(default)]
         job_a_read: bool,
     },
     /// Object number k is read in proportion to k^-exponent.
     Zipf {
-        /// How many there are.
+        /// The number of objects.
         objects: u32,
-        /// How long each is.
+        /// The size of each object.
         object_size: Size,
-        /// How many each client reads.
+        /// The number of objects that each client reads.
         reads: u32,
-        /// 0 is uniform, 1 the classic.
+        /// 0 is uniform, 1 the classic law.
         exponent: f64,
-        /// Whether each read is a job of its own.
+        /// Whether each read is a separate job.
         #[serde(default)]
         job_a_read: bool,
     },
     /// Object number k is read in proportion to k^(exponent - 1), as numpy's `power` draws.
     Power {
-        /// How many there are.
+        /// The number of objects.
         objects: u32,
-        /// How long each is.
+        /// The size of each object.
         object_size: Size,
-        /// How many each client reads.
+        /// The number of objects that each client reads.
         reads: u32,
-        /// 1 is uniform; the more, the fewer are popular.
+        /// 1 is uniform; the greater it is, the fewer objects are popular.
         exponent: f64,
-        /// Whether each read is a job of its own.
+        /// Whether each read is a separate job.
         #[serde(default)]
         job_a_read: bool,
     },
     /// A hot set that moves.
     HotSet {
-        /// How many objects there are.
+        /// The number of objects.
         objects: u32,
-        /// How long each is.
+        /// The size of each object.
         object_size: Size,
-        /// How many each client reads.
+        /// The number of objects that each client reads.
         reads: u32,
-        /// Share of the objects that is hot.
+        /// The share of hot objects.
         hot: f64,
-        /// Share of the reads that goes to them.
+        /// The share of the reads that goes to them.
         heat: f64,
-        /// How many sets are hot one after the other.
+        /// The number of sets that are hot one after the other.
         shifts: u32,
     },
     /// Jobs that read the same data sets again and again.
     Recurring {
-        /// How many objects there are.
+        /// The number of objects.
         objects: u32,
-        /// How long each is.
+        /// The size of each object.
         object_size: Size,
-        /// How many data sets they are divided into.
+        /// The number of data sets.
         datasets: u32,
-        /// How often each is read.
+        /// How often each data set is read.
         rounds: u32,
-        /// How long a round takes.
+        /// The length of a round.
         period: Span,
         /// How long a job computes.
         compute: Span,
@@ -137,7 +138,7 @@ pub enum Generator {
 }
 
 impl WorkloadSettings {
-    /// The workload for `clients` of each of `nodes`. Paths start from `folder`.
+    /// Builds the workload for `clients` of each of `nodes`. Paths start from `folder`.
     pub fn build(
         &self,
         folder: &Path,
@@ -158,7 +159,7 @@ impl WorkloadSettings {
         let mut workload = match self.source {
             Generator::Trace { ref path, format } => {
                 let mut workload = self.recorded(&folder.join(path), format, granularity)?;
-                // Not the stream of any client.
+                // Different from the stream of any client.
                 let mut chance = Chance::stream(seed, u64::MAX);
                 self.assign.apply(&mut workload, nodes, clients, &mut chance);
                 workload
@@ -212,7 +213,7 @@ impl WorkloadSettings {
         Ok(workload)
     }
 
-    /// How long the objects of a generator are.
+    /// The size of a generator's objects.
     pub const fn object_size(&self) -> Option<Size> {
         match self.source {
             Generator::Trace { .. } => None,
@@ -224,12 +225,12 @@ impl WorkloadSettings {
         }
     }
 
-    /// Whether it comes from a trace and not from a generator.
+    /// Whether the workload comes from a trace and not from a generator.
     pub const fn is_recorded(&self) -> bool {
         matches!(self.source, Generator::Trace { .. })
     }
 
-    /// The jobs of a recording; a request is a job that reads or writes one thing.
+    /// The jobs of a recording. A request becomes a job that reads or writes one object.
     fn recorded(
         &self,
         path: &Path,

@@ -57,26 +57,26 @@ impl fmt::Display for AdminUrl {
     }
 }
 
-/// A node has not said what it was asked.
+/// A node did not give the requested answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{url} {why}")]
 pub struct AskError {
-    /// Who was asked.
+    /// The node that was asked.
     pub url: AdminUrl,
-    /// Why it has not.
+    /// Why it did not.
     pub why: Trouble,
 }
 
-/// Why not: what follows the name of the node in a sentence.
+/// The reason, worded to follow the name of the node in a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// Too slow, or nobody there.
+    /// The answer took too long, or there is no node.
     #[error("did not answer within {} ms", .0.as_millis())]
     Deadline(Duration),
-    /// Nobody listens there, or the connection broke.
+    /// No process listens there, or the connection broke.
     #[error("cannot be reached: {}", innermost(.0))]
     Unreachable(hyper_util::client::legacy::Error),
-    /// The node does not do what it was asked; it says why.
+    /// The node refuses the request and says why.
     #[error("answered {status}: {said}")]
     Refused {
         /// Its status.
@@ -84,12 +84,12 @@ pub enum Trouble {
         /// The beginning of its page.
         said: String,
     },
-    /// A page that broke off, does not end, or is of something else than a node.
+    /// The page broke off, does not end, or is not the page of a node.
     #[error("sent a page that cannot be read: {0}")]
     Page(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What a node has said.
+/// The answer of a node.
 #[derive(Debug)]
 pub struct Said<T> {
     /// Its page.
@@ -98,7 +98,7 @@ pub struct Said<T> {
     pub reached: IpAddr,
 }
 
-/// Asks nodes, each on one connection for as long as that holds.
+/// Asks nodes, each on one connection for as long as it holds.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     http: Client<HttpConnector, Empty<Bytes>>,
@@ -112,7 +112,7 @@ impl Default for AdminClient {
 }
 
 impl AdminClient {
-    /// A client to which a node that takes longer has not answered.
+    /// Creates a client that gives up on a node after `deadline`.
     pub fn within(deadline: Duration) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(deadline));
@@ -122,13 +122,13 @@ impl AdminClient {
         }
     }
 
-    /// A page in JSON.
+    /// Gets a page in JSON.
     pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AskError> {
         let said = self.ask(url, path).await;
         said.map(|said| said.page).map_err(|why| of(url, why))
     }
 
-    /// A page in JSON, and where it came from.
+    /// Gets a page in JSON, and the address that it came from.
     pub async fn ask<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<Said<T>, Trouble> {
         let Said { page, reached } = self.call(Method::GET, url, path).await?;
         Ok(Said {
@@ -137,14 +137,14 @@ impl AdminClient {
         })
     }
 
-    /// A page in any form.
+    /// Gets a page in any form.
     pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AskError> {
         let said = self.call(Method::GET, url, path).await;
         let said = said.map_err(|why| of(url, why))?;
         Ok(String::from_utf8_lossy(&said.page).into_owned())
     }
 
-    /// An order, and what the node says to it in JSON.
+    /// Sends an order, and returns the node's answer in JSON.
     pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AskError> {
         let said = self.call(Method::POST, url, path).await;
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
@@ -190,7 +190,7 @@ fn of(url: &AdminUrl, why: Trouble) -> AskError {
     }
 }
 
-/// What the system said, under the words of the HTTP library.
+/// Returns the error of the system, beneath the words of the HTTP library.
 fn innermost(error: &hyper_util::client::legacy::Error) -> &dyn std::error::Error {
     let mut innermost: &dyn std::error::Error = error;
     while let Some(source) = innermost.source() {

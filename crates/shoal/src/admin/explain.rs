@@ -1,4 +1,5 @@
-//! Which blocks of an object are where, and why: the page `/explain`. It tells no content, and asks neither the lake nor another node.
+//! Which blocks of an object are where, and why: the page `/explain`. It shows no content, and asks neither
+//! the lake nor another node.
 
 use std::sync::Arc;
 
@@ -14,41 +15,41 @@ use crate::s3::object::{ObjectName, Version};
 use crate::s3::uri::S3Uri;
 use crate::store::{Absence, Store};
 
-/// Blocks in one answer at most.
+/// The largest number of blocks in one answer.
 pub const BLOCKS_MAX: u32 = 4_096;
 
-/// What is asked for.
+/// The object and the blocks that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The object.
     pub object: S3Uri,
-    /// Which version of it; `None`: the one that the node knows.
+    /// Its version; `None`: the one that the node knows.
     pub version: Option<VersionId>,
-    /// The first block that is asked for.
+    /// The first block.
     pub first: u32,
-    /// How many are, at most.
+    /// The largest number of blocks.
     pub count: u32,
 }
 
-/// Why a query is no [`Question`]; the words stand on the page.
+/// Why a query is not a [`Question`]; the page shows the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
 )]
 pub struct NoQuestion;
 
-/// What one node knows of an object.
+/// One node's knowledge of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// The node that speaks.
+    /// The node that answers.
     pub node: String,
-    /// What it knows of the version; `None`: nothing.
+    /// The version; `None`: the node knows nothing of it.
     pub version: Option<KnownVersion>,
     /// The blocks that were asked for.
     pub blocks: Vec<BlockPlace>,
 }
 
-/// A version, as far as it matters here.
+/// The facts of a version that matter here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownVersion {
     /// Its name among nodes.
@@ -59,7 +60,7 @@ pub struct KnownVersion {
     pub size_bytes: u64,
     /// Size of a block in bytes.
     pub block_bytes: u64,
-    /// How many blocks it has.
+    /// The number of its blocks.
     pub blocks: u32,
 }
 
@@ -68,14 +69,14 @@ pub struct KnownVersion {
 pub struct BlockPlace {
     /// Its number in the object, from 0.
     pub index: u32,
-    /// Whether it is here.
+    /// Whether it is on this node.
     pub here: Presence,
-    /// Why it left or was not let in: a word of the metrics.
+    /// Why it left or was not let in, in a word of the metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The layer to which it belongs on this node, here or not.
+    /// The layer to which it belongs on this node, present or not.
     pub layer: String,
-    /// Who is home to it in each layer beyond L1, from L2 outwards.
+    /// Its homes in each layer beyond L1, from L2 outwards.
     pub homes: Vec<String>,
 }
 
@@ -91,12 +92,12 @@ pub enum Presence {
     Evicted,
     /// It came and was not let in.
     Refused,
-    /// Nobody has asked this node for it, as far as it remembers.
+    /// This node has not been asked for it, as far as it remembers.
     Unasked,
 }
 
 impl Presence {
-    /// The words for people.
+    /// The words for human readers.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Resident => "resident",
@@ -109,7 +110,7 @@ impl Presence {
 }
 
 impl Question {
-    /// As a query.
+    /// Writes the question as a query.
     pub fn to_query(&self) -> String {
         let object = self.object.to_string();
         let object = utf8_percent_encode(&object, NON_ALPHANUMERIC);
@@ -148,7 +149,7 @@ impl Question {
     }
 }
 
-/// 32 hexadecimal digits, as a version is written.
+/// Parses 32 hexadecimal digits, as a version is written.
 fn version_id(text: &str) -> Option<VersionId> {
     let number = u128::from_str_radix(text, 16).ok()?;
     (text.len() == 32).then(|| VersionId(number.to_be_bytes()))
@@ -158,11 +159,11 @@ fn version_id(text: &str) -> Option<VersionId> {
 pub struct Explainer {
     /// `node.name`
     pub node: String,
-    /// Names objects.
+    /// Identifies objects by its URL.
     pub lake: Arc<Endpoint>,
     /// Current versions.
     pub catalog: Arc<Catalog>,
-    /// Blocks here, and why others are not.
+    /// Blocks on this node, and why others are not.
     pub store: Arc<Store>,
     /// Blocks on their way.
     pub flights: Arc<Flights>,
@@ -171,11 +172,11 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// What this node knows.
+    /// Answers a question from the knowledge of this node.
     pub async fn explain(&self, question: &Question) -> Explanation {
         let known = self.known(&question.object).await;
         let asked = question.version;
-        // Of a version that this node does not know it may still hold blocks.
+        // This node may still hold blocks of a version that it does not know.
         let known = known.filter(|known| asked.is_none_or(|asked| asked == known.id));
         let end = question.first.saturating_add(question.count);
         let end = known.as_ref().map_or(end, |known| end.min(known.block_count()));
@@ -228,7 +229,7 @@ impl Explainer {
 }
 
 impl KnownVersion {
-    /// Its name; `None` when the page was not written by a node.
+    /// Returns its name, or `None` if the page was not written by a node.
     pub fn id(&self) -> Option<VersionId> {
         version_id(&self.id)
     }

@@ -1,29 +1,29 @@
-//! Under which names pages for operators are shown, so that no page of another site reads them.
+//! The host names under which operators' pages are shown, so that no page of another site can read them.
 //!
 //! A site can make its own name lead to the address of an operator's machine (DNS rebinding); a browser then
-//! sends that name as the host, and lets the site's page read what is answered. Such a name is one that the
-//! whole Internet resolves, so addresses, names without a dot and names of private networks are safe. Others
-//! have to be configured.
+//! sends that name as the host, and lets the site's page read the answer. Such a name resolves on the whole
+//! Internet, so addresses, names without a dot and names of private networks are safe. Other names must be
+//! configured.
 
 use http::header::HOST;
 use http::{Request, StatusCode};
 
 use crate::http::pages::{Page, text};
 
-/// Top-level names that no registry gives away (RFC 6761, RFC 6762, and ICANN's decision about `internal`).
+/// Top-level names that no registry assigns (RFC 6761, RFC 6762, and ICANN's decision about `internal`).
 const PRIVATE: [&str; 4] = ["localhost", "local", "internal", "test"];
 
-/// The names of a listener for operators.
+/// The host names of a listener for operators.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// Those that are always safe, and these.
+    /// Allows the names that are always safe, and these.
     pub fn new(names: &[String]) -> Self {
         Self(names.to_vec())
     }
 
-    /// The refusal of a request to another host. Probes see whether the node lives, whatever they call it.
+    /// Refuses a request to another host. Probes learn whether the node is alive under any name.
     pub fn refuse<B>(&self, request: &Request<B>) -> Option<Page> {
         if matches!(request.uri().path(), "/healthz" | "/readyz") {
             return None;

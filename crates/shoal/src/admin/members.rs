@@ -1,16 +1,16 @@
-//! Who is alive, as a node sees it: the page `/members`, which name servers and other tools poll.
+//! The living nodes, as one node sees them: the page `/members`, which name servers and other tools poll.
 
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What one node knows of the living, itself among them.
+/// One node's view of the living nodes, itself among them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Members {
-    /// The name of the node that speaks.
+    /// The name of the node that answers.
     #[serde(rename = "self")]
     pub speaker: String,
-    /// Only those that live.
+    /// Living nodes only.
     pub members: Vec<Member>,
 }
 
@@ -19,19 +19,20 @@ pub struct Members {
 pub struct Member {
     /// Unique in the cluster.
     pub name: String,
-    /// Its place, outermost first.
+    /// Its place in the topology, outermost first.
     pub topology: String,
     /// Where it serves S3; the address may be unspecified (0.0.0.0), the port never is.
     pub s3: SocketAddr,
-    /// Where other nodes speak to it.
+    /// Where other nodes reach it.
     pub peer: Option<SocketAddr>,
-    /// Where operators look.
+    /// Where operators reach it.
     pub admin: SocketAddr,
-    /// Whether clients should come.
+    /// Whether clients should be sent to it.
     pub state: MemberState,
-    /// Requests in flight as a share of those it takes, 0 to 1; nobody knows it but the node itself.
+    /// Requests in flight as a share of those it takes, 0 to 1; only the node itself knows it.
     pub load: Option<f64>,
-    /// In what it is configured differently from the node that speaks; absent while that is not known.
+    /// The parts in which its configuration differs from that of the node that answers; absent while that is
+    /// not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub differs: Option<Vec<String>>,
 }
@@ -40,7 +41,7 @@ pub struct Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", from = "String")]
 pub enum MemberState {
-    /// They should.
+    /// Clients should be sent to it.
     Serving,
     /// It finishes what it has and leaves.
     Draining,
@@ -57,7 +58,7 @@ impl MemberState {
 }
 
 impl From<String> for MemberState {
-    /// A state that a later release may know is at least not `serving`.
+    /// Reads every other word, such as one of a later release, as a state in which the node is not `serving`.
     fn from(word: String) -> Self {
         if word == "serving" {
             Self::Serving

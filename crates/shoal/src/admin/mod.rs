@@ -1,4 +1,4 @@
-//! What operators see: health, metrics, status. Apart from the S3 port.
+//! The pages for operators: health, metrics, status. They are apart from the S3 port.
 
 pub mod client;
 pub mod explain;

@@ -1,4 +1,4 @@
-//! What the parts of a node count by themselves, brought into the metrics when somebody looks.
+//! Brings the counts that a node's parts keep into the metrics when these are read.
 
 mod conditions;
 mod peers;
@@ -30,10 +30,10 @@ use crate::split::{Requests, Split};
 use crate::store::{Counters, Departure, Health, LayerRoom, Store};
 use crate::write::Through;
 
-/// Objects shown by name in `/status`.
+/// The number of objects shown by name in `/status`.
 const TROUBLES_SHOWN: usize = 100;
 
-/// Looks at the parts of a node.
+/// Reads the state of a node's parts.
 pub struct Observer {
     /// Shown in `/status`.
     pub config: Arc<Config>,
@@ -47,27 +47,27 @@ pub struct Observer {
     pub flights: Arc<Flights>,
     /// The memory window.
     pub fetcher: Arc<Fetcher>,
-    /// What is written through the cache.
+    /// Objects that are written through the cache.
     pub through: Arc<Through>,
-    /// What is written back.
+    /// Objects that are written back.
     pub dirty: Arc<Dirty>,
-    /// Orders to bring it to the lake.
+    /// Orders to bring them to the lake.
     pub flushes: Arc<FlushOrders>,
     /// Requests of clients.
     pub in_flight: Arc<InFlight>,
-    /// Who else is there.
+    /// The other nodes.
     pub cooperation: Arc<Cooperation>,
-    /// What others get from this node.
+    /// Answers the requests of other nodes.
     pub host: Arc<Host>,
     /// How orders to read the configuration again ended.
     pub reloads: Arc<Reloads>,
     /// Where clients and where operators reach this node.
     pub addresses: (SocketAddr, SocketAddr),
-    /// What the metrics have been told already.
+    /// Totals that are already in the metrics.
     pub told: Mutex<Told>,
 }
 
-/// Totals that went into the metrics so far.
+/// Totals that are already in the metrics.
 #[derive(Debug, Default)]
 pub struct Told {
     lake: Counts,
@@ -84,7 +84,8 @@ pub struct Told {
 }
 
 impl Observer {
-    /// Sets the gauges, and adds to the counters what has come since the last call. `drain` as for [`Self::status`].
+    /// Sets the gauges, and adds the growth since the last call to the counters. `drain` is as for
+    /// [`Self::status`].
     pub fn measure(&self, metrics: &Metrics, drain: Option<&Progress>) {
         metrics.conditions().set(&self.conditions(drain));
         let (lake, store, coalesced) = (
@@ -148,7 +149,7 @@ impl Observer {
         };
     }
 
-    /// Gives what each payer has been refused so far.
+    /// Sets the metrics of each payer. Returns the number of requests that each has been refused.
     fn measure_payers(&self, metrics: &Metrics, before: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
         let turns = self.lake.turns();
         if let Some(turns) = turns {
@@ -179,7 +180,8 @@ impl Observer {
         metrics.set_uploads(self.dirty.open_uploads().len() as u64, self.dirty.upload_bytes());
     }
 
-    /// Who lives, for `/members`. A node that does not cooperate knows itself, and only of itself a node knows how busy it is.
+    /// Returns the living nodes, for `/members`. A node that does not cooperate knows only itself. A node
+    /// knows only its own load.
     pub fn members(&self, requests_in_flight: u64) -> Members {
         let node = &self.config.node;
         let load = requests_in_flight as f64 / self.config.limits.requests as f64;
@@ -216,13 +218,15 @@ impl Observer {
         }
     }
 
-    /// Words for the parts in which another node is configured differently; `None` while it has not told.
+    /// Returns words for the parts in which another node is configured differently, or `None` while it has
+    /// not told.
     fn differences(&self, name: &str) -> Option<Vec<String>> {
         let parts = self.cooperation.notices().agreement.differences(name)?;
         Some(parts.into_iter().map(Part::as_str).map(str::to_owned).collect())
     }
 
-    /// Who is asked, and what others got, for `/status`; `null` for a node that does not cooperate.
+    /// Returns the peers that this node asks, and its answers to other nodes, for `/status`; `null` for a
+    /// node that does not cooperate.
     fn cooperation(&self) -> Value {
         if self.config.cooperation.mode == CooperationMode::Solo {
             return Value::Null;
@@ -257,7 +261,8 @@ impl Observer {
         }
     }
 
-    /// What the lake does not have yet; of the objects at home here those that are in trouble, by name.
+    /// Returns the state of writes that the lake does not have yet. Objects at home here that are in trouble
+    /// are shown by name.
     fn write_back(&self) -> Value {
         let home = self.dirty.home();
         let (objects, bytes) = home.size();
@@ -311,7 +316,8 @@ impl Observer {
         self.store.layers().iter().map(layer).collect()
     }
 
-    /// The node's state as JSON, for `/status`. `drain` says how far it is in giving away what it holds.
+    /// Returns the node's state as JSON, for `/status`. `drain` says how far the node is in giving away what
+    /// it holds.
     pub fn status(&self, drain: Option<Progress>) -> Value {
         let conditions = self.conditions(drain.as_ref());
         let (lake, store) = (self.lake.counters(), self.store.counters());
@@ -374,7 +380,7 @@ fn measure_lake(metrics: &Metrics, before: &Counts, now: &Counts) {
     metrics.retried(now.retries - before.retries);
 }
 
-/// By how much each total of a table has grown; what was not in it before was zero.
+/// Returns by how much each total of a table has grown. A total that is new to the table was zero.
 fn rise<K: Copy + Ord>(before: &BTreeMap<K, u64>, now: &BTreeMap<K, u64>) -> impl Iterator<Item = (K, u64)> {
     now.iter()
         .map(|(key, total)| (*key, total - before.get(key).copied().unwrap_or_default()))
@@ -410,12 +416,12 @@ fn lake_page(endpoint: &Endpoint, lake: &Counts) -> Value {
     })
 }
 
-/// Counts under the words that stand for what is counted.
+/// Returns counts by the words for them.
 fn by_word<W: Copy>(counts: &[(W, u64)], word: impl Fn(W) -> &'static str) -> BTreeMap<&'static str, u64> {
     counts.iter().map(|(what, count)| (word(*what), *count)).collect()
 }
 
-/// By how much each total has grown; nothing stands before the first look.
+/// Returns by how much each total has grown. Before the first look, all totals are zero.
 fn growth<W: Copy>(before: &[(W, u64)], now: &[(W, u64)]) -> impl Iterator<Item = (W, u64)> {
     let before = before.iter().map(|(_, total)| *total).chain(repeat(0));
     let pairs = now.iter().zip(before);

@@ -1,4 +1,5 @@
-//! The admin listener: is the node alive, is it ready, what has it counted, how is it doing? And orders: drain, serve again, flush. Never S3.
+//! The admin listener. It shows whether the node is alive and ready, its metrics and its status, and takes
+//! orders: drain, serve again, flush. It never serves S3.
 
 #[cfg(test)]
 mod tests;
@@ -30,27 +31,27 @@ use crate::s3::operation::Query;
 use crate::s3::uri::S3Uri;
 use crate::shutdown::Shutdown;
 
-/// What of this node must be there before clients are sent to it. Conditions of the world around it come on top
-/// ([`crate::conditions`]).
+/// The parts of this node that must be there before clients are sent to it. Conditions of the world around
+/// the node come on top ([`crate::conditions`]).
 #[derive(Debug)]
 pub struct Readiness {
     missing: Mutex<Vec<&'static str>>,
 }
 
 impl Readiness {
-    /// Not ready until each of `parts` is there.
+    /// Creates a node's readiness, which awaits each of `parts`.
     pub fn awaiting(parts: &[&'static str]) -> Self {
         Self {
             missing: Mutex::new(parts.to_vec()),
         }
     }
 
-    /// `part` is there.
+    /// Notes that `part` is there.
     pub fn reached(&self, part: &str) {
         self.missing.lock().retain(|missing| *missing != part);
     }
 
-    /// `part` is no longer there, such as the S3 listener when the node stops.
+    /// Notes that `part` is no longer there, such as the S3 listener when the node stops.
     pub fn lost(&self, part: &'static str) {
         let mut missing = self.missing.lock();
         if !missing.contains(&part) {
@@ -58,27 +59,27 @@ impl Readiness {
         }
     }
 
-    /// What is still missing.
+    /// Returns the parts that are still missing.
     pub fn missing(&self) -> Vec<&'static str> {
         self.missing.lock().clone()
     }
 }
 
-/// Says how the node is doing, as `/status` shows it.
+/// Returns how the node is doing, as `/status` shows it.
 pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
 
-/// Says which conditions hold, as `/readyz` shows them.
+/// Returns the conditions that hold, as `/readyz` shows them.
 pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
 
-/// Says who is alive, as `/members` shows it.
+/// Returns the living nodes, as `/members` shows them.
 pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 
-/// Says where the blocks of an object are, as `/explain` shows it.
+/// Returns where the blocks of an object are, as `/explain` shows it.
 pub type ExplanationSource = Arc<dyn Fn(Question) -> BoxFuture<'static, Explanation> + Send + Sync>;
 
 const EXPLAIN: &str = "/explain";
 
-/// What an operator may order.
+/// An order of an operator.
 #[derive(Clone, Copy, Debug)]
 enum Order {
     Drain,
@@ -97,7 +98,7 @@ impl Order {
     }
 }
 
-/// What the admin listener shows.
+/// The admin listener, with the sources of its pages.
 #[derive(Clone)]
 pub struct Admin {
     /// For `/metrics`.
@@ -112,13 +113,14 @@ pub struct Admin {
     pub members: MembersSource,
     /// For `/explain`.
     pub explain: ExplanationSource,
-    /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has nobody to give blocks to.
+    /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has no other node to give blocks
+    /// to.
     pub handoff: Option<Arc<Handoff>>,
-    /// Under which names all of it is shown.
+    /// The host names under which the pages are shown.
     pub hosts: Hosts,
     /// For `/flush`.
     pub flushes: Arc<FlushOrders>,
-    /// Called before metrics are shown, to set the gauges that nobody sets as they change.
+    /// Called before metrics are shown, to set the gauges that are not set as they change.
     pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
 }
 
@@ -131,7 +133,7 @@ impl fmt::Debug for Admin {
 }
 
 impl Admin {
-    /// Serves until `shutdown` begins. The same guarded connections as S3 has, with their own bounds.
+    /// Serves until `shutdown` begins, on the same guarded connections as S3, with their own bounds.
     pub async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
         let admin = Arc::new(self);
         serve(
@@ -145,13 +147,14 @@ impl Admin {
         .await;
     }
 
-    /// Carries an order out.
+    /// Carries out an order.
     async fn obey(&self, order: Order, request: &Request<ClientBody>) -> Page {
         let (method, headers) = (request.method(), request.headers());
         if *method != Method::POST {
             return not_allowed("only POST is understood here\n", "POST");
         }
-        // A page in an operator's browser may send a POST to this machine, and says where it is from.
+        // A web page in an operator's browser may send a POST to this machine; the request then says where it
+        // is from.
         if headers.contains_key(ORIGIN) {
             return text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n");
         }
@@ -176,7 +179,7 @@ impl Admin {
         )
     }
 
-    /// `below=s3://bucket/prefix`; nothing, or an empty one, is everything.
+    /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty.
     fn flush(&self, query: &str) -> Page {
         let query = match Query::parse(Some(query)) {
             Ok(query) => query,
@@ -213,7 +216,7 @@ impl Admin {
         }
     }
 
-    /// The page at `path`.
+    /// Returns the page at `path`.
     fn answer(&self, method: &Method, path: &str) -> Page {
         let known = matches!(
             path,

@@ -1,20 +1,21 @@
-//! On which node each block of a dirty object lies.
+//! Records which node holds each block of a dirty object.
 
 use shoal_policy::NodeId;
 
 use crate::encoding::{Malformed, Reader};
 
-/// Where the blocks of one object are, for as long as the lake does not have them. Rings may turn meanwhile; this does not.
+/// The nodes that hold the blocks of one object, for as long as the lake does not have them. A placement
+/// stays the same even when rings turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// Each node once.
     nodes: Vec<NodeId>,
-    /// For each block the position of its node.
+    /// For each block, the position of its node.
     places: Vec<u16>,
 }
 
 impl Placement {
-    /// Blocks on these nodes, in order. `None`: more nodes than can be told.
+    /// Places blocks on these nodes, in order. Returns `None` if there are more nodes than can be encoded.
     pub fn new(blocks: impl IntoIterator<Item = NodeId>) -> Option<Self> {
         let (mut nodes, mut places) = (Vec::new(), Vec::new());
         for node in blocks {
@@ -28,12 +29,12 @@ impl Placement {
         Some(Self { nodes, places })
     }
 
-    /// The nodes that hold something.
+    /// The nodes that hold blocks.
     pub fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
 
-    /// Who holds the block at `index`.
+    /// The node that holds the block at `index`.
     pub fn holder(&self, index: u32) -> Option<NodeId> {
         let place = *self.places.get(index as usize)?;
         Some(self.nodes[usize::from(place)])
@@ -46,7 +47,7 @@ impl Placement {
         places.filter_map(move |(index, at)| (Some(usize::from(*at)) == place).then_some(index))
     }
 
-    /// Writes it down, for a record or another node.
+    /// Encodes the placement, for a record or another node.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.nodes.len() as u32).to_le_bytes());
         for node in &self.nodes {
@@ -58,7 +59,7 @@ impl Placement {
         }
     }
 
-    /// The pair of [`Placement::write`]: every place must be that of a node.
+    /// Inverse of [`Placement::write`]: every place must be that of a node.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (mut nodes, mut places) = (Vec::new(), Vec::new());
         for _ in 0..reader.u32()? {
@@ -74,7 +75,7 @@ impl Placement {
         Ok(Self { nodes, places })
     }
 
-    /// How many blocks are placed.
+    /// The number of placed blocks.
     pub fn len(&self) -> usize {
         self.places.len()
     }

@@ -1,5 +1,5 @@
-//! The keys by which nodes prove themselves, computed from the cluster's secret: every node that knows the secret has the
-//! same ones, and none is written anywhere.
+//! The keys by which nodes prove themselves. They are computed from the cluster's secret: every node that
+//! knows the secret has the same ones, and none is written anywhere.
 
 use std::sync::Arc;
 
@@ -9,37 +9,38 @@ use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
-/// What stands before the 32 bytes of a key of Ed25519 in PKCS#8 (RFC 8410).
+/// The bytes before the 32 bytes of an Ed25519 key in PKCS#8 (RFC 8410).
 const PKCS8_HEAD: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// What the protocols of nodes begin with; the number rises when nodes of two versions would not understand each other.
+/// The prefix of the protocols of nodes. The number increases when nodes of two versions would not understand
+/// each other.
 const PROTOCOL: &str = "shoal-1-";
 
-/// What becomes of bytes between nodes.
+/// The protection of bytes between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
-    /// Nobody else can alter or read them.
+    /// No third party can alter or read the bytes.
     Encrypted,
-    /// Nobody else can alter them.
+    /// No third party can alter the bytes.
     Authenticated,
 }
 
-/// The keys that follow from one secret.
+/// The keys derived from one secret.
 #[derive(Debug)]
 pub(super) struct Keys {
     root: hkdf::Prk,
     id: String,
 }
 
-/// Whether `protocol` is one that a node of some cluster speaks.
+/// Whether `protocol` is one that nodes of a cluster speak.
 pub(super) fn is_protocol(protocol: &[u8]) -> bool {
     protocol.starts_with(PROTOCOL.as_bytes())
 }
 
 impl Keys {
-    /// The keys that follow from `secret`.
+    /// Derives the keys from `secret`.
     pub(super) fn of(secret: &str) -> Self {
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"shoal cluster");
         let root = salt.extract(secret.as_bytes());
@@ -51,12 +52,12 @@ impl Keys {
         }
     }
 
-    /// Names the secret without telling it.
+    /// Returns an ID that names the secret without revealing it.
     pub(super) fn id(&self) -> &str {
         &self.id
     }
 
-    /// How nodes that know the secret speak with each other, as ALPN has it.
+    /// Returns the protocol, as an ALPN name, that nodes with the secret speak with each other.
     pub(super) fn protocol(&self, transport: Transport) -> Vec<u8> {
         let transport = match transport {
             Transport::Encrypted => "encrypted",
@@ -65,17 +66,17 @@ impl Keys {
         format!("{PROTOCOL}{transport}-{}", self.id).into_bytes()
     }
 
-    /// By which the node `name` proves that it is this node.
+    /// Returns the key by which the node `name` proves its identity.
     pub(super) fn of_node(&self, name: &str) -> Arc<CertifiedKey> {
         pair(&expand(&self.root, &[b"answers as ", name.as_bytes()]))
     }
 
-    /// By which any node proves that it may ask.
+    /// Returns the key by which any node proves that it may ask.
     pub(super) fn of_asking(&self) -> Arc<CertifiedKey> {
         pair(&expand(&self.root, &[b"asks"]))
     }
 
-    /// Shows the key of the node `name` to those that ask.
+    /// Presents the key of the node `name` to the nodes that ask.
     pub(super) fn answering(&self, name: &str) -> Arc<AlwaysResolvesServerRawPublicKeys> {
         Arc::new(AlwaysResolvesServerRawPublicKeys::new(self.of_node(name)))
     }
@@ -89,7 +90,7 @@ fn expand(root: &hkdf::Prk, label: &[&[u8]]) -> [u8; 32] {
     key
 }
 
-/// The pair of keys whose private half these bytes are.
+/// Returns the pair of keys with these bytes as its private half.
 fn pair(seed: &[u8; 32]) -> Arc<CertifiedKey> {
     let der = [PKCS8_HEAD.as_slice(), seed].concat();
     let key = any_eddsa_type(&PrivatePkcs8KeyDer::from(der)).expect("any 32 bytes are a key of Ed25519");

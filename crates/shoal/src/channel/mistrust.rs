@@ -1,4 +1,4 @@
-//! Why another end is not believed, how often that was so, and what an operator is told of it.
+//! Reasons for not trusting another end, how often each occurred, and the messages for the operator.
 
 use std::fmt;
 use std::io;
@@ -11,23 +11,23 @@ use rustls::AlertDescription;
 
 use crate::clock;
 
-/// How often each reason is worth a line in the log.
+/// Each reason is logged at most once in this time.
 const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Why the other end of a connection is not believed.
+/// Why this node does not trust the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistrust {
-    /// What it says is no TLS.
+    /// It does not speak TLS.
     NotTls,
     /// It speaks TLS, but not as nodes do.
     NotOurs,
     /// It knows another secret.
     OtherSecret,
-    /// It cannot prove that it is the node that is meant, or that it is a node.
+    /// It cannot prove that it is the expected node, or that it is a node.
     Unproven,
     /// It did not prove itself in time, or hung up before.
     Unfinished,
-    /// What came was altered on its way.
+    /// Received bytes were altered on their way.
     Altered,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Other {
     address: SocketAddr,
 }
 
-/// Connections that came to nothing because one end was not believed.
+/// Counts of connections that failed because one end did not trust the other.
 #[derive(Debug, Default)]
 pub struct Mistrusted {
     counts: [AtomicU64; Mistrust::ALL.len()],
@@ -68,7 +68,7 @@ impl Mistrust {
         }
     }
 
-    /// What it is when TLS gives this error.
+    /// Returns the reason for an error that occurs while the ends prove themselves.
     pub(super) fn of(error: &io::Error) -> Self {
         use rustls::Error;
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
@@ -82,12 +82,13 @@ impl Mistrust {
         }
     }
 
-    /// What it is when a connection whose ends had agreed gives this error; `None`: it only broke.
+    /// Returns the reason for an error of a connection whose handshake was complete. `None` if the connection
+    /// only broke.
     pub(super) fn of_broken(error: &io::Error) -> Option<Self> {
         use rustls::Error;
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
         match (error.kind(), inner) {
-            // The node that is asked looks at the proof last, when the one that asks has gone on already.
+            // The node that is asked checks the proof last, when the asking node has already gone on.
             (_, Some(Error::AlertReceived(AlertDescription::AccessDenied))) => Some(Self::Unproven),
             (io::ErrorKind::InvalidData, _) => Some(Self::Altered),
             _ => None,
@@ -136,7 +137,7 @@ impl fmt::Display for Mistrust {
 impl std::error::Error for Mistrust {}
 
 impl Other {
-    /// A node that asks this one, as far as one can tell.
+    /// A node that asks this one, as far as this one can tell.
     pub(super) fn asking(address: SocketAddr) -> Self {
         Self { name: None, address }
     }
@@ -151,12 +152,13 @@ impl Other {
 }
 
 impl Mistrusted {
-    /// How often each reason was met.
+    /// Returns how often each reason occurred.
     pub fn counts(&self) -> [(Mistrust, u64); Mistrust::ALL.len()] {
         Mistrust::ALL.map(|mistrust| (mistrust, self.counts[mistrust as usize].load(Ordering::Relaxed)))
     }
 
-    /// Counts one, and tells the operator once a minute; gives the error that says it.
+    /// Counts one failure, and tells the operator at most once a minute. Returns the error that states the
+    /// reason.
     pub(super) fn note(&self, mistrust: Mistrust, other: &Other) -> io::Error {
         self.counts[mistrust as usize].fetch_add(1, Ordering::Relaxed);
         let node = other.name.as_deref().unwrap_or("unknown");

@@ -1,18 +1,19 @@
-//! Connections between nodes: both ends have proven who they are before either says a word.
+//! Connections between nodes: both ends have proven their identity before either sends any data.
 //!
-//! The proof is a handshake of TLS 1.3 with raw public keys (RFC 7250). Every node can compute the keys of all nodes from
-//! the cluster's secret ([`keys`]): the node that answers proves that it is the node with the name that was meant, the node
-//! that asks proves that it knows the secret. Nothing else is accepted: no certificates, no earlier version of TLS, no
-//! resumed session, no early data. So a connection that was recorded is of no use to anyone, here or at another node, and no
-//! clock takes part.
+//! The proof is a handshake of TLS 1.3 with raw public keys (RFC 7250). Every node can compute the keys of
+//! all nodes from the cluster's secret ([`keys`]): the node that answers proves that it is the node with the
+//! expected name, the node that asks proves that it knows the secret. Nothing else is accepted: no
+//! certificates, no earlier version of TLS, no resumed session, no early data. So a recording of a connection
+//! is of no use, here or at another node, and the proof does not depend on clocks.
 //!
-//! A node may know two secrets while an operator exchanges one for the other. The node that asks names the secrets that it
-//! knows (by ALPN), and the one that answers takes the first of its own among them.
+//! A node may know two secrets while an operator replaces one by the other. The node that asks names the
+//! secrets that it knows (by ALPN), and the node that answers takes the first of its secrets that is among
+//! them.
 //!
-//! What follows is encrypted ([`tokio_rustls`]) or, where both ends are content with that, sent in the open with a proof of
-//! each record ([`records`]).
+//! The data that follow are encrypted ([`tokio_rustls`]) or, where both ends accept that, sent in the open
+//! with a proof of each record ([`records`]).
 //!
-//! `docs/design/peer-security.md` holds the reasons.
+//! The reasons are in `docs/design/peer-security.md`.
 
 mod keys;
 mod mistrust;
@@ -53,28 +54,28 @@ use crate::config;
 use crate::sending::Sending;
 use crate::shielded::Shielded;
 
-/// The other end has proven itself by then.
+/// Time within which the other end must have proven itself.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The first record of a connection in the open, from the node that was asked: until it is here, the other one is silent, so that TLS takes
-/// no byte that is not its own.
+/// The first record of a connection in the open, sent by the node that was asked. Until it arrives, the other
+/// node is silent, so that TLS consumes no byte that is not its own.
 const WELCOME: &[u8] = b"welcome";
 
-/// The name under which both ends take keys out of the handshake (RFC 5705).
+/// The label under which both ends export keys from the handshake (RFC 5705).
 const EXPORTER: &[u8] = b"EXPORTER-shoal-records";
 
-/// How one node makes connections to others, and takes theirs.
+/// How one node makes connections to others and accepts theirs.
 #[derive(Debug)]
 pub struct Channel {
     keys: Vec<Keys>,
     transports: &'static [Transport],
-    /// How this node answers, what it likes best first.
+    /// The answers of this node, the preferred one first.
     answers: Vec<Answer>,
     unproven: Unproven,
     mistrusted: Arc<Mistrusted>,
 }
 
-/// How a node answers those that offer a protocol.
+/// The answer of a node to others that offer a protocol.
 #[derive(Debug)]
 struct Answer {
     protocol: Vec<u8>,
@@ -87,17 +88,17 @@ struct Answer {
 pub struct Dialer {
     name: Arc<str>,
     address: SocketAddr,
-    /// What is offered, by protocol.
+    /// The offers, by protocol.
     offers: Arc<[(Vec<u8>, Transport)]>,
     config: Arc<ClientConfig>,
     mistrusted: Arc<Mistrusted>,
 }
 
 impl Channel {
-    /// The connections of the node `name`, which other nodes may have at most `connections` of.
+    /// Creates the channel of the node `name`. Other nodes may have at most `connections` connections to it.
     pub fn new(name: &str, cooperation: &config::Cooperation, connections: usize) -> Self {
         let keys: Vec<_> = cooperation.secrets().map(Keys::of).collect();
-        // Encryption protects against more, so a node that does not ask for it takes it.
+        // Encryption protects against more, so a node that does not require it accepts it.
         let transports: &[Transport] = if cooperation.encrypt {
             &[Transport::Encrypted]
         } else {
@@ -117,7 +118,7 @@ impl Channel {
         }
     }
 
-    /// The way to the node `name` at `address`.
+    /// Returns a dialer for the node `name` at `address`.
     pub fn to(&self, name: &str, address: SocketAddr) -> Dialer {
         let offers: Arc<[_]> = protocols(&self.keys, self.transports)
             .map(|(keys, transport)| (keys.protocol(transport), transport))
@@ -133,12 +134,12 @@ impl Channel {
         }
     }
 
-    /// Which connections came to nothing because an end was not believed.
+    /// Returns the counts of connections that failed because an end was not trusted.
     pub fn mistrusted(&self) -> &Arc<Mistrusted> {
         &self.mistrusted
     }
 
-    /// Takes a connection from a node, once it has proven itself.
+    /// Accepts a connection from a node, once the node has proven itself.
     pub async fn accept(&self, stream: TcpStream, address: SocketAddr) -> Result<NodeStream, Mistrust> {
         let turn = self.unproven.enter();
         let proving = timeout(PATIENCE, self.let_prove(stream));
@@ -168,7 +169,7 @@ impl Channel {
             if !offered.iter().any(|protocol| keys::is_protocol(protocol)) {
                 return Err(Mistrust::NotOurs);
             }
-            // The handshake fails for want of a common protocol, which tells the other node why.
+            // The handshake fails for lack of a common protocol, which tells the other node the reason.
             let any = self.answers.first().expect("a node has one secret at least");
             let _ = begun.into_stream(Arc::clone(&any.config)).await;
             return Err(Mistrust::OtherSecret);
@@ -187,10 +188,11 @@ impl Channel {
 }
 
 impl Dialer {
-    /// A connection to the node, which has proven that it is the one that is meant.
+    /// Connects to the node, which proves that it is the intended one.
     pub async fn dial(&self) -> io::Result<NodeStream> {
         let stream = TcpStream::connect(self.address).await?;
-        // Without it a request in two segments waits 40 ms for the delayed acknowledgement of the other node.
+        // Without it, a request in two segments waits 40 ms for the delayed acknowledgement of the other
+        // node.
         stream.set_nodelay(true)?;
         let other = Other::asked(&self.name, self.address);
         match self.prove(stream).await {
@@ -217,13 +219,13 @@ impl Dialer {
         Ok(Stream::Authenticated(Box::new(records)))
     }
 
-    /// Where the node is.
+    /// Returns the address of the node.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// The ways to speak, best first: those with the secret of today, then those with another one.
+/// Returns the protocols, best first: those with the current secret, then those with another one.
 fn protocols<'a>(
     keys: &'a [Keys],
     transports: &'a [Transport],
@@ -232,7 +234,7 @@ fn protocols<'a>(
         .flat_map(move |keys| transports.iter().map(move |transport| (keys, *transport)))
 }
 
-/// Keys that nobody has but the two ends of this connection: for what is asked, and for what is answered.
+/// Returns keys that only the two ends of this connection have: one for requests, one for answers.
 fn record_keys<Data>(connection: &ConnectionCommon<Data>) -> (Key, Key) {
     let keys = connection
         .export_keying_material([0; 32], EXPORTER, None)
@@ -244,7 +246,7 @@ fn record_keys<Data>(connection: &ConnectionCommon<Data>) -> (Key, Key) {
     )
 }
 
-/// One way to encrypt, which processors do by themselves, and another one for those that do not.
+/// Returns one cipher with hardware support in processors, and another one for processors without it.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites: vec![
@@ -256,7 +258,7 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// How the node `name` answers those that know the secret of `keys`.
+/// Returns how the node `name` answers nodes that know the secret of `keys`.
 fn answering(keys: &Keys, transport: Transport, name: &str) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -269,7 +271,7 @@ fn answering(keys: &Keys, transport: Transport, name: &str) -> ServerConfig {
     config
 }
 
-/// How the node `name` is asked by one that knows the secrets of `keys`.
+/// Returns how a node that knows the secrets of `keys` asks the node `name`.
 fn asking(keys: &[Keys], name: &str) -> ClientConfig {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])

@@ -1,4 +1,4 @@
-//! Which public keys are believed, and which key is shown.
+//! The public keys that a node trusts, and the key that it presents.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// The node `name` is believed by the key of its name, under any of these secrets.
+    /// Trusts the node `name` by the key of its name, under any of these secrets.
     pub(super) fn answering(keys: &[Keys], name: &str) -> Self {
         Self {
             keys: keys.iter().map(|keys| public(&keys.of_node(name))).collect(),
@@ -28,7 +28,7 @@ impl Known {
         }
     }
 
-    /// A node that asks is believed by the key that all of them have; it is told of which secret.
+    /// Trusts a node that asks by the key that all nodes share, and tells it which secret to use.
     pub(super) fn asking(keys: &Keys) -> Self {
         Self {
             keys: vec![public(&keys.of_asking())],
@@ -44,7 +44,7 @@ impl Known {
     }
 }
 
-/// Both sides accept a signature only if it is one of TLS 1.3, by a raw key of Ed25519.
+/// Both sides accept a signature only if it is a TLS 1.3 signature by a raw Ed25519 key.
 macro_rules! raw_keys_only {
     () => {
         fn verify_tls12_signature(
@@ -111,7 +111,7 @@ impl ClientCertVerifier for Known {
     raw_keys_only!();
 }
 
-/// The keys by which a node proves that it may ask: that of the secret which the other end names.
+/// The keys by which a node proves that it may ask. It uses the key of the secret that the other end names.
 #[derive(Debug)]
 pub(super) struct Asking(Vec<(DistinguishedName, Arc<CertifiedKey>)>);
 
@@ -136,7 +136,7 @@ impl ResolvesClientCert for Asking {
     }
 }
 
-/// Names the secret where TLS names the authorities that are believed.
+/// Names the secret in the field where TLS names trusted authorities.
 fn hint(keys: &Keys) -> DistinguishedName {
     DistinguishedName::in_sequence(keys.id().as_bytes())
 }

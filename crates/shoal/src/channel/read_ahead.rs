@@ -1,4 +1,4 @@
-//! A stream that is read in large pieces, however little of them its reader takes at a time.
+//! A stream that is read in large pieces, however little its reader takes at a time.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-/// How much is read at once. The TLS library by itself asks for as little as 4 KiB.
+/// Size of one read. The TLS library by itself asks for as little as 4 KiB.
 const READ_BYTES: usize = 64 << 10;
 
 /// A stream, and bytes of it that were read and not taken. Writes go straight to the stream.
@@ -24,31 +24,31 @@ impl<S> ReadAhead<S> {
         }
     }
 
-    /// The stream itself. No byte of it may have been read that was not taken.
+    /// Returns the stream itself. All bytes that were read must have been taken.
     pub(super) fn into_inner(self) -> S {
         debug_assert!(self.bytes.is_empty(), "bytes that were read ahead are lost");
         self.stream
     }
 
-    /// The bytes that were read and not taken.
+    /// Returns the bytes that were read and not taken.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Takes so many of the bytes.
+    /// Takes the first `count` of the bytes.
     pub(super) fn take(&mut self, count: usize) {
         self.bytes.advance(count);
     }
 }
 
 impl<S: AsyncRead + Unpin> ReadAhead<S> {
-    /// Reads more bytes behind those that are here, at most `at_most`; gives how many came.
+    /// Reads more bytes, at most `at_most`, behind those that are here. Returns how many arrived.
     pub(super) fn poll_more(&mut self, cx: &mut Context<'_>, at_most: usize) -> Poll<io::Result<usize>> {
         self.bytes.reserve(at_most);
         let mut room = (&mut self.bytes).limit(at_most);
         let polled = pin!(self.stream.read_buf(&mut room)).poll(cx);
         if polled.is_pending() && self.bytes.is_empty() {
-            // A connection at rest keeps no buffer.
+            // An idle connection keeps no buffer.
             self.bytes = BytesMut::new();
         }
         polled

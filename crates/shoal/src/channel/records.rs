@@ -1,14 +1,14 @@
-//! Bytes between nodes in the open, each record of them with a proof: nobody else can make one, or use one again.
+//! Bytes between nodes in the open. Each record of them has a proof that no third party can create or reuse.
 //!
 //! ```text
 //! | length u32 | proof 32 | bytes |
 //! ```
 //!
-//! The proof is AEGIS-128X2 as a MAC over the record's bytes, with the record's number as its nonce; it
-//! covers how many bytes there are. Each direction of each connection has a key of its own, which both ends
-//! took out of the handshake. So a record that is altered, left out, moved, or sent a second time ends the
+//! The proof is AEGIS-128X2 as a MAC over the record's bytes, with the record's number as its nonce; it also
+//! covers the number of bytes. Each direction of each connection has a separate key, which both ends derived
+//! from the handshake. So a record that is altered, left out, moved, or sent a second time ends the
 //! connection, and the reader sees no byte of it. Bytes to send are not copied: proofs are sent between the
-//! caller's bytes, and bytes that are pages of a file leave as those. Received bytes are read into one
+//! caller's bytes, and bytes that are pages of a file are sent as those. Received bytes are read into one
 //! buffer, record after record, and copied once: to the reader.
 
 use std::collections::VecDeque;
@@ -22,19 +22,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::read_ahead::ReadAhead;
 
-/// Bytes of one record at most: what is read at once is still in the processor's cache when it is looked at again.
+/// Maximum number of bytes of one record: the bytes of one read are still in the processor's cache when they
+/// are used again.
 const RECORD_BYTES_MAX: usize = 64 << 10;
 
 const LENGTH_BYTES: usize = size_of::<u32>();
 const PROOF_BYTES: usize = 32;
 const HEAD_BYTES: usize = LENGTH_BYTES + PROOF_BYTES;
 
-/// Records made ahead of the socket, for one write: together they are still in the processor's cache when
-/// they are sent.
+/// Number of records made ahead of the socket, for one write: together they are still in the processor's
+/// cache when they are sent.
 const AHEAD_MAX: usize = 4;
 
-/// How much is read at least, as long as the length of the record is not known: requests and heads are
-/// shorter.
+/// Minimum size of a read as long as the length of the record is not known: requests and heads are shorter.
 const READ_BYTES_MIN: usize = 4 << 10;
 
 /// The key of one direction of a connection.
@@ -43,17 +43,19 @@ pub(super) type Key = [u8; 16];
 /// The proof of one record.
 type Proof = [u8; PROOF_BYTES];
 
-/// A stream of records over another stream. Its writer has to offer bytes that were not taken again, as every writer does.
+/// A stream of records over another stream. After a partial write, its writer has to offer the remaining
+/// bytes again, as every writer does.
 pub(super) struct Records<S> {
-    /// Bytes that were read: the rest of a record whose proof is right, then what is here of the next one.
+    /// Bytes that were read: the rest of a record whose proof is right, then the received part of the next
+    /// one.
     stream: ReadAhead<S>,
     sent: Prover,
     received: Prover,
-    /// Records that are not sent to the end, in order.
+    /// Records that are not completely sent, in order.
     ahead: VecDeque<Outgoing>,
-    /// How many bytes of what was read are proven.
+    /// Number of the read bytes that are proven.
     proven_bytes: usize,
-    /// How long the last record was, head included: the next one is likely to be as long.
+    /// Length of the last record, including its head: the next one is likely to be as long.
     last_bytes: usize,
 }
 
@@ -63,7 +65,7 @@ struct Prover {
     number: u64,
 }
 
-/// What is still to be sent of a record: its head, of which some may be gone, and so many bytes.
+/// The unsent part of a record: its head, of which some bytes may be sent, and `body_bytes` bytes.
 struct Outgoing {
     head: [u8; HEAD_BYTES],
     head_sent: usize,
@@ -75,7 +77,7 @@ impl Prover {
         Self { key, number: 0 }
     }
 
-    /// The proof of the next record.
+    /// Returns the proof of the next record.
     fn proof(&self, bytes: &[u8]) -> Proof {
         let nonce = u128::from(self.number).to_le_bytes();
         let mut mac = Aegis128X2Mac::new_with_nonce(&self.key, &nonce);
@@ -99,7 +101,7 @@ impl Outgoing {
 }
 
 impl<S> Records<S> {
-    /// Records over `stream`, with the key of what is sent and that of what is received.
+    /// Creates records over `stream`, with one key for sent and one for received records.
     pub(super) fn new(stream: S, sent: Key, received: Key) -> Self {
         Self {
             stream: ReadAhead::new(stream),
@@ -111,7 +113,7 @@ impl<S> Records<S> {
         }
     }
 
-    /// Makes records of the bytes that have none yet: those behind what is ahead already.
+    /// Makes records of the bytes that have none yet: those behind the records already made.
     fn prove_ahead(&mut self, slices: &[IoSlice<'_>]) {
         let mut covered: usize = self.ahead.iter().map(|record| record.body_bytes).sum();
         for slice in slices {
@@ -126,7 +128,7 @@ impl<S> Records<S> {
         }
     }
 
-    /// So many bytes were sent, heads included; how many of them are the caller's.
+    /// Notes that `sent` bytes were sent, including heads. Returns how many of them are the caller's.
     fn advance(&mut self, mut sent: usize) -> usize {
         let mut taken = 0;
         while let Some(record) = self.ahead.front_mut() {
@@ -145,7 +147,7 @@ impl<S> Records<S> {
         taken
     }
 
-    /// How many bytes the next record has, as far as its head is here.
+    /// Returns the length of the next record, if its head has arrived.
     fn next_length(&self) -> io::Result<Option<usize>> {
         let Some(length) = self.stream.bytes().first_chunk() else {
             return Ok(None);
@@ -158,7 +160,7 @@ impl<S> Records<S> {
         }
     }
 
-    /// Proves the next record, if all of it is here; otherwise says how many bytes to read: all that it
+    /// Proves the next record, if all of it is here. Otherwise returns how many bytes to read: those that it
     /// lacks, and the head behind it.
     fn prove_next(&mut self) -> io::Result<Option<usize>> {
         let Some(length) = self.next_length()? else {
@@ -180,7 +182,7 @@ impl<S> Records<S> {
     }
 }
 
-/// What a reader gets in place of bytes whose proof is wrong.
+/// Returns the error that a reader gets in place of bytes whose proof is wrong.
 fn altered() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the proof of a record is wrong")
 }
@@ -246,7 +248,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Records<S> {
     }
 }
 
-/// What is to be sent next: heads, and between them the caller's bytes.
+/// Returns the parts to send next: heads, and the caller's bytes between them.
 fn interleave<'a>(ahead: &'a VecDeque<Outgoing>, slices: &'a [IoSlice<'_>]) -> Vec<IoSlice<'a>> {
     let mut parts = Vec::with_capacity(3 * AHEAD_MAX);
     let mut slices = slices.iter().map(|slice| &**slice);
@@ -287,7 +289,7 @@ mod tests {
         (0..length).map(|at| (at % 251) as u8).collect()
     }
 
-    /// What stands on the wire for these bytes.
+    /// Returns the bytes on the wire for these bytes.
     async fn sealed(bytes: &[u8]) -> Vec<u8> {
         let (near, mut far) = tokio::io::duplex(1 << 20);
         let mut records = Records::new(near, KEY, OTHER);
@@ -298,8 +300,8 @@ mod tests {
         wire
     }
 
-    /// The bytes that a reader gets from these bytes of the wire, and whether the stream ends well. One that reads on gets
-    /// nothing more.
+    /// Returns the bytes that a reader gets from these bytes of the wire, and whether the stream ends well. A
+    /// reader that goes on gets nothing more.
     async fn opened(wire: &[u8]) -> (Vec<u8>, bool) {
         let mut records = Records::new(wire, OTHER, KEY);
         let (mut bytes, mut more) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! A connection whose ends know each other.
+//! A connection whose ends have proven themselves to each other.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -16,22 +16,22 @@ use super::records::Records;
 use crate::sending::Sending;
 use crate::shielded::Shielded;
 
-/// A connection to another node, or from one. What was altered on its way ends it.
+/// A connection to another node, or from one. An altered byte ends it.
 pub struct NodeStream {
     stream: Stream,
-    /// The error that ended the stream behind the bytes that were read with it.
+    /// The error that ended the stream, kept until the bytes read before it are delivered.
     broken: Option<io::Error>,
     other: Other,
     mistrusted: Arc<Mistrusted>,
 }
 
-/// What carries the bytes.
+/// The carrier of the bytes.
 pub(super) enum Stream {
     Encrypted(Box<Shielded<TlsStream<ReadAhead<TcpStream>>>>),
     Authenticated(Box<Records<Sending>>),
 }
 
-/// Does the same with either.
+/// Applies the same expression to either stream.
 macro_rules! with {
     ($self:expr, $stream:ident => $does:expr) => {
         match &mut $self.get_mut().stream {
@@ -51,7 +51,7 @@ impl NodeStream {
         }
     }
 
-    /// Whether nobody else can read what is said.
+    /// Whether no third party can read the data.
     pub fn is_encrypted(&self) -> bool {
         matches!(self.stream, Stream::Encrypted(_))
     }
@@ -78,7 +78,7 @@ impl fmt::Debug for NodeStream {
 }
 
 impl AsyncRead for NodeStream {
-    /// Reads all records that are here and fit: each by itself would be handed on as a piece of 16 KiB.
+    /// Reads all records that are here and fit. Each by itself would be passed on as a piece of 16 KiB.
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let Some(error) = this.broken.take() {

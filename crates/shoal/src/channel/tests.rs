@@ -1,4 +1,4 @@
-//! Nodes that meet over real sockets, and others that pretend to be nodes.
+//! Nodes that meet over real sockets, and strangers that pretend to be nodes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn node(name: &str, secret: &str) -> Channel {
     Channel::new(name, &cooperation(secret, true), 100)
 }
 
-/// A listening node; what it hears it sends back.
+/// Starts a listening node that echoes what it receives.
 async fn listens(channel: Arc<Channel>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -47,7 +47,7 @@ async fn listens(channel: Arc<Channel>) -> SocketAddr {
     address
 }
 
-/// Stands between a node and the one at `address`, and alters one byte of what that one says.
+/// Starts a proxy in front of the node at `address` that alters one byte of the node's answers.
 async fn altering(address: SocketAddr, at: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let between = listener.local_addr().unwrap();
@@ -66,7 +66,7 @@ async fn altering(address: SocketAddr, at: u64) -> SocketAddr {
     between
 }
 
-/// Says something, and hears it back.
+/// Sends bytes, and checks that they come back.
 async fn exchange(stream: NodeStream) {
     let sent: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 253) as u8).collect();
     let (mut heard, mut said) = tokio::io::split(stream);
@@ -111,7 +111,7 @@ async fn bytes_altered_on_the_way_end_the_connection_and_those_before_them_arriv
         assert!(ended.is_err(), "encrypt {encrypt}");
         assert_eq!(count(&near, Mistrust::Altered), 1, "encrypt {encrypt}");
         assert!(heard.read_u8().await.is_err(), "encrypt {encrypt}");
-        // A record has 64 KiB at most, heads and the handshake are a few hundred bytes.
+        // A record has 64 KiB at most; heads and the handshake are a few hundred bytes.
         let before = ALTERED_AT - (66 << 10)..ALTERED_AT;
         assert!(
             before.contains(&(received.len() as u64)),
@@ -146,7 +146,7 @@ async fn a_node_with_another_secret_is_refused_and_both_ends_say_why() {
 
 #[tokio::test]
 async fn whoever_answers_without_the_secret_is_not_believed_whatever_it_calls_itself() {
-    // It has seen what nodes call their protocol, and makes keys from another secret.
+    // The stranger has seen the protocol name of the nodes, and derives keys from another secret.
     let (seen, own) = (Keys::of(SECRET), Keys::of("some other secret"));
     let mut config: ServerConfig = answering(&seen, Transport::Encrypted, "n1");
     config.cert_resolver = Arc::new(AlwaysResolvesServerRawPublicKeys::new(own.of_node("n1")));
@@ -172,7 +172,7 @@ async fn whoever_asks_without_the_secret_is_not_answered_whatever_it_calls_itsel
     let name = rustls_pki_types::ServerName::from(address.ip());
     let stream = TcpStream::connect(address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    // The handshake of TLS 1.3 ends at this end before the other one has looked at the key.
+    // The handshake of TLS 1.3 ends at this end before the other end has checked the key.
     let mut stream = connector.connect(name, stream).await.unwrap();
     let _ = stream.write_all(b"a question").await;
     let mut answer = Vec::new();
@@ -191,7 +191,7 @@ async fn strangers_that_say_nothing_do_not_keep_nodes_out() {
     }
     let near = node("n0", SECRET);
     exchange(near.to("n1", address).dial().await.unwrap()).await;
-    // Four may be unproven at a time; the oldest are shown the door at once.
+    // Four may be unproven at a time; the oldest are closed at once.
     let mut byte = [0];
     assert_eq!(silent[0].read(&mut byte).await.unwrap(), 0);
     assert!(count(&far, Mistrust::Unfinished) >= 16);

@@ -1,7 +1,8 @@
-//! Connections whose other end has not proven itself yet: only so many, and a newcomer takes the place of the oldest.
+//! Connections whose other end has not proven itself. Their number is limited, and a newcomer takes the place
+//! of the oldest.
 //!
-//! A node proves itself within milliseconds. A stranger that opens connections and says nothing loses them to those that
-//! come after, so it cannot keep nodes out.
+//! A node proves itself within milliseconds. A stranger that opens connections and stays silent loses them to
+//! those that come after, so it cannot keep nodes out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// So many at most, and at most half of all connections.
+/// Maximum number of unproven connections; they are also at most half of all connections.
 const UNPROVEN_MAX: usize = 256;
 
 #[derive(Debug)]
@@ -18,14 +19,14 @@ pub(super) struct Unproven {
     max: usize,
 }
 
-/// A place among them; given back when dropped.
+/// A place among the unproven connections; given back when dropped.
 pub(super) struct Turn<'a> {
     unproven: &'a Unproven,
     displaced: Arc<Notify>,
 }
 
 impl Unproven {
-    /// Of `connections` in all.
+    /// Creates the limit for `connections` connections in all.
     pub(super) fn new(connections: usize) -> Self {
         Self {
             waiting: Mutex::default(),
@@ -33,7 +34,7 @@ impl Unproven {
         }
     }
 
-    /// One more; the oldest has to go when there are too many.
+    /// Enters one more connection. The oldest has to leave if there are too many.
     pub(super) fn enter(&self) -> Turn<'_> {
         let displaced = Arc::<Notify>::default();
         let mut waiting = self.waiting.lock();
@@ -51,7 +52,7 @@ impl Unproven {
 }
 
 impl Turn<'_> {
-    /// Ends when another one has taken this place.
+    /// Waits until another connection has taken this place.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }

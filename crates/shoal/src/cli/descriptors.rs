@@ -1,15 +1,16 @@
-//! How many files and sockets the process may have open.
+//! The number of files and sockets that the process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::Limits;
 
-/// What a node has open besides its clients' connections: its files, and as many connections to the lake as it uses at once.
+/// The descriptors of a node besides its clients' connections: its files, and as many connections to the lake
+/// as it uses at once.
 const BESIDES: u64 = 4096;
 
-/// Asks for as many as the system grants, and says so when that is too few for the configured connections.
+/// Requests as many as the system grants, and warns if that is too few for the configured connections.
 ///
-/// The limit a process starts with is low for the sake of programs that use `select`; this one does not.
+/// The initial limit of a process is low for programs that use `select`; this one does not.
 pub(super) fn raise(limits: &Limits) {
     let granted = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit {

@@ -23,8 +23,8 @@ use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
 use crate::secret::Secret;
 
-/// What is logged where a person reads the screen. The lake's library takes every mistake of a client for an error, and that nodes of one
-/// process see each other go when it ends is no news.
+/// The log filter when a person reads the screen. The lake's library logs every mistake of a client as an
+/// error, and at exit the nodes of one process see each other go, which is no news.
 const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal::membership=error";
 
 /// Run a lake and some nodes that share what they read, in one process, on loopback.
@@ -85,7 +85,7 @@ impl Dev {
         stop.or_give_up(running.shutdown()).await
     }
 
-    /// Starts the lake, then the nodes in front of it.
+    /// Starts the lake, then the nodes that extend it.
     async fn start(&self, base: Config, folder: &Path) -> Result<Running, Failure> {
         let lake = match &self.lake {
             Some(_) => None,
@@ -111,7 +111,7 @@ impl Dev {
         })
     }
 
-    /// What all nodes have in common: defaults that suit a desk, and the variables of the process.
+    /// Returns the configuration that all nodes share: defaults for a desk, and the variables of the process.
     fn base_config(&self) -> Result<Config, ConfigError> {
         let desk = Config {
             store: Store {
@@ -133,7 +133,7 @@ impl Dev {
             ..Sources::of_process()
         };
         sources.variables.retain(|(name, _)| name != FILE_VARIABLE);
-        // What the command line of `dev` decides is checked as node 0 will have it.
+        // Settings that the command line of `dev` decides are checked with the values of node 0.
         let node_0 = [
             ("s3-listen", self.s3_port),
             ("admin-listen", self.admin_port),
@@ -178,7 +178,7 @@ impl Dev {
         config
     }
 
-    /// Refuses ports that do not exist, are wanted twice or are taken, before anything is started.
+    /// Refuses ports that are out of range, used twice or taken, before anything starts.
     fn check_ports(&self) -> Result<(), Failure> {
         let mut users = HashMap::new();
         for (flag, user, port) in self.ports() {
@@ -206,7 +206,7 @@ impl Dev {
         Ok(())
     }
 
-    /// Every port that will be listened on: the flag that chose it, who listens, and the port if there is one.
+    /// Returns every port to listen on: the flag that chose it, its user, and the port if it exists.
     fn ports(&self) -> Vec<(&'static str, String, Option<u16>)> {
         let lake = self
             .lake
@@ -231,7 +231,7 @@ impl Dev {
     }
 }
 
-/// Names the flag of `dev` where a flag of `serve` stands for it.
+/// Replaces a flag of `serve` with the flag of `dev` that sets it.
 fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
     let of_lake = Origin::Flag("--lake-endpoint".into());
     for problem in error
@@ -253,7 +253,7 @@ fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
     }
 }
 
-/// Port `index` places after `first`; 0, any free port, stays 0.
+/// Returns the port `index` places after `first`; 0 means any free port and stays 0.
 fn port(first: u16, index: u16) -> u16 {
     if first == 0 {
         0
@@ -274,7 +274,7 @@ async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
         .map_err(|error| failed(&error))
 }
 
-/// Where everything lies: a folder that stays, or one that goes with the process.
+/// The folder of the lake and the nodes: kept, or removed when the process ends.
 enum Folder {
     Kept(PathBuf),
     Temporary(TempDir),
@@ -303,7 +303,7 @@ impl Folder {
     }
 }
 
-/// What runs.
+/// The running lake and nodes.
 struct Running {
     lake: Option<EmbeddedLake>,
     endpoint: String,
@@ -331,7 +331,7 @@ impl Running {
         text
     }
 
-    /// A line that works when it is pasted into a shell.
+    /// Returns a command that works when it is pasted into a shell.
     fn try_it(&self) -> String {
         let bucket = self
             .lake
@@ -363,7 +363,7 @@ impl Running {
         format!("{document}\n")
     }
 
-    /// Nodes first: they may still have to ask the lake for a client.
+    /// Stops the nodes first: they may still have to ask the lake for a client.
     async fn shutdown(self) {
         join_all(self.nodes.into_iter().map(Gateway::shutdown)).await;
         if let Some(lake) = self.lake {

@@ -48,16 +48,16 @@ pub(super) struct Explain {
     json: bool,
 }
 
-/// What all nodes together know.
+/// The combined knowledge of all nodes.
 #[derive(Debug, Serialize)]
 struct Whereabouts {
     object: String,
-    /// The node whose version this is.
+    /// The node that reported this version.
     known_by: String,
     version: KnownVersion,
-    /// What each node says of the blocks of that version.
+    /// Each node's account of the blocks of that version.
     nodes: Vec<Explanation>,
-    /// Nodes that did not say anything, each with the reason.
+    /// Nodes that did not answer, each with the reason.
     silent: Vec<Silent>,
 }
 
@@ -106,7 +106,7 @@ impl Explain {
             .into_iter()
             .find_map(|node| Some((node.node, node.version?)));
         let (known_by, version) = known.ok_or_else(|| unknown(&self.object))?;
-        // Each has told of the version it knows; now all are asked about the same.
+        // Each node named the version that it knows; now all are asked about the same version.
         question.version = version.id();
         question.count = self.blocks.min(version.blocks.saturating_sub(self.first));
         let (nodes, silent) = self
@@ -122,7 +122,7 @@ impl Explain {
         })
     }
 
-    /// What each member says, the one that named them first. That one must answer.
+    /// Returns the answer of each member, the speaker's first. The speaker must answer.
     async fn ask_everyone(
         &self,
         client: &AdminClient,
@@ -155,7 +155,7 @@ async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result
     let url = AdminUrl::from(member.admin);
     let said = client.get::<Explanation>(&url, path).await;
     let said = said.map_err(|error| silent(error.to_string()))?;
-    // On another machine, loopback is where this one listens.
+    // If the member runs on another machine and advertises loopback, a node of this machine answers.
     if said.node != member.name {
         return Err(silent(format!("{url} is {}", said.node)));
     }
@@ -211,7 +211,7 @@ fn row_of(found: &Whereabouts, row: usize, layers: usize) -> [String; 3] {
     let homes = (0..layers).filter_map(|layer| Some(format!("L{} {}", layer + 2, asked.homes.get(layer)?)));
     let on_nodes = found.nodes.iter().filter_map(|node| {
         let block = node.blocks.iter().find(|block| block.index == asked.index)?;
-        // Where nobody has asked for a block, nothing is to be said of it.
+        // A node that was never asked for a block has nothing to report.
         (block.here != Presence::Unasked).then(|| format!("{}: {}", node.node, words(block)))
     });
     let on_nodes = on_nodes.collect::<Vec<_>>().join("; ");

@@ -1,4 +1,4 @@
-//! How a verb fails: what failed, on what, and what to do about it.
+//! How a verb fails: the failed action, its object, and advice.
 
 use std::error::Error;
 use std::io;
@@ -7,19 +7,19 @@ use std::process::ExitCode;
 use super::output::{Tone, tell};
 use crate::config::{ConfigError, Problem};
 
-/// Why a verb did not do what was asked.
+/// The reason why a verb failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The configuration does not allow it.
+    /// The configuration does not allow the action.
     Refused(ConfigError),
-    /// The command line does not allow it.
+    /// The command line does not allow the action.
     Misused { what: String, hint: String },
-    /// The world does not allow it.
+    /// The environment does not allow the action.
     Failed { what: String, hint: Option<String> },
 }
 
 impl Failure {
-    /// A failure of `what` for the reason that `error` and its sources tell.
+    /// Creates a failure of `what` for the reason that `error` and its sources give.
     pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
         let (why, told) = chain(error);
         Self::Failed {
@@ -28,7 +28,7 @@ impl Failure {
         }
     }
 
-    /// The same, with this to do about it.
+    /// The same failure with this hint.
     pub(super) fn hinting(self, hint: &str) -> Self {
         match self {
             Self::Failed { what, .. } => Self::Failed {
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// What people and scripts see on stderr.
+    /// Reports the failure on stderr, for people and scripts.
     pub(super) fn tell(&self) {
         match self {
             Self::Refused(error) => error
@@ -66,13 +66,13 @@ impl From<ConfigError> for Failure {
     }
 }
 
-/// One problem of a configuration on stderr.
+/// Reports one problem of a configuration on stderr.
 pub(super) fn tell_problem(tone: Tone, problem: &Problem) {
     tell(tone, &problem.to_string(), problem.hint.as_deref());
 }
 
-/// The error and its sources, without the repetitions of errors that print their source themselves, and the first hint
-/// that one of them ends with.
+/// Joins the error and its sources, without the repetitions of errors that print their source themselves.
+/// Also returns the first hint that one of them carries.
 fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     let (mut why, mut hint) = (String::new(), None);
     for error in sources(error) {
@@ -91,14 +91,14 @@ fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     (why, hint)
 }
 
-/// Where the hint of an error begins that tells one itself.
+/// Separates the text of an error from its hint, if it carries one.
 const HINT: &str = "\nhint: ";
 
 fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// What to do about the reasons of the operating system that people meet most.
+/// The hint for the most common errors of the operating system.
 fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match sources(error)
         .find_map(|error| error.downcast_ref::<io::Error>())?

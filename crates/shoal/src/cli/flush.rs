@@ -1,4 +1,4 @@
-//! `shoal flush`: what was written back goes to the lake now.
+//! `shoal flush`: sends written-back objects to the lake now.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::admin::client::{AdminClient, AdminUrl};
 use crate::dirty::FlushProgress;
 use crate::s3::uri::S3Uri;
 
-/// How often a node is asked how far it is.
+/// How often the command polls the node for its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A node that does not answer so many times in a row is given up.
+/// The command gives up on a node after this number of failed polls in a row.
 const SILENCES_MAX: u32 = 50;
 
 /// Bring objects that were written back to the lake now
@@ -39,7 +39,7 @@ pub(super) struct Flush {
     json: bool,
 }
 
-/// What of `/status` is looked at.
+/// The part of `/status` that the command reads.
 #[derive(Debug, Deserialize)]
 struct Status {
     write_back: WriteBack,

@@ -1,7 +1,8 @@
-//! The fields of a text log line, on one line whatever a client put into them.
+//! Formats the fields of a text log line so that it stays one line, whatever a client sends.
 //!
-//! Keys, header values and what the lake says come from outside. A line break in one of them would begin a
-//! line that the node never wrote, and an escape sequence would reach the terminal of a reader of the log.
+//! Keys, header values and texts of the lake come from outside. A line break in one of them would begin a
+//! line that the node never wrote, and an escape sequence would reach the terminal of a person who reads the
+//! log.
 
 use std::fmt::{self, Write as _};
 
@@ -10,7 +11,7 @@ use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-/// Writes the message as it is, since only the node itself writes messages, and every other field escaped.
+/// Writes the message as it is, since only the node writes messages, and escapes every other field.
 pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         if field.name() == "message" {
@@ -22,7 +23,7 @@ pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync 
     .delimited(" ")
 }
 
-/// Escapes what is not printed as itself.
+/// Escapes characters that do not print as themselves.
 struct Escaped<'line, 'writer>(&'line mut Writer<'writer>);
 
 impl fmt::Write for Escaped<'_, '_> {
@@ -38,7 +39,7 @@ impl fmt::Write for Escaped<'_, '_> {
     }
 }
 
-/// Quotes and backslashes are harmless, and stand in strings that were escaped before.
+/// Quotes and backslashes are harmless, and occur in strings that were escaped before.
 fn prints(character: char) -> bool {
     character.is_ascii_graphic() || character == ' ' || character.escape_debug().len() == 1
 }
@@ -54,7 +55,7 @@ mod tests {
     use super::fields;
     use crate::s3::object::ObjectName;
 
-    /// The text that a log with such fields has written.
+    /// The text that a log with such fields writes.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

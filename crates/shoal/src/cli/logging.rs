@@ -1,4 +1,4 @@
-//! Where log lines go: stderr, as text for people or as JSON for collectors.
+//! The destination of log lines: stderr, as text for people or as JSON for collectors.
 
 use std::io;
 
@@ -11,11 +11,11 @@ use super::log_lines;
 use super::output::colour_on_stderr;
 use crate::config::Log;
 
-/// The filter of log lines; it can change while the process runs.
+/// The filter of log lines. It can change while the process runs.
 pub(super) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
 
 impl LogFilter {
-    /// From now on `[log] filter` says what is logged. It has been checked.
+    /// Applies a new `[log] filter`, which has been checked.
     pub(super) fn change(&self, log: &Log) {
         (self.0)(EnvFilter::new(&log.filter));
     }
@@ -29,7 +29,8 @@ impl LogFilter {
     }
 }
 
-/// Starts logging as `[log]` says. The configuration has been checked; the first call in a process counts.
+/// Starts logging as `[log]` says. The configuration has been checked; only the first call in a process
+/// counts.
 pub(super) fn start(log: &Log) -> LogFilter {
     let (lines, filter) = (fmt().with_writer(io::stderr), EnvFilter::new(&log.filter));
     // The type of a handle depends on the format of lines.

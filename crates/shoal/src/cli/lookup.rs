@@ -146,7 +146,8 @@ fn tell_warnings(loaded: &Loaded) {
         .for_each(|warning| tell_problem(Tone::Warning, warning));
 }
 
-/// The library warns of each malformed message, and anyone could fill the log with those. A filter that names it hears it still.
+/// Silences the library's warnings of malformed messages, with which anyone could fill the log. A filter that
+/// names the library still enables them.
 fn without_strangers(log: Log) -> Log {
     Log {
         filter: format!("hickory_proto=off,{}", log.filter),

@@ -1,4 +1,4 @@
-//! What can be said to `shoal` on a command line. One file a verb.
+//! The command line of `shoal`. One file per verb.
 
 mod descriptors;
 mod dev;
@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs `verb` on the runtime that every verb with a server shares.
+/// Runs `verb` on a runtime. All verbs with a server share this function.
 fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime

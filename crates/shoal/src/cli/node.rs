@@ -1,4 +1,4 @@
-//! `shoal node`: orders to one node that runs.
+//! `shoal node`: orders to one running node.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::output::{Tone, bytes, counted, print, talk, tell};
 use crate::admin::client::{AdminClient, AdminUrl, AskError, Trouble};
 use crate::handoff::{Phase, Progress};
 
-/// How often a node that drains is asked how far it is.
+/// How often the command polls a draining node for its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// A node that does not answer so many times in a row is given up.
+/// The command gives up on a node after this number of failed polls in a row.
 const SILENCES_MAX: u32 = 20;
 
 /// Give an order to a node
@@ -50,7 +50,7 @@ struct Order {
     json: bool,
 }
 
-/// What of `/status` is looked at.
+/// The part of `/status` that the command reads.
 #[derive(Debug, Deserialize)]
 struct Status {
     node: Name,
@@ -127,7 +127,7 @@ impl Order {
     }
 }
 
-/// How far it is, on a terminal: one line, written over.
+/// Shows the progress on one line of a terminal, which it overwrites.
 fn show(Status { node, drain }: &Status) {
     if stderr().is_terminal() {
         let (name, left) = (&node.name, drain.blocks_left);
@@ -148,7 +148,7 @@ fn end_progress() {
     }
 }
 
-/// A failure to ask a node, and what to do about it.
+/// Creates a failure to ask a node, with a hint.
 pub(super) fn failure(what: &str, error: &AskError) -> Failure {
     let hint = match &error.why {
         Trouble::Deadline(_) | Trouble::Unreachable(_) => {

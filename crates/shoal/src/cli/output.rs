@@ -1,13 +1,13 @@
-//! Data on stdout, talk on stderr, colour only where a person sees it.
+//! Output: data on stdout, messages on stderr, colour only for a person.
 
 use std::io::{self, IsTerminal, Write};
 
-/// What kind of talk a line is.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Tone {
-    /// It did not work.
+    /// The verb failed.
     Error,
-    /// It works, but.
+    /// The verb works, with a caveat.
     Warning,
 }
 
@@ -21,29 +21,29 @@ pub(super) fn tell(tone: Tone, what: &str, hint: Option<&str>) {
         .map(|hint| format!("{} {hint}\n", label("hint", "36")))
         .unwrap_or_default();
     let text = format!("{} {what}\n{hint}", label(word, colour));
-    // When stderr is gone nobody is left to tell.
+    // If stderr is gone, there is no reader to inform.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Writes data to stdout. A reader that stops reading (`| head`) is no failure.
+/// Writes data to stdout. A reader that stops early (`| head`) is not a failure.
 pub(super) fn print(text: &str) {
     let mut stdout = io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// Writes talk to stderr as it is.
+/// Writes a message to stderr as it is.
 pub(super) fn talk(text: &str) {
-    // When stderr is gone nobody is left to tell.
+    // If stderr is gone, there is no reader to inform.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// A size as people read it: three digits are enough.
+/// Formats a size for people, with three digits.
 pub(super) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut size = bytes as f64;
     let mut unit = "B";
     for next in UNITS {
-        // What would be rounded to 1024 is one of the next unit.
+        // A size that would round to 1024 takes the next unit.
         if size < 1023.5 {
             break;
         }
@@ -53,14 +53,14 @@ pub(super) fn bytes(bytes: u64) -> String {
     format!("{size:.decimals$} {unit}")
 }
 
-/// How many there are of something: `1 block`, `2 blocks`.
+/// Formats a number of things: `1 block`, `2 blocks`.
 pub(super) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
 }
 
-/// Whether stderr is a terminal whose owner wants colour.
+/// Whether stderr is a terminal whose user wants colour.
 pub(super) fn colour_on_stderr() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused

@@ -1,4 +1,4 @@
-//! A cluster as its nodes describe it: one of them names the members, and each member is asked for its numbers.
+//! A cluster as its nodes describe it: one node names the members, and each member reports its numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::admin::members::Members;
 use crate::conditions::Condition;
 use crate::handoff::Progress;
 
-/// Everything that is known of a cluster at one moment.
+/// The state of a cluster at one moment.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
-    /// The node that named the others.
+    /// The node that named the members.
     pub(super) seen_by: String,
-    /// Members, the nearest to that node first.
+    /// Members, those nearest to that node first.
     pub(super) nodes: Vec<NodeView>,
     /// Sums over the nodes that answered.
     pub(super) total: Traffic,
@@ -28,11 +28,12 @@ pub(super) struct Overview {
 pub(super) struct NodeView {
     pub(super) name: String,
     pub(super) topology: String,
-    /// The narrowest layer that it shares with the node that named it: 1 for that node itself. `None`: they share no layer.
+    /// The narrowest layer that it shares with the node that named it: 1 for that node itself, `None` if they
+    /// share no layer.
     pub(super) layer: Option<usize>,
     pub(super) state: String,
     pub(super) admin: String,
-    /// What it says of itself, or why it says nothing.
+    /// The member's report, or why there is none.
     #[serde(flatten)]
     pub(super) answer: Answer,
 }
@@ -44,20 +45,20 @@ pub(super) enum Answer {
     Unreachable(String),
 }
 
-/// A node's numbers.
+/// The numbers of a node.
 #[derive(Debug, Serialize)]
 pub(super) struct Numbers {
     pub(super) store: StorePage,
     pub(super) lake: LakeHealth,
-    /// How the layers share the store's room; empty where the node does not say.
+    /// How the layers share the store's room; empty if the node does not say.
     pub(super) layers: Vec<LayerPage>,
     pub(super) drain: Option<Progress>,
-    /// What an operator should know; none where the node does not say.
+    /// Conditions that an operator should know; none if the node does not say.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
 }
 
-/// What was counted since a node began. Bytes of objects.
+/// Counts since a node started. Bytes are bytes of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(super) struct Traffic {
     /// Sent to clients, by source.
@@ -70,13 +71,13 @@ pub(super) struct Traffic {
     /// Requests to the lake without an answer, answers that broke off, and answers that say that the lake is
     /// in trouble.
     pub(super) lake_failures: u64,
-    /// Requests for blocks to other nodes, those of them that failed, and requests of other nodes that were served.
+    /// Requests for blocks to other nodes, those of them that failed, and served requests of other nodes.
     pub(super) peers_asked: u64,
     pub(super) peers_failed: u64,
     pub(super) peers_served: u64,
 }
 
-/// What of `/status` is shown.
+/// The part of `/status` that is shown.
 #[derive(Debug, Deserialize)]
 struct StatusPage {
     node: NodePage,
@@ -99,7 +100,7 @@ struct NodePage {
 struct LakePage {
     requests: BTreeMap<String, u64>,
     bytes_received: u64,
-    /// A node of an older release does not say these.
+    /// A node of an older release does not report these.
     #[serde(default)]
     answers: BTreeMap<String, u64>,
     #[serde(default)]
@@ -126,10 +127,10 @@ struct Latency {
     p99: Option<f64>,
 }
 
-/// How the lake is, as one node sees it.
+/// The state of the lake, as one node sees it.
 #[derive(Debug, Serialize)]
 pub(super) struct LakeHealth {
-    /// Since the node began.
+    /// Since the node started.
     pub(super) reads_p99_ms: Option<f64>,
 }
 
@@ -138,7 +139,7 @@ pub(super) struct StorePage {
     pub(super) capacity_bytes: u64,
     pub(super) resident_bytes: u64,
     pub(super) blocks: u64,
-    /// `"serving"`, or why it is paused.
+    /// `"serving"`, or why the store is paused.
     pub(super) health: serde_json::Value,
 }
 
@@ -163,7 +164,7 @@ struct PeerPage {
 }
 
 impl Overview {
-    /// Asks the node at `url` who is there, and each of those how it is.
+    /// Asks the node at `url` for the members, and each member for its numbers.
     pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AskError> {
         let page: Members = client.get(url, "/members").await?;
         let own: StatusPage = client.get(url, "/status").await?;
@@ -172,7 +173,7 @@ impl Overview {
         let place = place.map_or_else(String::new, |member| member.topology.clone());
         let mut nodes = join_all(page.members.into_iter().map(async |member| {
             let is_speaker = member.name == page.speaker;
-            // Who named the members is reached where it was asked.
+            // The speaker is reached at the address that the caller gave.
             let own = if is_speaker {
                 url.clone()
             } else {
@@ -231,12 +232,12 @@ impl Traffic {
         self.with(other, u64::saturating_add)
     }
 
-    /// What was counted since `before`. A node that began anew since then has counted all of it.
+    /// The counts since `before`. All counts of a node that restarted since then are new.
     pub(super) fn since(self, before: Self) -> Self {
         self.with(before, |now, before| now.checked_sub(before).unwrap_or(now))
     }
 
-    /// What comes to a second of `elapsed`.
+    /// The counts per second of `elapsed`.
     pub(super) fn per(self, elapsed: Duration) -> Self {
         let micros = elapsed.as_micros().max(1);
         self.with(self, |count, _| {
@@ -259,8 +260,8 @@ impl Traffic {
     }
 }
 
-/// The narrowest of so many layers that a node at `place` shares with another one at `other`: a layer is who shares all parts of a place but
-/// the last one (L2), the last two (L3), and so on.
+/// The narrowest of `layers` layers that a node at `place` shares with another at `other`. A layer is the
+/// nodes that share all parts of a place but the last one (L2), the last two (L3), and so on.
 fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
     let (mine, theirs): (Vec<&str>, Vec<&str>) = (place.split('/').collect(), other.split('/').collect());
     let shared = mine
@@ -278,7 +279,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
     );
     let status = status.map_err(|error| error.to_string())?;
     let metrics = metrics.map_err(|error| error.to_string())?;
-    // On another machine, loopback is where this one listens.
+    // If the member runs on another machine and advertises loopback, a node of this machine answers.
     if status.node.name != name {
         let told = &status.node.name;
         return Err(format!(
@@ -314,7 +315,7 @@ async fn numbers(client: &AdminClient, url: &AdminUrl, name: &str) -> Result<Num
     })
 }
 
-/// Bytes sent to clients from `source`, as the metrics tell.
+/// Bytes sent to clients from `source`, according to the metrics.
 fn read_bytes(metrics: &str, source: Source) -> u64 {
     let name = format!("shoal_read_bytes_total{{source=\"{}\"}} ", source.as_str());
     let value = metrics.lines().find_map(|line| line.strip_prefix(&name));

@@ -8,9 +8,9 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 
 use crate::config::{Role, SETTINGS, Setting};
 
-/// Which settings a verb has flags for.
+/// A verb that has flags for settings.
 pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What the verb runs.
+    /// The role of the process that the verb runs.
     const ROLE: Role;
 }
 
@@ -30,7 +30,7 @@ impl Verb for LookupVerb {
     const ROLE: Role = Role::Lookup;
 }
 
-/// The settings given as flags, and their values as text.
+/// The settings that were given as flags, with their values as text.
 #[derive(Clone, Debug)]
 pub(super) struct SettingFlags<V> {
     pub(super) given: Vec<(String, String)>,
@@ -52,7 +52,7 @@ impl<V: Verb> Args for SettingFlags<V> {
                     .value_name("VALUE")
                     .help(format!("{} [env: {}]", setting.doc, setting.variable()))
                     .help_heading(format!("[{}]", setting.section))
-                    // `-h` stays one screen; `--help` shows them all.
+                    // `-h` fits on one screen; `--help` shows them all.
                     .hide_short_help(true),
             ),
         })

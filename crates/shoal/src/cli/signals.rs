@@ -1,19 +1,19 @@
-//! Signals: the wish to stop (Ctrl-C, SIGTERM, SIGQUIT), or to read the configuration again (SIGHUP).
+//! Signals: a request to stop (Ctrl-C, SIGTERM, SIGQUIT) or to reload the configuration (SIGHUP).
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 
-/// The wish that a signal stands for.
+/// The request that a signal stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Stop,
     Reload,
 }
 
-/// Listens from the moment it is made, so that a signal during a slow start is not lost.
+/// Listens from its creation on, so that no signal during a slow start is lost.
 ///
-/// SIGUSR1 and SIGUSR2, which would end the process, are told and have no effect.
+/// SIGUSR1 and SIGUSR2, which would end the process, are logged and have no effect.
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -38,7 +38,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next request.
     pub(super) async fn next(&mut self) -> Wish {
         let [first, second] = &mut self.user;
         loop {
@@ -57,19 +57,19 @@ impl Signals {
         }
     }
 
-    /// Waits for the wish to stop. There is nothing to reload at this stage.
+    /// Waits for a request to stop. There is nothing to reload at this stage.
     pub(super) async fn stop(&mut self) {
         while self.next().await == Wish::Reload {
             tracing::warn!("SIGHUP has no effect: there is nothing to reload here, or not yet");
         }
     }
 
-    /// Waits for the wish to stop, which the end of the terminal is too.
+    /// Waits for a request to stop. The end of the terminal counts as one.
     pub(super) async fn stop_with_terminal(&mut self) {
         self.next().await;
     }
 
-    /// Finishes `shutdown`, unless a second signal says that it takes too long.
+    /// Finishes `shutdown`, unless a second signal arrives because it takes too long.
     pub(super) async fn or_give_up(mut self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         tokio::select! {
             () = shutdown => Ok(()),

@@ -1,4 +1,4 @@
-//! `shoal sim`: policies on a trace, clusters in an experiment, advice on a cache.
+//! `shoal sim`: compares policies on a trace, runs an experiment with clusters, gives advice on a cache.
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -17,7 +17,7 @@ use shoal_sim::units::{Capacity, SIZE_FORM, Size};
 use super::failure::Failure;
 use super::output::print;
 
-/// Progress is told after so many requests.
+/// The number of requests between two reports of progress.
 const PROGRESS_EVERY: u64 = 1_000_000;
 
 const AFTER_HELP: &str = "\
@@ -176,7 +176,7 @@ fn experiment(path: &Path, out: Option<PathBuf>, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// A trace, and how its objects are cut.
+/// A trace, and how its objects are divided.
 struct Source {
     path: PathBuf,
     format: Format,
@@ -203,7 +203,7 @@ impl TraceFlags {
     }
 }
 
-/// What has been done so far, on one line of a terminal.
+/// The progress, on one line of a terminal.
 struct Progress {
     what: String,
     done: u64,
@@ -236,7 +236,7 @@ impl Progress {
     fn tell(&mut self) {
         self.told = self.done;
         if self.is_seen {
-            // When stderr is gone nobody is left to tell.
+            // If stderr is gone, there is no reader to inform.
             let _ = write!(io::stderr(), "\r{} {}", self.done, self.what);
         }
     }
@@ -260,8 +260,7 @@ fn json(value: &impl Serialize) -> String {
     text + "\n"
 }
 
-/// An experiment that can be read and not be run is the user's to change, whether or not the simulator has a
-/// hint.
+/// The user must change an experiment that can be read but not run, whether or not the simulator has a hint.
 fn misread(error: ExperimentError) -> Failure {
     match (refused(&error), error) {
         (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
@@ -272,7 +271,7 @@ fn misread(error: ExperimentError) -> Failure {
     }
 }
 
-/// The simulator tells what to do on a second line.
+/// The simulator puts its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
     let told = error.to_string();
     match told.rsplit_once("\nhint: ") {
@@ -365,7 +364,7 @@ mod tests {
             assert!(!hint.is_empty(), "{what}");
             what
         };
-        // No TOML at all, a value of another type, a section that is missing.
+        // No TOML at all, a value of another type, a missing section.
         assert!(told("a.toml", "title = \n").contains("line 1"));
         assert!(told("b.toml", "title = 5\n").contains("invalid type"));
         assert!(told("c.toml", "title = \"t\"\n").contains("missing field"));

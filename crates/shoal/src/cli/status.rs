@@ -1,4 +1,4 @@
-//! `shoal status`: a cluster at one glance.
+//! `shoal status`: an overview of a cluster.
 
 use std::fmt::Write as _;
 
@@ -45,7 +45,7 @@ impl Status {
     }
 }
 
-/// Everything as text, without colour.
+/// Formats everything as text, without colour.
 pub(super) fn to_text(overview: &Overview) -> String {
     let mut text = summary(overview);
     text.push('\n');
@@ -56,7 +56,7 @@ pub(super) fn to_text(overview: &Overview) -> String {
     text
 }
 
-/// How many there are, and in which state.
+/// The number of nodes, in total and in each state.
 pub(super) fn summary(overview: &Overview) -> String {
     let nodes = &overview.nodes;
     let in_state = |word: &str| nodes.iter().filter(|node| state(node) == word).count();
@@ -96,7 +96,7 @@ const HEAD: [&str; 13] = [
     "peers asked",
 ];
 
-/// A row for each node, and one for all. `traffic` chooses what is shown of what was counted.
+/// A row for each node, and one for all. `traffic` selects the counts to show.
 pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 13]> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for node in &overview.nodes {
@@ -137,7 +137,7 @@ fn state(node: &NodeView) -> String {
     }
 }
 
-/// Shares of the sources, and amounts.
+/// The share of each source, and amounts.
 fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 7] {
     let sent = traffic.sent_bytes();
     let share = |part: u64| match sent {
@@ -160,7 +160,7 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 7] {
     ]
 }
 
-/// Columns as wide as their widest cell.
+/// Formats columns as wide as their widest cell.
 pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| {
         rows.iter()
@@ -182,7 +182,7 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// What the table has no column for.
+/// Remarks that have no column in the table.
 pub(super) fn remarks(node: &NodeView) -> String {
     let name = &node.name;
     let mut text = String::new();
@@ -223,7 +223,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
     text
 }
 
-/// A state has a column of its own.
+/// The state has its column in the table.
 fn is_in_the_table(condition: &Condition) -> bool {
     condition.condition == ConditionName::Draining.as_str()
 }
@@ -248,7 +248,7 @@ pub(super) mod tests {
         peers_served: 7,
     };
 
-    /// Two nodes: one that counted so much, and one that does not answer.
+    /// Two nodes: one with these counts, and one that does not answer.
     pub(in crate::cli) fn overview(traffic: Traffic) -> Overview {
         let numbers = Numbers {
             store: StorePage {

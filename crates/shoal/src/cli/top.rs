@@ -1,4 +1,4 @@
-//! `shoal top`: a cluster as it is now, refreshed each second.
+//! `shoal top`: the present state of a cluster, refreshed each second.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use super::status::{remarks, rows, summary, table};
 use crate::admin::client::{AdminClient, AdminUrl};
 use crate::clock;
 
-/// How often nodes are asked.
+/// How often the command asks the nodes.
 const REFRESH: Duration = Duration::from_secs(1);
 
 /// Show a cluster in the terminal, refreshed each second, with what nodes do per second
@@ -31,12 +31,12 @@ pub(super) struct Top {
     node: AdminUrl,
 }
 
-/// The terminal while it shows nothing but this; as it was before once this is dropped.
+/// The terminal while it shows only this command; dropping it restores the terminal.
 struct Screen {
     before: Termios,
 }
 
-/// What was counted when nodes were last asked.
+/// The counts at the last poll.
 #[derive(Default)]
 struct Before {
     asked: Option<Instant>,
@@ -74,7 +74,7 @@ impl Top {
                     Some(_) => continue,
                 },
             }
-            // What was seen last stays on the screen.
+            // The last overview stays on the screen.
             match Overview::ask(&client, &self.node).await {
                 Ok(asked) => (overview, trouble) = (asked, None),
                 Err(error) => trouble = Some(error.to_string()),
@@ -84,7 +84,8 @@ impl Top {
 }
 
 impl Before {
-    /// What each node has counted per second since it was last asked; nothing for one that was not. Remembers what it counts now.
+    /// Returns the rate of each node per second since the last poll, none for a node without earlier
+    /// counts. Stores the present counts for the next call.
     fn rates(&mut self, overview: &Overview, now: Instant) -> HashMap<String, Traffic> {
         let elapsed = self.asked.map(|asked| now.saturating_duration_since(asked));
         let elapsed = elapsed.filter(|elapsed| !elapsed.is_zero());
@@ -122,10 +123,10 @@ fn frame(overview: &Overview, rates: &HashMap<String, Traffic>, trouble: Option<
     text
 }
 
-/// What fits into a window.
+/// Cuts a text to the size of the window.
 fn fit(text: &str, columns: usize, lines: usize) -> String {
     let cut = |line: &str| line.chars().take(columns).collect::<String>();
-    // Each line ends by clearing what stood behind it.
+    // Each line ends by clearing the rest of the old one.
     let shown = text.lines().take(lines).map(|line| cut(line) + "\x1b[K");
     shown.collect::<Vec<_>>().join("\r\n")
 }
@@ -134,7 +135,7 @@ impl Screen {
     fn open() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut keys = before.clone();
-        // Keys come one by one, unseen; Ctrl-C stays a signal.
+        // Keys arrive one by one, without echo; Ctrl-C stays a signal.
         keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
         tcsetattr(io::stdin(), OptionalActions::Now, &keys)?;
         write("\x1b[?1049h\x1b[?25l");
@@ -152,7 +153,7 @@ impl Drop for Screen {
 
 fn draw(text: &str) {
     let size = tcgetwinsize(io::stdout()).ok();
-    // A terminal that does not know its size says 0.
+    // A terminal that does not know its size reports 0.
     let known = |size: u16, usual: usize| if size == 0 { usual } else { usize::from(size) };
     let (columns, lines) = size.map_or((80, 24), |size| (known(size.ws_col, 80), known(size.ws_row, 24)));
     write(&format!("\x1b[H{}\x1b[J", fit(text, columns, lines)));
@@ -164,7 +165,7 @@ fn write(text: &str) {
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
 }
 
-/// Keys as they are pressed. The thread that waits for them ends with the process.
+/// The pressed keys. The thread that waits for them ends with the process.
 fn keys() -> mpsc::Receiver<u8> {
     let (sender, keys) = mpsc::channel(16);
     std::thread::spawn(move || {

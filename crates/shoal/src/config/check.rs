@@ -1,4 +1,4 @@
-//! What the values of a configuration must be to each other and to the world.
+//! Checks the values of a configuration against each other and against the world.
 
 mod advice;
 mod lookup;
@@ -18,23 +18,23 @@ use super::settings::Draft;
 use super::{Config, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, WriteMode};
 use crate::s3::uri::S3Uri;
 
-/// Below this a block costs more to keep track of than to fetch again.
+/// Tracking a smaller block costs more than fetching it again.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
-/// Above this a range read of a few bytes fetches far too much.
+/// With a larger block, a range read of a few bytes fetches far too much.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
-/// Eviction runs ahead of need between watermarks, for which fewer blocks leave no room.
+/// Eviction runs ahead of need between two watermarks, and a smaller store leaves no room between them.
 const CAPACITY_BLOCKS_MIN: u64 = 16;
-/// More often than this the lake would be asked about everything at once.
+/// With a shorter interval, the node would ask the lake about everything at once.
 const FLUSH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// A flight that writes one block while the next one arrives.
+/// A flight writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
-/// A ring with a node this much heavier than others is no ring.
+/// A ring in which one node is this much heavier than the others is useless.
 const WEIGHT_PERCENT_MAX: u32 = 10_000;
 /// Shorter secrets can be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-/// A configuration with the lines its lists were written on.
+/// A configuration with the lines of its lists.
 pub(super) struct Located<'a> {
     pub(super) draft: &'a Draft,
     pub(super) freshness_rules: &'a [Rule<FreshnessMode>],
@@ -43,7 +43,7 @@ pub(super) struct Located<'a> {
     pub(super) identities: &'a [(IdentityConfig, Origin)],
 }
 
-/// What holds below a prefix, and the lines that say so.
+/// The mode below a prefix, and the lines that set it.
 pub(super) struct Rule<T> {
     pub(super) prefix: String,
     pub(super) mode: T,
@@ -51,7 +51,7 @@ pub(super) struct Rule<T> {
     pub(super) mode_origin: Origin,
 }
 
-/// All problems and all warnings of what `role` reads.
+/// Returns all problems and all warnings of the sections that `role` reads.
 pub(super) fn check(located: &Located<'_>, role: Role) -> (Vec<Problem>, Vec<Problem>) {
     let mut check = Check {
         located,
@@ -238,7 +238,7 @@ impl Check<'_> {
         }
     }
 
-    /// Writing back loses data, so it is allowed in two places or not at all.
+    /// Write-back loses data, so an operator must allow it in two places.
     fn write(&mut self) {
         let write = &self.config.write;
         if write.default == WriteMode::Back {
@@ -493,12 +493,12 @@ impl Check<'_> {
     }
 }
 
-/// The greatest share of an identity: beside it, one of share 1 still gets every thousandth turn.
+/// The maximum share of an identity. Beside it, an identity of share 1 still gets every thousandth turn.
 const SHARE_MAX: u32 = 1000;
 
 const ACCESS_KEY_HINT: &str = "use printable characters other than space, slash, comma and =";
 
-/// An access key stands between slashes and commas in every signature.
+/// Checks an access key, which stands between slashes and commas in every signature.
 fn check_access_key(key: &str) -> Result<(), &'static str> {
     let breaks = |c: char| !c.is_ascii_graphic() || ['/', ',', '=', '"'].contains(&c);
     if key.contains(breaks) {
@@ -508,7 +508,7 @@ fn check_access_key(key: &str) -> Result<(), &'static str> {
     }
 }
 
-/// A word that can stand in headers, labels and paths of places.
+/// Whether a text can stand in headers, labels and paths of places.
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
     (1..=63).contains(&text.len()) && text.chars().all(allowed)
@@ -536,7 +536,7 @@ fn is_dns_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Whether two listeners would want the same port of the same interface. Port 0 is a new port each time.
+/// Whether two listeners need the same port of the same interface. Port 0 is a new port each time.
 fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
     let same_interface = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
     a.port() == b.port() && a.port() != 0 && same_interface
@@ -563,7 +563,7 @@ fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {
     if authority.host().is_empty() {
         return Err("names no host");
     }
-    // `Uri` ignores what follows the colon when it is no port.
+    // `Uri` ignores the text after the colon if it is not a port.
     if authority.as_str().len() > authority.host().len() && authority.port_u16().is_none_or(|port| port == 0)
     {
         return Err("has no valid port");

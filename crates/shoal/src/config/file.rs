@@ -1,4 +1,4 @@
-//! The configuration file: TOML in, values with their lines out, and no key that we do not know.
+//! The configuration file: parses TOML into values with their lines, and refuses unknown keys.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,14 +33,14 @@ const IDENTITY_KEYS: &[&str] = &[
     "lake_secret_key_file",
 ];
 
-/// What was written for the setting at a position of the table, and where.
+/// The raw value of the setting at a position of the table, and its origin.
 pub(super) struct Assignment {
     pub(super) position: usize,
     pub(super) given: Given,
     pub(super) origin: Origin,
 }
 
-/// One table of `[[freshness.rule]]`, `[[write.rule]]`, `[[lookup.place]]` or `[[identity]]` as it is written.
+/// One table of `[[freshness.rule]]`, `[[write.rule]]`, `[[lookup.place]]` or `[[identity]]` as written.
 pub(super) struct Entry {
     /// The line of its header.
     pub(super) origin: Origin,
@@ -58,12 +58,12 @@ pub(super) struct File {
     pub(super) identities: Vec<Entry>,
     /// Values that could not be read.
     pub(super) problems: Vec<Problem>,
-    /// Names that we do not know; they leave no doubt about the values we do know.
+    /// Unknown names; they cast no doubt on the values of known names.
     pub(super) strangers: Vec<Problem>,
 }
 
 impl Entry {
-    /// The value of a key and where it stands; `None` when it is not written or (noted in `problems`) misread.
+    /// Reads the value of a key and its origin; `None` if it is absent or (noted in `problems`) misread.
     pub(super) fn take<T: Value>(
         &self,
         key: &'static str,
@@ -80,12 +80,12 @@ impl Entry {
         }
     }
 
-    /// Whether the key is written at all.
+    /// Whether the key is present.
     pub(super) fn has(&self, key: &str) -> bool {
         self.written.contains_key(key)
     }
 
-    /// Like [`Self::take`] for a key that must be there.
+    /// Like [`Self::take`] for a required key.
     pub(super) fn require<T: Value>(
         &self,
         key: &'static str,
@@ -113,14 +113,14 @@ pub(super) fn read(path: &Path, text: &str) -> File {
         let hint = toml_hint(error.message());
         reader.file.problems.push(Problem::new(&origin, what).hint(hint));
     }
-    // What a broken file seems to say would only hide what broke it.
+    // The apparent content of a broken file would only hide what broke it.
     if errors.is_empty() {
         reader.document(document.get_ref());
     }
     reader.file
 }
 
-/// What to do about a message of the TOML parser.
+/// The hint for a message of the TOML parser.
 fn toml_hint(message: &str) -> &'static str {
     if message.contains("duplicate") {
         "write each section and each key once, and move what stands below the second one to the first"
@@ -219,7 +219,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The tables of an array of tables, each with the keys that it may have.
+    /// Reads the tables of an array of tables, each with the keys that it may have.
     fn entries(
         &mut self,
         title: &'static str,
@@ -294,7 +294,7 @@ impl Reader<'_> {
     }
 }
 
-/// The key of a section below which a list of tables stands.
+/// The key of a section under which a list of tables stands.
 fn list_of(section: &str) -> Option<&'static str> {
     match section {
         "freshness" | "write" => Some("rule"),
@@ -303,7 +303,7 @@ fn list_of(section: &str) -> Option<&'static str> {
     }
 }
 
-/// Where a key would be known.
+/// Names the sections that have the key.
 fn sections_with(key: &str) -> Option<String> {
     let sections = SETTINGS.iter().filter(|setting| setting.key == key);
     let sections: Vec<_> = sections.map(|setting| format!("[{}]", setting.section)).collect();

@@ -1,4 +1,4 @@
-//! The layers of a configuration laid over each other: flag over variable over file over default.
+//! Applies the layers of a configuration: flag over variable over file over default.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -12,13 +12,13 @@ use super::value::{Given, Value};
 use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 use crate::secret::Secret;
 
-/// Names the file when no flag does.
+/// The environment variable that names the file when no flag does.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
 
-/// Where a configuration is written.
+/// The places where a configuration is written.
 #[derive(Default)]
 pub struct Sources {
-    /// Whose settings are held against the world.
+    /// The role whose settings are checked.
     pub role: Role,
     /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
     pub file: Option<PathBuf>,
@@ -31,14 +31,14 @@ pub struct Sources {
 /// A configuration that a node can run with.
 #[derive(Debug)]
 pub struct Loaded {
-    /// What is in force.
+    /// The configuration in force.
     pub config: Config,
-    /// What someone should know before it is used.
+    /// Facts that the operator should know before it is used.
     pub warnings: Vec<Problem>,
 }
 
 impl Sources {
-    /// The variables of this process, and nothing else yet.
+    /// Creates sources with the variables of this process and nothing else.
     pub fn of_process() -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             (
@@ -65,7 +65,7 @@ impl Sources {
 
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Variables hold secrets, ours and those of others.
+        // Variables hold secrets, those of the node and those of other programs.
         f.debug_struct("Sources")
             .field("file", &self.file)
             .finish_non_exhaustive()
@@ -73,12 +73,12 @@ impl fmt::Debug for Sources {
 }
 
 impl Config {
-    /// Reads, layers and checks a configuration. On failure every problem is told, not only the first.
+    /// Reads, layers and checks a configuration. Fails with every problem, not only the first.
     pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         Self::load_over(Self::default(), sources)
     }
 
-    /// Like [`Self::load`], with defaults of the caller's own.
+    /// Like [`Self::load`], with defaults from the caller.
     pub fn load_over(defaults: Self, sources: &Sources) -> Result<Loaded, ConfigError> {
         let mut loader = Loader {
             draft: Draft::over(defaults),
@@ -145,7 +145,7 @@ impl Loader {
             .filter_map(|entry| self.identity(entry))
             .collect::<Vec<_>>();
         self.read_secret_files();
-        // A value that could not be read would be checked as if it were the default.
+        // The checks would take a value that could not be read for the default.
         if self.problems.is_empty() {
             let located = check::Located {
                 draft: &self.draft,
@@ -159,7 +159,7 @@ impl Loader {
             self.warnings.extend(warnings);
         }
         self.problems.append(&mut self.strangers);
-        // The endpoint names the lake in digests of objects: one lake, one spelling.
+        // The endpoint identifies the lake in digests of objects, so one lake needs one spelling.
         let lake = &mut self.draft.config.lake.endpoint;
         for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
             url.truncate(url.trim_end_matches('/').len());
@@ -211,7 +211,7 @@ impl Loader {
         }
     }
 
-    /// Lays one layer over what the layers below it have set.
+    /// Applies one layer over the layers below it.
     fn apply(&mut self, layer: Vec<Assignment>) {
         self.replace_secrets(&layer);
         for Assignment {
@@ -231,7 +231,7 @@ impl Loader {
         }
     }
 
-    /// A secret given either way replaces a secret that a lower layer gave the other way.
+    /// A secret given inline or as a file replaces a secret that a lower layer gave in the other form.
     fn replace_secrets(&mut self, layer: &[Assignment]) {
         for (section, key) in SECRETS {
             let given = |key: &str| {
@@ -273,8 +273,9 @@ impl Loader {
         layer
     }
 
-    /// A misspelled variable is refused like a misspelled key. One that resembles none of ours is only told: for
-    /// a service called `shoal`, Kubernetes puts `SHOAL_SERVICE_HOST` and others into every container.
+    /// A misspelled variable is refused like a misspelled key. A variable that resembles no known one only
+    /// causes a warning: for a service called `shoal`, Kubernetes sets `SHOAL_SERVICE_HOST` and others in
+    /// every container.
     fn unknown_variable(&mut self, name: &str, origin: &Origin, role: Role) {
         let problem = Problem::new(origin, "unknown variable");
         if let Some(known) = nearest_variable(name) {
@@ -287,7 +288,7 @@ impl Loader {
         }
     }
 
-    /// Rules that say under `key` what holds below a prefix.
+    /// Reads rules, each with a prefix and its mode under `key`.
     fn rules<T: Value>(&mut self, entries: &[Entry], key: &'static str) -> Vec<Rule<T>> {
         let mut rules = Vec::new();
         for entry in entries {
@@ -334,7 +335,7 @@ impl Loader {
         Some((identity, origin))
     }
 
-    /// A secret that may be written in place or in a file, but not in both.
+    /// Reads a secret that may be written inline or in a file, but not in both.
     fn secret(&mut self, entry: &Entry, key: &'static str, file_key: &'static str) -> Option<Secret> {
         let secret = entry.take::<Secret>(key, &mut self.problems);
         let file = entry.take::<PathBuf>(file_key, &mut self.problems);
@@ -359,7 +360,7 @@ impl Loader {
         }
     }
 
-    /// The content of a file without the line end that editors leave behind.
+    /// Reads the content of a file without the line end that editors append.
     fn read_secret(&mut self, key: &str, path: &Path, origin: &Origin) -> Option<Secret> {
         let refuse = |why: String| {
             Problem::new(origin, format!("{key} {} {why}", path.display()))
@@ -429,7 +430,7 @@ fn both_secrets(title: &str, key: &str, origin: &Origin) -> Problem {
     Problem::new(origin, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
 }
 
-/// A known variable from which `name` differs by a slip of the fingers.
+/// The known variable that `name` probably misspells.
 fn nearest_variable(name: &str) -> Option<String> {
     let known = SETTINGS
         .iter()

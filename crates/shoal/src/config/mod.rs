@@ -1,4 +1,4 @@
-//! What an operator can set. Each section is read by the module of the same name.
+//! The settings of an operator. Each section is read by the module of the same name.
 
 mod check;
 mod file;
@@ -56,7 +56,7 @@ pub struct Config {
     pub identities: Vec<IdentityConfig>,
 }
 
-/// Which node this is.
+/// The identity and the place of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Unique in the cluster; shown in headers, logs and status.
@@ -68,13 +68,13 @@ pub struct Node {
 /// How the node treats requests without credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anonymous {
-    /// The lake decides, as about any caller.
+    /// The lake decides, as it does for any caller.
     Forward,
-    /// They are refused, before anything else is done.
+    /// The node refuses them before it does anything else.
     Refuse,
 }
 
-/// Where clients speak S3 to us.
+/// The port on which clients speak S3 to the node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct S3 {
     /// Address and port.
@@ -91,7 +91,7 @@ pub struct S3 {
     pub tls_key: Option<PathBuf>,
 }
 
-/// Where operators look: health, metrics, status. Never on the S3 port.
+/// The port for operators: health, metrics, status. Never the S3 port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admin {
     /// Address and port.
@@ -100,14 +100,14 @@ pub struct Admin {
     pub hosts: Vec<String>,
 }
 
-/// The S3 store we extend.
+/// The S3 store that the node extends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lake {
     /// `http://` or `https://` URL without a path.
     pub endpoint: String,
     /// Region that signatures name.
     pub region: String,
-    /// Credentials of identities that bring none of their own.
+    /// Credentials for identities that have none.
     pub access_key: Option<String>,
     /// The secret half (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
@@ -117,32 +117,32 @@ pub struct Lake {
     pub answer_timeout: Duration,
     /// The answer to a write must begin within this time after its last byte.
     pub write_timeout: Duration,
-    /// The same for writes that make the lake move bytes of its own: copies, completed uploads, many deletions.
+    /// The same for writes that make the lake move bytes itself: copies, completed uploads, many deletions.
     pub long_write_timeout: Duration,
     /// A response body that makes no progress for this time has stalled.
     pub stall_timeout: Duration,
 }
 
-/// SDKs wait so long for a byte of an answer unless they are told otherwise (boto3's `read_timeout`).
+/// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
 pub const SDK_PATIENCE: Duration = Duration::from_mins(1);
 
 /// Blocks on this node's disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
-    /// A folder of our own; one node at a time.
+    /// A folder that only this node uses.
     pub path: PathBuf,
     /// Bytes on disk never exceed this.
     pub capacity_bytes: u64,
-    /// Who leaves when room is needed.
+    /// The policy that chooses which blocks leave when room is needed.
     pub policy: PolicyName,
-    /// Size of a block; changing it empties the store of use, not of correctness.
+    /// Size of a block; changing it makes the stored blocks useless, but no answer wrong.
     pub block_bytes: u64,
 }
 
 /// How the layers of a node share its room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitRule {
-    /// By what is asked for, and how long it takes to get what is not here.
+    /// By demand, and by how long it takes to fetch a block that the node does not hold.
     Adaptive,
     /// In these percents, from L1 outwards.
     Fixed(Vec<u8>),
@@ -173,7 +173,7 @@ pub struct Freshness {
 pub struct FreshnessRule {
     /// `s3://bucket/prefix`
     pub prefix: String,
-    /// What holds below it.
+    /// The mode of objects below it.
     pub mode: FreshnessMode,
 }
 
@@ -192,7 +192,7 @@ impl WriteMode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Around, Self::Through, Self::Back];
 
-    /// The word in headers and settings.
+    /// The word for the mode in headers and settings.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Around => "around",
@@ -207,14 +207,15 @@ impl WriteMode {
     }
 }
 
-/// Default and exceptions by prefix; the longest matching prefix wins, and the header of a request over both.
+/// Default and exceptions by prefix. The longest matching prefix wins, and the header of a request overrides
+/// both.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// Where no rule matches.
     pub default: WriteMode,
     /// Whether writes may be acknowledged before the lake has them.
     pub allow_volatile: bool,
-    /// How long they may wait for it.
+    /// How long an acknowledged write may wait for the lake.
     pub flush_interval: Duration,
     /// `[[write.rule]]`
     pub rules: Vec<WriteRule>,
@@ -225,14 +226,14 @@ pub struct Write {
 pub struct WriteRule {
     /// `s3://bucket/prefix`
     pub prefix: String,
-    /// What holds below it.
+    /// The mode of objects below it.
     pub mode: WriteMode,
 }
 
 /// How nodes work together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CooperationMode {
-    /// Not at all: the node knows the lake and nobody else.
+    /// Not at all: the node talks to the lake and to no other node.
     Solo,
     /// In layers, by consistent hashing (D3N).
     Hierarchy,
@@ -245,40 +246,41 @@ pub struct Cooperation {
     pub mode: CooperationMode,
     /// Where other nodes reach this one: blocks by TCP, gossip by UDP, on the same port.
     pub listen: SocketAddr,
-    /// The address under which they reach it, when it is another one than `listen`.
+    /// The address under which other nodes reach this one, if it is not `listen`.
     pub advertise: Option<SocketAddr>,
     /// Nodes to ask for the others, as `host:port` of their `listen`; a node may be its own seed.
     pub seeds: Vec<String>,
-    /// What the parts of `node.topology` are called, innermost first. The first is the node's own, L1; each further one is
-    /// a layer of the nodes that share the topology up to there.
+    /// Names of the parts of `node.topology`, innermost first. The first is the node itself, L1; each further
+    /// one is a layer of the nodes that share the topology up to that part.
     pub layers: Vec<String>,
     /// How many blocks are at home here, in percent of an ordinary node's.
     pub weight_percent: u32,
-    /// How often the split is found anew.
+    /// How often the node recomputes the split.
     pub period: Duration,
-    /// How far a layer may grow or shrink at a time, in percent of the node's room (D3N Algorithm 2's q).
+    /// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
     pub step_percent: u32,
-    /// How much less weight what was asked for has after each period, in percent.
+    /// The weight that past demand loses after each period, in percent.
     pub decay_percent: u32,
     /// How layers share the room of this node.
     pub split: SplitRule,
-    /// What nodes of this cluster, and nobody else, know (`secret_key` or the content of `secret_key_file`).
+    /// A secret that only the nodes of this cluster know (`secret_key` or the content of `secret_key_file`).
     pub secret_key: Option<Secret>,
-    /// A second secret that counts as well, while an operator exchanges one for the other.
+    /// A second valid secret, while an operator replaces one with the other.
     pub previous_secret_key: Option<Secret>,
-    /// Whether what nodes say to each other is encrypted; it is always authenticated.
+    /// Whether traffic between nodes is encrypted; it is always authenticated.
     pub encrypt: bool,
 }
 
 impl Cooperation {
-    /// What nodes prove themselves by, the one of today first. Without any, it is the same for all: only this machine can connect then.
+    /// The secrets that nodes authenticate with, the current one first. Without a secret, all nodes use the
+    /// same empty one; then only this machine can connect.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         let current = self.secret_key.as_ref().map_or("", Secret::expose);
         std::iter::once(current).chain(self.previous_secret_key.as_ref().map(Secret::expose))
     }
 }
 
-/// Bounds; beyond them clients wait, and get `503 SlowDown` in the end.
+/// Bounds; beyond them clients wait, and finally get `503 SlowDown`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Open client connections.
@@ -305,30 +307,30 @@ pub struct Limits {
     pub retry_budget_percent: u32,
 }
 
-/// The name server that answers with the nearest nodes; a node itself does not read it.
+/// The name server that answers with the nearest nodes; a node does not read this section.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lookup {
     /// Addresses and ports, each for UDP and TCP.
     pub listen: Vec<SocketAddr>,
-    /// Address of the admin pages; `None`: there are none.
+    /// Address of the admin pages; `None` disables them.
     pub admin: Option<SocketAddr>,
     /// Names under which operators reach them, besides addresses and private names.
     pub admin_hosts: Vec<String>,
-    /// The name that clients ask for, and below which each node has a name of its own.
+    /// The name that clients ask for; each node has a name below it.
     pub name: Option<String>,
     /// How long an answer may be reused, in whole seconds.
     pub ttl: Duration,
-    /// Admin URLs of nodes that are asked who is alive.
+    /// Admin URLs of the nodes that the name server asks which nodes are alive.
     pub nodes: Vec<String>,
-    /// Addresses in one answer, all of nodes that are equally near.
+    /// The maximum number of addresses in one answer; all belong to equally near nodes.
     pub answers: usize,
-    /// Whether other names below lead to the nearest nodes, too: buckets, in virtual-host style.
+    /// Whether other names below it lead to the nearest nodes, too: buckets, in virtual-host style.
     pub buckets: bool,
     /// Answers a second over UDP to the clients of one network.
     pub udp_rate: u32,
-    /// Resolvers that are believed when they say for whom they ask.
+    /// Resolvers that the server trusts when they name the client for which they ask.
     pub trusted_resolvers: Vec<IpNet>,
-    /// Place of clients of which no `[[lookup.place]]` knows.
+    /// Place of clients whose network has no `[[lookup.place]]`.
     pub topology: Option<String>,
     /// `[[lookup.place]]`
     pub places: Vec<LookupPlace>,
@@ -343,25 +345,25 @@ pub struct LookupPlace {
     pub topology: String,
 }
 
-/// What is written to stderr.
+/// Log lines on stderr.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// `tracing` filter, e.g. `info` or `shoal=debug`.
     pub filter: String,
     /// `text` or `json`.
     pub format: String,
-    /// One line a request.
+    /// Whether each request writes a line.
     pub access: bool,
 }
 
 /// `[[identity]]`: a client that may sign requests to this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IdentityConfig {
-    /// What the client signs with.
+    /// The key that the client signs with.
     pub access_key: String,
     /// `secret_key` or the content of `secret_key_file`.
     pub secret_key: Secret,
-    /// How much it gets of what is scarce, compared with others.
+    /// The weight of the identity when clients compete for scarce resources.
     pub share: u32,
     /// Its own account at the lake.
     pub lake_access_key: Option<String>,

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, where it stands, and what to do about it.
+//! Problems of a configuration: what is wrong, where it stands, and how to fix it.
 
 use std::fmt;
 use std::path::Path;
@@ -33,14 +33,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One thing that is wrong, or (as a warning) that someone should know.
+/// An error, or (as a warning) a fact that the operator should know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where the offending value was written.
     pub origin: Origin,
-    /// What is wrong, on which key.
+    /// The fault and its key.
     pub what: String,
-    /// What to do about it.
+    /// How to fix it.
     pub hint: Option<String>,
 }
 
@@ -69,11 +69,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration, all of it at once.
+/// All problems of a configuration at once.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", one_a_line(.problems))]
 pub struct ConfigError {
-    /// At least one, those of the file in the order of its lines.
+    /// At least one; those of the file are in the order of its lines.
     pub problems: Vec<Problem>,
 }
 
@@ -85,7 +85,7 @@ fn one_a_line(problems: &[Problem]) -> String {
         .join("\n")
 }
 
-/// The known name that is most like `unknown`, if one is like it at all.
+/// The known name most similar to `unknown`, if any is similar.
 pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = unknown.to_lowercase();
     let likeness = |name: &str| strsim::jaro_winkler(&written, name);

@@ -1,4 +1,4 @@
-//! The configuration in force, for `--check`: as a file that could be read again, but with secrets hidden.
+//! The configuration in force, for `--check`: a file that can be read again, but with secrets hidden.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule}
 type Pairs = Vec<(&'static str, Option<Toml>)>;
 
 impl Config {
-    /// The file that would set every value that `role` reads as it is, secrets hidden.
+    /// The file that would set every value that `role` reads to its present value, secrets hidden.
     pub fn to_toml(&self, role: Role) -> String {
         let draft = Draft::over(self.clone());
         let mut text = String::new();
@@ -56,7 +56,7 @@ impl Config {
         Json::Object(document)
     }
 
-    /// The lists of tables that stand below a section.
+    /// The lists of tables below a section.
     fn lists_of(&self, section: &str) -> Option<(&'static str, Vec<Pairs>)> {
         match section {
             "freshness" => Some((
@@ -70,7 +70,7 @@ impl Config {
     }
 }
 
-/// The sections that `role` reads and that are no lists themselves.
+/// The sections that `role` reads and that are not lists themselves.
 fn read_by(role: Role) -> impl Iterator<Item = &'static str> {
     SECTIONS
         .into_iter()
@@ -124,7 +124,7 @@ fn to_json(pairs: Pairs) -> Json {
         .collect()
 }
 
-/// Names of the settings of a node in which two configurations differ.
+/// Names of the node settings in which two configurations differ.
 pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
     let drafts = [one, other].map(|config| Draft::over(config.clone()));
     let mut names = Vec::new();
@@ -135,7 +135,7 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
         });
         names.extend(differing.map(|setting| format!("[{section}] {}", setting.key)));
     }
-    // Whatever it is, a secret is shown in the same way.
+    // All secrets are shown alike, so their values are compared here.
     let secrets = [
         ("[lake] secret_key", &one.lake.secret_key, &other.lake.secret_key),
         (

@@ -1,19 +1,21 @@
-//! What a process is for, and which sections it therefore reads. One file can describe a machine that runs both.
+//! The role of a process, and the sections that it therefore reads. One file can configure a machine that
+//! runs a node and a name server.
 
-/// What a process is for.
+/// The role of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// `shoal serve`
     #[default]
     Node,
-    /// `shoal dev`, which gives its nodes identities and seeds of its own
+    /// `shoal dev`, which sets the identities and seeds of its nodes itself
     Dev,
     /// `shoal lookup`
     Lookup,
 }
 
 impl Role {
-    /// Whether settings of this section say anything to it. The others must be well written, but nobody holds them against the world.
+    /// Whether this role reads the section. Other sections must be well-formed, but their values are not
+    /// checked further.
     pub(crate) fn reads(self, section: &str) -> bool {
         match self {
             Self::Node | Self::Dev => section != "lookup",

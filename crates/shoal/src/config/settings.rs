@@ -1,7 +1,7 @@
 //! The table of settings: where each is written, what it means, and which field it fills.
 //!
-//! The file, the variables, the flags, `--help` and `--check` are all read off this table, so a setting exists in
-//! every one of them or in none.
+//! The file, the variables, the flags, `--help` and `--check` are all derived from this table, so a setting
+//! exists in all of them or in none.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ use super::value::{Given, Misread, Value};
 use super::{Config, Origin};
 use crate::secret::Secret;
 
-/// A configuration while its layers are laid over each other.
+/// A configuration while its layers are applied.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) config: Config,
-    /// Read, once the last layer is known, into `config.lake.secret_key`.
+    /// The file that is read into `config.lake.secret_key` once all layers are applied.
     pub(super) lake_secret_key_file: Option<PathBuf>,
-    /// Likewise into `config.cooperation.secret_key`.
+    /// Likewise for `config.cooperation.secret_key`.
     pub(super) cooperation_secret_key_file: Option<PathBuf>,
-    /// Likewise into `config.cooperation.previous_secret_key`.
+    /// Likewise for `config.cooperation.previous_secret_key`.
     pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
-    /// Where each value comes from, in the order of [`SETTINGS`].
+    /// The origin of each value, in the order of [`SETTINGS`].
     pub(super) origins: Vec<Origin>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// The environment variable that sets it.
+    /// The environment variable of this setting.
     pub(crate) fn variable(&self) -> String {
         format!("SHOAL_{}_{}", self.section, self.key).to_uppercase()
     }
@@ -46,8 +46,8 @@ impl Setting {
         SECRETS.contains(&(self.section, self.key))
     }
 
-    /// The long flag that sets it, without dashes. A secret has none: other users of a machine can read
-    /// command lines.
+    /// The long flag of this setting, without dashes. A secret has none, because other users of a machine can
+    /// read command lines.
     pub(crate) fn flag(&self) -> Option<String> {
         (!self.is_secret()).then(|| format!("{}-{}", self.section, self.key).replace('_', "-"))
     }
@@ -166,7 +166,8 @@ pub(super) const SECTIONS: [&str; 12] = [
     "identity",
 ];
 
-/// The settings that are secrets, each by section and key; each may be written in a file of its own, which `<key>_file` names.
+/// The settings that are secrets, each by section and key. Each can be written in a separate file, which
+/// `<key>_file` names.
 pub(super) const SECRETS: [(&str, &str); 3] = [
     ("lake", "secret_key"),
     ("cooperation", "secret_key"),
@@ -178,7 +179,7 @@ pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting
     SETTINGS.iter().filter(move |setting| setting.section == section)
 }
 
-/// Position in [`SETTINGS`] and thereby in [`Draft::origins`].
+/// The position in [`SETTINGS`] and thereby in [`Draft::origins`].
 pub(super) fn position(section: &str, key: &str) -> Option<usize> {
     SETTINGS
         .iter()
@@ -186,7 +187,7 @@ pub(super) fn position(section: &str, key: &str) -> Option<usize> {
 }
 
 impl Draft {
-    /// A draft over `config`, of which nothing was written anywhere yet.
+    /// Creates a draft over `config` in which no layer has set a value.
     pub(super) fn over(config: Config) -> Self {
         Self {
             config,
@@ -197,7 +198,7 @@ impl Draft {
         }
     }
 
-    /// One of [`SECRETS`], and the file it is to be read from.
+    /// One of [`SECRETS`], and the file that it is read from.
     pub(super) fn secret(&mut self, section: &str, key: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
         match (section, key) {
             ("lake", _) => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
@@ -213,7 +214,7 @@ impl Draft {
         }
     }
 
-    /// Where the value of a setting comes from.
+    /// The origin of a setting's value.
     pub(super) fn origin(&self, section: &str, key: &str) -> &Origin {
         let position = position(section, key).expect("the caller names a setting of the table");
         &self.origins[position]

@@ -1,4 +1,4 @@
-//! Sizes (`"100GiB"`) and times (`"30s"`) as an operator writes them.
+//! Sizes (`"100GiB"`) and times (`"30s"`) as operators write them.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const TIME_UNITS_MS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Bytes of `"100GiB"`; `None` without a known unit, and where the number does not fit.
+/// Parses bytes such as `"100GiB"`; `None` if the unit is unknown or the number does not fit.
 pub(super) fn parse_size(text: &str) -> Option<u64> {
     parse(text, &SIZE_UNITS)
 }
 
-/// Time of `"30s"`; `None` without a known unit, and where the number does not fit.
+/// Parses a time such as `"30s"`; `None` if the unit is unknown or the number does not fit.
 pub(super) fn parse_time(text: &str) -> Option<Duration> {
     parse(text, &TIME_UNITS_MS).map(Duration::from_millis)
 }
@@ -43,7 +43,7 @@ pub(super) fn format_time(time: Duration) -> String {
     format(time.as_millis() as u64, TIME_UNITS_MS.iter())
 }
 
-/// A whole number and a unit: one way to write a value, so that nobody wonders what a bare `30` counts.
+/// Parses a whole number and a unit. The unit is required, so that a bare `30` is never ambiguous.
 fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);

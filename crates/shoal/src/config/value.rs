@@ -1,4 +1,4 @@
-//! How the text of a setting becomes a value of its type, and how the value is written again.
+//! How the text of a setting becomes a typed value, and how a value is written back.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use super::units::{format_size, format_time, parse_size, parse_time};
 use super::{Anonymous, CooperationMode, FreshnessMode, SplitRule, WriteMode};
 use crate::secret::Secret;
 
-/// What was written for a setting, before it has a type.
+/// The raw value of a setting, before it has a type.
 #[derive(Clone, Debug)]
 pub(super) enum Given {
     /// A value of the file, which has TOML's types.
     File(Toml),
-    /// The text of a variable or a flag, which has none.
+    /// The text of a variable or a flag, which has no type.
     Bare(String),
 }
 
 impl Given {
-    /// What was written, if it is a text.
+    /// The raw value, if it is text.
     fn text(&self) -> Option<&str> {
         match self {
             Self::File(value) => value.as_str(),
@@ -39,23 +39,23 @@ pub(super) struct Misread {
     pub(super) hint: String,
 }
 
-/// The types a setting can have.
+/// A type that a setting can have.
 pub(super) trait Value: Sized {
     /// An example and what to say about it: `write ...`.
     const WRITE: &'static str;
 
-    /// The value of a text; `None` when it is none.
+    /// Parses a text; `None` if it is not a value of this type.
     fn from_text(text: &str) -> Option<Self>;
 
-    /// The value of a TOML value; types that TOML knows say so here.
+    /// Converts a TOML value; types that TOML has natively override this.
     fn from_toml(value: &Toml) -> Option<Self> {
         Self::from_text(value.as_str()?)
     }
 
-    /// The value as the file would have it; `None` for what is not set.
+    /// The value as the file would have it; `None` if it is not set.
     fn to_toml(&self) -> Option<Toml>;
 
-    /// What was written, for a message.
+    /// The raw value, quoted for a message.
     fn quote(given: &Given) -> String {
         match given {
             Given::Bare(text) if text.is_empty() => "nothing".into(),
@@ -65,12 +65,12 @@ pub(super) trait Value: Sized {
         }
     }
 
-    /// What to write instead.
+    /// Advice on how to write the value.
     fn hint(_given: &Given) -> String {
         Self::WRITE.into()
     }
 
-    /// Reads what was written.
+    /// Reads a raw value.
     fn read(given: &Given) -> Result<Self, Misread> {
         let value = match given {
             Given::Bare(text) => Self::from_text(text),
@@ -148,7 +148,7 @@ impl Value for SocketAddr {
     }
 }
 
-/// A network is written by its first address, a single address as itself.
+/// A network is written as its first address, a single address as itself.
 impl Value for IpNet {
     const WRITE: &'static str =
         "write a network by its first address and the length of its prefix, such as \"10.1.0.0/16\"";
@@ -366,7 +366,8 @@ impl Value for SplitRule {
     }
 }
 
-/// A list: an array in the file, values between commas in a variable or a flag. One value alone needs no brackets.
+/// A list: an array in the file, values between commas in a variable or a flag. A single value needs no
+/// brackets.
 impl<T: Value> Value for Vec<T> {
     const WRITE: &'static str = T::WRITE;
 
@@ -386,7 +387,7 @@ impl<T: Value> Value for Vec<T> {
         Some(Toml::Array(self.iter().filter_map(Value::to_toml).collect()))
     }
 
-    /// The list with its values: the one that is wrong is among them.
+    /// The whole list, since the wrong value is one of its values.
     fn quote(given: &Given) -> String {
         match given {
             Given::File(value @ Toml::Array(_)) => value.to_string(),
@@ -395,7 +396,7 @@ impl<T: Value> Value for Vec<T> {
     }
 }
 
-/// A setting that may be absent. An empty variable or flag takes away what a layer below it has set.
+/// A setting that may be absent. An empty variable or flag clears the value of a lower layer.
 impl<T: Value> Value for Option<T> {
     const WRITE: &'static str = T::WRITE;
 

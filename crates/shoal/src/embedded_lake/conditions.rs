@@ -1,4 +1,4 @@
-//! `If-Match` and its kin, decided before anything is read or replaced.
+//! Evaluates `If-Match` and the other conditions before anything is read or replaced.
 
 use s3s::dto::{ETag, ETagCondition, Timestamp};
 use time::OffsetDateTime;
@@ -12,19 +12,20 @@ pub(super) struct Conditions {
     pub(super) unmodified_since: Option<Timestamp>,
 }
 
-/// What the conditions say about the object as it is.
+/// The result of the conditions for the object as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Go on.
+    /// The request may go on.
     Met,
-    /// It changed, or is not there.
+    /// The object has changed, or is absent.
     Failed,
-    /// It is what the client has already.
+    /// The client has the current object already.
     Unchanged,
 }
 
 impl Conditions {
-    /// Judges an object by its ETag without quotes and its time. Entity tags go before dates (RFC 9110, 13.2.2).
+    /// Judges an object by its ETag without quotes and its time. Entity tags go before dates (RFC 9110,
+    /// 13.2.2).
     pub(super) fn judge(&self, etag: &str, modified: &Timestamp) -> Verdict {
         let names_it =
             |condition: &ETagCondition| condition.as_etag().is_none_or(|named| named.value() == etag);

@@ -1,4 +1,5 @@
-//! The decorator around `s3s-fs`: what it does well is passed on, the rest is done in `read`, `write` and `list`.
+//! The decorator around `s3s-fs`: it passes on the requests that `s3s-fs` handles well; `read`, `write` and
+//! `list` handle the rest.
 
 use std::io;
 use std::path::Path;
@@ -27,9 +28,10 @@ use super::layout::Layout;
 pub(super) struct DirectoryLake {
     pub(super) files: Arc<Layout>,
     pub(super) fs: FileSystem,
-    /// Held shared while an object's files are looked at together, alone while they are exchanged.
+    /// Held shared while an object's files are read together, alone while they are exchanged.
     pub(super) gate: RwLock<()>,
-    /// Held while parts become an object, whose place in the staging area has the object's own name.
+    /// Held while parts become an object, because the name of its staging place is derived from the object's
+    /// own name.
     pub(super) completion: Mutex<()>,
 }
 
@@ -66,7 +68,7 @@ impl DirectoryLake {
     }
 }
 
-/// A request of our own to the decorated library.
+/// A request of this lake to the decorated library.
 pub(super) fn request<T>(input: T) -> S3Request<T> {
     S3Request {
         input,

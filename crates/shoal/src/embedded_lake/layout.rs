@@ -1,5 +1,5 @@
-//! Where `s3s-fs` keeps an object: its bytes under its own name, what is known about them in two files beside
-//! the buckets. Here objects appear, change and vanish as one.
+//! The files in which `s3s-fs` keeps an object: its bytes under its own name, and its attributes in two files
+//! beside the buckets. This module makes objects appear, change and vanish as one.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -16,10 +16,10 @@ use s3s::{S3Result, s3_error};
 /// Bucket of objects that are not complete. No client can name it: bucket names do not begin with a dot.
 pub(super) const STAGING: &str = ".staging";
 
-/// File that stands for an object whose key ends with a slash, as a folder cannot hold bytes.
+/// The file that stands for an object whose key ends with a slash, as a folder cannot hold bytes.
 const FOLDER_OBJECT: &str = ".folder";
 
-/// File names end at 255 bytes on every file system that matters.
+/// The limit of file names, which is 255 bytes on every file system that matters.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The folder of a lake.
@@ -36,7 +36,7 @@ pub(super) struct Staged<'a> {
 }
 
 impl Layout {
-    /// Opens a lake's folder and clears away what a crash left unfinished.
+    /// Opens a lake's folder and clears away the unfinished objects that a crash left.
     pub(super) fn open(root: &Path) -> io::Result<Self> {
         let layout = Self {
             root: root.canonicalize()?,
@@ -61,7 +61,7 @@ impl Layout {
         &self.root
     }
 
-    /// The file name under which a key is kept, or why it cannot be.
+    /// The file name under which a key is kept. Fails with the reason if it cannot be kept.
     pub(super) fn name_of(&self, bucket: &str, key: &str) -> S3Result<String> {
         let name = if key.ends_with('/') {
             format!("{key}{FOLDER_OBJECT}")
@@ -97,7 +97,7 @@ impl Layout {
         self.root.join(bucket).is_dir()
     }
 
-    /// The file with the bytes of an object. A folder on the way to other objects is none.
+    /// The file with the bytes of an object. A folder on the way to other objects does not count.
     pub(super) fn find(&self, bucket: &str, name: &str) -> S3Result<PathBuf> {
         let path = self.body(bucket, name);
         match (path.is_file(), self.has_bucket(bucket)) {
@@ -107,7 +107,7 @@ impl Layout {
         }
     }
 
-    /// A place for an object that nobody sees until it is complete.
+    /// A place for an object that no client sees until it is complete.
     pub(super) fn stage(&self) -> Staged<'_> {
         Staged {
             layout: self,
@@ -134,13 +134,13 @@ impl Layout {
         }
         let bucket = self.root.join(bucket);
         let parents = body.ancestors().skip(1).take_while(|parent| *parent != bucket);
-        // The first folder that is not empty ends it.
+        // Stops at the first folder that is not empty.
         parents.map(fs::remove_dir).find(Result::is_err);
         Ok(())
     }
 
-    /// The ETag of an object without quotes. A file that was put or changed by hand gets the one S3 would give it.
-    /// Must not run beside [`Staged::commit`].
+    /// The ETag of an object without quotes. A file that was put or changed by hand gets the ETag that S3
+    /// would give it. Must not run beside [`Staged::commit`].
     pub(super) fn etag(&self, bucket: &str, name: &str) -> io::Result<String> {
         let [_, internal] = self.sidecars(bucket, name);
         let body = self.body(bucket, name);
@@ -155,7 +155,7 @@ impl Layout {
         }
         let etag = hash(&body)?;
         if fs::metadata(&body)?.modified()? != body_time {
-            // Someone is still writing it: true for now, not to be remembered.
+            // Another process is still writing the file: the ETag is true for now, but is not remembered.
             return Ok(etag);
         }
         let aside = self
@@ -167,7 +167,7 @@ impl Layout {
         Ok(etag)
     }
 
-    /// The sizes of the parts of an upload by number; `None` when there is no such upload.
+    /// The sizes of the parts of an upload by number; `None` if there is no such upload.
     pub(super) fn parts(&self, upload: &str) -> io::Result<Option<Vec<(i32, u64)>>> {
         let plain = upload.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !plain || !self.root.join(format!(".upload-{upload}.json")).exists() {
@@ -193,7 +193,7 @@ impl Layout {
         self.root.join(bucket).join(name)
     }
 
-    /// What `s3s-fs` writes about an object: its attributes, and its ETag with its checksums.
+    /// The files that `s3s-fs` writes about an object: its attributes, and its ETag with its checksums.
     fn sidecars(&self, bucket: &str, name: &str) -> [PathBuf; 2] {
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         let stem = format!(".bucket-{}.object-{}", encode(bucket), encode(name));
@@ -202,7 +202,7 @@ impl Layout {
 }
 
 impl Staged<'_> {
-    /// Makes the object visible in one go, in the place of one that may have been there. Must not run beside reads:
+    /// Makes the object visible at one go, replacing one that may have been there. Must not run beside reads:
     /// its three files are renamed one after another.
     pub(super) fn commit(self, bucket: &str, name: &str) -> S3Result<()> {
         let body = self.layout.body(bucket, name);
@@ -221,7 +221,8 @@ impl Staged<'_> {
         let from = self.layout.sidecars(STAGING, &self.key);
         for (from, to) in from.iter().zip(self.layout.sidecars(bucket, name)) {
             match fs::rename(from, &to) {
-                // A copy of a file that was put by hand has no attributes; those of its predecessor must not stay.
+                // A copy of a file that was put by hand has no attributes; those of its predecessor must not
+                // stay.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     fs::remove_file(&to).or_else(unless_absent)
                 }

@@ -1,12 +1,13 @@
-//! A lake for one's desk: a folder served as S3, for `shoal dev` and for tests.
+//! A lake for a developer's desk: a folder served as S3, for `shoal dev` and for tests.
 //!
-//! `s3s` speaks the protocol and `s3s-fs` keeps the files. In front of a cache that is not enough: the decorator
-//! in [`lake`] adds conditional reads, makes an object's bytes and its ETag change in one step, and gives listings
-//! ETags. Files that are put into `<folder>/<bucket>/` by hand are objects too.
+//! `s3s` speaks the protocol and `s3s-fs` keeps the files. Behind a cache that is not enough: the decorator
+//! in [`lake`] adds conditional reads, makes an object's bytes and its ETag change in one step, and adds
+//! ETags to listings. Files that are put into `<folder>/<bucket>/` by hand are objects too.
 //!
-//! Limits, all of them of a desk: one account, no versions, no policies, no reads of single parts, no listing of
-//! uploads, no ranges but single ones; parts are numbered from 1 without gaps. Objects are files, so keys `a` and `a/b` cannot both exist,
-//! keys have no empty, `.` or `..` parts, and they end near 160 bytes. Checksums of parts are not verified.
+//! Its limits are those of a desk: one account, no versions, no policies, no reads of single parts, no
+//! listing of uploads, only single ranges; parts are numbered from 1 without gaps. Objects are files, so keys
+//! `a` and `a/b` cannot both exist, keys have no empty, `.` or `..` parts, and they end near 160 bytes.
+//! Checksums of parts are not verified.
 
 mod conditions;
 mod lake;
@@ -36,17 +37,17 @@ use lake::DirectoryLake;
 
 /// Access key of the one account.
 pub const ACCESS_KEY: &str = "shoaldev";
-/// Its secret. Everybody knows it: the lake listens where nobody else can reach it.
+/// The account's secret. It is public: the lake listens where no other machine can reach it.
 pub const SECRET_KEY: &str = "shoaldev-secret";
 /// The bucket that is there from the start.
 pub const BUCKET: &str = "demo";
 
 /// Requests that are still running after this time are broken off.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
-/// Lets a full file table drain instead of spinning on `accept`.
+/// The pause that lets a full file table drain, instead of spinning on `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// A running lake. Dropping it breaks off what it is doing; [`Self::shutdown`] lets requests finish.
+/// A running lake. Dropping it breaks off its requests; [`Self::shutdown`] lets them finish.
 #[derive(Debug)]
 pub struct EmbeddedLake {
     address: SocketAddr,
@@ -59,26 +60,26 @@ pub struct EmbeddedLake {
 /// Why a lake does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum EmbeddedLakeError {
-    /// The port is taken, or not ours to take.
+    /// The port is taken, or this process may not take it.
     #[error("cannot listen on {address}")]
     Listen {
-        /// What was asked for.
+        /// The configured address.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
     /// The folder cannot be made or read.
     #[error("cannot use the folder {}", folder.display())]
     Folder {
-        /// What was asked for.
+        /// The configured folder.
         folder: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
 
 impl EmbeddedLake {
-    /// Serves `folder` on `address`; a port of 0 is any free one. Requests are answered when this returns.
+    /// Serves `folder` on `address`; port 0 stands for any free one. Requests are answered once this returns.
     pub async fn start(folder: &Path, address: SocketAddr) -> Result<Self, EmbeddedLakeError> {
         let unusable = |source| EmbeddedLakeError::Folder {
             folder: folder.into(),
@@ -103,14 +104,14 @@ impl EmbeddedLake {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Takes no new connection and returns when the requests in flight are done, or after a few seconds.
     pub async fn shutdown(self) {
-        // Whoever stopped by itself needs no telling.
+        // A server that has stopped by itself needs no signal.
         let _ = self.stop.send(());
         if let Err(error) = self.server.await {
             tracing::error!(%error, "the embedded lake failed");
@@ -118,7 +119,7 @@ impl EmbeddedLake {
     }
 }
 
-/// One lake a folder: another one would clear away what this one is still receiving.
+/// Locks the folder for one lake: another one would clear away the objects that this one is still receiving.
 fn lock(folder: &Path) -> io::Result<File> {
     std::fs::create_dir_all(folder)?;
     let lock = File::create(folder.join(".lock"))?;

@@ -1,4 +1,4 @@
-//! GET and HEAD: conditions first, then one version's attributes with that version's bytes.
+//! GET and HEAD: they check conditions first, then give one version's attributes with that version's bytes.
 
 use std::io;
 use std::ops::Range;
@@ -19,10 +19,10 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use super::conditions::{Conditions, Verdict};
 use super::lake::{DirectoryLake, request};
 
-/// What S3 says about objects that were stored without a type.
+/// The content type that S3 gives to objects that were stored without one.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
 
-/// Read from the file and handed to the connection at once.
+/// The bytes that are read from the file and handed to the connection at once.
 const CHUNK_BYTES: u64 = 256 << 10;
 
 impl DirectoryLake {
@@ -58,7 +58,8 @@ impl DirectoryLake {
             unmodified_since: input.if_unmodified_since,
         };
         let name = self.files.name_of(&input.bucket, &input.key)?;
-        // Attributes are read and the file is opened in the same state; once open, a replaced file stays readable.
+        // Attributes are read and the file is opened in the same state; once open, a replaced file stays
+        // readable.
         let shared = self.gate.read().await;
         let head = self
             .attributes(&input.bucket, &name, input.checksum_mode.as_ref())
@@ -90,7 +91,7 @@ impl DirectoryLake {
         Ok(S3Response::new(output))
     }
 
-    /// What S3 says about an object. The caller holds the gate.
+    /// The attributes of an object, as S3 gives them. The caller holds the gate.
     pub(super) async fn attributes(
         &self,
         bucket: &str,
@@ -117,7 +118,7 @@ impl DirectoryLake {
     }
 }
 
-/// There is one state of each object, and it has no parts.
+/// Refuses reads of other versions and of parts: there is one state of each object, and it has no parts.
 fn refuse_other_states(version: Option<&str>, part: Option<i32>) -> S3Result<()> {
     if version.is_some_and(|version| version != "null") {
         return Err(s3_error!(NoSuchVersion, "The development lake keeps no versions"));
@@ -152,7 +153,7 @@ pub(super) fn precondition_failed() -> S3Error {
     )
 }
 
-/// A 304 carries what the client compares next time.
+/// The headers of a 304 that the client compares next time.
 fn validators(etag: &str, modified: &Timestamp) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.extend(
@@ -210,7 +211,7 @@ async fn read(
 
 fn answer(mut head: HeadObjectOutput, whole: bool) -> GetObjectOutput {
     if !whole {
-        // They are those of the whole object.
+        // The checksums are those of the whole object.
         forget_checksums(&mut head);
     }
     GetObjectOutput {

@@ -1,5 +1,5 @@
-//! Everything that changes an object. Bytes gather in the staging area, are verified there, and become visible in
-//! one step together with their ETag.
+//! Requests that change an object. Bytes are gathered in the staging area, are verified there, and become
+//! visible in one step together with their ETag.
 
 use s3s::dto::{
     AbortMultipartUploadInput, AbortMultipartUploadOutput, CompleteMultipartUploadInput,
@@ -18,7 +18,7 @@ use super::read::precondition_failed;
 
 /// Every part but the last one has at least this size.
 const PART_BYTES_MIN: u64 = 5 << 20;
-/// S3 deletes no more objects in one request.
+/// The maximum of objects that S3 deletes in one request.
 const DELETES_MAX: usize = 1000;
 
 impl DirectoryLake {
@@ -180,7 +180,8 @@ impl DirectoryLake {
             ..Conditions::default()
         };
         {
-            // Asked once more when the object is published; here, so that a refused upload keeps its parts.
+            // Checked again when the object is published; checked here so that a refused upload keeps its
+            // parts.
             let _shared = self.gate.read().await;
             self.judge_target(&conditions, &input.bucket, &name).await?;
         }
@@ -312,7 +313,7 @@ impl DirectoryLake {
     }
 }
 
-/// The staging name of the uploads of an object: found again by each of their requests.
+/// The staging name for uploads of an object, under which each of their requests finds it again.
 fn upload_key(bucket: &str, name: &str) -> String {
     let digest = Sha256::new_with_prefix(bucket)
         .chain_update([0])
@@ -321,7 +322,8 @@ fn upload_key(bucket: &str, name: &str) -> String {
     hex(&digest[..16])
 }
 
-/// `aws-chunked` says how the body travels, not what it is; S3 does not store it.
+/// The content encoding that is stored. `aws-chunked` says how the body travels, not what it is; S3 does not
+/// store it.
 fn stored_encoding(header: &str) -> Option<String> {
     let codings = header
         .split(',')

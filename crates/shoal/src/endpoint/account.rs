@@ -1,12 +1,12 @@
-//! Who we are to the lake, for each client.
+//! The account that signs requests to the lake, for each client.
 //!
 //! The first of these that exists signs a client's requests:
 //! 1. the account that the identity brings (`lake_access_key`),
 //! 2. the account of `[lake]` (`access_key`),
-//! 3. what the AWS chain finds (environment, profile, web identity, container, instance),
+//! 3. the account that the AWS chain finds (environment, profile, web identity, container, instance),
 //! 4. the identity's own key pair.
 //!
-//! A stranger stays a stranger: an anonymous request is never signed.
+//! A request of an anonymous client stays anonymous: it is never signed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +20,24 @@ use crate::s3::identity::{Account, Caller};
 /// How a request to the endpoint is signed.
 #[derive(Clone, Debug)]
 pub enum LakeAccount {
-    /// Not at all.
+    /// The request is not signed.
     Anonymous,
-    /// With this key pair, which is the caller's own.
+    /// With this key pair, which belongs to the caller.
     Signed(Arc<Account>),
-    /// With this key pair, which this node brings for the caller.
+    /// With this key pair, which this node provides for the caller.
     Brought(Arc<Account>, Owner),
 }
 
-/// Whose a key pair is.
+/// The owner of a key pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// `[lake] access_key`
     Lake,
-    /// The AWS chain's.
+    /// The AWS chain.
     Chain,
     /// `lake_access_key` of an `[[identity]]`.
     Identity,
-    /// A client's own: it signs with it here as at the endpoint.
+    /// The client: it signs with the key pair here as at the endpoint.
     Client,
 }
 
@@ -47,7 +47,7 @@ impl Owner {
         self != Self::Client
     }
 
-    /// How an operator finds the key pair in the configuration.
+    /// Returns how an operator finds the key pair in the configuration.
     pub fn describe(self, access_key: &str) -> String {
         match self {
             Self::Lake => format!("[lake] access_key {access_key}"),
@@ -59,7 +59,7 @@ impl Owner {
 }
 
 impl LakeAccount {
-    /// The key pair and whose it is, if there is one.
+    /// Returns the key pair and its owner, if there is one.
     pub fn signer(&self) -> Option<(&Arc<Account>, Owner)> {
         match self {
             Self::Anonymous => None,
@@ -69,20 +69,20 @@ impl LakeAccount {
     }
 }
 
-/// The accounts that this node itself brings. Cheap to ask, refreshed in the background.
+/// The accounts that this node itself provides. Cheap to look up, refreshed in the background.
 #[derive(Debug, Default)]
 pub struct NodeCredentials {
     lake: Option<Arc<Account>>,
     chain: Option<Chain>,
 }
 
-/// Why a node cannot tell who it is to the lake.
+/// Why a node cannot determine its account at the lake.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
-    /// One half without the other.
+    /// One half of a key pair is set without the other.
     #[error("[lake] has only one half of a key pair: set both access_key and secret_key, or neither")]
     HalfAPair,
-    /// Something is configured for the AWS chain, and it does not work.
+    /// A source of the AWS chain is configured, and it does not work.
     #[error("the AWS credentials chain failed; set [lake] access_key and secret_key to do without it")]
     Chain(#[source] ChainError),
     /// The chain gave no answer.
@@ -93,10 +93,11 @@ pub enum CredentialsError {
 }
 
 impl NodeCredentials {
-    /// Resolves the account of `[lake]` or, without one, that of the AWS chain: at most ten seconds.
+    /// Resolves the account of `[lake]` or, without one, that of the AWS chain. Takes ten seconds at most.
     ///
-    /// An instance metadata service is asked only when nothing else is configured and this machine is one of
-    /// EC2's (or `AWS_EC2_METADATA_SERVICE_ENDPOINT` names one), and never with `AWS_EC2_METADATA_DISABLED=true`.
+    /// An instance metadata service is asked only if no other source is configured and this machine is one of
+    /// EC2's (or `AWS_EC2_METADATA_SERVICE_ENDPOINT` names a service), and never with
+    /// `AWS_EC2_METADATA_DISABLED=true`.
     pub async fn resolve(config: &config::Lake) -> Result<Self, CredentialsError> {
         let credentials = Self::of_config(config)?;
         if credentials.lake.is_some() {
@@ -106,7 +107,7 @@ impl NodeCredentials {
         Ok(Self { lake: None, chain })
     }
 
-    /// Only the account of `[lake]`, if it has one: nothing outside the configuration is asked.
+    /// Uses only the account of `[lake]`, if it has one; nothing outside the configuration is asked.
     pub fn of_config(config: &config::Lake) -> Result<Self, CredentialsError> {
         let lake = match (&config.access_key, &config.secret_key) {
             (Some(access_key), Some(secret_key)) => Some(Arc::new(Account {
@@ -120,7 +121,7 @@ impl NodeCredentials {
         Ok(Self { lake, chain: None })
     }
 
-    /// The account that signs the requests of `caller`.
+    /// Returns the account that signs the requests of `caller`.
     pub fn account_for(&self, caller: &Caller) -> LakeAccount {
         let Caller::Identity(identity) = caller else {
             return LakeAccount::Anonymous;
@@ -137,7 +138,7 @@ impl NodeCredentials {
         })
     }
 
-    /// The account of identities that bring none.
+    /// Returns the account that signs for identities that have none.
     pub fn own(&self) -> Option<LakeAccount> {
         let lake = self.lake.clone().map(|account| (account, Owner::Lake));
         let chain = || Some((self.chain.as_ref()?.account(), Owner::Chain));

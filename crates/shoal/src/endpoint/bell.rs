@@ -1,9 +1,9 @@
 //! The waker of a connection that is driven by its reader.
 //!
-//! The two ends of a connection wake each other all the time: the body says that it wants bytes, the driver that
-//! it has some. With a task for each that is how they work; within one task every such call would schedule the task
-//! that is running already, and on a multi-threaded runtime rouse a second thread to look for it. So while
-//! the reader polls, wakes are only noted; it looks again by itself.
+//! The two ends of a connection wake each other all the time: the body, because it wants bytes, and the
+//! driver, because it has some. With a task for each, that is how they work. Within one task, every such call
+//! would schedule the task that is already running, and on a multi-threaded runtime rouse a second thread to
+//! look for it. So while the reader polls, wakes are only noted, and the reader looks again by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Rounds in one poll; then other tasks have their turn.
+/// Rounds in one poll; after that, other tasks get their turn.
 const ROUNDS_MAX: u32 = 8;
 
 pub(super) struct Bell {
@@ -36,7 +36,7 @@ impl Bell {
         }
     }
 
-    /// Polls until there is an answer, or nothing rang during the last round.
+    /// Polls until there is an answer, or no wake came during the last round.
     pub(super) fn poll<T>(
         &self,
         cx: &mut Context<'_>,
@@ -55,7 +55,8 @@ impl Bell {
             }
         };
         state.attended.store(false, Ordering::SeqCst);
-        // Rung in the last moment, or too often: looked at in the next turn. After an answer the reader polls anyway.
+        // Rung at the last moment, or too often: the next turn handles it. After an answer, the reader polls
+        // anyway.
         if polled.is_pending() && state.rung.load(Ordering::SeqCst) {
             cx.waker().wake_by_ref();
         }
@@ -69,7 +70,7 @@ impl Wake for State {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // In this order, as the reader does it in the other: one of the two sees what the other did.
+        // The reader uses the opposite order, so one of the two sees the other's store.
         self.rung.store(true, Ordering::SeqCst);
         if !self.attended.load(Ordering::SeqCst) {
             self.reader.wake();

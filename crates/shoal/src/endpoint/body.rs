@@ -1,4 +1,4 @@
-//! Bodies on their way: what we send to an endpoint, and what it sends us.
+//! Bodies on their way: those sent to an endpoint, and those received from it.
 
 use std::io;
 use std::pin::Pin;
@@ -18,36 +18,39 @@ use super::pool::{Link, Pool, Progress};
 use super::resume::{Reopening, Resumption};
 use crate::s3::sigv4::SeedSignature;
 
-/// A body that is sent while it is made. An error in it breaks the request off, so that the endpoint stores nothing.
+/// A body that is sent while it is produced. An error in it aborts the request, so that the endpoint stores
+/// nothing.
 pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The body of a request.
 pub enum RequestBody {
     /// No bytes.
     Empty,
-    /// A stream; without a length it is sent in chunks of HTTP (`Transfer-Encoding: chunked`).
+    /// A stream; without a length it is sent in HTTP chunks (`Transfer-Encoding: chunked`).
     Stream {
         /// Exact length in bytes, if known.
         length: Option<u64>,
         /// The bytes.
         body: RequestStream,
     },
-    /// A stream whose own signatures continue that of the request head (`STREAMING-AWS4-HMAC-SHA256-…`).
+    /// A stream with signatures that continue that of the request head (`STREAMING-AWS4-HMAC-SHA256-…`).
     Seeded {
-        /// Exact length in bytes, if known: signatures have one length, so it is that of the client's body.
+        /// Exact length in bytes, if known: signatures have a fixed length, so it is that of the client's
+        /// body.
         length: Option<u64>,
-        /// Makes the body once the head is signed.
+        /// Produces the body once the head is signed.
         body: Box<dyn FnOnce(SeedSignature) -> RequestStream + Send>,
     },
 }
 
-/// What hyper sends: a request body, watched for progress. Its length is in the request's `Content-Length`.
+/// The body type that hyper sends: a request body, watched for progress. Its length is in the request's
+/// `Content-Length`.
 pub(super) struct OutgoingBody(Option<Outgoing>);
 
 struct Outgoing {
     stream: RequestStream,
     upload: Upload,
-    /// Until the endpoint wants the body.
+    /// Present until the endpoint wants the body.
     hold: Option<Hold>,
 }
 
@@ -62,21 +65,21 @@ impl OutgoingBody {
         }))
     }
 
-    /// Reports progress to the connection that sends it.
+    /// Reports the progress of this body to the connection that sends it.
     pub(super) fn watched_by(&mut self, connection: &Upload) {
         if let Some(outgoing) = &mut self.0 {
             outgoing.upload = connection.clone();
         }
     }
 
-    /// Waits for the endpoint to want it.
+    /// Holds the body back until the endpoint wants it.
     pub(super) fn held_for(&mut self, expectation: Expectation) {
         if let Some(outgoing) = &mut self.0 {
             outgoing.hold = Some(Hold::new(expectation));
         }
     }
 
-    /// What it waits for, if it waits.
+    /// Returns the expectation that the body waits for, if it waits.
     pub(super) fn expectation(&self) -> Option<&Expectation> {
         self.0.as_ref()?.hold.as_ref().map(Hold::expectation)
     }
@@ -105,7 +108,7 @@ impl Body for OutgoingBody {
         };
         let frame = outgoing.poll_frame(cx);
         if outgoing.hold.as_ref().is_some_and(Hold::is_final) {
-            // Nobody waits for this body any more: it is the endpoint's turn to send its own.
+            // The endpoint no longer waits for this body: it is its turn to send its own.
             outgoing.upload.rests();
         } else {
             outgoing.upload.polled(frame.is_ready());
@@ -120,7 +123,7 @@ impl Body for OutgoingBody {
     }
 }
 
-/// Tells the stall watch of a connection how its request body fares.
+/// Tells the stall watch of a connection how its request body progresses.
 #[derive(Clone, Default)]
 pub(super) struct Upload(Arc<AtomicU8>);
 
@@ -140,7 +143,8 @@ impl Upload {
         self.0.store(Self::AT_REST, Ordering::Relaxed);
     }
 
-    /// Whether the endpoint took bytes since the last call, or would if we had them: then it is not to blame.
+    /// Whether the endpoint took bytes since the last call, or would if the node had any: then the endpoint
+    /// is not to blame.
     pub(super) fn is_moving(&self) -> bool {
         let moved = Self::MOVED;
         match self
@@ -153,19 +157,19 @@ impl Upload {
     }
 }
 
-/// The body of an endpoint's response. Dropping it before its end ends the transfer.
+/// The body of an endpoint's response. Dropping it before its end aborts the transfer.
 pub struct LakeBody {
-    /// Bytes that were looked at and put back.
+    /// Bytes that were read and put back.
     ahead: Option<Bytes>,
     incoming: Incoming,
-    /// Until the body has ended or failed.
+    /// Present until the body has ended or failed.
     link: Option<Box<Link>>,
     pool: Arc<Pool>,
     counters: Arc<Counters>,
     errand: Errand,
-    /// What asks for the rest when the body breaks.
+    /// Asks for the rest of the body when it breaks.
     resumption: Option<Box<Resumption>>,
-    /// The rest of a body that broke.
+    /// The pending rest of a body that broke.
     reopening: Option<Reopening>,
 }
 
@@ -191,19 +195,19 @@ impl LakeBody {
         body
     }
 
-    /// Gives bytes once more, before those to come.
+    /// Puts bytes back, to be read again before those to come.
     pub(super) fn put_back(&mut self, bytes: Bytes) {
         self.ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
     }
 
-    /// The same body, which goes on over another connection when it breaks.
+    /// Returns the same body, which continues over another connection when it breaks.
     #[must_use]
     pub fn resumed_by(mut self, resumption: Resumption) -> Self {
         self.resumption = Some(Box::new(resumption));
         self
     }
 
-    /// Waits for the rest of a body that broke, if this one has.
+    /// Waits for the rest of the body, if it broke.
     fn poll_reopened(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), EndpointError>> {
         let Some(reopening) = &mut self.reopening else {
             return Poll::Ready(Ok(()));
@@ -241,7 +245,7 @@ impl LakeBody {
         self.release_at_end();
     }
 
-    /// Begins to ask for the rest; the error, when it is final.
+    /// Starts to ask for the rest of the body. Returns the error if it is final.
     fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
         self.link = None;
         self.counters.failure(error.kind());

@@ -23,16 +23,16 @@ use crate::s3::identity::Account;
 use crate::secret::Secret;
 use crate::{chance, clock};
 
-/// The whole chain must have answered within this time.
+/// Time within which the whole chain must have answered.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Credentials are renewed this long before they end; AWS has the next ones ready by then.
+/// Credentials are renewed this long before they expire; AWS has the next ones ready by then.
 const AHEAD: Duration = Duration::from_mins(5);
 
-/// Between two tries to renew.
+/// Pause between two attempts to renew.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Credentials that stay current. Dropping it ends the renewal.
+/// Credentials that stay current. Dropping this value ends the renewal.
 #[derive(Debug)]
 pub(super) struct Chain {
     current: Arc<ArcSwap<Account>>,
@@ -41,7 +41,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    /// Asks the provider once; `None` when it has nothing.
+    /// Asks the provider once. Returns `None` if it has no credentials.
     pub(super) async fn start(
         provider: impl ProvideCredentials + 'static,
     ) -> Result<Option<Self>, CredentialsError> {
@@ -85,7 +85,7 @@ async fn renew(provider: impl ProvideCredentials, current: Arc<ArcSwap<Account>>
     }
 }
 
-/// Gives the time when what is current now expires.
+/// Renews the credentials. Returns the time when the current ones expire.
 async fn renew_once(
     provider: &impl ProvideCredentials,
     current: &ArcSwap<Account>,
@@ -96,7 +96,7 @@ async fn renew_once(
             current.store(Arc::new(account(&credentials)));
             credentials.expiry()
         }
-        // The old ones serve until they expire; then the lake says so to each client.
+        // The old credentials serve until they expire; then the lake reports that to each client.
         Err(error) => {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
@@ -107,8 +107,9 @@ async fn renew_once(
     }
 }
 
-/// How long credentials are good enough, scattered so that a fleet does not renew at once. Never less than the
-/// time between two tries, so that credentials born expired do not make us ask without pause.
+/// Returns how long credentials are good enough, scattered so that a fleet does not renew at once. Never less
+/// than the pause between two attempts, so that credentials that are already expired do not make the node ask
+/// without pause.
 fn renew_in(expiry: SystemTime, now: SystemTime, chance: f64) -> Duration {
     let left = expiry.duration_since(now).unwrap_or_default();
     let calm = left.saturating_sub(AHEAD).max(left / 2);
@@ -123,7 +124,8 @@ fn account(credentials: &Credentials) -> Account {
     }
 }
 
-/// The AWS order: environment, profile, web identity, container and, where there is one, the instance.
+/// Builds the chain in the AWS order: environment, profile, web identity, container and, where there is one,
+/// the instance.
 pub(super) fn default_provider(lake_region: &str) -> impl ProvideCredentials + 'static {
     let environment = |name| std::env::var(name).ok();
     let region = environment("AWS_REGION").or_else(|| environment("AWS_DEFAULT_REGION"));
@@ -170,8 +172,8 @@ pub(super) fn default_provider(lake_region: &str) -> impl ProvideCredentials + '
     )
 }
 
-/// Whether an instance metadata service may be asked. Elsewhere its link-local address is nobody's, or a
-/// stranger's: asking costs seconds at every start, or worse, gets an answer.
+/// Whether an instance metadata service may be asked. Outside EC2 its link-local address is unused, or
+/// belongs to a stranger: asking costs seconds at every start, or worse, gets an answer.
 fn has_instance_metadata(
     disabled: Option<&str>,
     endpoint: Option<&str>,
@@ -195,7 +197,7 @@ mod tests {
         clock, has_instance_metadata, renew_in, renew_once,
     };
 
-    /// Gives `key-1`, `key-2`, … each for an hour; the second time it fails.
+    /// Returns `key-1`, `key-2`, … each for an hour; the second call fails.
     #[derive(Clone, Debug, Default)]
     struct Rotating(Arc<AtomicU32>);
 

@@ -1,4 +1,4 @@
-//! How a connection to an endpoint is made: name, TCP, and TLS when the URL says so.
+//! How a connection to an endpoint is made: name resolution, TCP, and TLS if the URL says so.
 
 use std::io;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use hyper_util::service::TowerToHyperService;
 use super::error::BoxError;
 use crate::channel::Dialer;
 
-/// A connection, plain or not.
+/// A connection, encrypted or not.
 pub(super) type Stream = Box<dyn Wire>;
 
 pub(super) trait Wire: hyper::rt::Read + hyper::rt::Write + Send + Unpin {}
@@ -39,7 +39,8 @@ impl ConnectError {
 }
 
 impl Connector {
-    /// For `https` trusts the roots of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured).
+    /// Creates a connector. For `https` it trusts the roots of the system (`SSL_CERT_FILE` and `SSL_CERT_DIR`
+    /// are honoured).
     pub(super) fn new(address: Uri) -> io::Result<Self> {
         if address.scheme_str() != Some("https") {
             return Ok(Self::Plain(address, TowerToHyperService::new(tcp())));
@@ -53,7 +54,7 @@ impl Connector {
         Ok(Self::Tls(address, TowerToHyperService::new(tls)))
     }
 
-    /// Name, TCP and TLS together take no longer than `patience`.
+    /// Connects. Name resolution, TCP and TLS together take no longer than `patience`.
     pub(super) async fn connect(&self, patience: Duration) -> Result<Stream, ConnectError> {
         let connecting = async {
             match self {

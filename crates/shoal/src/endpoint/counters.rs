@@ -11,20 +11,20 @@ use super::error::Failure;
 use super::patience::Pace;
 use crate::metrics::histogram::{Distribution, Durations};
 
-/// What an endpoint did since the node started.
+/// The counts of an endpoint since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that went out, by operation, retries included.
+    /// Requests sent, by operation, including retries.
     pub requests: BTreeMap<&'static str, u64>,
-    /// Answers, by operation and status: the status itself where it tells something, or its class.
+    /// Answers, by operation and by status. Statuses that operators do not look for count under their class.
     pub answers: BTreeMap<(&'static str, &'static str), u64>,
-    /// Requests and bodies that failed, by what went wrong.
+    /// Requests and bodies that failed, by kind of failure.
     pub failures: BTreeMap<&'static str, u64>,
-    /// How long answers took to begin: reads, writes, and writes that make the endpoint work.
+    /// Time until answers began: reads, writes, and writes that make the endpoint work.
     pub first_byte: [(&'static str, Distribution); Pace::ALL.len()],
-    /// Those among the requests that repeated an earlier one.
+    /// Those requests that repeated an earlier one.
     pub retries: u64,
-    /// Bodies that broke and were asked for again from there.
+    /// Bodies that broke and were requested again from the break.
     pub resumes: u64,
     /// Bytes of response bodies.
     pub bytes_received: u64,
@@ -49,14 +49,14 @@ impl Counters {
         *self.requests.lock().entry(operation).or_default() += 1;
     }
 
-    /// A response head came after `elapsed`.
+    /// Counts a response head that came after `elapsed`.
     pub(super) fn answer(&self, operation: &'static str, pace: Pace, status: StatusCode, elapsed: Duration) {
         self.first_byte[pace as usize].observe(elapsed);
         let key = (operation, word_of(status));
         *self.answers.lock().entry(key).or_default() += 1;
     }
 
-    /// A request or a body failed.
+    /// Counts a request or a body that failed.
     pub(super) fn failure(&self, failure: Failure) {
         self.failures[failure as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -95,7 +95,8 @@ impl Counters {
     }
 }
 
-/// A status that an operator looks for, or the class of all others: a store may invent any number of them.
+/// Returns a status that operators look for, or the class of any other: a store may invent any number of
+/// them.
 fn word_of(status: StatusCode) -> &'static str {
     const TELLING: [(u16, &str); 14] = [
         (304, "304"),

@@ -1,4 +1,4 @@
-//! What can go wrong between us and the store we call, and what to tell the client.
+//! Failures between this node and the store that it calls, and the status that a client sees for each.
 
 use std::error::Error;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 
-/// Any error, as bodies and connections hand it up.
+/// Any error, as bodies and connections report it.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 macro_rules! failures {
@@ -74,7 +74,7 @@ failures! {
 }
 
 impl Failure {
-    /// The cause why no connection could be made.
+    /// Returns the kind of a failure to connect.
     pub(super) fn of_connecting(error: &(dyn Error + 'static)) -> Self {
         match find::<rustls::Error>(error) {
             Some(rustls::Error::InvalidMessage(_)) => Self::NoTls,
@@ -92,7 +92,8 @@ impl Failure {
         matches!(self, Self::ConnectTimedOut | Self::TimedOut | Self::Stalled)
     }
 
-    /// Whether it says that the endpoint does not answer, rather than something about this node or one body.
+    /// Whether the failure means that the endpoint does not answer, rather than something about this node or
+    /// one body.
     pub fn is_silence(self) -> bool {
         matches!(
             self,
@@ -108,7 +109,7 @@ impl Failure {
     }
 }
 
-/// Whether this node lacks something that a connection takes.
+/// Whether this node lacks a resource that a connection needs.
 fn is_exhaustion(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -116,12 +117,14 @@ fn is_exhaustion(error: &io::Error) -> bool {
     )
 }
 
-/// A resolver without descriptors says only that a name is unknown for now.
+/// Whether this process is out of descriptors. A resolver without descriptors only reports that a name is
+/// temporarily unknown.
 fn lacks_descriptors() -> bool {
     File::open("/dev/null").is_err_and(|error| is_exhaustion(&error))
 }
 
-/// A request to an endpoint that has no complete response. Names the request's path, never its query or headers.
+/// The error of a request to an endpoint that has no complete response. Names the request's path, never its
+/// query or headers.
 pub struct EndpointError {
     kind: Failure,
     errand: Errand,
@@ -129,18 +132,18 @@ pub struct EndpointError {
 }
 
 impl EndpointError {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> Failure {
         self.kind
     }
 
-    /// The same, when the rest of the body turned out to be another version's.
+    /// Returns the same error for the case that the rest of the body belongs to another version.
     pub(super) fn of_another_version(mut self) -> Self {
         self.kind = Failure::Changed;
         self
     }
 
-    /// The error of type `E` beneath, for instance the one that the request's own body ended with.
+    /// Returns the error of type `E` beneath, for instance the one that the request's own body ended with.
     pub fn cause<E: Error + 'static>(&self) -> Option<&E> {
         find(self.source()?)
     }
@@ -180,7 +183,7 @@ impl Error for EndpointError {
     }
 }
 
-/// What went wrong with an endpoint, for those who share the failure of one request.
+/// A failure of an endpoint, for callers that share the failure of one request.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     kind: Failure,
@@ -188,7 +191,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// What kind of failure it is.
+    /// Returns the kind of failure.
     pub fn kind(&self) -> Failure {
         self.kind
     }
@@ -204,7 +207,7 @@ impl From<EndpointError> for Trouble {
 }
 
 impl From<&str> for Trouble {
-    /// The endpoint answered, and not what it was asked for.
+    /// The endpoint answered, but not with what it was asked for.
     fn from(what: &str) -> Self {
         Self {
             kind: Failure::Unintelligible,
@@ -219,13 +222,13 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// An error and all that caused it, in one line.
+/// Returns an error and all its causes, in one line.
 pub fn causes(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();
     let mut cause = beneath(error);
     while let Some(error) = cause {
         let said = error.to_string();
-        // Some errors repeat what caused them.
+        // Some errors repeat their causes.
         if !line.ends_with(&said) {
             line = format!("{line}: {said}");
         }
@@ -234,7 +237,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// What we are doing, and where: the part of an error that is known before anything fails.
+/// The action in progress and its target: the part of an error that is known before anything fails.
 #[derive(Clone)]
 pub(super) struct Errand {
     pub(super) operation: &'static str,
@@ -260,7 +263,7 @@ impl Errand {
     }
 }
 
-/// The first error of type `E` in a chain of causes.
+/// Returns the first error of type `E` in a chain of causes.
 pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -272,8 +275,8 @@ pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> 
     None
 }
 
-/// The cause of an error. An error of the operating system's kind that was made of another one hides that
-/// one: its source is the other's source.
+/// Returns the cause of an error. An I/O error made from another error hides that one: its source is the
+/// other's source.
 fn beneath<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(made_of) => Some(made_of),

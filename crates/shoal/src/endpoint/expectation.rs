@@ -1,7 +1,9 @@
-//! `Expect: 100-continue` towards an endpoint: a body stays where it is until the endpoint wants it (RFC 9110, 10.1.1).
+//! `Expect: 100-continue` towards an endpoint: a body is held back until the endpoint wants it (RFC 9110,
+//! 10.1.1).
 //!
-//! To ask a forwarded body for its first bytes is to make our client send them, so nobody asks before the endpoint
-//! has said `100 Continue`, or has kept silent for [`PATIENCE`]. After an answer nobody asks at all.
+//! Polling a forwarded body for its first bytes makes the client send them. So the body is not polled before
+//! the endpoint has sent `100 Continue`, or has been silent for [`PATIENCE`]. After an answer it is not
+//! polled at all.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,10 +16,10 @@ use futures_util::task::AtomicWaker;
 use http::{Request, StatusCode};
 use tokio::time::{Sleep, sleep};
 
-/// A store that does not know the expectation waits for the body; after so long it gets it unasked.
+/// A store that does not know the expectation waits for the body; after this time the node sends it anyway.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the endpoint has made of one request's expectation.
+/// The endpoint's reaction to one request's expectation.
 #[derive(Clone, Default)]
 pub(super) struct Expectation(Arc<State>);
 
@@ -32,7 +34,7 @@ impl Expectation {
     const CONTINUED: u8 = 1;
     const ANSWERED: u8 = 2;
 
-    /// Hears the `100 Continue` that `request` will get.
+    /// Listens for the `100 Continue` that `request` may get.
     pub(super) fn listen<B>(&self, request: &mut Request<B>) {
         let expectation = self.clone();
         hyper::ext::on_informational(request, move |response| {
@@ -42,18 +44,18 @@ impl Expectation {
         });
     }
 
-    /// The answer is here: a body that was not asked for until now never will be.
+    /// Notes that the answer is here: a body that was not requested before it never is.
     pub(super) fn answered(&self) {
         self.settle(Self::ANSWERED);
     }
 
-    /// The first verdict stands.
+    /// Settles the verdict. The first one stands.
     fn settle(&self, verdict: u8) {
         let State {
             verdict: settled,
             body,
         } = &*self.0;
-        // Whoever comes second has nothing to say.
+        // A later verdict has no effect.
         let _ = settled.compare_exchange(Self::OPEN, verdict, Ordering::AcqRel, Ordering::Acquire);
         body.wake();
     }
@@ -66,7 +68,7 @@ impl Expectation {
 /// Keeps a body back until its expectation is met.
 pub(super) struct Hold {
     expectation: Expectation,
-    /// Runs from the first look at the body: until then the head has not been sent.
+    /// Starts at the first poll of the body: until then the head has not been sent.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
@@ -82,7 +84,7 @@ impl Hold {
         &self.expectation
     }
 
-    /// Whether the answer came first; then this is never released.
+    /// Whether the answer came first; then the body is never released.
     pub(super) fn is_final(&self) -> bool {
         self.expectation.verdict() == Expectation::ANSWERED
     }

@@ -1,4 +1,5 @@
-//! What an answer says about this node and its accounts, noted before the caller sees the answer.
+//! The conclusions about this node and its accounts that an answer allows, noted before the caller sees the
+//! answer.
 
 use std::time::Duration;
 
@@ -14,20 +15,21 @@ use super::{Endpoint, LakeBody};
 use crate::clock;
 use crate::s3::xml::ErrorDocument;
 
-/// The code stands in the beginning of an error document.
+/// Number of bytes of an error document that are read: its code is near the beginning.
 const BEGINNING_BYTES: usize = 8 << 10;
 
-/// An error document that does not come at once is passed on unread.
+/// An error document that does not arrive within this time is passed on unread.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What of a message of the lake is logged.
+/// Number of characters of a message of the lake that are logged.
 const MESSAGE_CHARS: usize = 200;
 
 impl Endpoint {
     /// Notes whether the endpoint answered, and whether it accepted the account.
     ///
-    /// Errors: those of the request, and [`Failure::AccountRefused`] where the account is one that this node brings:
-    /// the caller must not take a no to the node for a no to itself.
+    /// Fails with the error of the request, or with [`Failure::AccountRefused`] if the endpoint does not
+    /// accept an account that this node provides: the caller must not take a refusal of the node for one of
+    /// itself.
     pub(super) async fn judge(
         &self,
         outcome: Result<Response<LakeBody>, EndpointError>,
@@ -57,7 +59,7 @@ impl Endpoint {
             .filter(|code| !code.is_empty());
         let refusal = match code.map(AccountRefusal::of_code) {
             Some(Some(refusal)) => Some(refusal),
-            // The account was understood, and may not do what was asked.
+            // The endpoint recognised the account, which may not do what was asked.
             Some(None) => {
                 self.standing.accepted(owner, &signer.access_key);
                 None
@@ -97,7 +99,7 @@ impl Endpoint {
     }
 }
 
-/// The beginning of an error document, which stays in the answer.
+/// Reads the beginning of an error document, which also stays in the answer.
 async fn peek(mut response: Response<LakeBody>) -> Result<(Response<LakeBody>, Bytes), EndpointError> {
     let mut beginning = BytesMut::new();
     let reading = async {

@@ -1,8 +1,8 @@
-//! An S3 store we call: the lake.
+//! The client side of an S3 store that the node calls: the lake.
 //!
-//! [`Endpoint::send`] takes a request apart from any client: operation, target bytes, end-to-end headers, body,
-//! and the account to sign with. It signs, sends, repeats what may be repeated, and gives the response as the
-//! store sent it, its body still streaming.
+//! [`Endpoint::send`] takes a request without any link to a client: operation, target bytes, end-to-end
+//! headers, body, and the account to sign with. It signs and sends the request, repeats it where that is
+//! allowed, and returns the response as the store sent it, with its body still streaming.
 
 mod account;
 mod bell;
@@ -57,7 +57,7 @@ use crate::s3::identity::Caller;
 use crate::s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use crate::{chance, clock, config};
 
-/// An S3 store we call.
+/// An S3 store that the node calls.
 pub struct Endpoint {
     url: Arc<str>,
     host: HeaderValue,
@@ -69,37 +69,39 @@ pub struct Endpoint {
     budget: Budget,
     counters: Arc<Counters>,
     standing: Standing,
-    /// Where requests take turns, they take them here.
+    /// The turns that requests take, if they take turns.
     turns: Option<Arc<Turns>>,
 }
 
 /// A request to an endpoint.
 pub struct EndpointRequest {
-    /// What it is called in metrics and errors: an operation of S3.
+    /// The request's name in metrics and errors: an operation of S3.
     pub operation: &'static str,
     /// Method.
     pub method: Method,
-    /// Path style (`/bucket/key?query`); its bytes are sent as they are.
+    /// Path style (`/bucket/key?query`); its bytes are sent unchanged.
     pub target: PathAndQuery,
-    /// End-to-end headers, see [`end_to_end`]; host, length, date and signature are added here.
+    /// End-to-end headers, see [`end_to_end`](crate::s3::hop_by_hop::end_to_end). `Endpoint::send` adds host,
+    /// length, date and signature.
     pub headers: HeaderMap,
     /// Body.
     pub body: RequestBody,
-    /// Whether the body is kept back until the endpoint wants it (`Expect: 100-continue`), at most for a second. When
-    /// the answer comes first, the body is never asked for its bytes.
+    /// Whether the body is held back until the endpoint wants it (`Expect: 100-continue`), for a second at
+    /// most. If the answer comes first, the body is never polled.
     pub expects_continue: bool,
-    /// What the signature says about the body.
+    /// The signature's statement about the body.
     pub payload: PayloadHash,
-    /// Who signs.
+    /// The account that signs.
     pub account: LakeAccount,
-    /// In whose turn it is sent.
+    /// The payer in whose turn the request is sent.
     pub payer: Payer,
 }
 
 impl Endpoint {
-    /// Prepares the endpoint; connections are made when requests come.
+    /// Prepares the endpoint. Connections are made when requests come.
     ///
-    /// Fails with [`Failure::Misconfigured`] when the URL is not one of a store, or the system trusts nobody.
+    /// Fails with [`Failure::Misconfigured`] if the URL is not one of a store, or the system has no trusted
+    /// roots.
     pub fn new(
         config: &config::Lake,
         limits: &config::Limits,
@@ -132,8 +134,8 @@ impl Endpoint {
         })
     }
 
-    /// Another node. Its requests are not signed, as both ends prove themselves when they connect, and not repeated, as
-    /// there is another place to ask.
+    /// Creates the endpoint of another node. Its requests are not signed, as both ends prove themselves when
+    /// they connect, and not repeated, as there is another place to ask.
     pub fn to_node(dialer: Dialer, limits: &config::Limits) -> Self {
         let authority = dialer.address().to_string();
         let counters = Arc::new(Counters::default());
@@ -153,36 +155,36 @@ impl Endpoint {
         }
     }
 
-    /// Names the endpoint, for instance in the digests of its objects.
+    /// Returns the URL, which names the endpoint, for instance in the digests of its objects.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The account that signs the requests of `caller`.
+    /// Returns the account that signs the requests of `caller`.
     pub fn account_for(&self, caller: &Caller) -> LakeAccount {
         self.credentials.account_for(caller)
     }
 
-    /// What was asked and given so far.
+    /// Returns the counts of requests and answers since the node started.
     pub fn counters(&self) -> Counts {
         self.counters.snapshot()
     }
 
-    /// The accounts that this node itself brings.
+    /// Returns the accounts that this node itself provides.
     pub fn credentials(&self) -> &NodeCredentials {
         &self.credentials
     }
 
-    /// How this node stands with it.
+    /// Returns this node's standing with the endpoint.
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
 
-    /// Signs and sends a request; gives the response head, with the body to come.
+    /// Signs and sends a request. Returns the response head, with the body to come.
     ///
-    /// Reads without a body are tried again, within a budget, when nothing of an answer has been seen or the answer
-    /// is a passing trouble (500, 502, 503, 504), as long as the client can be expected to wait; trouble that stays is
-    /// given as it is.
+    /// Reads without a body are retried, within a budget, if no part of an answer has arrived or the answer
+    /// is a transient error (500, 502, 503, 504), as long as the client can be expected to wait. An error
+    /// that persists is returned unchanged.
     pub async fn send(&self, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
         let EndpointRequest {
             operation,
@@ -298,7 +300,7 @@ impl Endpoint {
             .map_err(|setback| self.failed(setback))
     }
 
-    /// Sends a signed request, and counts its answer.
+    /// Sends a signed request and counts its answer.
     async fn exchange(
         &self,
         errand: &Errand,
@@ -325,8 +327,8 @@ impl Endpoint {
         setback.error
     }
 
-    /// Sends a signed request over a connection of the pool. A request of which nothing was sent, because the
-    /// connection had been closed meanwhile, goes out on a new one.
+    /// Sends a signed request over a connection of the pool. If nothing of the request was sent, because the
+    /// connection had been closed in the meantime, the request goes out on a new one.
     async fn exchange_over(
         &self,
         errand: &Errand,
@@ -381,7 +383,7 @@ impl Endpoint {
     }
 }
 
-/// Everything of a request but its body.
+/// All of a request except its body.
 #[derive(Clone)]
 struct Head {
     errand: Errand,
@@ -429,7 +431,7 @@ impl SignedHead {
     }
 }
 
-/// Which connection a request may use.
+/// The connections that a request may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Connection {
     Any,
@@ -439,8 +441,8 @@ enum Connection {
 /// Why a request has no answer.
 struct Setback {
     error: EndpointError,
-    /// The connection was kept open from an earlier request and closed before the answer. Stores do that when they
-    /// tire of waiting, so it says nothing about their health.
+    /// Whether the connection was kept open from an earlier request and closed before the answer. Stores
+    /// close idle connections, so this says nothing about their health.
     stale: bool,
 }
 
@@ -484,7 +486,7 @@ fn ending(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) 
     }
 }
 
-/// `Retry-After` in seconds or as a date.
+/// Parses `Retry-After`, in seconds or as a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match value.parse() {
@@ -495,7 +497,8 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     }
 }
 
-/// Reads an error body that nobody will see, so that its connection can be used again; a long or slow one is cut off.
+/// Reads an error body that no client will see, so that its connection can be reused. A long or slow body is
+/// cut off.
 async fn drain(mut body: LakeBody) {
     const BYTES_MAX: usize = 64 << 10;
     const TIME_MAX: Duration = Duration::from_millis(200);
@@ -508,11 +511,11 @@ async fn drain(mut body: LakeBody) {
             }
         }
     };
-    // Cut off or read to the end: either way nothing is left to do.
+    // Cut off or read to the end: either way, nothing is left to do.
     drop(tokio::time::timeout(TIME_MAX, reading).await);
 }
 
-/// The scheme, host and port to connect to.
+/// Returns the scheme, host and port to connect to.
 fn address(url: &str) -> Result<Uri, BoxError> {
     let uri: Uri = url.parse()?;
     let plain = matches!(uri.scheme_str(), Some("http" | "https"));
@@ -526,7 +529,7 @@ fn address(url: &str) -> Result<Uri, BoxError> {
     Ok(uri)
 }
 
-/// The `Host` header: without the port that the scheme implies, as every client spells it.
+/// Returns the `Host` header: without the port that the scheme implies, as every client writes it.
 fn host(address: &Uri) -> HeaderValue {
     let authority = address.authority().map_or("", Authority::as_str);
     let implied = if address.scheme() == Some(&Scheme::HTTPS) {

@@ -1,4 +1,4 @@
-//! How long an endpoint may take: to be reached, to answer, and between two pieces of a body. Pure.
+//! Time limits of an endpoint: to be reached, to answer, and between two pieces of a body. Pure.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Patience {
     stall: Duration,
 }
 
-/// The timeouts of one request. Bytes of a request body that the endpoint takes start them anew.
+/// The timeouts of one request. They restart when the endpoint takes bytes of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waits {
     /// Until there is a connection: name, TCP and TLS together.
@@ -29,14 +29,14 @@ pub(super) struct Waits {
     pub(super) body: Duration,
 }
 
-/// What a request asks of an endpoint, as far as time is concerned.
+/// The time that a request needs at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// It reads: the answer is at hand.
+    /// It reads: the endpoint answers at once.
     Read,
     /// It writes: the endpoint answers once the bytes are safe.
     Write,
-    /// The endpoint moves bytes of its own before it answers (copies, completed uploads), perhaps for minutes.
+    /// The endpoint moves bytes itself before it answers (copies, completed uploads), perhaps for minutes.
     Long,
 }
 
@@ -76,7 +76,8 @@ impl Patience {
         }
     }
 
-    /// Those of another node, which has patience of its own with the lake. Its askers have less than this.
+    /// The timeouts of another node, which has separate timeouts towards the lake. The callers of that node
+    /// have less time than this.
     pub(super) fn with_a_node(limits: &config::Limits) -> Self {
         let stall = limits.stall_timeout;
         Self {
@@ -92,20 +93,21 @@ impl Patience {
         let (head, body) = match pace {
             Pace::Read => (self.answer, self.stall),
             Pace::Write => (self.write, self.stall),
-            // S3 answers 200 at once and sends blanks while it works; other stores are silent until they are done.
+            // S3 answers 200 at once and sends blanks while it works; other stores are silent until they are
+            // done.
             Pace::Long => (self.long, self.long),
         };
         let connect = self.connect;
         Waits { connect, head, body }
     }
 
-    /// Whether a read that began so long ago may be tried again. Its last try ends within the answer timeout, so
-    /// that all tries together take twice that time and a little: less than the patience of an SDK.
+    /// Whether a read that began `elapsed` ago may be retried. Its last try ends within the answer timeout,
+    /// so that all tries together take little more than twice that time: less than an SDK waits.
     pub(super) fn leaves_time_for_another_try(&self, elapsed: Duration) -> bool {
         elapsed < self.answer
     }
 
-    /// How long a body that broke may take to go on.
+    /// Returns how long a body that broke may take to continue.
     pub(super) fn resume(&self) -> Duration {
         self.answer
     }
@@ -156,7 +158,8 @@ mod tests {
         }
     }
 
-    /// SDKs give a silent server up after a minute; a stall is noticed after up to five quarters of its timeout.
+    /// SDKs give up on a silent server after a minute; a stall is noticed after up to five quarters of its
+    /// timeout.
     #[test]
     fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
         let lake = config::Lake::default();

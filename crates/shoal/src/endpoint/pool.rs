@@ -1,7 +1,8 @@
 //! Connections to one endpoint, kept open between requests.
 //!
-//! A connection has no task of its own: whoever waits for a response head or reads a body drives it. That saves
-//! the hand-over between two tasks on every frame, and a reader that stops reading stops the sender by TCP itself.
+//! A connection has no task to itself: the task that waits for a response head or reads a body drives it.
+//! That saves the hand-over between two tasks on every frame, and a reader that stops reading stops the
+//! sender by TCP itself.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -23,19 +24,19 @@ use super::patience::Waits;
 use super::stall::StallWatch;
 use crate::clock;
 
-/// Connections kept without a request. More may be open while requests are in flight; the front bounds those.
+/// Number of idle connections kept. More may be open while requests are in flight; the front bounds those.
 const IDLE_MAX: usize = 256;
 
-/// Most stores close an idle connection after a minute; we close it before.
+/// Most stores close an idle connection after a minute; the node closes it before.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// A response head may have this many bytes; S3 allows 2 KiB of user metadata, others are more generous.
+/// Maximum size of a response head in bytes. S3 allows 2 KiB of user metadata, other stores allow more.
 const HEAD_BYTES_MAX: usize = 32 << 10;
 const HEAD_COUNT_MAX: usize = 256;
 
-/// The largest read from the socket: hyper starts with 8 KiB and doubles while reads fill the buffer. What is read
-/// is written to disk and to clients at once, so it should still be in the processor's cache: reads of 512 KiB
-/// cost a third more CPU a byte than these.
+/// The largest read from the socket: hyper starts with 8 KiB and doubles while reads fill the buffer. The
+/// bytes are written to disk and to clients at once, so they should still be in the processor's cache: reads
+/// of 512 KiB cost a third more CPU per byte than these.
 const READ_BYTES_MAX: usize = 64 << 10;
 
 pub(super) struct Pool {
@@ -59,8 +60,8 @@ impl Pool {
         }
     }
 
-    /// A connection for a request: the one that was used last, or a new one. One that the endpoint closed
-    /// meanwhile gives the request back unsent.
+    /// Returns a connection for a request: the one that was used last, or a new one. A connection that the
+    /// endpoint closed in the meantime gives the request back unsent.
     pub(super) async fn checkout(&self, waits: Waits) -> Result<Box<Link>, ConnectError> {
         match self.pop() {
             Some(link) => Ok(link),
@@ -68,7 +69,7 @@ impl Pool {
         }
     }
 
-    /// A new connection, whatever is idle.
+    /// Opens a new connection, even if others are idle.
     pub(super) async fn open(&self, waits: Waits) -> Result<Box<Link>, ConnectError> {
         let stream = self.connector.connect(waits.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
@@ -114,12 +115,12 @@ impl Pool {
     }
 }
 
-/// One connection, and what drives it.
+/// One connection, and its driver.
 pub(super) struct Link {
     sender: SendRequest<OutgoingBody>,
-    /// Until the connection has ended: dropping the driver gives back a request that it did not take.
+    /// Present until the connection has ended: dropping the driver gives back a request that it did not take.
     driver: Option<Connection<Stream, OutgoingBody>>,
-    /// It carried a request before: the endpoint may be closing it just now.
+    /// Whether it carried a request before: then the endpoint may be closing it just now.
     pub(super) reused: bool,
     bell: Bell,
     pub(super) upload: Upload,
@@ -129,21 +130,21 @@ pub(super) struct Link {
 
 /// Why there is no response head.
 pub(super) enum ExchangeError {
-    /// The connection was closed before the first byte was sent: another one can take the request, whatever it is.
+    /// The connection was closed before the first byte was sent: another one can take any such request.
     Unsent(Box<Request<OutgoingBody>>),
     Stalled,
     Broken(hyper::Error),
 }
 
-/// What waiting for the endpoint came to.
+/// The result of waiting for the endpoint.
 pub(super) enum Progress<T> {
     Made(T),
-    /// It neither sent anything nor took anything for as long as it may.
+    /// The endpoint neither sent nor took anything for the time allowed.
     Stalled,
 }
 
 impl Link {
-    /// Sends the request and drives the connection until the response head is here.
+    /// Sends the request and drives the connection until the response head arrives.
     pub(super) async fn exchange(
         &mut self,
         request: Request<OutgoingBody>,
@@ -169,7 +170,7 @@ impl Link {
         answered
     }
 
-    /// Drives the connection and polls what waits for it in turn, until that has something or both wait for the
+    /// Drives the connection and polls its user in turn, until the user has a result or both wait for the
     /// endpoint.
     pub(super) fn poll_driving<T>(
         &mut self,
@@ -193,8 +194,8 @@ impl Link {
         }
     }
 
-    /// Whether the connection is open and at rest. Nobody is to be woken by it: what happens to an idle connection
-    /// is seen when it is looked at again.
+    /// Whether the connection is open and at rest. The check registers no waker: a change of an idle
+    /// connection is noticed at its next check.
     fn is_ready(&mut self) -> bool {
         drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && self.sender.is_ready()
@@ -205,7 +206,7 @@ impl Link {
     }
 }
 
-/// Lets a connection read and write what it can.
+/// Lets a connection read and write as much as it can.
 fn drive(driver: &mut Option<Connection<Stream, OutgoingBody>>, cx: &mut Context<'_>) {
     if driver
         .as_mut()

@@ -1,4 +1,4 @@
-//! The node's own question to the endpoint: are you there, and do you accept this account?
+//! The node's own request to the endpoint: does it answer, and does it accept this account?
 
 use std::error::Error;
 use std::fmt;
@@ -19,26 +19,26 @@ use crate::clock;
 use crate::s3::identity::NODE;
 use crate::s3::sigv4::PayloadHash;
 
-/// What the question is called in metrics and errors.
+/// The name of the request in metrics and errors.
 const OPERATION: &str = "ask_lake";
 
-/// By this the lake's own log tells the node's question from those of clients.
+/// The user agent of the node, by which the lake's log tells the node's requests from those of clients.
 const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("CARGO_PKG_VERSION")));
 
-/// The other scheme answers at once or is not there.
+/// The other scheme answers at once or not at all.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Why the node's question has no answer.
+/// The failure of the node's request to get an answer.
 #[derive(Debug)]
 pub struct Unheard {
-    /// What happened.
+    /// The error.
     pub error: EndpointError,
-    /// The scheme that the endpoint speaks, where it is another one than that of the URL.
+    /// The scheme that the endpoint speaks, if it differs from that of the URL.
     pub speaks: Option<&'static str>,
 }
 
 impl Unheard {
-    /// What to do about it.
+    /// Returns the hint for the operator.
     pub fn hint(&self) -> String {
         match self.speaks {
             Some(scheme) => format!("the endpoint speaks {scheme}: begin [lake] endpoint with {scheme}://"),
@@ -56,8 +56,9 @@ impl fmt::Display for Unheard {
 }
 
 impl Endpoint {
-    /// Asks for the list of buckets as `account`: the one question that needs no bucket and changes nothing. A no to it is
-    /// an answer like any other. Whether the account is accepted is noted in the [`Standing`](super::Standing).
+    /// Lists the buckets as `account`: the only request that needs no bucket and changes nothing. A refusal
+    /// is an answer like any other. Whether the account is accepted is noted in the
+    /// [`Standing`](super::Standing).
     pub async fn ask(&self, account: &LakeAccount) -> Result<(), Unheard> {
         let errand = Errand {
             operation: OPERATION,
@@ -65,7 +66,7 @@ impl Endpoint {
             target: PathAndQuery::from_static("/"),
         };
         let error = match self.ask_once(account, &errand).await {
-            // A server for TLS may say so to a request that is not encrypted.
+            // A TLS server may answer 400 to a request that is not encrypted.
             Ok(StatusCode::BAD_REQUEST) => {
                 errand.failed(Failure::Unintelligible, "it answered 400 Bad Request")
             }
@@ -107,7 +108,8 @@ impl Endpoint {
         Ok(response.status())
     }
 
-    /// The scheme that the endpoint speaks, when it failed in a way that another scheme explains, and does speak it.
+    /// Returns the other scheme, if the request failed in a way that it explains and the endpoint does speak
+    /// it.
     async fn other_scheme(&self, error: &EndpointError) -> Option<&'static str> {
         if !matches!(
             error.kind(),
@@ -121,7 +123,7 @@ impl Endpoint {
         }
         match self.url.strip_prefix("http://") {
             Some(address) => speaks_tls(address).await.then_some("https"),
-            // The first bytes of a server without TLS are no record of TLS.
+            // The first bytes of a server without TLS are not a TLS record.
             None => tls_error(error).is_some_and(is_garbage).then_some("http"),
         }
     }
@@ -142,13 +144,13 @@ async fn speaks_tls(address: &str) -> bool {
     };
     match connector.connect(PATIENCE).await {
         Ok(_) => true,
-        // A certificate that is not trusted is TLS all the same.
+        // An untrusted certificate still proves TLS.
         Err(ConnectError::Failed(error)) => tls_error(&*error).is_some_and(|error| !is_garbage(error)),
         Err(ConnectError::TimedOut) => false,
     }
 }
 
-/// The error of TLS in a chain of causes. An I/O error hides the one that it holds from the chain.
+/// Returns the TLS error in a chain of causes. An I/O error hides the one that it holds from the chain.
 fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     loop {
         if let Some(found) = error.downcast_ref() {
@@ -162,7 +164,7 @@ fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Err
     }
 }
 
-/// Whether what came was no TLS at all.
+/// Whether the received bytes were not TLS at all.
 fn is_garbage(error: &rustls::Error) -> bool {
     matches!(error, rustls::Error::InvalidMessage(_))
 }

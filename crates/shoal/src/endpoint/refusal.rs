@@ -1,4 +1,5 @@
-//! A no of the lake to the account that signed, rather than to what was asked: nearly always the operator's to mend.
+//! The lake's refusal of the account that signed, rather than of the request. Nearly always the operator has
+//! to fix it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -8,15 +9,15 @@ use http::StatusCode;
 /// Why the lake does not accept a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccountRefusal {
-    /// It knows no such access key, or suspended it.
+    /// The lake does not know the access key, or suspended it.
     UnknownKey,
-    /// It has another secret for this access key.
+    /// The lake has another secret for this access key.
     WrongSecret,
-    /// The time of the signature is too far from its own.
+    /// The time of the signature is too far from the lake's.
     Clock,
-    /// The signature names another region than its own.
+    /// The signature names another region than the lake's.
     Region,
-    /// The session token has ended.
+    /// The session token has expired.
     Expired,
 }
 
@@ -41,12 +42,12 @@ impl AccountRefusal {
         }
     }
 
-    /// Whether an answer with this status may be such a no: only its body tells.
+    /// Whether an answer with this status may be such a refusal: only its body tells.
     pub(super) fn is_possible(status: StatusCode) -> bool {
         matches!(status.as_u16(), 400 | 401 | 403)
     }
 
-    /// What a code of S3 means, if it is about the account.
+    /// Returns the meaning of an S3 error code, if it is about the account.
     pub(super) fn of_code(code: &str) -> Option<Self> {
         match code {
             "InvalidAccessKeyId" | "UserSuspended" | "NotSignedUp" | "InvalidSecurity" => {
@@ -60,7 +61,7 @@ impl AccountRefusal {
         }
     }
 
-    /// What to do about it.
+    /// Returns the hint for the operator.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::UnknownKey => "check the access key, and that [lake] endpoint is the store that knows it",
@@ -84,7 +85,7 @@ impl fmt::Display for AccountRefusal {
     }
 }
 
-/// How far the clock of this node is from a `Date` of the lake, in words; `None` within a minute.
+/// Returns how far this node's clock is from a `Date` of the lake, in words. `None` if it is within a minute.
 pub(super) fn clock_difference(date: &str, now: SystemTime) -> Option<String> {
     let theirs = httpdate::parse_http_date(date).ok()?;
     let (apart, word) = match now.duration_since(theirs) {

@@ -1,4 +1,5 @@
-//! A response body that breaks is asked for again from the byte where it broke, for as long as the version is the same.
+//! Continuation of a response body that breaks: the rest is requested from the byte where it broke, as long
+//! as the version is the same.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -16,16 +17,17 @@ use crate::chance;
 use crate::s3::conditions::CONDITIONAL_HEADERS;
 use crate::s3::sigv4::PayloadHash;
 
-/// A body may break so often within [`PROGRESS_BYTES`]; a stall counts as often, as a client has waited long by then.
+/// How often a body may break within [`PROGRESS_BYTES`]. A stall counts as this many breaks, as the client
+/// has waited long by then.
 const BREAKS_MAX: u32 = 3;
 
-/// After so many bytes without a break earlier ones are forgotten.
+/// After this many bytes without a break, earlier breaks are forgotten.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
 /// The rest of a body on its way, over another connection.
 pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<LakeBody, EndpointError>> + Send>>;
 
-/// A GET of an object that can be asked again.
+/// A GET of an object that can be repeated.
 pub struct Question {
     endpoint: Arc<Endpoint>,
     operation: &'static str,
@@ -35,11 +37,11 @@ pub struct Question {
     payer: Payer,
 }
 
-/// Called when the lake contradicts its yes to a question: it refuses the rest of the body, or has another
-/// version.
+/// Called when the lake contradicts its acceptance of a question: it refuses the rest of the body, or has
+/// another version.
 pub type Contradicted = Arc<dyn Fn() + Send + Sync>;
 
-/// What it takes to ask for the rest of a body.
+/// The data needed to ask for the rest of a body.
 pub struct Resumption {
     question: Question,
     contradicted: Contradicted,
@@ -51,11 +53,11 @@ pub struct Resumption {
     breaks: Breaks,
 }
 
-/// How often the body broke lately.
+/// How often the body broke recently.
 #[derive(Debug, Default)]
 struct Breaks {
     count: u32,
-    /// Bytes that arrived since the latest.
+    /// Bytes that arrived since the last break.
     progress_bytes: u64,
 }
 
@@ -67,7 +69,7 @@ impl Breaks {
         }
     }
 
-    /// Whether the rest is worth asking for after this failure.
+    /// Whether to ask for the rest after this failure.
     fn allow(&mut self, failure: Failure) -> bool {
         let cost = match failure {
             Failure::Truncated | Failure::Reset => 1,
@@ -82,7 +84,7 @@ impl Breaks {
 }
 
 impl Question {
-    /// What `request` asks of `endpoint`. Its range and its conditions do not matter.
+    /// Creates the question that `request` asks of `endpoint`. Its range and its conditions do not matter.
     pub fn of(endpoint: &Arc<Endpoint>, request: &EndpointRequest) -> Self {
         Self {
             endpoint: Arc::clone(endpoint),
@@ -94,8 +96,9 @@ impl Question {
         }
     }
 
-    /// Asks again when the body breaks that brings the bytes `part` of an object of `size_bytes`. The ETag must be a
-    /// strong one: it alone says that the rest belongs to what has arrived.
+    /// Repeats the question when a body breaks that carries the bytes `part` of an object of `size_bytes`.
+    /// The ETag must be a strong one: only a strong ETag guarantees that the rest belongs to the bytes that
+    /// have arrived.
     pub fn resumes(
         self,
         etag: HeaderValue,
@@ -137,13 +140,14 @@ impl Question {
 }
 
 impl Resumption {
-    /// Bytes of the body are here.
+    /// Counts bytes of the body that arrived.
     pub(super) fn arrived(&mut self, bytes: u64) {
         self.missing.start += bytes;
         self.breaks.arrived(bytes);
     }
 
-    /// The rest of a body that ended in `error`, or the error when it is final. The retry budget pays.
+    /// Returns the rest of a body that ended in `error`, or the error if it is final. The retry is charged to
+    /// the retry budget.
     pub(super) fn after(&mut self, error: EndpointError) -> Result<Reopening, EndpointError> {
         let endpoint = &self.question.endpoint;
         let is_worth_it = !self.missing.is_empty() && self.breaks.allow(error.kind());
@@ -180,14 +184,14 @@ impl Resumption {
     }
 }
 
-/// The head that the rest of a body has.
+/// The response head that the rest of a body must have.
 struct Expected {
     etag: HeaderValue,
     encoding: Option<HeaderValue>,
     content_range: String,
 }
 
-/// What an answer to the question for the rest is.
+/// The judgement of an answer to the request for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Rest,
@@ -228,7 +232,7 @@ async fn reopen(
 ) -> Result<LakeBody, EndpointError> {
     tokio::time::sleep(pause).await;
     let answer = tokio::time::timeout(endpoint.patience.resume(), endpoint.send(request)).await;
-    // What broke the body says more than the vain attempt to mend it.
+    // The error that broke the body says more than the vain attempt to mend it.
     let Ok(Ok(response)) = answer else {
         return Err(broken);
     };

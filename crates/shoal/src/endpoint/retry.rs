@@ -1,4 +1,4 @@
-//! Whether a failed request is worth another try, and how long to wait before it. Pure: no clock, no randomness.
+//! Whether a failed request is worth a retry, and how long to wait before it. Pure: no clock, no randomness.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -7,10 +7,10 @@ use http::StatusCode;
 
 use super::error::Failure;
 
-/// Requests sent for one answer, the first included.
+/// Number of requests sent for one answer, including the first.
 pub(super) const TRIES_MAX: u32 = 3;
 
-/// A `Retry-After` beyond this is the client's to wait for, not ours.
+/// The client, not this node, waits for a `Retry-After` beyond this.
 pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(2);
 
 const BACKOFF_BASE: Duration = Duration::from_millis(50);
@@ -18,10 +18,10 @@ const BACKOFF_BASE: Duration = Duration::from_millis(50);
 /// Retries that a node may make at once after a quiet time.
 const BURST: u32 = 10;
 
-/// What one retry costs; a request earns `percent` of it.
+/// The cost of one retry; a request earns `percent` of it.
 const COST: u32 = 100;
 
-/// How a try ended, as far as retrying is concerned.
+/// How a try ended, as far as retries are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Answered {
@@ -31,9 +31,9 @@ pub(super) enum Ending {
     Failed(Failure),
 }
 
-/// The pause before the next try, or `None` when this ending is final. `chance` is uniform in `[0, 1)`.
+/// Returns the pause before the next try, or `None` if this ending is final. `chance` is uniform in `[0, 1)`.
 ///
-/// Full jitter, so that clients who failed together do not come back together.
+/// Full jitter, so that clients that failed together do not come back together.
 pub(super) fn pause(ending: Ending, tries: u32, chance: f64) -> Option<Duration> {
     let at_least = match ending {
         _ if tries >= TRIES_MAX => return None,
@@ -47,12 +47,12 @@ pub(super) fn pause(ending: Ending, tries: u32, chance: f64) -> Option<Duration>
     (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff(tries, chance)))
 }
 
-/// How long to wait after so many tries.
+/// Returns how long to wait after this many tries.
 pub(super) fn backoff(tries: u32, chance: f64) -> Duration {
     (BACKOFF_BASE * 2u32.pow(tries)).mul_f64(chance)
 }
 
-/// Second tries as a share of requests: who is in trouble is not asked thrice as much.
+/// Retries as a share of requests, so that a store in trouble is not asked three times as often.
 #[derive(Debug)]
 pub struct Budget {
     percent: u32,
@@ -61,7 +61,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// So many second tries for a hundred first ones.
+    /// Creates a budget of `percent` retries for a hundred first tries.
     pub fn new(percent: u32) -> Self {
         let tokens = if percent == 0 { 0 } else { BURST * COST };
         Self {
@@ -70,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// Every first try earns its share.
+    /// Adds the share of a retry that every first try earns.
     pub fn earn(&self) {
         self.change(|tokens| Some((tokens + self.percent).min(BURST * COST)));
     }

@@ -1,4 +1,4 @@
-//! Notices when nothing has moved for a while, at no cost while things move.
+//! Detection of stalls: nothing has moved for a while. It costs nothing while bytes move.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// A slow tick counts itself; progress sets the count to zero. So progress costs one store instead of a timer
-/// set anew, and a stall is noticed between one and one and a quarter of the timeout after it began.
+/// A slow tick increments a count; progress sets the count to zero. So progress costs one store instead of a
+/// timer reset, and a stall is noticed between one and one and a quarter of the timeout after it began.
 pub(super) struct StallWatch {
     tick: Pin<Box<Sleep>>,
     every: Duration,
@@ -28,7 +28,7 @@ impl StallWatch {
         }
     }
 
-    /// From now on something moves within `timeout`. Costs nothing when the timeout stays the same.
+    /// Expects progress within `timeout` from now on. Costs nothing if the timeout stays the same.
     pub(super) fn allow(&mut self, timeout: Duration) {
         self.quiet_ticks = 0;
         let every = timeout / TICKS;
@@ -38,20 +38,20 @@ impl StallWatch {
         }
     }
 
-    /// Something moved.
+    /// Notes progress.
     pub(super) fn progress(&mut self) {
         self.quiet_ticks = 0;
     }
 
-    /// Ready when nothing moved for the timeout. `moved` is asked once a tick for progress seen elsewhere.
+    /// Ready when nothing moved for the timeout. `moved` is called once a tick for progress seen elsewhere.
     pub(super) fn poll_stalled(&mut self, cx: &mut Context<'_>, moved: impl Fn() -> bool) -> Poll<()> {
         while self.tick.as_mut().poll(cx).is_ready() {
-            // The first tick after progress was set at any time before it, so it does not count.
+            // The first tick after progress was scheduled at any time before it, so it does not count.
             self.quiet_ticks = if moved() { 0 } else { self.quiet_ticks + 1 };
             if self.quiet_ticks > TICKS {
                 return Poll::Ready(());
             }
-            // The runtime's own clock, as it is the runtime that ticks.
+            // The runtime's own clock, as the runtime drives the tick.
             self.tick.as_mut().reset(tokio::time::Instant::now() + self.every);
         }
         Poll::Pending

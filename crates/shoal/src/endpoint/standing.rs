@@ -1,6 +1,7 @@
-//! How this node stands with the endpoint: whether it answers at all, and which accounts it does not accept.
+//! This node's standing with the endpoint: whether the endpoint answers at all, and which accounts it does
+//! not accept.
 //!
-//! Noted by every request, read by the watch over the lake, the admin pages and the metrics.
+//! Noted by every request; read by the watch over the lake, the admin pages and the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,23 +13,24 @@ use super::account::Owner;
 use super::refusal::AccountRefusal;
 use crate::clock;
 
-/// The same refusal is logged this often at most.
+/// The same refusal is logged at most once in this time.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// Accounts remembered as refused; identities are the operator's, so there are not many more.
+/// Maximum number of accounts remembered as refused. Identities are the operator's, so there are not many
+/// more.
 const ACCOUNTS_MAX: usize = 1_024;
 
-/// What the endpoint said lately.
+/// The recent behaviour of the endpoint.
 #[derive(Debug, Default)]
 pub struct Standing {
     has_answered: AtomicBool,
-    /// It has accepted an account that this node brings for identities without one.
+    /// It has accepted an account that this node provides for identities without one.
     has_accepted_own: AtomicBool,
     /// The last request had no answer.
     is_silent: AtomicBool,
-    /// Something may be wrong with an account that an answer without a body does not tell.
+    /// An answer without a body leaves open whether something is wrong with an account.
     is_doubtful: AtomicBool,
-    /// Whether there is anything in `refused`: spares most answers its lock.
+    /// Whether `refused` has any entries: saves most answers its lock.
     any_refused: AtomicBool,
     refused: Mutex<BTreeMap<(Owner, String), Refused>>,
     refusals: [AtomicU64; AccountRefusal::ALL.len()],
@@ -44,27 +46,27 @@ struct Refused {
 /// An account that the endpoint does not accept, for pages and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAccount {
-    /// Whose it is.
+    /// The owner of the account.
     pub owner: Owner,
     /// The public half.
     pub access_key: String,
-    /// Why not.
+    /// The reason.
     pub reason: AccountRefusal,
 }
 
 impl Standing {
-    /// A request was answered, whatever the answer.
+    /// Notes that a request was answered, whatever the answer.
     pub(super) fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
         self.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// A request had no answer.
+    /// Notes that a request had no answer.
     pub(super) fn unanswered(&self) {
         self.is_silent.store(true, Ordering::Relaxed);
     }
 
-    /// A request that this account signed was understood.
+    /// Notes that the endpoint recognised this account in a request that it signed.
     pub(super) fn accepted(&self, owner: Owner, access_key: &str) {
         if matches!(owner, Owner::Lake | Owner::Chain) {
             self.has_accepted_own.store(true, Ordering::Relaxed);
@@ -76,12 +78,12 @@ impl Standing {
         }
     }
 
-    /// An answer without a body says no to this account, or to what it asked for.
+    /// Notes an answer without a body that refuses this account, or its request.
     pub(super) fn doubted(&self) {
         self.is_doubtful.store(true, Ordering::Relaxed);
     }
 
-    /// The account was refused; says whether it is time to log that.
+    /// Notes that the account was refused. Returns whether it is time to log that.
     pub(super) fn refused(&self, owner: Owner, access_key: &str, reason: AccountRefusal) -> bool {
         self.refusals[reason as usize].fetch_add(1, Ordering::Relaxed);
         let now = clock::instant();
@@ -100,7 +102,7 @@ impl Standing {
         is_news
     }
 
-    /// Why this account is known to be refused.
+    /// Returns why this account is known to be refused.
     pub(super) fn refusal_of(&self, owner: Owner, access_key: &str) -> Option<AccountRefusal> {
         if !self.any_refused.load(Ordering::Relaxed) {
             return None;
@@ -111,12 +113,12 @@ impl Standing {
             .map(|refused| refused.reason)
     }
 
-    /// Whether it has ever answered.
+    /// Whether the endpoint has ever answered.
     pub fn has_answered(&self) -> bool {
         self.has_answered.load(Ordering::Relaxed)
     }
 
-    /// Whether it has ever accepted the account of identities that bring none.
+    /// Whether the endpoint has ever accepted the account of identities that have none.
     pub fn has_accepted_own(&self) -> bool {
         self.has_accepted_own.load(Ordering::Relaxed)
     }
@@ -126,19 +128,20 @@ impl Standing {
         self.is_silent.load(Ordering::Relaxed)
     }
 
-    /// Whether there is reason to ask about the accounts; asking again answers no.
+    /// Whether there is reason to ask about the accounts. Clears the doubt, so a second call returns `false`.
     pub(crate) fn take_doubt(&self) -> bool {
         self.is_doubtful.swap(false, Ordering::Relaxed)
     }
 
-    /// Forgets what was said of accounts that sign no longer: identities that were removed, credentials that were renewed.
+    /// Forgets the refusals of accounts that no longer sign: identities that were removed, credentials that
+    /// were renewed.
     pub(crate) fn forget_all_but(&self, signs: impl Fn(Owner, &str) -> bool) {
         let mut refused = self.refused.lock();
         refused.retain(|(owner, access_key), _| signs(*owner, access_key));
         self.any_refused.store(!refused.is_empty(), Ordering::Relaxed);
     }
 
-    /// Accounts that it does not accept, as far as is known.
+    /// Returns the accounts that the endpoint is known not to accept.
     pub fn refused_accounts(&self) -> Vec<RefusedAccount> {
         let refused = self.refused.lock();
         let accounts = refused
@@ -151,7 +154,7 @@ impl Standing {
         accounts.collect()
     }
 
-    /// How often requests were refused for the account that signed them, by reason.
+    /// Returns how often requests were refused for the account that signed them, by reason.
     pub fn refusals(&self) -> [(AccountRefusal, u64); AccountRefusal::ALL.len()] {
         AccountRefusal::ALL.map(|reason| (reason, self.refusals[reason as usize].load(Ordering::Relaxed)))
     }

@@ -1,4 +1,4 @@
-//! Requests to an endpoint in the turns of their payers.
+//! Requests to an endpoint, sent in the turns of their payers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use super::error::Errand;
 use super::{Connection, Endpoint, EndpointError, Failure, Head, LakeBody, Setback};
 use crate::fair::{Turn, Turns};
 
-/// A turn ends with the answer's head, or after this time: a question that the store is slow to answer must
-/// not keep the questions of others from it.
+/// A turn ends with the head of the answer, or after this time: a request that the store is slow to answer
+/// must not block the requests of others.
 const TURN_MAX: Duration = Duration::from_millis(250);
 
-/// The turn of a request with a body ends sooner: it may be its client that is slow.
+/// The turn of a request with a body ends sooner, as its client may be the slow part.
 pub(super) const WITH_BODY_MAX: Duration = Duration::from_millis(50);
 
 impl Endpoint {
-    /// Has payers take turns, at most so many requests at a time.
+    /// Makes payers take turns, with at most `requests_max` requests at a time.
     #[must_use]
     pub fn in_turns(mut self, requests_max: usize) -> Self {
         self.turns = Some(Turns::new(requests_max));
         self
     }
 
-    /// Where requests take turns, if they do.
+    /// Returns the turns that requests take, if they do.
     pub fn turns(&self) -> Option<&Arc<Turns>> {
         self.turns.as_ref()
     }
@@ -44,7 +44,7 @@ impl Endpoint {
         self.within_turn(turn, TURN_MAX, exchange).await
     }
 
-    /// Waits for a turn of `payer`, where there are turns.
+    /// Waits for a turn of `payer`, if there are turns.
     pub(super) async fn turn(&self, errand: &Errand, payer: Payer) -> Result<Option<Turn>, EndpointError> {
         let Some(turns) = &self.turns else { return Ok(None) };
         let turn = turns.turn(payer, 1).await;
@@ -52,7 +52,7 @@ impl Endpoint {
             .map_err(|error| errand.failed(Failure::Crowded, error))
     }
 
-    /// Keeps the turn until the answer, but no longer than `turn_max`: then the next payer is let in.
+    /// Keeps the turn until the answer, but no longer than `turn_max`: then the next payer gets it.
     pub(super) async fn within_turn(
         &self,
         turn: Option<Turn>,

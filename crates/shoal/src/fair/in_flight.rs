@@ -1,4 +1,4 @@
-//! How many requests may be in flight, on the node and of one identity.
+//! Bounds the requests in flight, on the node and of one identity.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,20 +21,21 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Counts requests in flight; a request counts until its response has been sent or given up.
 ///
 /// One payer may have as many requests in flight as places are free, times its share: half of the node when
-/// it is alone, a third each when there are two. So there is always room for one more payer. Requests beyond
-/// that wait in a line, to which the same rule applies. So the payer that has most is refused first.
+/// it is alone, a third each when there are two payers. So there is always room for one more payer. Requests
+/// beyond that wait in a line, to which the same rule applies. So the payer that has the most requests is
+/// refused first.
 #[derive(Debug)]
 pub struct InFlight {
     places: Bound,
     waiting: Bound,
-    /// By payer. Few are ever added: one for each identity, and one for strangers together.
+    /// By payer. Few are ever added: one for each identity, and one for all anonymous callers.
     payers: RwLock<BTreeMap<u32, Arc<Usage>>>,
-    /// Whether a place that is given back may be for a request in the line.
+    /// Whether a request in the line may be waiting for a place that is given back.
     is_line: AtomicBool,
     line: Mutex<Line<Place>>,
 }
 
-/// How many there may be, of all payers and of one, and how many there are.
+/// A limit on requests, of all payers and of one, and the current count.
 #[derive(Debug)]
 struct Bound {
     max: usize,
@@ -51,18 +52,18 @@ struct Usage {
     refused: AtomicU64,
 }
 
-/// [`Usage`] as it is at a moment.
+/// A snapshot of [`Usage`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayerUsage {
     /// As in [`Payer`].
     pub id: u32,
-    /// Its name in metrics and logs.
+    /// The payer's name in metrics and logs.
     pub name: String,
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub in_flight: usize,
-    /// Requests that wait for a place.
+    /// The number of requests that wait for a place.
     pub waiting: usize,
-    /// Requests refused so far.
+    /// The number of refused requests since the start.
     pub refused: u64,
 }
 
@@ -73,7 +74,7 @@ pub struct Place {
     usage: Arc<Usage>,
 }
 
-/// A request's count among those that wait, until it is dropped.
+/// Counts a request among the waiting ones, until it is dropped.
 struct Waiting<'a> {
     bound: &'a Bound,
     usage: &'a Usage,
@@ -84,7 +85,7 @@ struct Waiting<'a> {
 pub enum Crowded {
     /// The node is full, as far as this payer is concerned.
     Node,
-    /// The payer has as many as any may have.
+    /// The payer has as many requests as any payer may have.
     Payer,
 }
 
@@ -116,7 +117,7 @@ impl Bound {
         }
     }
 
-    /// Counts one more of a payer that has `own`, unless that is too many.
+    /// Counts one more request of a payer that has `own`, unless that is too many.
     fn add(&self, own: &AtomicUsize, share: u32) -> Result<(), Crowded> {
         let before = self.count.fetch_add(1, Ordering::SeqCst);
         let own_before = own.fetch_add(1, Ordering::SeqCst);
@@ -131,7 +132,7 @@ impl Bound {
 }
 
 impl InFlight {
-    /// At most `max` requests, and `payer_max` of one payer; besides, `waiting_max` may wait.
+    /// Allows at most `max` requests, and `payer_max` of one payer; besides, `waiting_max` may wait.
     pub fn new(max: usize, payer_max: usize, waiting_max: usize) -> Arc<Self> {
         Arc::new(Self {
             places: Bound::new(max, payer_max),
@@ -142,14 +143,14 @@ impl InFlight {
         })
     }
 
-    /// A place for a request of `caller`, for which it waits when there is none. Errors: none came in time,
-    /// or too many requests wait already.
+    /// Returns a place for a request of `caller`, and waits if there is none. Fails if none came in time, or
+    /// if too many requests wait already.
     pub async fn enter(self: &Arc<Self>, caller: &Caller) -> Result<Place, Crowded> {
         let crowded = match self.try_enter(caller) {
             Ok(place) => return Ok(place),
             Err(crowded) => crowded,
         };
-        // In a box: hits seldom wait, and should not carry the state of waiting along.
+        // Boxed: hits seldom wait, and should not carry the state of waiting along.
         let place = Box::pin(self.wait(caller)).await;
         place.ok_or_else(|| {
             self.usage(caller).refused.fetch_add(1, Ordering::Relaxed);
@@ -157,7 +158,7 @@ impl InFlight {
         })
     }
 
-    /// A place for a request of `caller`, if there is one now.
+    /// Returns a place for a request of `caller`, if there is one now.
     pub fn try_enter(self: &Arc<Self>, caller: &Caller) -> Result<Place, Crowded> {
         self.take(caller.payer(), self.usage(caller))
     }
@@ -179,14 +180,14 @@ impl InFlight {
             self.is_line.store(true, Ordering::SeqCst);
             line.join(payer, 1)
         };
-        // A place may have been given back before it could be seen that there is a line.
+        // A place may have been given back before its owner could see that there is a line.
         self.serve_line();
         granted
     }
 
-    /// Gives the places that are free to the requests whose turn it is.
+    /// Gives the free places to the requests whose turn it is.
     fn serve_line(self: &Arc<Self>) {
-        // Dropped after the lock: a place that is dropped comes back here.
+        // Dropped after the lock: dropping a place calls this again.
         let mut given_up = Vec::new();
         let mut line = self.line.lock();
         loop {
@@ -245,7 +246,7 @@ impl InFlight {
     }
 }
 
-/// Whether one more request is too many, when so many are there already.
+/// Decides whether one more request is too many, given the requests that are there.
 fn judge((max, count): (usize, usize), (payer_max, own): (usize, usize), share: u32) -> Result<(), Crowded> {
     let free = max.saturating_sub(count);
     if own >= payer_max {

@@ -3,7 +3,7 @@
 use shoal_policy::fair::{FairQueue, Payer};
 use tokio::sync::oneshot;
 
-/// Each time that a payer has this many more requests in line, those that were given up are taken out.
+/// Each time a payer has this many more requests in line, the requests that were given up are removed.
 const GIVEN_UP_MAX: usize = 256;
 
 /// Requests that wait for a `T`.
@@ -17,12 +17,12 @@ impl<T> Default for Line<T> {
 }
 
 impl<T> Line<T> {
-    /// A line in which a payer may make up for a rest by so much cost.
+    /// A line in which a payer that rested may make up for `credit` of cost.
     pub fn with_credit(credit: u64) -> Self {
         Self(FairQueue::with_credit(credit))
     }
 
-    /// A request of `payer` joins; what it waits for comes through the receiver. It leaves by dropping that.
+    /// Adds a request of `payer`. The `T` comes through the receiver; dropping the receiver leaves the line.
     pub fn join(&mut self, payer: Payer, cost: u64) -> oneshot::Receiver<T> {
         let (grant, granted) = oneshot::channel();
         self.0.push(payer, cost, grant);
@@ -32,8 +32,8 @@ impl<T> Line<T> {
         granted
     }
 
-    /// The request whose turn it is, of the payers that `may` be served now. `may` is asked once for what is
-    /// given.
+    /// Takes the request whose turn it is, of the payers that `may` be served now. For the request that is
+    /// returned, `may` is asked once.
     pub fn next(&mut self, mut may: impl FnMut(Payer) -> bool) -> Option<oneshot::Sender<T>> {
         loop {
             let mut may_go = false;
@@ -48,12 +48,12 @@ impl<T> Line<T> {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Requests of one payer that wait, with those that were given up lately.
+    /// The number of waiting requests of one payer, including those that were given up lately.
     pub fn len_of(&self, payer: u32) -> usize {
         self.0.len_of(payer)
     }

@@ -1,8 +1,8 @@
-//! Scarce things are given in turns: the processor to connections, the lake to requests, each in the name of
-//! a payer.
+//! Gives scarce things in turns, each in the name of a payer: the processor to connections, the lake to
+//! requests.
 //!
-//! A payer is an identity, or strangers together. Whose turn it is decides [`shoal_policy::fair`]; here that
-//! decision is carried out. While nothing is scarce a turn costs one short lock.
+//! A payer is an identity, or all anonymous callers together. [`shoal_policy::fair`] decides whose turn it
+//! is; this module carries that decision out. While nothing is scarce a turn costs one short lock.
 
 mod line;
 mod processor;

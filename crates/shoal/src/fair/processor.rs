@@ -1,18 +1,19 @@
-//! The node's processors, shared by connections in the names of their payers.
+//! Shares the node's processors among connections, in the names of their payers.
 //!
-//! The runtime polls tasks in the order in which they became ready. With four thousand busy connections of
-//! one client before it, another client's request would wait for four thousand others. So a task that becomes
-//! ready stands in its payer's line, and only as many tasks as there are processors are with the runtime at a
-//! time. The time that a task takes is charged to its payer: this covers whatever a connection costs, from
-//! TLS and signatures to the copying of answers into sockets.
+//! The runtime polls tasks in the order in which they became ready. Behind four thousand busy connections of
+//! one client, another client's request would wait for four thousand others. So a task that becomes ready
+//! stands in its payer's line, and only as many tasks as there are processors are with the runtime at a time.
+//! The time that a task takes is charged to its payer: this covers all costs of a connection, from TLS and
+//! signatures to the copying of answers into sockets.
 //!
-//! A task that is in the middle of a request may hold a turn at the lake, a connection to it, memory. So it
-//! goes ahead of its payer's tasks that would only begin one.
+//! A task in the middle of a request may hold a turn at the lake, a connection to it, memory. So it goes
+//! ahead of its payer's tasks that would only begin a request.
 //!
-//! While tasks of several payers run, the runtime is made to look at its sockets every 25 µs: a turn that ends
-//! then is given on only afterwards. By itself the runtime looks after every 61 tasks, and a request that has
-//! just arrived would wait for as many others. A payer that is alone for a tenth of a second is spared this,
-//! and has some more tasks with the runtime; one that comes back then waits for those 61 tasks once.
+//! While tasks of several payers run, the runtime is made to look at its sockets every 25 µs: a turn that
+//! ends then is given on only afterwards. On its own the runtime looks after every 61 tasks, and a request
+//! that has just arrived would wait for that many others. A payer that is alone for a tenth of a second is
+//! spared this, and has some more tasks with the runtime; a payer that comes back then waits for those 61
+//! tasks once.
 
 #[cfg(test)]
 mod tests;
@@ -36,40 +37,42 @@ pub struct Processor {
     state: Mutex<State>,
 }
 
-/// So many times more tasks may be with the runtime while one payer is alone: a task seldom stands in line then.
+/// How many times more tasks may be with the runtime while one payer is alone: a task seldom stands in line
+/// then.
 const ALONE: usize = 8;
 
-/// A payer is alone when no other has run for so long.
+/// A payer is alone once no other has run for this long.
 const ALONE_AFTER: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct State {
-    /// How many tasks can run at a time.
+    /// The number of tasks that can run at a time.
     width: usize,
-    /// Tasks that run, or are with the runtime to be run.
+    /// The number of tasks that run, or are with the runtime to be run.
     running: usize,
     /// When the runtime was last known to have looked at its sockets.
     looked: Instant,
     /// The payer that ran last.
     ran_last: u32,
-    /// When a task ran behind one of another payer.
+    /// When a task last ran behind one of another payer.
     alternated: Instant,
     /// Whether that is longer ago than [`ALONE_AFTER`].
     is_alone: bool,
     ready: FairQueue<Arc<Seat>>,
 }
 
-/// Whose turns a connection takes. Known once its first request is verified; it may change with each request.
+/// The payer of a connection. It is known once the connection's first request is verified, and may change
+/// with each request.
 #[derive(Debug)]
 pub struct ConnectionPayer(AtomicU64);
 
 impl ConnectionPayer {
-    /// A connection whose first request has not been verified.
+    /// The payer of a connection whose first request has not been verified.
     pub fn new(payer: Payer) -> Self {
         Self(AtomicU64::new(packed(payer)))
     }
 
-    /// Whose turns it takes now.
+    /// The current payer.
     pub fn get(&self) -> Payer {
         let packed = self.0.load(Ordering::Relaxed);
         Payer {
@@ -78,9 +81,9 @@ impl ConnectionPayer {
         }
     }
 
-    /// A request of `payer` was verified.
+    /// Sets the payer of the request that was just verified.
     pub fn set(&self, payer: Payer) {
-        // Nearly always it is the same, and a load spares the cache line.
+        // The payer is nearly always the same, and a load spares the cache line.
         if self.get() != payer {
             self.0.store(packed(payer), Ordering::Relaxed);
         }
@@ -93,7 +96,7 @@ fn packed(payer: Payer) -> u64 {
 
 /// Tells whether a task is in the middle of a request.
 pub trait Midway: Send + Sync {
-    /// Whether it is now.
+    /// Whether the task is in the middle of a request now.
     fn is_midway(&self) -> bool;
 }
 
@@ -101,11 +104,11 @@ pub trait Midway: Send + Sync {
 struct Seat {
     processor: Arc<Processor>,
     payer: Arc<ConnectionPayer>,
-    /// `None`: it always is.
+    /// `None` if the task always is in the middle of a request.
     midway: Option<Arc<dyn Midway>>,
-    /// A [`Stage`]; changes under the processor's lock only.
+    /// A [`Stage`]; changes only under the processor's lock.
     stage: AtomicU8,
-    /// Has the runtime poll the task.
+    /// Makes the runtime poll the task.
     task: AtomicWaker,
 }
 
@@ -120,17 +123,17 @@ impl std::fmt::Debug for Seat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Stage {
-    /// It waits for something other than a turn.
+    /// The task waits for something other than a turn.
     Asleep,
-    /// It is ready, and stands in line.
+    /// The task is ready, and stands in line.
     Queued,
-    /// It is with the runtime.
+    /// The task is with the runtime.
     Granted,
-    /// It runs.
+    /// The task runs.
     Running,
-    /// It runs, and became ready again meanwhile.
+    /// The task runs, and became ready again meanwhile.
     RunningAgain,
-    /// It has ended.
+    /// The task has ended.
     Gone,
 }
 
@@ -151,15 +154,15 @@ impl Seat {
     }
 }
 
-/// How long a socket may be ready unseen while tasks of several payers stand in line. Looking costs a system
-/// call.
+/// How long a socket may be ready unnoticed while tasks of several payers stand in line. Looking costs a
+/// system call.
 const LOOK_INTERVAL: Duration = Duration::from_micros(25);
 
-/// A payer that had nothing to run may make up for so many microseconds of that. A client on few connections has
-/// nothing to run while its answers travel, and would lose a part of its share each time.
+/// How much idle time, in microseconds, a payer may make up for. A client on few connections has nothing to
+/// run while its answers travel, and would lose a part of its share each time.
 const CREDIT_US: u64 = 1000;
 
-/// Before it has run, a task is thought to cost this many microseconds; the rest is charged afterwards.
+/// The estimated cost, in microseconds, of a task that has not run; the rest is charged afterwards.
 const COST_AT_FIRST_US: u64 = 1;
 
 impl State {
@@ -167,7 +170,7 @@ impl State {
         self.running < self.width * if self.is_alone { ALONE } else { 1 }
     }
 
-    /// A task of `payer` has run until `ended`.
+    /// Notes that a task of `payer` has run until `ended`.
     fn has_run(&mut self, payer: u32, ended: Instant) {
         if payer != self.ran_last {
             self.ran_last = payer;
@@ -176,7 +179,7 @@ impl State {
         self.is_alone = ended.saturating_duration_since(self.alternated) > ALONE_AFTER;
     }
 
-    /// A turn for a task that has become ready, or a place in line.
+    /// Gives a turn to a task that has become ready, or a place in line.
     fn admit(&mut self, seat: &Arc<Seat>, stage: Stage) -> bool {
         let admitted = self.has_free_turn() && self.ready.is_empty();
         if admitted {
@@ -198,8 +201,8 @@ impl State {
         }
     }
 
-    /// Gives a free turn to the task that is next. Those that ended in line are put into `gone`: their last
-    /// reference must not be dropped under the lock.
+    /// Gives a free turn to the next task. Tasks that ended in line are put into `gone`: their last reference
+    /// must not be dropped under the lock.
     fn give_turn(&mut self, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
         while self.has_free_turn()
             && let Some(next) = self.ready.pop()
@@ -216,7 +219,7 @@ impl State {
 }
 
 impl Processor {
-    /// The processors of the runtime that this is called on.
+    /// The processors of the runtime that calls this.
     pub fn of_runtime() -> Arc<Self> {
         Self::of_width(tokio::runtime::Handle::current().metrics().num_workers())
     }
@@ -236,7 +239,7 @@ impl Processor {
         })
     }
 
-    /// Gives the free turns to the tasks that are next.
+    /// Gives the free turns to the next tasks.
     fn give_turns(&self) {
         let mut gone = Vec::new();
         loop {
@@ -246,11 +249,12 @@ impl Processor {
         }
     }
 
-    /// Has the free turns given after the runtime has looked at its sockets.
+    /// Arranges that the free turns are given after the runtime has looked at its sockets.
     fn give_turns_soon(self: &Arc<Self>) {
         let waker = Waker::from(Arc::clone(self));
         let yielding = pin!(tokio::task::yield_now());
-        // The runtime wakes a task that yields once it has looked at its sockets; here in place of the task.
+        // The runtime wakes a task that yields once it has looked at its sockets; here it wakes the processor
+        // instead.
         let _ = yielding.poll(&mut Context::from_waker(&waker));
     }
 
@@ -306,7 +310,7 @@ impl Wake for Seat {
     }
 }
 
-/// The task's hold on its seat: a turn is given back even when the task is dropped with it.
+/// The task's hold on its seat: its turn is given back even if the task is dropped.
 struct Seated(Arc<Seat>);
 
 impl Seated {
@@ -362,13 +366,13 @@ impl Drop for Seated {
         seat.enter(Stage::Gone);
         drop(state);
         seat.processor.give_turns();
-        // The runtime's task and this seat hold each other otherwise.
+        // Otherwise the runtime's task and this seat keep each other alive.
         drop(seat.task.take());
     }
 }
 
 pin_project! {
-    /// Work that runs when it is its payer's turn.
+    /// Work that runs in its payer's turns.
     pub struct OnProcessor<F> {
         #[pin]
         work: F,
@@ -393,12 +397,12 @@ impl<F: Future> Future for OnProcessor<F> {
     }
 }
 
-/// Spawns what belongs to a connection, such as the streams of HTTP/2, in the name of its payer.
+/// Spawns the tasks of a connection, such as the streams of HTTP/2, in the name of its payer.
 #[derive(Clone, Debug)]
 pub struct SharedTasks {
-    /// Whose turns they take.
+    /// The payer whose turns the tasks take.
     pub payer: Arc<ConnectionPayer>,
-    /// The processors that they take turns at.
+    /// The processors at which they take turns.
     pub processor: Arc<Processor>,
 }
 

@@ -1,5 +1,5 @@
-//! Turns at the lake: so many requests are there at a time, and the next one is that of the payer whose turn
-//! it is.
+//! Turns at the lake: a limited number of requests is there at a time, and payers take turns to send the next
+//! one.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use shoal_policy::fair::{Level, Payer};
 use super::Line;
 use crate::clock;
 
-/// Requests at the lake at first; [`Level`] follows what the lake can do. Below it a lake next door is
-/// already busy, and a distant one is asked more within a second.
+/// The limit of requests at the lake at first; [`Level`] follows what the lake can do. Below it a lake next
+/// door is already busy, and a distant one gets more requests within a second.
 const LEVEL_AT_FIRST: usize = 32;
 
-/// A payer that had no request waiting may make up for so many turns. A client on few connections has none while
-/// its answers travel, and would lose a part of its share each time.
+/// The number of turns that a payer without waiting requests may make up for. A client on few connections has
+/// none waiting while its answers travel, and would lose a part of its share each time.
 const CREDIT_TURNS: u64 = 8;
 
 /// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
@@ -30,13 +30,13 @@ pub struct Turns {
 
 #[derive(Debug)]
 struct State {
-    /// `None`: one turn at a time.
+    /// `None` for one turn at a time.
     level: Option<Level>,
     taken: usize,
     waiting: Line<Turn>,
 }
 
-/// Every turn took too long to come.
+/// The turn took too long to come.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("too many requests wait for their turn at the lake")]
 pub struct WaitedTooLong;
@@ -66,7 +66,7 @@ impl Turns {
         })
     }
 
-    /// A turn in the name of `payer`, at the price of `cost`. Errors: it did not come in time.
+    /// Waits for a turn in the name of `payer`, at the price of `cost`. Fails if it does not come in time.
     pub async fn turn(self: &Arc<Self>, payer: Payer, cost: u64) -> Result<Turn, WaitedTooLong> {
         let granted = {
             let mut state = self.state.lock();
@@ -82,17 +82,17 @@ impl Turns {
         }
     }
 
-    /// How many may be taken at a time, now.
+    /// The number of turns that may be taken at a time, now.
     pub fn limit(&self) -> usize {
         self.state.lock().limit()
     }
 
-    /// Requests of one payer that wait.
+    /// The number of waiting requests of one payer.
     pub fn waiting_of(&self, payer: u32) -> usize {
         self.state.lock().waiting.len_of(payer)
     }
 
-    /// The lake has answered a request, in its turn or after it.
+    /// Notes that the lake has answered a request, in its turn or after it.
     pub fn answered(&self) {
         let mut state = self.state.lock();
         let waiting = !state.waiting.is_empty();
@@ -109,7 +109,8 @@ impl Turns {
         {
             state.taken += 1;
             if let Err(mut turn) = grant.send(Turn(Some(Arc::clone(self)))) {
-                // Its request was given up meanwhile. It would come back here when it is dropped.
+                // The request was given up meanwhile. Without this, dropping the turn would call `give_back`
+                // again.
                 turn.0 = None;
                 state.taken -= 1;
             }
@@ -123,7 +124,7 @@ impl State {
     }
 }
 
-/// A request may be at the lake until this is dropped.
+/// Permission for a request to be at the lake, until this is dropped.
 #[derive(Debug)]
 pub struct Turn(Option<Arc<Turns>>);
 
@@ -144,7 +145,7 @@ mod tests {
     const HOG: Payer = Payer { id: 1, share: 1 };
     const LIGHT: Payer = Payer { id: 2, share: 1 };
 
-    /// All turns that there are at first.
+    /// Takes all turns that there are at first.
     async fn all(turns: &Arc<Turns>) -> Vec<Turn> {
         let mut taken = Vec::new();
         for _ in 0..LEVEL_AT_FIRST {

@@ -1,7 +1,7 @@
-//! One block's way here: from its homes, or from the lake.
+//! Brings one block here, from its homes or from the lake.
 //!
-//! Each stop of the route is asked for what is still missing, so that a peer which dies in the middle of a block costs a hop and no byte
-//! twice. Only what the lake says can fail a read.
+//! Each stop of the route is asked only for the bytes that are still missing, so that a peer that dies in the
+//! middle of a block costs a hop and no byte twice. Only an answer of the lake can fail a read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,18 @@ use crate::peer::{Asked, BlockRequest, Peer, PeerError};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 
-/// A peer that sends nothing for so long is asked whether it lives.
+/// How long a peer may send nothing before it is asked whether it is alive.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// One that lives and still sends nothing may wait for a slow lake, or for a broken disk: after so many times [`PATIENCE`] it is given up
-/// for the lake, as far as the budget allows. Were it not for the budget, a slow lake would be asked once more for every block.
+/// A peer that is alive and still sends nothing may wait for a slow lake or for a broken disk. After this
+/// many times [`PATIENCE`] it is given up for the lake, as far as the budget allows. Without the budget, a
+/// slow lake would be asked once more for every block.
 const SILENCES_MAX: u32 = 5;
 
-/// So many peers are asked for one block before the lake is.
+/// The number of peers that are asked for one block before the lake is.
 const HOPS_MAX: usize = 4;
 
-/// A block to bring, and for whom.
+/// A block to bring, and the origin it is brought for.
 pub(super) struct Errand {
     pub(super) version: Arc<Version>,
     pub(super) index: u32,
@@ -102,7 +103,8 @@ impl Fetcher {
             .await
     }
 
-    /// The block from whoever gives it away. Nobody reads it, so nobody else is asked for it in anybody's name.
+    /// Takes the block from the node that gives it away. It has no reader, so no other node is asked for it
+    /// in any caller's name.
     async fn take_over(&self, giver: NodeId, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
         pilot.comes_from(Source::Peer);
         let taken = self.carry_from_peer(giver, Asked::Holder, errand, pilot).await;
@@ -112,7 +114,7 @@ impl Fetcher {
         })
     }
 
-    /// Whom to ask next, other than those tried in vain.
+    /// The node to ask next, other than those tried in vain.
     fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Asked)> {
         let route = self.cooperation.route(block, asked, tried);
         route.into_iter().find_map(|stop| match stop {
@@ -171,7 +173,7 @@ impl Fetcher {
         brought
     }
 
-    /// Waits for `filling` while the peer makes progress, or at least lives.
+    /// Waits for `filling` while the peer makes progress, or at least is alive.
     async fn unless_silent(
         &self,
         peer: &Peer,
@@ -232,7 +234,7 @@ impl Fetcher {
     }
 }
 
-/// Whether the lake's answer contradicts what it has granted before: a no, or another version.
+/// Whether the lake's answer contradicts what the lake granted before: a refusal, or another version.
 fn ends_grant(error: &FlightError) -> bool {
     match error {
         FlightError::Changed => true,

@@ -1,4 +1,5 @@
-//! What another node or the lake sends, read in exact lengths and checked to be what was asked for.
+//! Reads responses of other nodes and of the lake in exact lengths and checks that they bring what was asked
+//! for.
 
 use std::ops::Range;
 
@@ -26,7 +27,8 @@ impl Cursor {
         }
     }
 
-    /// Gives the pilot so many bytes. With the last one of the block in hand and not given yet, all of them are proven.
+    /// Gives the pilot `missing` bytes. The block's last piece is proven together with all others before the
+    /// pilot gets it.
     pub(super) async fn fill(
         &mut self,
         pilot: &Pilot,
@@ -64,15 +66,15 @@ impl Cursor {
     }
 }
 
-/// `Range` for a non-empty run of bytes.
+/// The `Range` header for a non-empty run of bytes.
 pub fn range_header(range: ByteRange) -> HeaderValue {
     HeaderValue::try_from(format!("bytes={}-{}", range.start, range.end - 1))
         .expect("digits are a header value")
 }
 
-/// Checks that a response brings `wanted` of `version`; returns how many bytes come before it.
+/// Checks that a response brings `wanted` of `version`; returns the number of bytes that come before it.
 ///
-/// A lake that ignores `If-Match` is caught by the ETag, one that ignores `Range` by the status.
+/// The ETag catches a lake that ignores `If-Match`, the status one that ignores `Range`.
 pub(super) fn skip_to<B>(
     version: &Version,
     wanted: ByteRange,
@@ -92,7 +94,7 @@ pub(super) fn skip_to<B>(
     {
         return Err(FlightError::Changed);
     }
-    // Bytes in another encoding are others, though a proxy that encodes may leave the ETag as it was.
+    // Bytes in another encoding are other bytes, though a proxy that encodes may leave the ETag as it was.
     if !has_encoding_of(version, response.headers()) {
         return Err(FlightError::Mismatch);
     }
@@ -124,7 +126,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// `Content-Range: bytes first-last/size` as the range and the size.
+/// Parses `Content-Range: bytes first-last/size` into the range and the size.
 pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
     let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
@@ -139,7 +141,7 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
-/// The bytes of a response without `Content-Range`, and the size they make.
+/// The byte range and the size of a response without `Content-Range`.
 pub fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some((
@@ -151,7 +153,8 @@ pub fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     ))
 }
 
-/// Asks `question` again when the lake's answer breaks that brings the bytes `part` of `version`.
+/// The resumption that asks `question` again when the lake's answer with the bytes `part` of `version`
+/// breaks.
 pub(super) fn resumption(
     question: Question,
     version: &Version,

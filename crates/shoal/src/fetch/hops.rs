@@ -1,29 +1,31 @@
-//! How requests for blocks to other nodes ended, counted for whoever shows it.
+//! Counts how requests for blocks to other nodes ended, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How one such request ended. All but the first cost a read its time and nothing else: the next stop of the route is asked.
+/// How one such request ended. Every end but the first costs a read only time: the next stop of the route is
+/// asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopEnd {
-    /// All that was asked for came.
+    /// All requested bytes came.
     Brought,
-    /// The node had left when it was to be asked.
+    /// The node had left before it was asked.
     Gone,
-    /// It said no: it does not hold the block, is busy, or would wait in a circle.
+    /// The node refused: it does not hold the block, is busy, or would wait in a circle.
     Refused,
-    /// It could not be reached.
+    /// The node could not be reached.
     Unreachable,
-    /// It took a connection and did not answer in time.
+    /// The node took a connection and did not answer in time.
     Silent,
-    /// It broke off in the middle of a block.
+    /// The node broke off in the middle of a block.
     BrokeOff,
-    /// It sent nothing for a while, and did not live when it was asked.
+    /// The node sent nothing for a while, and was not alive when it was asked.
     Dead,
-    /// It lives and sent nothing for so long that somebody else was asked, within the budget for that (hedging).
+    /// The node is alive but sent nothing for a long time, so that another place was asked, within the budget
+    /// for that (hedging).
     Stuck,
 }
 
-/// Counts hops by their ends. One that nobody waits for any more has none.
+/// Counts hops by their ends. A hop that no reader waits for any more is not counted.
 #[derive(Debug, Default)]
 pub(super) struct Hops([AtomicU64; HopEnd::ALL.len()]);
 
@@ -40,7 +42,7 @@ impl HopEnd {
         Self::Stuck,
     ];
 
-    /// The word in metrics.
+    /// The label in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Brought => "brought",

@@ -1,4 +1,5 @@
-//! How blocks come here: one block from the best place that has it, or a run of blocks from one response of the lake.
+//! Brings blocks to this node: one block from the best place that has it, or a run of blocks from one
+//! response of the lake.
 
 mod carry;
 mod cursor;
@@ -37,10 +38,11 @@ use crate::store::{Store, Urgency};
 /// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
 const WINDOW_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Peers that live but send nothing may be given up for the lake, in percent of requests to peers.
+/// The share of requests to peers, in percent, that may be given up for the lake because the peer is alive
+/// but sends nothing.
 const HEDGES_PERCENT: u32 = 10;
 
-/// Brings blocks from other nodes and from the lake to those who wait and to the store.
+/// Brings blocks from other nodes and from the lake to waiting readers and to the store.
 pub struct Fetcher {
     lake: Arc<Endpoint>,
     catalog: Arc<Catalog>,
@@ -51,28 +53,28 @@ pub struct Fetcher {
     proofs: Proofs,
     store: Arc<Store>,
     flights: Arc<Flights>,
-    /// Bytes on their way and not yet on disk; one permit a KiB.
+    /// Bytes that are on their way and not on disk; one permit a KiB.
     window: Arc<Semaphore>,
-    /// Whose turn it is to wait for the window.
+    /// The turns in which payers wait for the window.
     next_for_room: Arc<Turns>,
     window_kib: usize,
-    /// What writers may take of the window.
+    /// The part of the window that writers may take.
     writers: Arc<Semaphore>,
-    /// Blocks announced ahead of the one that a stream is bringing.
+    /// The number of blocks announced ahead of the one that a stream is bringing.
     ahead: u32,
 }
 
-/// From where a block may be fetched.
+/// Where a block may be fetched from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// From wherever the route leads, as this node is asked for it in this layer.
+    /// Wherever the route leads. This node is asked for the block in this layer.
     Route(Layer),
-    /// From this node, which gives it away, or not at all.
+    /// This node, which gives the block away, and no other.
     Handover(NodeId),
 }
 
 impl Way {
-    /// Whoever gives a block away waits until it has arrived.
+    /// A node that gives a block away waits until it has arrived.
     const fn urgency(self) -> Urgency {
         match self {
             Self::Route(_) => Urgency::Late,
@@ -91,14 +93,15 @@ pub struct WriterRoom {
 /// Keeps a stream going while its reader is there, even when the reader is slow.
 #[derive(Debug)]
 pub struct StreamTicket {
-    /// The reader's place in the first block of the response.
+    /// The reader's seat in the first block of the response.
     seat: Option<Boarded>,
     _owner: Arc<()>,
     traffic: Arc<Notify>,
 }
 
 impl StreamTicket {
-    /// The place that is kept for the reader, if it is one in `block`. It is kept for the first block that the reader asks for, and not longer.
+    /// Returns the seat that is kept for the reader, if it is one in `block`. The seat is kept only for the
+    /// first block that the reader asks for.
     pub fn take_seat(&mut self, block: BlockId) -> Option<Boarded> {
         let seat = self.seat.take()?;
         (seat.passenger.block() == block).then_some(seat)
@@ -141,7 +144,8 @@ impl Fetcher {
         }
     }
 
-    /// A share of the memory window for bytes that could do without. Half of the window is left to reads, which wait for theirs.
+    /// Takes a share of the memory window for bytes that can do without one. Half of the window is left to
+    /// reads, which wait for their share.
     pub fn spare_room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
         let kib = bytes.div_ceil(1024) as u32;
         let spare = self
@@ -159,29 +163,30 @@ impl Fetcher {
         (self.window_kib.saturating_sub(self.window.available_permits()) as u64) << 10
     }
 
-    /// How many requests for blocks to other nodes ended how, since the node started.
+    /// The number of block requests to other nodes since the node started, by how they ended.
     pub fn hops(&self) -> [(HopEnd, u64); HopEnd::ALL.len()] {
         self.hops.counts()
     }
 
-    /// Whether this node has every byte of the block, though perhaps not on disk yet.
+    /// Whether this node has every byte of the block, even if the block is not on disk yet.
     pub fn holds(&self, block: BlockId) -> bool {
         self.store.contains(block) || self.flights.holds(block, || self.store.contains(block))
     }
 
-    /// Whether more than a quarter of the memory window is taken when so many bytes come. What is written should leave it soon then: the next
-    /// writes and reads need it.
+    /// Whether more than a quarter of the memory window would be taken with `bytes` more. If so, written data
+    /// should leave the window soon, because the next writes and reads need it.
     pub fn is_filling(&self, bytes: u64) -> bool {
         let taken_kib = self.window_kib.saturating_sub(self.window.available_permits()) as u64;
         taken_kib + bytes.div_ceil(1024) > self.window_kib as u64 / 4
     }
 
-    /// Whether half of the memory window is taken: what nobody waits for should wait.
+    /// Whether half of the memory window is taken. Work that no caller waits for should then wait.
     pub fn is_busy(&self) -> bool {
         self.window.available_permits() < self.window_kib / 2
     }
 
-    /// Joins the flight of a block; when there is none, starts one in a task of its own that goes `way`. `None`: it landed meanwhile.
+    /// Joins the flight of a block; if there is none, starts one in a separate task that goes `way`. Returns
+    /// `None` if the block has landed meanwhile.
     pub fn join(
         self: &Arc<Self>,
         version: &Arc<Version>,
@@ -211,12 +216,13 @@ impl Fetcher {
         }
     }
 
-    /// A block was asked for that is here.
+    /// Notes that a reader asked for a block that is here.
     pub fn hit(&self, version: &Version, index: u32) {
         self.requested(version, index, true);
     }
 
-    /// A block was asked for that has to be brought; what times that, if it is worth it.
+    /// Notes that a reader asked for a block that has to be brought; returns the timing of that, if it is
+    /// worth measuring.
     fn missed(&self, version: &Version, index: u32) -> Option<Timing> {
         self.requested(version, index, false)
     }
@@ -227,10 +233,11 @@ impl Fetcher {
         self.split.requested(layer, block, version.block_len(index), held)
     }
 
-    /// A complete block that was written here: readers find it from now on, and the store has it when what is returned has ended. `None`: it
-    /// is here already, or on its way.
+    /// Lands a complete block that was written here: readers find it from now on, and the store has it when
+    /// the returned future ends. Returns `None` if the block is already here or on its way.
     ///
-    /// A late one waits for the next writes to be over, as a block that was read waits for readers, unless much is waiting.
+    /// A late block waits for the next writes to be over, as a block that was read waits for readers, unless
+    /// much is waiting.
     pub fn land_written(
         self: &Arc<Self>,
         version: &Arc<Version>,
@@ -251,7 +258,7 @@ impl Fetcher {
         })
     }
 
-    /// A place in the flight of a block that is here as a whole and waits for the disk.
+    /// Returns a seat in the flight of a block that is completely here and waits for the disk.
     pub fn join_whole(&self, block: BlockId) -> Option<Boarded> {
         let passenger = self.flights.board_whole(block)?;
         Some(Boarded {
@@ -260,7 +267,7 @@ impl Fetcher {
         })
     }
 
-    /// The flight of a block that is neither here nor on its way, without a reader yet.
+    /// Starts the flight of a block that is neither here nor on its way; it has no reader yet.
     fn lead(&self, version: &Version, index: u32) -> Option<Pilot> {
         match self.board(shipment(version, index, 0), &Arc::default()) {
             Join::Lead(pilot, _reader) => Some(pilot),
@@ -268,17 +275,18 @@ impl Fetcher {
         }
     }
 
-    /// Whether a block on its way here waits for its home in a layer no wider than `layer`. Whoever asks for it as that layer's home may be
-    /// the one that is waited for.
+    /// Whether a block on its way here waits for its home in a layer no wider than `layer`. The node that
+    /// asks this one as that layer's home may be the very node that the block waits for.
     pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
         self.flights.climbs(block).is_some_and(|climbs| climbs <= layer)
     }
 
-    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`. Where it starts inside
-    /// a block, what comes before is asked for afterwards, by `origin`: the reader's bytes come first.
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
+    /// If it starts inside a block, the bytes before it are requested afterwards, by `origin`: the reader's
+    /// bytes come first.
     ///
-    /// The first blocks are announced before this returns, so that their readers join instead of asking the lake again.
-    /// `None`: others bring these blocks already, the response is dropped.
+    /// Announces the first blocks before it returns, so that their readers join instead of asking the lake
+    /// again. Returns `None` if these blocks are already on their way; the response is dropped.
     pub fn stream(
         self: &Arc<Self>,
         version: &Arc<Version>,
@@ -289,7 +297,7 @@ impl Fetcher {
         Stream::begin(self, version, range, body, origin)
     }
 
-    /// The life of one block's fetch.
+    /// Runs one block's fetch from start to end.
     async fn bring(
         self: Arc<Self>,
         errand: Errand,
@@ -318,14 +326,14 @@ impl Fetcher {
             .join(shipment, traffic, || self.store.contains(shipment.id))
     }
 
-    /// Has a complete block written beside its readers' streams.
+    /// Starts writing a complete block to disk beside its readers' streams.
     fn land(&self, version: Arc<Version>, pilot: Pilot, urgency: Urgency) {
         let (block, pieces) = (pilot.shipment().id, pilot.pieces());
         self.store
             .put_then(block, version, pieces, urgency, |stored| end(pilot, stored));
     }
 
-    /// A share of the memory window, waited for in the turn of `payer`. Errors: it stays full.
+    /// Waits in the turn of `payer` for a share of the memory window. Fails if the window stays full.
     pub async fn room(&self, payer: Payer, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
         let _next = self
             .next_for_room
@@ -335,10 +343,14 @@ impl Fetcher {
         acquire(&self.window, bytes, self.window_kib).await
     }
 
-    /// A share of the memory window for bytes that a client sends, waited for. All writers together get half of the window: a client may be
-    /// slow, and reads must not wait for it. Errors: it stays full.
+    /// Waits for a share of the memory window for bytes that a client sends. All writers together get half of
+    /// the window: a client may be slow, and reads must not wait for it.
     ///
-    /// Who waits for a share must not keep another that only its client could set free.
+    /// A caller that waits for a share must not keep another one that only its client could set free.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the window stays full.
     pub async fn room_of_writer(&self, bytes: u64) -> Result<WriterRoom, FlightError> {
         Ok(WriterRoom {
             _of_writers: acquire(&self.writers, bytes, self.window_kib / 2).await?,
@@ -347,16 +359,16 @@ impl Fetcher {
     }
 }
 
-/// Ends the flight of a complete block that the store has taken, or not.
+/// Ends the flight of a complete block, whether the store has taken it or not.
 fn end(pilot: Pilot, stored: Result<Bytes, Refusal>) {
     match stored {
         Ok(mapped) => pilot.land(mapped),
-        // Not storing costs speed, never a read; the store has counted the reason.
+        // A block that is not stored costs speed, never a read; the store has counted the reason.
         Err(_refused) => pilot.keep(),
     }
 }
 
-/// Waits for memory; more than there can be is all of it.
+/// Waits for memory; a request for more than the whole window takes all of it.
 async fn acquire(
     window: &Arc<Semaphore>,
     bytes: u64,
@@ -370,17 +382,18 @@ async fn acquire(
     }
 }
 
-/// A place in a flight.
+/// A seat in a flight.
 #[derive(Debug)]
 pub struct Boarded {
     /// Reads the block.
     pub passenger: crate::flights::Passenger,
-    /// Whether this reader started the fetch: its failure is then its own.
+    /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
     pub led: bool,
 }
 
-/// Waits until the last reader has left before the block's first byte came. Once that is here the rest comes along: most of it is paid for,
-/// and who reads a few bytes of a block is done long before the block is.
+/// Waits until the last reader has left before the block's first byte came. Once the first byte is here, the
+/// rest comes along: most of it is paid for, and a reader of a few bytes leaves long before the block is
+/// complete.
 async fn abandoned(pilot: &Pilot, traffic: &Notify) {
     while pilot.is_awaited() || pilot.received() > 0 {
         traffic.notified().await;

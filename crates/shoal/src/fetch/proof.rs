@@ -1,7 +1,8 @@
-//! Whether bytes that arrived are the object: held against what the lake says of the whole.
+//! Checks that received bytes are the object's, by the checksum or MD5 that the lake gives for the whole
+//! object.
 //!
-//! Only an object of one block is held against it, for only there the whole is known before anything is kept. When the
-//! bytes are others they are not kept, and reads of that version pass this node by from then on: the lake answers them.
+//! Only objects of one block are checked, because only there all bytes are known before any are kept. Bytes
+//! that differ are not kept, and from then on reads of that version bypass this node: the lake answers them.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,23 +19,26 @@ use crate::s3::object::Version;
 use crate::s3::payload::{Algorithm, Digests};
 use crate::s3::sigv4::hex;
 
-/// Versions remembered whose bytes were others than the lake says; the one noted longest ago makes room.
+/// The number of remembered versions whose bytes differed from the lake's checksum; the one noted longest ago
+/// makes room.
 const DOUBTED_MAX: usize = 1024;
 
-/// Objects of up to so many bytes are held against their ETag. MD5 does 0.6 GB a second: 7 us of processor time for 4 KiB
-/// and 27 us for these, about a tenth of what else a cold read of them costs, but 7 ms for a block of 4 MiB, more than
-/// all else. Checksums have no such bound: a CRC, which SDKs ask for by default, does 17 GB a second.
+/// Objects of up to this many bytes are checked against their ETag. MD5 does 0.6 GB a second: 7 us of
+/// processor time for 4 KiB and 27 us for an object of this size, about a tenth of the other costs of a cold
+/// read of it, but 7 ms for a block of 4 MiB, more than all other costs. Checksums have no such bound: a CRC,
+/// which SDKs ask for by default, does 17 GB a second.
 const MD5_BYTES_MAX: u64 = 16 << 10;
 
-/// What is known of the lake's word about whole objects.
+/// The state that checks of whole objects share.
 #[derive(Debug)]
 pub(super) struct Proofs {
     doubted: Mutex<LruCache<VersionId, ()>>,
-    /// Objects came whose ETag was their MD5. Until then an ETag that looks like one may be anything, and at some lakes is.
+    /// Whether an object has come whose ETag was its MD5. Until then an ETag that looks like an MD5 may be
+    /// anything, and at some lakes it is.
     etags_are_md5: AtomicBool,
 }
 
-/// An object to come, and what its bytes must have.
+/// An object to come, and the digest that its bytes must have.
 pub(super) struct Proof<'a> {
     proofs: &'a Proofs,
     version: &'a Version,
@@ -59,9 +63,9 @@ impl Default for Proofs {
 }
 
 impl Proofs {
-    /// How the bytes of `version` will be proven, if the lake says anything about them.
+    /// Returns the proof for the bytes of `version`, if the lake gives a digest of them.
     ///
-    /// Errors: other bytes came before.
+    /// Fails if other bytes came before.
     pub(super) fn of<'a>(
         &'a self,
         version: &'a Version,
@@ -84,7 +88,7 @@ impl Proofs {
 }
 
 impl Proof<'_> {
-    /// Holds the whole object, in `pieces`, against what the lake says of it.
+    /// Checks the whole object, in `pieces`, against the lake's digest of it.
     pub(super) fn holds_for(&self, pieces: &[Bytes]) -> Result<(), FlightError> {
         let Self { proofs, claim, .. } = self;
         let by_etag = claim.algorithm == Algorithm::Md5;
@@ -106,7 +110,7 @@ impl Proof<'_> {
 }
 
 impl Claim {
-    /// The cheapest thing to check of all that the lake says about the whole object.
+    /// The cheapest digest to check of all that the lake gives for the whole object.
     fn of(headers: &HeaderMap, etag: &str, size_bytes: u64) -> Option<Self> {
         let is_of_parts = headers
             .get("x-amz-checksum-type")
@@ -121,7 +125,8 @@ impl Claim {
         cheapest_first.find_map(checksum).or_else(md5)
     }
 
-    /// An ETag of 32 digits is the MD5 of an object that was written at one go, unless a key of its owner encrypts it.
+    /// An ETag of 32 digits is the MD5 of an object that was written at one go, unless a key of the object's
+    /// owner encrypts it.
     fn of_etag(headers: &HeaderMap, etag: &str) -> Option<Self> {
         let encryption = headers.get("x-amz-server-side-encryption");
         if encryption.is_some_and(|kind| kind != "AES256") {

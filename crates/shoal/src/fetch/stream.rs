@@ -1,4 +1,4 @@
-//! Blocks filled one after another from one response: how a node that caches alone opens an object.
+//! Fills blocks one after another from one response. This is how a node that caches alone opens an object.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -16,18 +16,18 @@ use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::store::Urgency;
 
-/// Blocks filled one after another from one response.
+/// A response that fills blocks one after another.
 pub(super) struct Stream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
     origin: Arc<Origin>,
-    /// Flights of the blocks to come, first one first.
+    /// The flights of the blocks to come, the next one first.
     announced: VecDeque<Pilot>,
-    /// The first block, when the response began inside it: all of it has arrived but its head.
+    /// The first block, if the response began inside it: all of it has arrived except its head.
     headless: Option<Pilot>,
-    /// First block that is not announced yet.
+    /// The first block that is not announced yet.
     next: u32,
-    /// Its first byte that the response brings.
+    /// The first byte of that block that the response brings.
     first: u64,
     /// One past the last block of the response.
     end: u32,
@@ -74,17 +74,19 @@ impl Stream {
             traffic: Arc::clone(&stream.traffic),
         };
         let mut run = Box::pin(stream.run());
-        // A small object has come along with the head of the response: no task is needed for what does not wait.
+        // A small object has come along with the head of the response: a run that does not wait needs no
+        // task.
         if run.as_mut().now_or_never().is_none() {
             tokio::spawn(run);
         }
         Some(ticket)
     }
 
-    /// Announces blocks until the window is full. A block that someone else brings, or has brought, ends the stream
-    /// before it: the lake is not asked to send what we have.
+    /// Announces blocks until the window is full. The stream ends before a block that is here already or that
+    /// another flight brings: the lake is not asked to send blocks that this node has.
     ///
-    /// Returns a place in the first of them. The other passengers leave at once: a block is brought for readers, not for the stream itself.
+    /// Returns a seat in the first of them. The other passengers leave at once: a block is brought for
+    /// readers, not for the stream itself.
     fn announce(&mut self) -> Option<Boarded> {
         let mut first_seat = None;
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
@@ -111,15 +113,15 @@ impl Stream {
 
     async fn run(mut self) {
         while self.wait_for_demand().await {
-            // Somebody else wants the first block from its start.
+            // Another reader wants the first block from its start.
             if self.headless.as_ref().is_some_and(Pilot::is_awaited) {
                 self.complete_first();
             }
             let Some(pilot) = self.announced.pop_front() else {
                 break;
             };
-            // Before the block is complete the next one is announced: a reader that takes its last byte finds the
-            // block behind its window on its way.
+            // The next block is announced before this one is complete: a reader that takes its last byte
+            // finds the block behind its window on its way.
             self.announce();
             if let Err(error) = self.bring(&pilot).await {
                 self.announced
@@ -145,7 +147,7 @@ impl Stream {
         self.body.fill(pilot, len - first, proof.as_ref()).await
     }
 
-    /// Asks for the head of the first block, in a task of its own: the rest of it has been paid for.
+    /// Asks for the head of the first block in a separate task: the rest of the block has been paid for.
     fn complete_first(&mut self) {
         let Some(pilot) = self.headless.take() else { return };
         let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
@@ -168,7 +170,7 @@ impl Stream {
         });
     }
 
-    /// True when somebody waits for an announced block, false when nobody will.
+    /// Returns true once a reader waits for an announced block, false if no reader will come.
     async fn wait_for_demand(&mut self) -> bool {
         loop {
             if self.announced.iter().any(Pilot::is_awaited) {

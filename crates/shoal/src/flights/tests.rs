@@ -1,4 +1,4 @@
-//! How flights are boarded, land and fail.
+//! Tests how flights are boarded, land and fail.
 
 use std::future::poll_fn;
 

@@ -1,4 +1,5 @@
-//! One line a request: who asked for what, what they were told, and where the bytes came from.
+//! The access log. The line of a request shows the caller, the operation, the answer, and the sources of the
+//! bytes.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,16 +10,17 @@ use crate::s3::time::rfc3339;
 /// The `tracing` target of the lines, so that a filter can select them.
 pub const TARGET: &str = "shoal::access";
 
-/// A request and its answer, as the access log tells it. Nothing here is secret: an access key is the public half.
+/// A request and its answer, as the access log shows them. Nothing here is secret: an access key is the
+/// public half.
 #[derive(Clone, Debug)]
 pub struct Access<'request> {
     /// When the request arrived.
     pub at: SystemTime,
-    /// Name of the request in its answer.
+    /// The request's id in its answer.
     pub request_id: &'request str,
     /// Address of the client.
     pub peer: std::net::SocketAddr,
-    /// Access key the request was signed with; none when it was anonymous.
+    /// Access key that signed the request; none if it was anonymous.
     pub access_key: Option<&'request str>,
     /// The operation, as in metrics.
     pub operation: &'static str,
@@ -38,9 +40,9 @@ pub struct Access<'request> {
     pub duration: Duration,
     /// The answer's `X-Cache`.
     pub x_cache: Option<&'static str>,
-    /// Of the body, bytes from this node's disk.
+    /// Bytes of the body from this node's disk.
     pub local_bytes: u64,
-    /// Of the body, bytes from the lake.
+    /// Bytes of the body from other nodes.
     pub peer_bytes: u64,
     /// Bytes of blocks that came from the lake.
     pub lake_bytes: u64,
@@ -48,7 +50,7 @@ pub struct Access<'request> {
 
 /// Writes the line of one request.
 pub fn access_line(access: &Access<'_>) {
-    // Nothing is rendered when nobody listens.
+    // Nothing is rendered without a subscriber.
     if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
         return;
     }
@@ -75,7 +77,7 @@ pub fn access_line(access: &Access<'_>) {
     );
 }
 
-/// Query parameters that let whoever reads the log repeat the request.
+/// Query parameters that let a reader of the log repeat the request.
 const CREDENTIALS: [&str; 4] = [
     "x-amz-signature",
     "x-amz-security-token",
@@ -87,7 +89,7 @@ const CREDENTIALS: [&str; 4] = [
 pub fn without_credentials(query: &str) -> String {
     let shown = |parameter: &str| -> String {
         let name = parameter.split('=').next().unwrap_or_default();
-        // A name may be percent-encoded, in part or whole, and still be understood by the lake.
+        // The lake also understands a name that is percent-encoded, in part or whole.
         let decoded = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
         if CREDENTIALS
             .iter()

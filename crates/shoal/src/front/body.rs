@@ -1,4 +1,4 @@
-//! What a response carries: nothing, a few bytes, blocks of a version, or what the lake sends.
+//! The body of a response: empty, a few bytes, blocks of a version, or the lake's bytes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,17 +12,17 @@ use crate::fair::in_flight::Place;
 use crate::front::location::AddressedDocument;
 use crate::front::record::Record;
 
-/// The body of every response of this node. When it is dropped, sent or not, the request is over and written down.
+/// The body of every response of this node. Dropping it, sent or not, ends the request and records it.
 pub struct ResponseBody {
     content: Content,
     record: Option<Box<Record>>,
-    /// Given back when the body ends.
+    /// Released when the body ends.
     place: Option<Place>,
 }
 
 enum Content {
     Empty,
-    /// A HEAD: nothing is sent, the length is announced.
+    /// The body of a HEAD: announces the length and sends nothing.
     Head(u64),
     Full(Bytes),
     Blocks {
@@ -33,11 +33,12 @@ enum Content {
     Document(Box<AddressedDocument>),
 }
 
-/// Why a body breaks off; the connection is then aborted, so that the client cannot take the part for the whole.
+/// Why a body breaks off. The connection is then aborted, so that the client cannot take the part for the
+/// whole.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 impl ResponseBody {
-    /// No body.
+    /// An empty body.
     pub fn empty() -> Self {
         Content::Empty.into()
     }
@@ -47,12 +48,12 @@ impl ResponseBody {
         Content::Head(len).into()
     }
 
-    /// Bytes at hand.
+    /// Bytes in memory.
     pub fn full(bytes: Bytes) -> Self {
         Content::Full(bytes).into()
     }
 
-    /// Blocks of a version, `len` bytes together.
+    /// Blocks of a version, `len` bytes in total.
     pub fn blocks(stream: Box<BlockStream>, len: u64) -> Self {
         Content::Blocks {
             stream,
@@ -61,31 +62,31 @@ impl ResponseBody {
         .into()
     }
 
-    /// What the lake sends, as it comes.
+    /// The bytes that the lake sends, passed on as they arrive.
     pub fn lake(body: LakeBody) -> Self {
         Content::Lake(Box::new(body)).into()
     }
 
-    /// A document of the lake with the client's address in it.
+    /// A document of the lake, rewritten to name the address that the client uses.
     pub(super) fn document(document: AddressedDocument) -> Self {
         Content::Document(Box::new(document)).into()
     }
 
-    /// Writes the request down when this body ends.
+    /// Records the request when this body ends.
     #[must_use]
     pub fn recorded(mut self, record: Box<Record>) -> Self {
         self.record = Some(record);
         self
     }
 
-    /// Keeps a place among the requests in flight until this body ends.
+    /// Holds a place among the requests in flight until this body ends.
     #[must_use]
     pub fn holding(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// The same answer to a HEAD: headers only.
+    /// Drops the content, for the same answer to a HEAD.
     pub fn without_content(&mut self) {
         self.content = Content::Empty;
     }

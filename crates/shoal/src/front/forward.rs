@@ -1,5 +1,5 @@
-//! Requests that are the lake's to answer: sent on with the meaning that this node has found, signed anew,
-//! answered as the lake answers.
+//! Requests that the lake answers. The node sends them on with the meaning that it has parsed, signs them
+//! anew, and returns the lake's answer.
 
 use std::sync::Arc;
 
@@ -23,10 +23,13 @@ use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operatio
 use crate::s3::payload::{CheckedBody, Outcome};
 use crate::write::Gathering;
 
-/// Sends a request on to the lake. What it may have changed is forgotten before and after. Its bytes are given to `gathering`, too.
+/// Sends a request on to the lake. Before and after, the catalog forgets everything that the request may
+/// change. The bytes of the body also go to `gathering`.
 ///
-/// Errors: the body was not what its signature, length or checksum says (the lake saw a broken-off request and stored
-/// nothing), or the lake does not answer.
+/// # Errors
+///
+/// Fails if the body is not what its signature, length or checksum says (the lake then saw a broken-off
+/// request and stored nothing), or if the lake does not answer.
 pub async fn forward(
     lake: &Arc<Endpoint>,
     catalog: &Arc<Catalog>,
@@ -47,7 +50,7 @@ pub async fn forward(
         method: parts.method.clone(),
         target,
         headers: headers(parts, classified),
-        // Without bytes to wait for there is nothing to expect.
+        // A request without a body has nothing to wait for.
         expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
         body,
         payload,
@@ -60,13 +63,13 @@ pub async fn forward(
         .object
         .as_ref()
         .map(|name| catalog.revoker(caller, name.id(lake.url())));
-    // Whatever was asked of the object, what the lake granted to this caller before is in doubt.
+    // A refusal of any operation on the object puts the lake's earlier grants to this caller in doubt.
     if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
         && is_refusal(response.status())
     {
         contradicted();
     }
-    // What is wrong with the body is the client's to hear, whatever the lake made of the broken-off request.
+    // The client hears of an error in its body, whatever the lake made of the broken-off request.
     if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
         return Err(error.clone());
     }
@@ -77,12 +80,13 @@ pub async fn forward(
     })
 }
 
-/// Whether a break in the answer may be mended: a part of an upload is named by the query, not by a range.
+/// Returns whether an answer that breaks off may be resumed. A part of an upload may not: the query names it,
+/// not a range.
 fn is_resumable(classified: &Classified) -> bool {
     classified.operation == Operation::GetObject && !classified.query.has("partNumber")
 }
 
-/// Lets the bytes of an object go on when they break, if the answer says which bytes of which version they are.
+/// Lets the body resume when it breaks off, if the answer says which bytes of which version it carries.
 fn resumed(
     response: Response<LakeBody>,
     question: Question,
@@ -104,11 +108,12 @@ fn resumed(
     response.map(|body| body.resumed_by(resumption))
 }
 
-/// What the lake is asked for. The credentials of a presigned URL stay here, where they were verified.
+/// Returns the target for the lake. The credentials of a presigned URL stay here, where they were verified.
 ///
-/// When a browser asks about the URL there is nothing to verify. The lake then hears whom the URL names, by the name it
-/// knows, and gets no proof: it tells what it tells to anybody who names a key. Ceph RGW compares no signature then, and
-/// looks for the bucket among those of the key's tenant.
+/// When a browser asks about the URL, there is nothing to verify. The node then gives the lake the name of
+/// the URL's signer as the lake knows it, but no proof, and the lake answers as it answers any sender that
+/// names a key. Ceph RGW does not compare signatures in this case, and looks for the bucket among those of
+/// the key's tenant.
 fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Result<PathAndQuery, S3Error> {
     let named = verified.named.as_ref().map(|named| lake.account_for(named));
     match named {
@@ -119,7 +124,7 @@ fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Resu
     }
 }
 
-/// The end-to-end headers of the client, with the source of a copy written anew.
+/// The end-to-end headers of the client, with a rewritten source of a copy.
 fn headers(parts: &Parts, classified: &Classified) -> HeaderMap {
     let mut headers = end_to_end(&parts.headers);
     let source = classified.copy_source.as_ref().and_then(CopySource::header);
@@ -142,8 +147,8 @@ async fn request_body(
         checked = checked.tapped_by(move |data| gathering.add(data));
     }
     if !has_body && !hash.is_streaming() {
-        // What the head says must hold of nothing, too. Without a length a body would be sent in chunks, and a lake
-        // may not understand a DELETE in chunks.
+        // The claims of the head must also hold of an empty body. A body without a length would be sent in
+        // chunks, and a lake may not understand a DELETE in chunks.
         checked.collect().await?;
         return Ok((RequestBody::Empty, None));
     }
@@ -167,8 +172,8 @@ async fn request_body(
     Ok((body, Some(outcome)))
 }
 
-/// Voids what the catalog holds about the object or bucket, now and when the request is over, however it ends: between
-/// the two the lake may change it at any moment.
+/// Makes the catalog forget the object or bucket now and again when the request ends, however it ends: in
+/// between, the lake may change it at any moment.
 struct Forget {
     catalog: Arc<Catalog>,
     effect: Effect,

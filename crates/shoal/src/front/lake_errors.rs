@@ -1,4 +1,4 @@
-//! What a client is told when the lake does not answer, or breaks off before the first byte.
+//! Errors for a client when the lake does not answer, or breaks off before the first byte.
 
 use http::StatusCode;
 
@@ -9,12 +9,12 @@ use crate::read::ReadError;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::throttle::Throttle;
 
-/// The lake gave no answer.
+/// The error when the lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
     failed(error.kind(), &causes(error))
 }
 
-/// A read has no answer.
+/// The error when a read has no answer.
 pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
@@ -27,7 +27,7 @@ pub fn unread(error: &ReadError) -> S3Error {
     }
 }
 
-/// A block has not come before the first byte of the answer.
+/// The error when a block did not arrive before the first byte of the answer.
 fn not_brought(error: &FlightError) -> S3Error {
     match error {
         FlightError::Status(status) => of_status(*status),
@@ -58,10 +58,10 @@ fn not_brought(error: &FlightError) -> S3Error {
     }
 }
 
-/// Tells the operator the cause and the address, and the client only which part failed.
+/// Logs the cause and the address for the operator, and tells the client only which part failed.
 fn failed(failure: Failure, causes: &str) -> S3Error {
     static LINES: [Throttle; Failure::ALL.len()] = [const { Throttle::new() }; Failure::ALL.len()];
-    // A refused account is told by the endpoint, once a minute.
+    // The endpoint logs a refused account, once a minute.
     if failure != Failure::AccountRefused
         && let Some(unsaid) = LINES[failure as usize].admit(clock::instant())
     {

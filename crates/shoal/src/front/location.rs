@@ -1,4 +1,5 @@
-//! Where a new object is, by the address that the client used. The lake names its own, which clients may not reach.
+//! The location of a new object under the address that the client used. The lake names its own address, which
+//! clients may not be able to reach.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -15,10 +16,10 @@ use crate::endpoint::LakeBody;
 use crate::s3::operation::{Operation, is_in_host};
 use crate::s3::xml::{Document, Element, Malformed};
 
-/// A document that names an object is not longer.
+/// No document that names an object is longer.
 const DOCUMENT_BYTES_MAX: usize = 64 << 10;
 
-/// What the lake's addresses become.
+/// How to replace the lake's addresses in an answer.
 #[derive(Clone, Debug)]
 pub(super) struct Relocation {
     lake: Authority,
@@ -26,17 +27,17 @@ pub(super) struct Relocation {
     address: Address,
 }
 
-/// Where a client finds this node.
+/// The address at which a client reaches this node.
 #[derive(Clone, Debug)]
 pub(super) struct Address {
-    /// How URLs begin.
+    /// The beginning of every URL: scheme and host.
     origin: String,
-    /// The client names the bucket in the host.
+    /// Whether the client names the bucket in the host.
     bucket_in_host: bool,
 }
 
 impl Address {
-    /// The URL of an object of `bucket`; its key as URLs have it.
+    /// Returns the URL of an object of `bucket`. `key` is spelled as in URLs.
     pub(super) fn of_object(&self, bucket: &str, key: &str) -> String {
         let origin = &self.origin;
         if self.bucket_in_host {
@@ -48,7 +49,7 @@ impl Address {
 }
 
 impl Front {
-    /// What becomes of the addresses in the lake's answer, if the request is one whose answer has some.
+    /// Returns how to replace the addresses in the lake's answer, if the answer to this request has any.
     pub(super) fn relocation(&self, admitted: &Admitted) -> Option<Relocation> {
         let Admitted {
             parts, classified, ..
@@ -63,7 +64,7 @@ impl Front {
         })
     }
 
-    /// This node as the client that sends a request knows it.
+    /// Returns the address of this node as the sender of the request knows it.
     pub(super) fn address(&self, parts: &Parts) -> Option<Address> {
         let host = host(parts)?;
         let domain = self.domain.as_deref();
@@ -74,7 +75,7 @@ impl Front {
     }
 }
 
-/// A page's form that uploads a file.
+/// Returns whether the request is a web page's form that uploads a file.
 fn is_form(parts: &Parts, operation: Operation) -> bool {
     let kind = parts.headers.get(header::CONTENT_TYPE);
     let is_form = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"multipart/form-data"));
@@ -82,7 +83,7 @@ fn is_form(parts: &Parts, operation: Operation) -> bool {
 }
 
 impl Relocation {
-    /// The lake's answer, with the client's address in its header and its document.
+    /// Relays the lake's answer, with the address that the client uses in its header and its document.
     pub(super) fn relay(self, response: Response<LakeBody>) -> Response<ResponseBody> {
         let (head, body) = response.into_parts();
         let location = head
@@ -107,7 +108,8 @@ impl Relocation {
         relayed
     }
 
-    /// The same place by the client's address; `None`: it is not this bucket of the lake.
+    /// Returns the same location under the address that the client uses, or `None` if it is not in this
+    /// bucket of the lake.
     fn of(&self, location: &str) -> Option<String> {
         let uri: Uri = location.parse().ok()?;
         let host = uri.authority()?.as_str();
@@ -121,13 +123,14 @@ impl Relocation {
         Some(self.address.of_object(bucket, key))
     }
 
-    /// The document with the client's address; `None`: it has none of the lake's.
+    /// Returns the document with the address that the client uses, or `None` if it has no address of the
+    /// lake.
     fn rewrite(&self, bytes: &[u8]) -> Option<Bytes> {
         let mut root = root_of(bytes).ok()?;
         let location = self.of(&root.text_of("Location")?)?;
         root.set_text_of("Location", &location);
         let written = root.to_document();
-        // A declaration that came by itself has been sent.
+        // A declaration that arrived by itself is already sent.
         let begins = if bytes.starts_with(b"<?") {
             0
         } else {
@@ -145,8 +148,8 @@ fn root_of(answer: &[u8]) -> Result<Element, Malformed> {
     Ok(root)
 }
 
-/// A document of the lake, rewritten when all of it is here. What a lake sends ahead while it thinks goes on at once: the
-/// declaration, and blanks that keep the connection alive.
+/// A document of the lake, rewritten once it is complete. The declaration, and the blanks with which a lake
+/// keeps the connection alive while it works, are sent on at once.
 pub(super) struct AddressedDocument {
     body: LakeBody,
     held: BytesMut,
@@ -198,7 +201,7 @@ impl Body for AddressedDocument {
     }
 }
 
-/// Whether the bytes stand before the root of a document: blanks, or a whole declaration.
+/// Returns whether the bytes come before the root of a document: blanks, or a whole declaration.
 fn is_ahead(data: &[u8]) -> bool {
     let text = data.trim_ascii();
     let is_declaration = text.starts_with(b"<?") && memchr::memchr(b'>', text) == Some(text.len() - 1);

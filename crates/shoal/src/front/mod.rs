@@ -1,4 +1,4 @@
-//! S3 as clients see it: connections, who is asking, what is asked, and what they are told.
+//! S3 as clients see it: connections, callers, requests and answers.
 
 pub mod access_log;
 pub mod body;

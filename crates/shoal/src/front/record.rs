@@ -1,6 +1,6 @@
 //! One request and its answer, from head to last byte, as operators see it.
 //!
-//! This is the edge where outcomes become metrics and log lines; the read and write paths know of neither.
+//! Outcomes become metrics and log lines here, at the edge; the read and write paths know of neither.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::s3::object::Uncacheable;
 use crate::s3::operation::{Classified, Operation};
 use crate::throttle::Throttle;
 
-/// What is known of a request so far; it is written down when the response body ends.
+/// The facts about a request, written to the metrics and the log when the response body ends.
 #[derive(Debug)]
 pub struct Record {
     metrics: Arc<Metrics>,
@@ -31,22 +31,22 @@ pub struct Record {
     _in_flight: Counted,
     /// `x-amz-request-id` of the answer.
     pub request_id: RequestId,
-    /// What was asked.
+    /// The operation that the client asked for.
     pub operation: Operation,
-    /// What was answered.
+    /// The status of the answer.
     pub status: StatusCode,
-    /// How much of it was here.
+    /// How much of the answer this node had.
     pub cache: Option<CacheStatus>,
-    /// Why it was not cached.
+    /// Why the answer was not cached.
     pub reason: Option<Uncacheable>,
     /// Present when the access log is on.
     pub subject: Option<Box<Subject>>,
-    /// Held until the end.
+    /// Held until the request ends.
     pub place: Option<Place>,
     sent_bytes: u64,
 }
 
-/// Who asked for what, for the access log.
+/// The caller and its request, for the access log.
 #[derive(Debug)]
 pub struct Subject {
     at: SystemTime,
@@ -57,7 +57,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// What the access log tells of a request that arrived at `at`.
+    /// Creates the access log's fields of a request that arrived at `at`.
     pub fn new(
         at: SystemTime,
         peer: SocketAddr,
@@ -76,7 +76,7 @@ impl Subject {
 }
 
 impl Record {
-    /// A request that began now.
+    /// Begins the record of a request, as of now.
     pub fn begin(metrics: Arc<Metrics>, request_id: RequestId) -> Self {
         Self {
             _in_flight: metrics.request_began(),
@@ -93,7 +93,7 @@ impl Record {
         }
     }
 
-    /// When it began.
+    /// Returns when the request began.
     pub fn started(&self) -> Instant {
         self.started
     }
@@ -103,7 +103,7 @@ impl Record {
         self.sent_bytes += bytes as u64;
     }
 
-    /// Notes why the body broke off; the connection is aborted.
+    /// Logs why the body broke off; the connection is aborted.
     pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
         static LINES: Throttle = Throttle::new();
         if let Some(unsaid) = LINES.admit(clock::instant()) {
@@ -118,7 +118,8 @@ impl Record {
         }
     }
 
-    /// Writes it down; the body is over, sent or not, and its blocks came from where `tally` says.
+    /// Writes the metrics and the log line. The body is over, sent or not, and its blocks came from the
+    /// sources in `tally`.
     pub fn end(&self, tally: Tally) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics

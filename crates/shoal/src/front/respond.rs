@@ -28,7 +28,7 @@ const EXTENDED_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
 /// `Server-Timing`
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// How much of an answer this node had; the words of `X-Cache`.
+/// How much of an answer this node had, in the words of `X-Cache`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CacheStatus {
     /// All of it, and the lake was not asked.
@@ -55,7 +55,7 @@ impl CacheStatus {
         }
     }
 
-    /// The status of a reading; `asked`: the lake was, for this one.
+    /// Returns the status of a reading. `asked` says whether the node asked the lake for this reading.
     pub fn of(reading: &Reading, asked: bool) -> Self {
         match (reading.residency, asked) {
             (Residency::All, false) => Self::Hit,
@@ -66,7 +66,7 @@ impl CacheStatus {
     }
 }
 
-/// What a client asked of the form of an answer.
+/// The form of the answer that the client asked for.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// `response-*` parameters.
@@ -78,7 +78,10 @@ pub struct Wishes {
 impl Wishes {
     /// Reads the `response-*` parameters.
     ///
-    /// Errors: `InvalidArgument` for a value that cannot stand in a header (CR, LF, other control characters).
+    /// # Errors
+    ///
+    /// Returns `InvalidArgument` for a value that cannot stand in a header (CR, LF, other control
+    /// characters).
     pub fn parse(query: &Query, checksum_mode: bool) -> Result<Self, S3Error> {
         let overrides = query
             .iter()
@@ -97,7 +100,7 @@ impl Wishes {
     }
 }
 
-/// What became of a write through the cache: the mode it was carried out in and, when that is another one, why.
+/// Adds the mode in which a write through the cache was carried out and, if it was another mode, the reason.
 pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
     let mode = match cached {
         Ok(()) => WriteMode::Through,
@@ -109,7 +112,7 @@ pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
     headers.insert(MODE_HEADER, HeaderValue::from_static(mode.as_str()));
 }
 
-/// `200` or `206` with the bytes of a version, and what the lake told this caller with it.
+/// `200` or `206` with the bytes of a version, and the headers that the lake sent this caller with them.
 pub fn object(reading: Reading, told: Told, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
     let Reading {
         version,
@@ -123,7 +126,7 @@ pub fn object(reading: Reading, told: Told, asked: RangeRequest, wishes: &Wishes
     response
 }
 
-/// The answer to a HEAD from what we know.
+/// The answer to a HEAD of a version that this node knows.
 pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
     let whole = ByteRange {
         start: 0,
@@ -141,7 +144,7 @@ pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
     response
 }
 
-/// `304`, with the headers RFC 9110 asks for.
+/// `304`, with the headers that RFC 9110 asks for.
 pub fn not_modified(version: &Version) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -158,7 +161,7 @@ pub fn not_modified(version: &Version) -> Response<ResponseBody> {
     response
 }
 
-/// Adds what a web page needs to be let see an answer without an object, out of what the lake told the caller.
+/// Adds the headers from the lake's answer to the caller that let a web page see an answer without an object.
 pub fn tell_page(headers: &mut HeaderMap, told: &HeaderMap) {
     for (name, value) in told {
         if name == header::VARY || name.as_str().starts_with("access-control-") {
@@ -190,7 +193,7 @@ pub fn unsatisfiable(
     response
 }
 
-/// An error of ours in S3's XML.
+/// An error of this node in S3's XML.
 pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
     let xml = error_xml(error, resource, request_id);
     let mut response = Response::new(ResponseBody::full(xml));
@@ -206,7 +209,7 @@ pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response
     response
 }
 
-/// Notes on every answer: its id, where it came from, how long its head took.
+/// Adds the headers of every answer: its id, where it came from, how long its head took.
 pub fn stamp(
     headers: &mut HeaderMap,
     request_id: RequestId,
@@ -232,7 +235,7 @@ fn server_timing(head_time: Duration) -> HeaderValue {
     let whole = digits.format(micros / 1000).as_bytes();
     let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
     let fraction = [b'.', hundreds, tens, ones];
-    // Without a byte to spare it becomes a header value as it is.
+    // A vector without spare capacity becomes a header value without a copy.
     let mut text = Vec::with_capacity(NAME.len() + whole.len() + fraction.len());
     for part in [NAME, whole, &fraction] {
         text.extend_from_slice(part);
@@ -240,7 +243,7 @@ fn server_timing(head_time: Duration) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(text)).expect("digits are a header value")
 }
 
-/// Writes the headers of a version's bytes; says whether they are all of them.
+/// Writes the headers for a range of a version. Returns `206` if the client asked for a part, else `200`.
 fn describe(
     headers: &mut HeaderMap,
     version: &Version,
@@ -249,10 +252,11 @@ fn describe(
     asked: RangeRequest,
     wishes: &Wishes,
 ) -> StatusCode {
-    /// Names written here and in [`stamp`]: growing the map later would cost a hit more than filling it.
+    /// The number of names that this function and [`stamp`] write. Growing the map later would cost a hit
+    /// more than filling it.
     const ADDED: usize = 7;
     let is_part = asked != RangeRequest::Whole;
-    // Checksums are those of the whole object; a client would take them for those of the part.
+    // The checksums are those of the whole object; a client would take them for those of the part.
     let checksums = wishes.checksum_mode && !is_part;
     headers.reserve(version.headers.len() + told.len() + wishes.overrides.len() + ADDED);
     for (name, value) in &version.headers {

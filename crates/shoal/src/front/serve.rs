@@ -39,29 +39,29 @@ use crate::{chance, clock};
 
 /// Answers S3 requests.
 pub struct Front {
-    /// Who gets in.
+    /// Verifies callers.
     pub gate: Gate,
-    /// The store behind us.
+    /// The lake.
     pub lake: Arc<Endpoint>,
-    /// What we know about objects.
+    /// This node's knowledge of objects.
     pub catalog: Arc<Catalog>,
-    /// GETs of objects.
+    /// Reads objects.
     pub reader: Reader,
-    /// How long a yes of the lake holds.
+    /// How long a permission of the lake holds.
     pub freshness: ArcSwap<FreshnessRules>,
     /// How objects are written.
     pub writing: ArcSwap<WriteRules>,
-    /// What is written back.
+    /// Objects that are written back.
     pub dirty: Arc<Dirty>,
-    /// What is written through the cache.
+    /// Objects that are written through the cache.
     pub through: Arc<Through>,
-    /// Bounds.
+    /// The bounds on requests in flight.
     pub in_flight: Arc<InFlight>,
     /// Where outcomes are counted.
     pub metrics: Arc<Metrics>,
     /// Domain of virtual-host style requests.
     pub domain: Option<String>,
-    /// How URLs of this node begin: `http` or `https`.
+    /// The scheme of this node's URLs: `http` or `https`.
     pub scheme: &'static str,
     /// Whether to write the access log.
     pub access_log: AtomicBool,
@@ -75,7 +75,7 @@ pub(super) struct Admitted {
     pub(super) verified: Verified,
 }
 
-/// What is left of a request whose body this node takes.
+/// The rest of a request whose body this node takes.
 pub(super) struct Opened {
     pub(super) parts: Arc<Parts>,
     pub(super) classified: Classified,
@@ -83,7 +83,7 @@ pub(super) struct Opened {
 }
 
 impl Admitted {
-    /// Takes the body here. Whoever reads it must forget it when it ends in an error.
+    /// Takes the body at this node. Its reader must discard all of it if it ends in an error.
     pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
         let Self {
             parts,
@@ -102,7 +102,7 @@ impl Admitted {
 }
 
 impl Front {
-    /// Answers one request; errors become answers, too.
+    /// Answers one request. Errors become answers, too.
     pub async fn serve(&self, mut request: Request<ClientBody>, peer: &Peer) -> Response<ResponseBody> {
         let request_id = RequestId::new(chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
@@ -123,9 +123,10 @@ impl Front {
                 response
             }
         };
-        // A client that was not told to go on may send its body or not: where its next request begins nobody knows.
-        // Even if the body is empty. HTTP libraries never say `100 Continue` then, and botocore takes the final status in
-        // its stead, keeps it, and misreads the next answer on the same connection: it waits for ever.
+        // A client that was not told to continue may or may not send its body, so the node does not know
+        // where the next request begins. This holds even if the body is empty: HTTP libraries never say
+        // `100 Continue` then, and botocore takes the final status in its stead, keeps it, and misreads the
+        // next answer on the same connection: it waits forever.
         if continued.is_some_and(|continued| !continued.is_said()) {
             response
                 .headers_mut()
@@ -147,7 +148,8 @@ impl Front {
         let place = self.in_flight.enter(&admitted.verified.caller).await;
         let refused = |crowded: &Crowded| self.metrics.refused(crowded.as_str(), 1);
         record.place = Some(place.inspect_err(refused)?);
-        // Only a hit is quick. What waits for the lake has a box of its own, so that a hit carries none of it along.
+        // Only a hit is quick. Futures that wait for the lake are boxed separately, so that a hit does not
+        // carry them.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
@@ -160,7 +162,7 @@ impl Front {
         }
     }
 
-    /// The one gate: what is asked, and who asks.
+    /// The one gate: classifies the request and verifies its caller.
     fn admit(
         &self,
         request: Request<ClientBody>,
@@ -169,13 +171,13 @@ impl Front {
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
-        // Only in virtual-host style does it name a bucket.
+        // The host names a bucket only in virtual-host style.
         let domain = self.domain.as_deref();
         let host = domain.and_then(|_| host(&parts));
         let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
-        // Under the name that the client is told.
+        // Counted under the error code that the client gets.
         let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         peer.payer.set(verified.caller.payer());
@@ -227,7 +229,8 @@ impl Front {
         })
     }
 
-    /// A HEAD is one body-less request to the lake anyway, so it goes there unless a yes is remembered.
+    /// Answers a HEAD. It is one request without a body to the lake anyway, so it goes there unless a
+    /// permission is remembered.
     async fn head(
         &self,
         admitted: Box<Admitted>,
@@ -281,7 +284,8 @@ impl Front {
         }
     }
 
-    /// What the lake commits is cached beside the answer, or the answer says why not.
+    /// Writes through the cache. The node caches the object that the lake commits, or the answer says why
+    /// not.
     pub(super) async fn write_through(
         &self,
         admitted: Box<Admitted>,
@@ -323,7 +327,8 @@ impl Front {
         Ok(response)
     }
 
-    /// A request about one object that is the lake's to answer, once it has what the request is about.
+    /// Passes a request about one object on to the lake, once the lake has the objects that the request
+    /// needs.
     async fn pass_on_settled(
         &self,
         admitted: Box<Admitted>,
@@ -339,7 +344,7 @@ impl Front {
         self.pass_on(admitted).await
     }
 
-    /// A request that is not about one object.
+    /// Answers a request that is not about one object.
     async fn many(
         &self,
         admitted: Box<Admitted>,
@@ -367,8 +372,8 @@ impl Front {
                 self.settle_for_bucket(&admitted).await?;
                 self.pass_on(admitted).await
             }
-            // Nothing here depends on what a body says: that of a DeleteObjects goes on as it came, for the node forgets
-            // all of the bucket, whatever the lake reads in it.
+            // Nothing here depends on the content of a body. That of a DeleteObjects goes on unchanged,
+            // because the node forgets the whole bucket, whatever the lake reads in it.
             (_, None) => self.pass_on(admitted).await,
         }
     }
@@ -406,7 +411,7 @@ impl Front {
     }
 }
 
-/// HTTP/2 names the host in the target.
+/// Returns the host of a request. HTTP/2 names it in the target.
 pub(super) fn host(parts: &Parts) -> Option<&str> {
     let header = parts
         .headers
@@ -440,7 +445,8 @@ mod tests {
         size_of::<F>()
     }
 
-    /// The HTTP library keeps room for it in every connection, idle or not, and moves it there for every request.
+    /// The HTTP library keeps room for the future in every connection, idle or not, and moves it there for
+    /// every request.
     #[test]
     fn the_future_of_a_request_is_small() {
         let bytes = future_bytes(Front::serve);

@@ -1,4 +1,5 @@
-//! Uploads in parts that go through the cache: the lake answers, and what passes is kept for when it has made an object of it.
+//! Multipart uploads through the cache. The lake answers; the node keeps the parts that pass until the lake
+//! has made an object of them.
 
 use http::{Response, StatusCode, header};
 
@@ -10,7 +11,7 @@ use crate::s3::object::ObjectName;
 use crate::write::{Uncached, Upload};
 
 impl Front {
-    /// A part that the lake takes is kept aside, or the answer says why not.
+    /// Sends a part to the lake. The node keeps a part that the lake takes, or the answer says why not.
     pub(super) async fn write_part_through(
         &self,
         admitted: Box<Admitted>,
@@ -32,7 +33,8 @@ impl Front {
         Ok(relayed)
     }
 
-    /// What the lake makes of parts that passed here is cached, or the answer says why not.
+    /// Completes an upload at the lake. The node caches the object if its parts passed here, or the answer
+    /// says why not.
     pub(super) async fn complete_through(
         &self,
         admitted: Box<Admitted>,
@@ -48,7 +50,7 @@ impl Front {
         Ok(relayed)
     }
 
-    /// What is kept of an upload goes with it.
+    /// Aborts an upload at the lake. The node then forgets the parts that it kept.
     pub(super) async fn abort_through(
         &self,
         admitted: Box<Admitted>,

@@ -1,4 +1,4 @@
-//! A GET or HEAD of an object as it is wanted, and its response where this node knows the answer.
+//! A parsed GET or HEAD of an object, and its response where this node knows the answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,25 +18,26 @@ use crate::s3::object::{ObjectName, Uncacheable};
 use crate::s3::range::RangeRequest;
 use crate::s3::read_head::{Question, ReadHead};
 
-/// A read, understood.
+/// A parsed read.
 pub(super) struct Wanted {
-    /// What is to be found.
+    /// The question: object, range and conditions.
     pub(super) ask: Ask,
-    /// How it is to be told.
+    /// The form of the answer that the client asked for.
     pub(super) wishes: Wishes,
-    /// Why it is the lake's alone.
+    /// The reason, if only the lake may answer.
     pub(super) reason: Option<Uncacheable>,
-    /// Whether its head asks nothing that only the lake knows.
+    /// Whether the head asks for nothing that only the lake knows.
     understood: bool,
 }
 
 impl Wanted {
-    /// Whether not all of the object is meant. S3 has an answer to a HEAD of a part, too.
+    /// Returns whether the read is about a part of the object. S3 also answers a HEAD of a part.
     pub(super) fn is_about_a_part(&self) -> bool {
         self.ask.range != RangeRequest::Whole
     }
 
-    /// Whether a dirty object answers it: there is no lake to ask what this node does not understand.
+    /// Returns whether a dirty object can answer the read. The lake does not have that object, so the node
+    /// must understand all of the request.
     pub(super) fn is_understood(&self) -> bool {
         self.reason.is_none() && self.understood
     }
@@ -83,7 +84,7 @@ impl Wanted {
 }
 
 impl Front {
-    /// Understands a GET or HEAD of `name`.
+    /// Parses a GET or HEAD of `name`.
     pub(super) fn wanted(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
@@ -129,7 +130,7 @@ impl Front {
     }
 }
 
-/// Why this GET or HEAD is the lake's alone.
+/// Returns the reason if only the lake may answer this GET or HEAD.
 fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
     let unsigned = admitted.verified.credentials == Credentials::None;
     if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {

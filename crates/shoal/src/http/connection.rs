@@ -1,13 +1,15 @@
-//! One client connection: what the guarded socket below the HTTP library and the service above it agree on.
+//! One client connection: the protocol between the guarded socket below the HTTP library and the service
+//! above it.
 //!
 //! ```text
 //!  socket ─ GuardedIo ─ hyper ─ Answering ─ the service
 //!              └──── Exchange ────┘
 //! ```
 //!
-//! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses something it cannot answer itself: earlier
-//! requests may still be in progress, and answers have an order. So it hands the HTTP library a stand-in request in the
-//! place of the refused one, and [`Answering`] answers that with the refusal. The HTTP library never sees a refused byte.
+//! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses a request it cannot answer by
+//! itself: earlier requests may still be in progress, and answers have an order. So it hands the HTTP library
+//! a stand-in request in place of the refused one, and [`Answering`] answers the stand-in with the refusal.
+//! The HTTP library never sees a refused byte.
 
 mod answer;
 mod io;
@@ -31,14 +33,15 @@ use crate::config::Limits;
 use crate::fair::Midway;
 use crate::s3::error::S3Error;
 
-/// How long a connection may keep us waiting.
+/// How long a client may keep its connection waiting.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// From the first byte of a head to its end; also for a TLS handshake.
+    /// From the first byte of a head to its end; also the time for a TLS handshake.
     pub header: Duration,
-    /// Without a request.
+    /// Time without a request.
     pub idle: Duration,
-    /// Without a byte of a body we want to read, or without taking a byte of an answer.
+    /// Time without a byte of a body that the node wants to read, or without the client taking a byte of an
+    /// answer.
     pub stall: Duration,
 }
 
@@ -52,7 +55,7 @@ impl From<&Limits> for Timeouts {
     }
 }
 
-/// What the two ends of one connection tell each other.
+/// State that the two ends of one connection share.
 #[derive(Debug, Default)]
 pub struct Exchange {
     /// Requests handed to the service.
@@ -63,9 +66,9 @@ pub struct Exchange {
     sent_bytes: Count,
     refusal: OnceLock<Refusal>,
     offers: Offers,
-    /// Every request on this connection is answered so: there is no room for it.
+    /// The answer to every request on this connection, if there is no room for the connection.
     turned_away: Option<S3Error>,
-    /// The connection should be ended in the protocol's own way.
+    /// Set when the connection should be ended in the protocol's own way.
     should_close: AtomicBool,
 }
 
@@ -75,8 +78,8 @@ impl Midway for Exchange {
     }
 }
 
-/// A sum that one task adds to, the connection's own, and that others may read. Nobody comes between its reading and its writing, so it
-/// does without an addition that is locked: one costs as much as a dozen others.
+/// A sum that only the connection's own task adds to and that other tasks may read. No other writer can come
+/// between its load and its store, so it avoids a locked addition, which costs as much as a dozen others.
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
 
@@ -90,10 +93,10 @@ impl Count {
     }
 }
 
-/// A message that is not what HTTP says it should be, or not in time.
+/// The refusal of a message that breaks HTTP or comes too late.
 #[derive(Debug)]
 struct Refusal {
-    /// Which request on the connection it is, counted from one.
+    /// The number of the request on the connection, counted from one.
     message: u64,
     error: S3Error,
 }
@@ -107,12 +110,12 @@ impl Exchange {
         }
     }
 
-    /// Why the connection was refused to go on, if it was.
+    /// The error with which the connection was refused, if it was.
     pub fn refusal(&self) -> Option<&S3Error> {
         self.refusal.get().map(|refusal| &refusal.error)
     }
 
-    /// Bytes received and bytes sent, as HTTP sees them: TLS not counted.
+    /// Bytes received and bytes sent at the level of HTTP, without the overhead of TLS.
     pub fn transferred_bytes(&self) -> (u64, u64) {
         (self.received_bytes.get(), self.sent_bytes.get())
     }

@@ -1,4 +1,4 @@
-//! A moment after which waiting is over, cheap to move: the runtime's timer is touched only when it must be.
+//! A deadline that is cheap to move: the runtime's timer is touched only when it must be.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use crate::clock;
 
 /// One deadline that is set, moved and cleared many times.
 ///
-/// A connection moves its deadline with every request. Moving it later only stores the new moment: the timer fires at
-/// the old one, finds that it is too early, and sets itself again.
+/// A connection moves its deadline with every request. Moving it later only stores the new moment: the timer
+/// fires at the old one, finds that it is too early, and resets itself.
 #[derive(Debug, Default)]
 pub struct Deadline {
     at: Option<Instant>,
@@ -31,7 +31,7 @@ impl Deadline {
         }
     }
 
-    /// Forgets the deadline; the timer may still wake the task once, for nothing.
+    /// Clears the deadline; the timer may still wake the task once, for nothing.
     pub fn clear(&mut self) {
         self.at = None;
     }
@@ -41,7 +41,8 @@ impl Deadline {
         self.at.is_some()
     }
 
-    /// Ready once when the deadline has passed, which also clears it. Without a deadline it is pending for ever.
+    /// Becomes ready once when the deadline has passed, which also clears it. Without a deadline it is
+    /// pending forever.
     pub fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (Some(at), Some(timer)) = (self.at, &mut self.timer) else {
             return Poll::Pending;

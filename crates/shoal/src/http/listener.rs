@@ -1,4 +1,4 @@
-//! The door: accepts connections, bounds how many there are, and ends them in good order.
+//! The listener: accepts connections, bounds how many there are, and ends them in good order.
 
 mod accept;
 mod crowd;
@@ -43,46 +43,48 @@ use crate::shutdown::Shutdown;
 use accept::Acceptor;
 use crowd::Crowd;
 
-/// A boxed error, as bodies have it.
+/// A boxed error, the error type of bodies.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many connections beyond the limit are told so at a time. Any further one is closed without a word.
+/// The number of clients beyond the limit that are told so at a time. Any further one is closed without an
+/// answer.
 const TURNED_AWAY_AT_A_TIME: usize = 128;
 
 /// Memory for long heads and for bodies read in large pieces, beyond the first buffer of each connection, in
 /// KiB.
 const ROOM_KIB: usize = 128 << 10;
 
-/// How long a client may wait for the place of an idle connection that was just closed.
+/// How long a new client may wait for the place of an idle connection that was just closed.
 const ROOM_PATIENCE: Duration = Duration::from_millis(200);
 
-/// The HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the largest heads.
+/// Size of the HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the
+/// largest heads.
 const BUFFER_BYTES: usize = 128 * 1024;
 
-/// Connections that speak HTTP/2 at a time, each of which may hold a hundred times what another does. Clients
-/// beyond are offered HTTP/1.1 alone.
+/// The number of connections that may speak HTTP/2 at a time. Each may hold a hundred times as much as any
+/// other connection. Further clients are offered HTTP/1.1 alone.
 const HTTP2_CONNECTIONS: usize = 128;
 
-/// HTTP/2: requests in flight on one connection.
+/// HTTP/2: the most requests in flight on one connection.
 const STREAMS: u32 = 128;
 
-/// HTTP/2: bytes a client may send ahead on one stream and on the whole connection.
+/// HTTP/2: the bytes that a client may send ahead on one stream and on the whole connection.
 const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
 
-/// HTTP/2: fields of one request, after decompression, in bytes.
+/// HTTP/2: the most bytes that the fields of one request may have after decompression.
 const HEADER_LIST_BYTES: u32 = 16 * 1024;
 
-/// HTTP/2: how often a silent peer is asked whether it lives, and how long it may take to say so.
+/// HTTP/2: how often the listener pings a silent peer, and how long the peer may take to answer.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bounds of one listener.
+/// Limits of one listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimits {
-    /// Open connections; a client beyond is answered `503 SlowDown` and its connection closed.
+    /// The most open connections. A client beyond is answered `503 SlowDown` and its connection closed.
     pub connections: usize,
-    /// How long a connection may keep us waiting.
+    /// How long a client may keep its connection waiting.
     pub timeouts: Timeouts,
     /// How long requests in flight may take to finish once stopping has begun.
     pub shutdown_grace: Duration,
@@ -98,14 +100,14 @@ impl From<&Limits> for ConnectionLimits {
     }
 }
 
-/// What a connection has to go through before its first request.
+/// The handshake that a connection completes before its first request.
 #[derive(Clone, Debug)]
 pub enum Entrance {
     /// Nothing.
     Plain,
-    /// TLS, with the certificate of this moment.
+    /// TLS, with the current certificate.
     Tls(Arc<TlsReloader>),
-    /// The proof that it comes from a node of this cluster.
+    /// Proof that the connection comes from a node of this cluster.
     Nodes(Arc<Channel>),
 }
 
@@ -122,7 +124,7 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
-    /// In whose name it is served.
+    /// The payer on whose behalf the connection is served.
     pub payer: Arc<ConnectionPayer>,
 }
 
@@ -143,7 +145,7 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
         } else {
             TcpSocket::new_v6()
         }?;
-        // A restarted node must not wait for the connections of its predecessor to be forgotten.
+        // A restarted node must not wait until the kernel forgets the connections of its predecessor.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(1024)
@@ -169,8 +171,9 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 
 /// Serves until `shutdown` begins, then lets requests in flight finish within the grace period.
 ///
-/// `make_service` is called once a connection. Beyond `limits.connections` clients are answered `503 SlowDown`
-/// rather than left in the kernel's queue: an SDK backs off from an answer, while silence only times out.
+/// `make_service` is called once per connection. Clients beyond `limits.connections` are answered `503
+/// SlowDown` rather than left in the kernel's queue: an SDK backs off from an answer, while silence only
+/// times out.
 pub async fn serve<M, S, B>(
     listener: TcpListener,
     entrance: impl Into<Entrance>,
@@ -204,7 +207,7 @@ pub async fn serve<M, S, B>(
         let (stream, address) = tokio::select! {
             accepted = acceptor.next(&door.metrics) => accepted,
             () = door.shutdown.begun() => break,
-            // Finished connections are let go of as they finish.
+            // Finished connections are dropped as they finish.
             Some(ended) = connections.join_next_with_id() => {
                 crowd.leave(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 continue;
@@ -247,7 +250,7 @@ pub async fn serve<M, S, B>(
     }
 }
 
-/// A place for one more connection; when there is none, idle ones make room.
+/// Returns a place for one more connection; when there is none, idle connections are closed to make room.
 async fn room_in(
     rooms: &Arc<Semaphore>,
     crowd: &mut Crowd,
@@ -263,23 +266,23 @@ async fn room_in(
     for _ in 0..closed {
         metrics.refused("idle");
     }
-    // A closed connection gives its place back as soon as the runtime has dropped it.
+    // A closed connection frees its place as soon as the runtime has dropped it.
     let permit = timeout(ROOM_PATIENCE, Arc::clone(rooms).acquire_owned()).await;
     permit.ok().and_then(Result::ok)
 }
 
-/// What every connection of one listener shares.
+/// State shared by all connections of one listener.
 struct Door<M> {
     entrance: Entrance,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
     make_service: M,
-    /// Connections take turns at it.
+    /// Connections take turns on it.
     processor: Arc<Processor>,
-    /// Connections take room beyond their first buffers from here.
+    /// Connections take room beyond their first buffers from it.
     room: Room,
-    /// Connections that speak HTTP/2, or may come to.
+    /// Permits for connections that speak HTTP/2, or may come to.
     http2: Semaphore,
 }
 
@@ -291,7 +294,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    /// One connection from its first byte to its last.
+    /// Serves one connection from its first byte to its last.
     async fn attend(
         self: Arc<Self>,
         stream: TcpStream,
@@ -308,14 +311,14 @@ where
         );
         let ended = match &self.entrance {
             Entrance::Plain => self.speak_http1(Sending::new(stream), service, &exchange).await,
-            // In a box of its own: the state of TLS and of HTTP/2 takes many times that of a plain connection.
+            // Boxed: the state of TLS and of HTTP/2 takes many times the memory of a plain connection.
             Entrance::Tls(tls) => {
                 match Box::pin(self.speak_tls(tls, stream, (address, payer), service, &exchange)).await {
                     Some(ended) => ended,
                     None => return self.metrics.refused("tls-handshake"),
                 }
             }
-            // The channel counts and tells those that it does not let in.
+            // The channel counts and logs the peers that it does not let in.
             Entrance::Nodes(channel) => match Box::pin(channel.accept(stream, address)).await {
                 Ok(stream) => self.speak_http1(stream, service, &exchange).await,
                 Err(_) => return,
@@ -330,7 +333,7 @@ where
         }
     }
 
-    /// `None` when no TLS connection came about.
+    /// Returns `None` when the TLS handshake fails.
     async fn speak_tls(
         &self,
         tls: &TlsReloader,
@@ -371,9 +374,9 @@ where
         let connection = http1::Builder::new()
             // The guarded socket keeps the deadlines: it knows where a head begins.
             .header_read_timeout(None)
-            // A client that closes its side has gone: its read ends, and the fetches behind it.
+            // A client that closes its side is gone: its read ends, and so do the fetches behind it.
             .half_close(false)
-            // Flushing by pipeline would copy every byte of every body.
+            // Aggregating flushes over pipelined requests would copy every byte of every body.
             .pipeline_flush(false)
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(TokioIo::new(io), service);
@@ -408,7 +411,8 @@ where
         self.see_through(connection, exchange).await
     }
 
-    /// Drives a connection to its end, and asks it to end when the node stops or the connection itself wants to.
+    /// Drives a connection to its end, and asks it to end when the node stops or the connection itself asks
+    /// to close.
     async fn see_through<C: Closable>(&self, connection: C, exchange: &Exchange) -> Result<(), hyper::Error> {
         let mut connection = pin!(connection);
         let mut begun = pin!(self.shutdown.begun());
@@ -418,7 +422,7 @@ where
             if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
-            // Listening is arranged once; afterwards an atomic load says whether the wake-up was for that.
+            // The task registers with the shutdown once; later wake-ups only check an atomic load for it.
             if asked {
                 return Poll::Pending;
             }
@@ -435,7 +439,7 @@ where
     }
 }
 
-/// The label of a refusal of the connection itself.
+/// The metrics label for a refusal of the connection itself.
 fn refusal_reason(code: ErrorCode) -> &'static str {
     match code {
         ErrorCode::RequestTimeout => "timeout",

@@ -1,4 +1,5 @@
-//! Pages for operators and probes: the bounds of a listener that shows them, and answers as they all are.
+//! Pages for operators and probes: the limits of a listener that serves them, and the answers that they
+//! share.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use crate::conditions::Condition;
 use crate::http::connection::Timeouts;
 use crate::http::listener::ConnectionLimits;
 
-/// Operators, scrapers and probes are few and quick; whoever is not must not keep them out.
+/// Limits of a listener for pages. Operators, scrapers and probes are few and quick; slow clients must not
+/// keep them out.
 pub const LIMITS: ConnectionLimits = ConnectionLimits {
     connections: 64,
     timeouts: Timeouts {
@@ -27,7 +29,7 @@ pub const LIMITS: ConnectionLimits = ConnectionLimits {
 /// A page.
 pub type Page = Response<Full<Bytes>>;
 
-/// A page of any kind, to be asked for anew each time.
+/// A page of any content type, marked not to be cached.
 pub fn page(status: StatusCode, content_type: &'static str, body: impl fmt::Display) -> Page {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
@@ -45,13 +47,13 @@ pub fn text(status: StatusCode, body: &'static str) -> Page {
     page(status, "text/plain; charset=utf-8", body)
 }
 
-/// What `/readyz` says while these parts are missing.
+/// The answer of `/readyz` while these parts are missing.
 pub fn ready(missing: &[&str]) -> Page {
     let is_ready = missing.is_empty();
     readiness(is_ready, json!({ "ready": is_ready, "missing": missing }))
 }
 
-/// What `/readyz` says while these parts are missing and these conditions hold.
+/// The answer of `/readyz` while these parts are missing and these conditions hold.
 pub fn ready_under(missing: &[&str], conditions: &[Condition]) -> Page {
     let is_ready = missing.is_empty() && !conditions.iter().any(|condition| condition.unready);
     let said = json!({ "ready": is_ready, "missing": missing, "conditions": conditions });
@@ -67,13 +69,13 @@ fn readiness(is_ready: bool, said: Value) -> Page {
     page(status, "application/json", said)
 }
 
-/// The refusal of a page that is only read, if `method` is none that reads.
+/// Refuses `method` for a page that can only be read, unless it is GET or HEAD.
 pub fn only_read(method: &Method) -> Option<Page> {
     let reads = matches!(*method, Method::GET | Method::HEAD);
     (!reads).then(|| not_allowed("only GET and HEAD are understood here\n", "GET, HEAD"))
 }
 
-/// The refusal of a method; `allowed` are those that would do.
+/// Refuses a method; `allowed` lists the accepted ones.
 pub fn not_allowed(body: &'static str, allowed: &'static str) -> Page {
     let mut response = text(StatusCode::METHOD_NOT_ALLOWED, body);
     response

@@ -21,13 +21,13 @@ use tracing::{error, info};
 
 use crate::shutdown::Shutdown;
 
-/// How often the files are looked at.
+/// How often the node looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A certificate or key that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file is missing or closed to us.
+    /// The file is missing, or the node may not read it.
     #[error("cannot read {}: {source}\nhint: the node needs to read it; check the path and its permissions", path.display())]
     Unreadable {
         /// Which file.
@@ -78,11 +78,11 @@ pub struct TlsReloader {
 #[derive(Debug)]
 struct Loaded {
     config: Configuration,
-    /// Digest of the two files, to see when they change.
+    /// Digest of the two files, to detect when they change.
     digest: [u8; 32],
 }
 
-/// One certificate, by what clients are offered to speak.
+/// One certificate, by the protocols that clients are offered.
 #[derive(Debug)]
 struct Configuration {
     any: Arc<ServerConfig>,
@@ -119,8 +119,7 @@ impl TlsReloader {
         }))
     }
 
-    /// Makes TLS of a connection, with the certificate of this moment; offers HTTP/2 where it
-    /// `may_speak_http2`.
+    /// Returns an acceptor with the current certificate, which offers HTTP/2 if `may_speak_http2`.
     pub fn acceptor(&self, may_speak_http2: bool) -> TlsAcceptor {
         let current = self.current.load();
         let config = if may_speak_http2 {
@@ -131,7 +130,8 @@ impl TlsReloader {
         TlsAcceptor::from(Arc::clone(config))
     }
 
-    /// Takes the files over if they have changed, and says whether they had. On an error what was in use stays.
+    /// Loads the files if they have changed, and returns whether they had. On an error the previous
+    /// certificate stays in use.
     ///
     /// Reads files: call it where blocking is allowed.
     pub fn renew(&self) -> Result<bool, TlsError> {
@@ -166,7 +166,7 @@ impl TlsReloader {
         }
     }
 
-    /// Looks at the files now, and takes them over if they have changed.
+    /// Looks at the files now, and loads them if they have changed.
     pub async fn look(self: &Arc<Self>) -> Result<(), TlsError> {
         let reloader = Arc::clone(self);
         let renewed = spawn_blocking(move || reloader.renew()).await;
@@ -177,13 +177,13 @@ impl TlsReloader {
     }
 }
 
-/// Whether the `failures`-th failure in a row is told: not the first, which may have met a certificate whose key was
-/// still being written; the second; and then one an hour, for as long as nobody acts.
+/// Whether the `failures`-th failure in a row is reported. The first is not, because it may have met a
+/// certificate whose key was still being written. The second is, and then one an hour until an operator acts.
 fn is_worth_reporting(failures: u32) -> bool {
     failures == 2 || (failures > 2 && failures.is_multiple_of(720))
 }
 
-/// The two files as they were read.
+/// The contents of the two files.
 struct Files {
     certificate: Vec<u8>,
     key: Vec<u8>,

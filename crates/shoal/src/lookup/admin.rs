@@ -1,4 +1,5 @@
-//! The name server's admin listener: does it run, does it know whom to answer, what has it counted? Never DNS.
+//! The name server's admin listener: is the server running, does it know a living node, what has it counted?
+//! Never DNS.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -16,7 +17,8 @@ use crate::http::pages::{self, LIMITS, Page, page, text};
 use crate::metrics::{self, ConnectionMetrics};
 use crate::shutdown::Shutdown;
 
-/// What is missing while no living node is known, and every question would be answered with SERVFAIL.
+/// The part that is missing while no living node is known, and every question would be answered with
+/// SERVFAIL.
 const NODES: &str = "nodes";
 
 /// Serves until `shutdown` begins.

@@ -1,9 +1,9 @@
-//! What a question is answered: bytes in, bytes out, nothing else touched.
+//! Answers questions: bytes in, bytes out, without side effects.
 //!
 //! | question | answer |
 //! |---|---|
 //! | A, AAAA of the service name | addresses of the nearest living nodes |
-//! | SRV of the service name or of `_s3._tcp` below it | living nodes, the nearest with the smallest priority, and their addresses beside |
+//! | SRV of the service name, or `_s3._tcp` below | living nodes, nearest with smallest priority; addresses |
 //! | A, AAAA of a node's name below the service name | its address |
 //! | A, AAAA of another name below, where buckets stand before the service name | as of the service name |
 //! | SOA of the service name | for caches and monitors |
@@ -33,11 +33,12 @@ use super::roster::Live;
 use super::zone::{Subject, Zone};
 use crate::config::Lookup;
 
-/// What reaches everybody in one piece, in bytes (DNS Flag Day 2020); we ask for no more and send no more over UDP.
+/// The largest datagram that reaches every client in one piece, in bytes (DNS Flag Day 2020); the server
+/// neither asks for nor sends more over UDP.
 const DATAGRAM_BYTES: u16 = 1232;
-/// What a client takes that does not say what it takes (RFC 1035, section 4.2.1).
+/// The size that a client takes if it does not give one (RFC 1035, section 4.2.1).
 const PLAIN_DATAGRAM_BYTES: u16 = 512;
-/// Nodes in an SRV answer: as many as fit with their addresses when names are of ordinary length.
+/// The number of nodes in an SRV answer: as many as fit with their addresses if names are of ordinary length.
 const SRV_RECORDS_MAX: usize = 8;
 
 /// How a question came.
@@ -65,11 +66,11 @@ pub struct Answerer {
 pub struct Reply {
     /// The message.
     pub bytes: Vec<u8>,
-    /// What it says of the question.
+    /// The response code.
     pub code: ResponseCode,
 }
 
-/// What an answer consists of.
+/// The content of an answer.
 #[derive(Debug, Default)]
 struct Answer {
     code: ResponseCode,
@@ -97,7 +98,7 @@ impl Answer {
 }
 
 impl Answerer {
-    /// As configured; the name is the one that clients ask for.
+    /// Makes an answerer as configured; `name` is the name that clients ask for.
     pub fn new(lookup: &Lookup, name: &str) -> Result<Self, ProtoError> {
         Ok(Self {
             zone: Zone::new(name)?,
@@ -109,8 +110,8 @@ impl Answerer {
         })
     }
 
-    /// The answer to the bytes of one message; `None` for what is no question at all, to which any answer could begin an endless
-    /// conversation.
+    /// The answer to the bytes of one message; `None` if it is no question, as any answer to it could begin
+    /// an endless conversation.
     pub fn answer(
         &self,
         bytes: &[u8],
@@ -132,24 +133,24 @@ impl Answerer {
         Some(Reply { bytes, code })
     }
 
-    /// The choice among the living for an asker, with reasons, addresses of both families together.
+    /// The choice among the living nodes for an asker, with reasons, addresses of both families together.
     pub fn explain(&self, asker: &Asker, live: &[Arc<Live>]) -> Vec<Choice> {
         choose(asker, self.places.locate(asker.network), live, self.answers)
     }
 
-    /// Where networks are.
+    /// The places of networks.
     pub const fn places(&self) -> &Places {
         &self.places
     }
 
-    /// The response to one message, and how large a datagram its sender takes, in bytes.
+    /// The response to one message, and the size of a datagram that its sender takes, in bytes.
     fn respond(&self, header: &Header, bytes: &[u8], source: IpAddr, live: &[Arc<Live>]) -> (Message, u16) {
         let metadata = Metadata::response_from_request(&header.metadata);
         let refuse = |code| (message(metadata, code), PLAIN_DATAGRAM_BYTES);
         if header.metadata.op_code != OpCode::Query {
             return refuse(ResponseCode::NotImp);
         }
-        // Seen before anything is decoded: room for 65,535 questions would be taken at once.
+        // Checked before anything is decoded: decoding would at once allocate room for 65,535 questions.
         if header.counts.queries != 1 {
             return refuse(ResponseCode::FormErr);
         }
@@ -200,7 +201,7 @@ impl Answerer {
             edns.options_mut().insert(EdnsOption::Subnet(option));
         }
         if ours && answer.records.is_empty() {
-            // For how long the absence may be remembered (RFC 2308).
+            // The authority says for how long the absence may be remembered (RFC 2308).
             response.add_authority(self.start_of_authority());
         }
         response.add_answers(answer.records);
@@ -217,7 +218,7 @@ impl Answerer {
             return Answer::of(ResponseCode::ServFail);
         }
         match (subject, query.query_type()) {
-            // A name has records or it has not; those who ask for all of them want to amplify (RFC 8482).
+            // A name has records or it has none; clients that ask for all of them want to amplify (RFC 8482).
             (Subject::Service, RecordType::ANY) => {
                 let minimal = HINFO::new("RFC8482".into(), String::new());
                 Answer::with(vec![self.record(query.name(), RData::HINFO(minimal))])
@@ -241,7 +242,7 @@ impl Answerer {
         }
     }
 
-    /// Addresses of the nearest nodes, and nothing of another kind.
+    /// The addresses of the nearest nodes; no records of another kind.
     fn nearest(&self, name: &Name, kind: RecordType, asker: &Asker, live: &[Arc<Live>]) -> Answer {
         let family = match kind {
             RecordType::A => Family::V4,
@@ -262,7 +263,7 @@ impl Answerer {
         }
     }
 
-    /// Nodes to try one after the other, and their addresses.
+    /// The nodes to try one after the other, and their addresses.
     fn services(&self, name: &Name, asker: &Asker, live: &[Arc<Live>]) -> Answer {
         let choices = self.explain(asker, live).into_iter();
         let fit =
@@ -277,7 +278,8 @@ impl Answerer {
             ..Answer::default()
         };
         for ((target, port, choice), priority) in named.take(SRV_RECORDS_MAX).zip(0..) {
-            // The order says it all: weights would let each client draw anew, and none would come back to its blocks.
+            // The priority alone gives the order: weights would let each client draw anew, and no client
+            // would come back to its blocks.
             let service = SRV::new(priority, 0, port, target.clone());
             answer.records.push(self.record(name, RData::SRV(service)));
             answer.beside.extend(self.address(&target, &choice.live));
@@ -285,7 +287,7 @@ impl Answerer {
         answer
     }
 
-    /// What there is under a node's own name.
+    /// The records under a node's own name.
     fn node(&self, name: &Name, kind: RecordType, node: &Live) -> Answer {
         let address = self.address(name, node);
         let asked_for = address.filter(|record| record.record_type() == kind);
@@ -304,7 +306,8 @@ impl Answerer {
         Record::from_rdata(name.clone(), self.ttl_seconds, data)
     }
 
-    /// Nobody copies this zone, so its numbers say nothing but the last: for how long "there is none" holds.
+    /// This zone is not copied by other servers, so only the last of its numbers matters: how long "there is
+    /// none" is valid.
     fn start_of_authority(&self) -> Record {
         const HOUR_SECONDS: i32 = 3600;
         let name = self.zone.name();
@@ -327,7 +330,8 @@ pub fn can_answer(live: &[Arc<Live>]) -> bool {
     live.iter().any(|live| live.address.is_some())
 }
 
-/// No living node has the name. One without records above one that has some is there all the same (RFC 8020).
+/// The answer if no living node has the name. A name without records above a name with some exists all the
+/// same (RFC 8020).
 fn absent(name: &str, live: &[Arc<Live>]) -> Answer {
     let ending = format!(".{name}");
     let below = |live: &Arc<Live>| live.member.name.to_lowercase().ends_with(&ending);
@@ -355,12 +359,13 @@ fn client_subnet(request: &Message) -> Option<ClientSubnet> {
 fn response_edns(request: &Edns) -> Edns {
     let mut edns = Edns::new();
     edns.set_max_payload(DATAGRAM_BYTES);
-    // Whoever asks for signatures is told that the wish was read (RFC 3225); there are none.
+    // A client that asks for signatures learns that its wish was read (RFC 3225); there are none.
     edns.set_dnssec_ok(request.flags().dnssec_ok);
     edns
 }
 
-/// What does not fit goes: first what only saves a question, then everything, so that the question is asked again over TCP.
+/// Encodes the response and drops parts that do not fit: first the addresses beside, which only save a
+/// question, then everything, so that the client asks again over TCP.
 fn encode(mut response: Message, limit_bytes: usize) -> Result<Vec<u8>, ProtoError> {
     let whole = response.to_vec()?;
     if whole.len() <= limit_bytes {

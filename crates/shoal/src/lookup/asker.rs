@@ -1,38 +1,41 @@
-//! For whom a question is asked: the client that a trusted resolver names, else whoever sent it.
+//! Finds the client that a question is asked for: the client that a trusted resolver names, or else the
+//! sender.
 
 use std::net::IpAddr;
 
 use hickory_proto::rr::rdata::opt::ClientSubnet;
 use ipnet::IpNet;
 
-/// For whom is asked.
+/// The client that a question is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asker {
     /// The client's address, or the network that it is in.
     pub network: IpNet,
-    /// Whether a resolver said so (EDNS Client Subnet, RFC 7871); the answer then says for whom it holds.
+    /// Whether a resolver named it (EDNS Client Subnet, RFC 7871). If so, the answer says which clients it is
+    /// valid for.
     pub told: bool,
 }
 
 /// A Client Subnet option that RFC 7871, section 6, does not allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubnetError {
-    /// A question that says for whom its answer holds.
+    /// A question that gives a scope, which only an answer may do.
     #[error("a question has a scope")]
     Scope,
     /// A prefix longer than an address.
     #[error("the prefix is longer than the address")]
     Prefix,
-    /// More of the address than the prefix covers.
+    /// More bits of the address than the prefix covers.
     #[error("the address has bits beyond its prefix")]
     Address,
 }
 
 impl Asker {
-    /// Who asks, when a question comes from `source`.
+    /// The asker of a question that comes from `source`.
     ///
-    /// Anyone can claim to ask for anyone: only `trusted` resolvers are believed. A prefix of no bits is a client that does not
-    /// want to be known, for whom the resolver's own address must do (RFC 7871, section 7.1.2).
+    /// Any sender can claim to ask for any client: only `trusted` resolvers are believed. A prefix of no bits
+    /// stands for a client that does not want to be known; then the resolver's own address is used (RFC 7871,
+    /// section 7.1.2).
     pub fn of(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
         let source = source.to_canonical();
         let named = option.map(network).transpose()?;
@@ -46,7 +49,8 @@ impl Asker {
         })
     }
 
-    /// Names the client among other clients. Two that share it would share a node, nothing more.
+    /// A number that tells the client from other clients. Two clients with the same number would share a
+    /// node, nothing more.
     pub fn key(&self) -> u64 {
         let bits = match self.network.network() {
             IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),

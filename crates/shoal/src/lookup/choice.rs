@@ -1,4 +1,4 @@
-//! Which of the living nodes an asker gets, and why not the others.
+//! Chooses the living nodes that an asker gets, and gives the reason why it does not get the others.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::places::Location;
 use super::roster::Live;
 use crate::admin::members::MemberState;
 
-/// Which addresses are asked for.
+/// The kind of addresses that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// A records.
@@ -22,28 +22,28 @@ pub enum Family {
 /// How a living node stands with an asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is answered.
+    /// The answer contains the node.
     Answered,
-    /// It is as near as those that are answered, and they are enough.
+    /// The node is as near as those in the answer, which are enough.
     Surplus,
     /// Another node is nearer.
     Farther,
-    /// It leaves, and others do not.
+    /// The node leaves, and others do not.
     Draining,
-    /// Nobody knows where clients reach it.
+    /// The address at which clients reach the node is unknown.
     NoAddress,
 }
 
-/// A living node as an asker sees it.
+/// A living node from an asker's point of view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The node.
     pub live: Arc<Live>,
-    /// Levels of topology that it shares with the asker.
+    /// The number of topology levels that the node shares with the asker.
     pub shared_levels: usize,
-    /// Its part in the choice among those as near, 0 to 1.
+    /// The node's part in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
-    /// Why it is answered, or why not.
+    /// Whether the answer contains the node, and why.
     pub standing: Standing,
 }
 
@@ -66,10 +66,10 @@ impl Standing {
     }
 }
 
-/// All of the living in the order in which the asker should try them; those that it should not try come last.
+/// All living nodes in the order in which the asker should try them; nodes that it should not try come last.
 ///
-/// Addresses are answered of one distance only: resolvers and clients shuffle what they get, and half of the requests would go
-/// farther than they need. The next distance has its turn when nobody nearer lives.
+/// An answer contains addresses of one distance only: resolvers and clients shuffle them, and half of the
+/// requests would go farther than they need. The next distance is used only if no nearer node is alive.
 pub fn choose(asker: &Asker, location: Location<'_>, live: &[Arc<Live>], answers: usize) -> Vec<Choice> {
     let excluded = exclusion(live);
     let (fit, unfit): (Vec<_>, Vec<_>) = live.iter().partition(|live| excluded(live).is_none());
@@ -91,7 +91,7 @@ pub fn choose(asker: &Asker, location: Location<'_>, live: &[Arc<Live>], answers
     choices
 }
 
-/// Those of the living that clients may be sent to and that have addresses of the family.
+/// The living nodes that clients may be sent to and that have addresses of the family.
 pub fn reachable_by(family: Family, live: &[Arc<Live>]) -> Vec<Arc<Live>> {
     let excluded = exclusion(live);
     let reachable = |live: &&Arc<Live>| live.address.is_some_and(|address| family.has(address));
@@ -102,7 +102,7 @@ pub fn reachable_by(family: Family, live: &[Arc<Live>]) -> Vec<Arc<Live>> {
         .collect()
 }
 
-/// Says of a node why no client should come, if there is a reason.
+/// Returns a function that gives the reason why no client should be sent to a node, if there is one.
 fn exclusion(live: &[Arc<Live>]) -> impl Fn(&Arc<Live>) -> Option<Standing> {
     let serving = |live: &Arc<Live>| live.member.state == MemberState::Serving;
     let someone_serves = live.iter().any(|live| serving(live) && live.address.is_some());
@@ -123,7 +123,7 @@ fn by_distance(asker: &Asker, location: Location<'_>, live: &[&Arc<Live>]) -> Ve
         .map(|live| Candidate {
             node: live.id,
             topology: &live.member.topology,
-            // Of a node that was not asked itself nothing speaks against it.
+            // Nothing is known against a node that was not asked itself.
             load: live.member.load.unwrap_or(0.0),
         })
         .collect();

@@ -1,4 +1,4 @@
-//! Whom a client would be answered and why, for people and for scripts.
+//! Explains which nodes a client would get and why, for people and for scripts.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -12,54 +12,54 @@ use crate::admin::client::{AdminUrl, Trouble};
 use crate::admin::members::MemberState;
 use crate::config::Lookup;
 
-/// Everything that decides about an answer.
+/// All facts that decide about an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     /// The client or the network it is in.
     pub client: String,
-    /// Its place, outermost first; `null` when nobody knows.
+    /// The client's place, outermost first; `null` if it is unknown.
     pub topology: Option<String>,
-    /// The network of the configuration that says so.
+    /// The configured network that the place comes from.
     pub network: Option<String>,
-    /// What is asked for.
+    /// The name that is asked for.
     pub name: String,
-    /// How long the answer would hold, in seconds.
+    /// How long the answer would be valid, in seconds.
     pub ttl_seconds: u64,
     /// All living nodes in the order in which the client should try them.
     pub nodes: Vec<Explained>,
-    /// Nodes that were asked who is alive and did not say.
+    /// Nodes that were asked for the members and did not answer.
     pub silent: Vec<Silent>,
 }
 
-/// A living node as the client stands with it.
+/// A living node from the client's point of view.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explained {
-    /// Its name.
+    /// The name of the node.
     pub name: String,
-    /// Its place.
+    /// The place of the node.
     pub topology: String,
-    /// Where clients reach it.
+    /// The address at which clients reach the node.
     pub address: Option<SocketAddr>,
-    /// Whether clients should come.
+    /// Whether clients should be sent to the node.
     pub state: MemberState,
-    /// Requests in flight as a share of those it takes, 0 to 1.
+    /// Requests in flight as a share of those that the node takes, 0 to 1.
     pub load: Option<f64>,
-    /// Levels of topology that it shares with the client.
+    /// The number of topology levels that the node shares with the client.
     pub shared_levels: usize,
-    /// Its part in the choice among those as near, 0 to 1.
+    /// The node's part in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
-    /// Whether it is answered.
+    /// Whether the answer contains the node.
     pub answered: bool,
-    /// Why, or why not.
+    /// The reason why it does, or does not.
     pub why: &'static str,
 }
 
-/// A node that was asked who is alive and did not say.
+/// A node that was asked for the members and did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Silent {
-    /// Whom we asked.
+    /// The URL that was asked.
     pub url: String,
-    /// Why there was no answer.
+    /// The reason why there was no answer.
     pub why: String,
 }
 
@@ -97,12 +97,12 @@ impl Explanation {
         }
     }
 
-    /// Whether anybody would be answered.
+    /// Whether the answer would contain any node.
     pub fn has_answer(&self) -> bool {
         self.nodes.iter().any(|node| node.answered)
     }
 
-    /// For people.
+    /// The explanation as text for people.
     pub fn to_text(&self) -> String {
         let place = match (&self.topology, &self.network) {
             (Some(place), Some(network)) => format!("{place}  ([[lookup.place]] {network})"),
@@ -140,7 +140,7 @@ fn explained(choice: &Choice) -> Explained {
     }
 }
 
-/// Columns as wide as their widest cell; the last one is free.
+/// Columns as wide as their widest cell; the last one is not padded.
 fn table(nodes: &[Explained]) -> String {
     let title = ["node", "topology", "shared", "load", "weight", "address", "why"].map(String::from);
     let rows = nodes.iter().map(|node| {

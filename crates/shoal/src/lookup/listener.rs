@@ -1,7 +1,7 @@
-//! Questions over UDP and TCP.
+//! Carries questions over UDP and TCP.
 //!
-//! A question costs some microseconds and no I/O, so each datagram is answered by the task that received it, before the next one
-//! is taken: nothing queues up but in the kernel's buffer, which drops what is too much.
+//! A question costs some microseconds and no I/O, so the task that received a datagram answers it before it
+//! takes the next one: datagrams queue only in the kernel's buffer, which drops the excess.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,25 +20,27 @@ use super::answer::Transport;
 use super::sources::{Allowance, Network, truncated};
 use crate::shutdown::Shutdown;
 
-/// Connections on one listener; those beyond wait in the kernel's queue.
+/// The maximum of connections on one listener; those beyond wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;
-/// Connections from one network; those beyond are closed at once, so that no network takes all there are.
+/// The maximum of connections from one network; those beyond are closed at once, so that no network takes all
+/// connections.
 const CONNECTIONS_OF_NETWORK_MAX: usize = 32;
-/// A connection that asks nothing, or does not take its answer, for this long is closed (RFC 7766, section 6.2.3).
+/// A connection that asks nothing, or does not take its answer, for this long is closed (RFC 7766, section
+/// 6.2.3).
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
-/// After an error of the operating system, such as too many open files.
+/// The pause after an error of the operating system, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Answers the bytes of a message; `None` is silence.
+/// Answers the bytes of a message; `None` sends no answer.
 pub trait Answers: Send + Sync + 'static {
     /// The answer.
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
 
-    /// How the answer is sent, when it goes by UDP.
+    /// How the answer is sent, if it goes by UDP.
     fn allow(&self, source: SocketAddr) -> Allowance;
 }
 
-/// Sockets of one address.
+/// The UDP and TCP sockets of one address.
 #[derive(Debug)]
 pub struct Sockets {
     udp: UdpSocket,
@@ -46,7 +48,7 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Binds both. Port 0 is a port that is free for both.
+    /// Binds both. Port 0 stands for a port that is free for both.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         const ATTEMPTS: usize = 16;
         let mut attempt = 1;
@@ -54,7 +56,7 @@ impl Sockets {
             let udp = UdpSocket::bind(address).await?;
             match TcpListener::bind(udp.local_addr()?).await {
                 Ok(tcp) => return Ok(Self { udp, tcp }),
-                // Free for datagrams is not free for connections.
+                // A port that is free for datagrams may be taken for connections.
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse
                         && address.port() == 0
@@ -67,7 +69,7 @@ impl Sockets {
         }
     }
 
-    /// Where they listen.
+    /// The address they listen on.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
@@ -114,7 +116,7 @@ async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
 async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let networks = Arc::new(Mutex::new(HashMap::new()));
-    // Dropped with this future, and every connection with it.
+    // Dropping this future drops every connection.
     let mut connections = JoinSet::new();
     loop {
         let place = Arc::clone(&places);
@@ -144,7 +146,7 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
 
 type Networks = Mutex<HashMap<Network, usize>>;
 
-/// A connection among those of its network, until it is dropped.
+/// Counts a connection among those of its network, until it is dropped.
 struct OfNetwork {
     networks: Arc<Networks>,
     network: Network,
@@ -177,7 +179,8 @@ impl Drop for OfNetwork {
     }
 }
 
-/// Questions and answers, each behind its length, until the client closes or is silent for too long.
+/// Exchanges questions and answers, each behind its length, until the client closes or is silent for too
+/// long.
 async fn converse(mut stream: TcpStream, source: SocketAddr, answers: &impl Answers) -> io::Result<()> {
     loop {
         let question = timeout(IDLE_TIMEOUT, read_message(&mut stream)).await??;

@@ -1,4 +1,4 @@
-//! What the name server counts, and under which name.
+//! The metrics of the name server and their names.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -40,7 +40,7 @@ struct NodeLabel {
     node: String,
 }
 
-/// Everything that one name server counts.
+/// All metrics of one name server.
 #[derive(Debug)]
 pub struct LookupMetrics {
     registry: Registry,
@@ -78,7 +78,7 @@ impl Default for LookupMetrics {
 }
 
 impl LookupMetrics {
-    /// A message was answered with this code; `None`: with silence.
+    /// Counts a message that was answered with this code; `None` if it got no answer.
     pub fn answered(&self, transport: Transport, code: Option<ResponseCode>) {
         let transport = match transport {
             Transport::Udp => "udp",
@@ -90,7 +90,7 @@ impl LookupMetrics {
             .inc();
     }
 
-    /// How an answer over UDP was sent.
+    /// Counts how an answer over UDP was sent.
     pub(super) fn allowed(&self, allowance: Allowance) {
         let allowance = match allowance {
             Allowance::Whole => return,
@@ -100,7 +100,8 @@ impl LookupMetrics {
         self.limited.get_or_create(&LimitLabel { allowance }).inc();
     }
 
-    /// All of it in the text format of `OpenMetrics`, with who lives and how those stand who say so.
+    /// All metrics in the text format of `OpenMetrics`, with the states of the living nodes and of the polled
+    /// ones.
     pub fn render(&self, living: &[MemberState], polled: &[Standing]) -> String {
         for (state, word) in [
             (MemberState::Serving, "serving"),
@@ -121,7 +122,7 @@ impl LookupMetrics {
     }
 }
 
-/// Tenths are enough for what is asked each second.
+/// Tenths are enough for nodes that are asked each second.
 fn seconds(age: Duration) -> f64 {
     (age.as_secs_f64() * 10.0).round() / 10.0
 }

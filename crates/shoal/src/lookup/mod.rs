@@ -1,9 +1,10 @@
 //! The name server that leads each client to the nearest living node.
 //!
-//! `poll` asks nodes every second who is alive, `roster` keeps what counts of it, `asker` says for whom a question is asked, `places` where that
-//! is, `choice` who is nearest, `answer` puts it into a message, `listener` carries messages, `admin` shows what `metrics` counts and `polled`
-//! remembers. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any number of them can stand behind one
-//! anycast address (docs/lookup.md).
+//! `poll` asks nodes every second which nodes are alive, `roster` keeps the answers that are recent enough,
+//! `asker` finds the client behind a question, `places` its place, `choice` the nearest nodes, `answer` puts
+//! them into a message, `listener` carries messages, `admin` shows the counts of `metrics` and the state in
+//! `polled`. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any
+//! number of them can stand behind one anycast address (docs/lookup.md).
 
 mod admin;
 pub mod answer;
@@ -56,34 +57,34 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Why the name server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The service name.
+    /// The service name is no domain name.
     #[error("{name:?} is not a domain name")]
     Name {
-        /// As configured.
+        /// The name as configured.
         name: String,
-        /// Why not.
+        /// The reason.
         #[source]
         source: ProtoError,
     },
-    /// A node to ask.
+    /// The URL of a node to ask is wrong.
     #[error("{url:?} names no node")]
     Node {
-        /// As configured.
+        /// The URL as configured.
         url: String,
-        /// What to write.
+        /// The explanation, with the form that is expected.
         #[source]
         source: NotAdminUrl,
     },
-    /// A port.
+    /// A port cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
-        /// As configured.
+        /// The address as configured.
         address: SocketAddr,
-        /// Why not.
+        /// The reason.
         #[source]
         source: io::Error,
     },
-    /// The admin port.
+    /// The admin port cannot be listened on.
     #[error(transparent)]
     Admin(#[from] ListenError),
 }
@@ -98,7 +99,8 @@ pub struct Lookup {
 }
 
 impl Lookup {
-    /// Listens on every address and begins to ask nodes. Until the first has answered, so does SERVFAIL.
+    /// Listens on every address and begins to ask nodes. Until the first node has answered, the server
+    /// answers SERVFAIL.
     pub async fn start(config: &config::Lookup) -> Result<Self, LookupError> {
         let desk = Arc::new(Desk::new(config)?);
         let mut sockets = Vec::new();
@@ -130,23 +132,24 @@ impl Lookup {
         })
     }
 
-    /// Where it listens, in the order of the configuration.
+    /// The addresses it listens on, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
     }
 
-    /// Where its admin pages are, if it has any.
+    /// The address of its admin pages, if it has any.
     pub const fn admin_address(&self) -> Option<SocketAddr> {
         self.admin
     }
 
-    /// Waits until a part of it ends by itself, which only a fault in it brings about. A name server that answers on one address and not on
-    /// another, or with the nodes of an hour ago, is worse than none: its route would stay.
+    /// Waits until one of its tasks ends by itself, which only a fault causes. A name server that answers on
+    /// one address and not on another, or with the nodes of an hour ago, is worse than none: its route would
+    /// stay.
     pub async fn ended(&mut self) {
         self.tasks.join_next().await;
     }
 
-    /// Stops. A client whose question is lost asks another server, or again.
+    /// Stops. A client whose question is lost asks another server, or asks again.
     pub async fn shutdown(mut self) {
         self.stop.begin();
         while let Some(ended) = self.tasks.join_next().await {
@@ -157,7 +160,7 @@ impl Lookup {
     }
 }
 
-/// Asks each configured node once, and says whom an asker would get and why.
+/// Asks each configured node once, and says which nodes an asker would get and why.
 pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Explanation, LookupError> {
     let desk = Desk::new(config)?;
     let pollers = pollers(config)?;
@@ -185,7 +188,7 @@ fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
     config.nodes.iter().map(poller).collect()
 }
 
-/// What listeners and pollers share.
+/// The state that listeners and pollers share.
 #[derive(Debug)]
 struct Desk {
     answerer: Answerer,
@@ -226,7 +229,7 @@ impl Desk {
         can_answer(&self.live())
     }
 
-    /// The metrics of this moment.
+    /// The current metrics.
     fn counted(&self) -> String {
         let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
         let polled = self.polled.lock().standings(clock::instant());

@@ -1,4 +1,5 @@
-//! Where clients are: networks and their places; the longest prefix that holds all of a client's network wins.
+//! The places of clients: networks and their places; the longest prefix that contains all of a client's
+//! network wins.
 
 use std::cmp::Reverse;
 
@@ -14,12 +15,12 @@ pub struct Places {
     elsewhere: Option<String>,
 }
 
-/// What is known about a client's place.
+/// The known facts about a client's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Location<'a> {
-    /// Its place, outermost first; `None` when nobody knows.
+    /// The place, outermost first; `None` if it is unknown.
     pub topology: Option<&'a str>,
-    /// The network that says so; `None` when it follows from where this server stands, or from nothing.
+    /// The network that the place comes from; `None` if it comes from this server's own place, or is unknown.
     pub network: Option<IpNet>,
 }
 
@@ -34,7 +35,7 @@ impl Places {
         }
     }
 
-    /// Where the clients of a network are.
+    /// The place of a network's clients.
     pub fn locate(&self, clients: IpNet) -> Location<'_> {
         let holder = self.known.iter().find(|place| place.network.contains(&clients));
         Location {
@@ -45,8 +46,9 @@ impl Places {
         }
     }
 
-    /// How many leading bits of an address decide about the place, at least those of `clients`: when a longer prefix lies
-    /// inside, clients of this network may be in several places and should be asked for one by one.
+    /// How many leading bits of an address decide about the place, at least those of `clients`. If a longer
+    /// prefix lies inside, clients of this network may be in several places and should be asked for one by
+    /// one.
     pub fn scope(&self, clients: IpNet) -> u8 {
         let inside = self
             .known

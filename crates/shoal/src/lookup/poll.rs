@@ -1,14 +1,14 @@
-//! Asks a node who is alive: `GET /members` on its admin port.
+//! Asks a node which nodes are alive: `GET /members` on its admin port.
 
 use std::time::Duration;
 
 use crate::admin::client::{AdminClient, AdminUrl, NotAdminUrl, Said, Trouble};
 use crate::admin::members::Members;
 
-/// A node that takes longer is no help; others are asked at the same time.
+/// A node that takes longer does not count; others are asked at the same time.
 const DEADLINE: Duration = Duration::from_millis(500);
 
-/// Asks one node, on one connection for as long as it holds.
+/// Asks one node, on one connection for as long as the connection lasts.
 #[derive(Debug)]
 pub struct Poller {
     url: AdminUrl,
@@ -16,7 +16,7 @@ pub struct Poller {
 }
 
 impl Poller {
-    /// For the node whose admin port is at `url`.
+    /// Makes a poller for the node whose admin port is at `url`.
     pub fn new(url: &str) -> Result<Self, NotAdminUrl> {
         Ok(Self {
             url: url.parse()?,
@@ -24,7 +24,7 @@ impl Poller {
         })
     }
 
-    /// Whom it asks.
+    /// The URL of the node that it asks.
     pub fn url(&self) -> &AdminUrl {
         &self.url
     }

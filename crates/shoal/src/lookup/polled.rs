@@ -1,8 +1,8 @@
-//! What became of asking each configured node, for operators. The time is an argument.
+//! How polling of each configured node went, for operators. The time is an argument.
 
 use std::time::{Duration, Instant};
 
-/// The nodes that are asked who is alive.
+/// The nodes that are asked for the members.
 #[derive(Debug)]
 pub struct Polled {
     nodes: Vec<PolledNode>,
@@ -13,23 +13,23 @@ pub struct Polled {
 struct PolledNode {
     url: String,
     answers: bool,
-    /// When it last said who is alive.
+    /// When the node last answered.
     said: Option<Instant>,
 }
 
-/// How one of them stands.
+/// The state of polling one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
-    /// Its admin URL.
+    /// The node's admin URL.
     pub url: String,
-    /// Whether it answered when it was last asked.
+    /// Whether the node answered when it was last asked.
     pub answers: bool,
-    /// How long ago it last said who is alive; since the beginning, if it never has.
+    /// How long ago the node last answered; the time since the beginning, if it never has.
     pub age: Duration,
 }
 
 impl Polled {
-    /// Nodes that have not been asked yet, at the moment `now`.
+    /// Starts at `now` with nodes that have not been asked.
     pub fn new(urls: impl Iterator<Item = String>, now: Instant) -> Self {
         let node = |url| PolledNode {
             url,
@@ -42,7 +42,7 @@ impl Polled {
         }
     }
 
-    /// Whether the node at this place of the configuration has answered at `now`.
+    /// Notes at `now` whether the node at this place of the configuration has answered.
     pub fn asked(&mut self, place: usize, answered: bool, now: Instant) {
         let node = self.nodes.get_mut(place).expect("each poller has a place");
         node.answers = answered;
@@ -51,7 +51,7 @@ impl Polled {
         }
     }
 
-    /// How each of them stands, in the order of the configuration.
+    /// The state of each node, in the order of the configuration.
     pub fn standings(&self, now: Instant) -> Vec<Standing> {
         let standing = |node: &PolledNode| Standing {
             url: node.url.clone(),

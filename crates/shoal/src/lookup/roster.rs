@@ -1,4 +1,4 @@
-//! Which nodes live: what polled nodes said, for as long as it counts. The time is an argument.
+//! The nodes that are alive: the answers of polled nodes, for as long as they count. The time is an argument.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -10,21 +10,23 @@ use shoal_policy::NodeId;
 use crate::admin::members::{Member, Members};
 use crate::membership::node_id;
 
-/// A node that nobody has listed for so long is taken to be gone. With a poll a second it has been missed three times.
+/// A node that no answer has listed for this long is taken to be gone. With a poll a second it has been
+/// missed three times.
 pub const SEEN_WINDOW: Duration = Duration::from_secs(3);
 
 /// A living node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Live {
-    /// What is said of it.
+    /// The description of the node.
     pub member: Member,
-    /// Names it where a number is needed.
+    /// The node's number, where a number is needed.
     pub id: NodeId,
-    /// Where clients reach it; `None` when it listens on every address and has not told any.
+    /// The address at which clients reach the node; `None` if it listens on every address and has not told
+    /// any.
     pub address: Option<SocketAddr>,
 }
 
-/// What polled nodes have said.
+/// The answers of polled nodes.
 #[derive(Debug, Default)]
 pub struct Roster {
     entries: BTreeMap<String, Entry>,
@@ -33,15 +35,15 @@ pub struct Roster {
 #[derive(Debug)]
 struct Entry {
     live: Arc<Live>,
-    /// When someone last listed the node.
+    /// When an answer last listed the node.
     seen: Instant,
-    /// When the node last spoke for itself.
+    /// When the node itself last answered.
     spoke: Option<Instant>,
 }
 
 impl Roster {
-    /// Takes in what a node that was reached at `reached` has said. About itself a node knows best: for as long as that counts, what
-    /// others say of it keeps it alive and changes nothing else.
+    /// Takes in the answer of a node that was reached at `reached`. A node knows best about itself: for as
+    /// long as its own answer counts, answers of others keep it alive and change nothing else.
     pub fn hear(&mut self, said: Members, reached: IpAddr, now: Instant) {
         for member in said.members {
             let own = member.name == said.speaker;
@@ -68,7 +70,7 @@ impl Roster {
         self.entries.retain(|_, entry| counts(entry.seen, now));
     }
 
-    /// The nodes that live, by name.
+    /// The living nodes, by name.
     pub fn live(&self, now: Instant) -> Vec<Arc<Live>> {
         let living = self.entries.values().filter(|entry| counts(entry.seen, now));
         living.map(|entry| Arc::clone(&entry.live)).collect()
@@ -79,8 +81,8 @@ fn counts(seen: Instant, now: Instant) -> bool {
     now.saturating_duration_since(seen) <= SEEN_WINDOW
 }
 
-/// Where clients reach a node. One that serves S3 on every address is reached where its peers or its operators reach it, or where
-/// it was reached just now.
+/// The address at which clients reach a node. A node that serves S3 on every address is reached at the
+/// address where peers or operators reach it, or at `reached`.
 fn client_address(member: &Member, reached: Option<IpAddr>) -> Option<SocketAddr> {
     let told = [Some(member.s3), member.peer, Some(member.admin)];
     let told = told.into_iter().flatten().map(|address| address.ip());

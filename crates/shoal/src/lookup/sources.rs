@@ -1,21 +1,22 @@
-//! How much one network of clients gets from the name server, so that none can use it against another or shut
-//! others out.
+//! Bounds the answers that one network of clients gets from the name server, so that no network can use it
+//! against another or shut others out.
 //!
 //! A datagram's source can be forged: then the answer goes to a victim, and it may be many times as long as
-//! the question. So the answers to one network are bounded; beyond the bound it is told to ask over TCP, in
-//! as few bytes as it asked.
+//! the question. So the answers to one network are bounded; beyond the bound the network is told to ask over
+//! TCP, in as few bytes as it asked.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Networks that are remembered at a time. Those that have not asked lately are forgotten first.
+/// The number of networks that are remembered at a time. Networks that have not asked lately are forgotten
+/// first.
 const NETWORKS_MAX: usize = 16_384;
 
-/// A network that was quiet may ask this many times its answers a second at once.
+/// A network that was quiet may ask for this many seconds' worth of answers at once.
 const BURST_SECONDS: u32 = 2;
 
-/// Beyond its answers a network is told so many times as often to ask over TCP; then there is silence.
+/// Beyond its answers, a network is told to ask over TCP this many times as often; then it gets no answer.
 const TRUNCATED_TIMES: u32 = 5;
 
 /// The addresses that are counted together: a /24, or a /56, as one site usually has.
@@ -27,7 +28,7 @@ impl Network {
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V4(address) => u128::from(u32::from(address) >> 8),
-            // No IPv6 address of the Internet has so small a number as those above.
+            // No IPv6 address of the Internet has a number as small as those above.
             IpAddr::V6(address) => u128::from(address) >> 72 << 72 | 1 << 64,
         })
     }
@@ -36,7 +37,7 @@ impl Network {
 /// How an answer over UDP is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowance {
-    /// It is sent.
+    /// The answer is sent.
     Whole,
     /// Its head is sent, marked as truncated: the client asks again over TCP.
     Truncated,
@@ -59,7 +60,7 @@ struct Bucket {
 }
 
 impl Sources {
-    /// So many answers a second to each network.
+    /// Allows each network `answers_per_second`.
     pub fn new(answers_per_second: u32) -> Self {
         Self {
             answers_per_second,
@@ -67,7 +68,7 @@ impl Sources {
         }
     }
 
-    /// How one more answer to `address` is sent.
+    /// Decides how one more answer to `address` is sent.
     pub fn allow(&mut self, address: IpAddr, now: Instant) -> Allowance {
         if self.buckets.len() >= NETWORKS_MAX {
             self.forget_rested(now);
@@ -104,8 +105,8 @@ impl Sources {
         }
     }
 
-    /// A network that would have all of its answers again is as good as new. A flood from more networks than
-    /// are remembered begins anew with each: it cannot be told from so many clients.
+    /// Forgets networks that would have all of their answers again, which are as good as new. A flood from
+    /// more networks than are remembered begins anew with each: it cannot be told from that many clients.
     fn forget_rested(&mut self, now: Instant) {
         let rest = Duration::from_secs(u64::from(BURST_SECONDS + TRUNCATED_TIMES));
         self.buckets
@@ -122,7 +123,7 @@ pub fn truncated(answer: &[u8]) -> Option<Vec<u8>> {
     const TRUNCATED: u8 = 0b10;
     let mut end = HEAD_BYTES;
     if answer.get(4..6)? == [0, 1] {
-        // Labels, the type and the class; no name before it could be pointed at.
+        // Labels, the type and the class; a compression pointer has no earlier name to point at.
         while *answer.get(end)? != 0 {
             end += 1 + usize::from(answer[end]);
         }

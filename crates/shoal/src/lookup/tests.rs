@@ -1,4 +1,5 @@
-//! Questions as clients ask them: what they get, what their caches are told, and what the server makes of nonsense.
+//! Tests questions as clients ask them: the answers, what they tell caches, and how the server treats
+//! nonsense.
 
 mod sockets;
 
@@ -72,7 +73,7 @@ fn for_clients_of(network: &str, mut question: Message) -> Message {
     question
 }
 
-/// What `source` is answered, over UDP, while `members` live.
+/// The answer to `source`, over UDP, while `members` are alive.
 fn ask_among(members: Vec<Member>, question: &Message, source: impl Into<IpAddr>) -> Message {
     let answerer = Answerer::new(&config(), "s3.example.org").unwrap();
     let bytes = question.to_vec().unwrap();
@@ -90,7 +91,7 @@ fn short(answer: &Message) -> Vec<String> {
     data.collect()
 }
 
-/// How far the answer holds, in bits of the client's address.
+/// The scope of the answer, in bits of the client's address.
 fn scope(answer: &Message) -> Option<u8> {
     match answer.edns.as_ref()?.option(EdnsCode::Subnet)? {
         EdnsOption::Subnet(subnet) => Some(subnet.scope_prefix()),
@@ -362,7 +363,7 @@ fn a_client_subnet_that_the_standard_forbids_is_a_format_error() {
     assert_eq!(ask(&beyond).metadata.response_code, ResponseCode::FormErr);
 }
 
-/// Many nodes of one rack, all of them answered.
+/// Many nodes of one rack, all of them in the answer.
 fn crowd(answers: usize) -> (Answerer, Vec<Arc<Live>>) {
     let crowd = (0..60).map(|index| {
         let name = format!("{index:0>60}");
@@ -466,8 +467,8 @@ proptest! {
     }
 }
 
-/// What holds of every message: an answer bears the question's number, says that it is one, fits, and can be read; responses and
-/// fragments of a header are met with silence.
+/// Checks the properties of every message: an answer has the question's number, says that it is one, fits,
+/// and can be read; responses and fragments of a header get no answer.
 fn check_bounds(bytes: &[u8]) -> Result<(), proptest::test_runner::TestCaseError> {
     let answerer = Answerer::new(&config(), "s3.example.org").unwrap();
     let answer = answerer.answer(bytes, RESOLVER.into(), Transport::Udp, &live(cluster()));

@@ -3,27 +3,27 @@
 use hickory_proto::ProtoError;
 use hickory_proto::rr::Name;
 
-/// What clients that look for a service by RFC 2782 put before the name.
+/// The labels that clients put before the name when they look for a service by RFC 2782.
 const SERVICE: [&str; 2] = ["_s3", "_tcp"];
 
-/// The service name and what lies below it.
+/// The service name and the names below it.
 #[derive(Clone, Debug)]
 pub struct Zone {
     name: Name,
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The service name: the nearest nodes.
     Service,
-    /// `_s3._tcp` below it, which has SRV records and nothing else.
+    /// `_s3._tcp` below it, which has only SRV records.
     ServiceRecords,
-    /// `_tcp` below it: there is nothing, but something lies below.
+    /// `_tcp` below it, which has no records, but has a name below it.
     Empty,
     /// A name that a node could have, in lower case.
     Node(String),
-    /// Not below the service name: somebody else's.
+    /// A name that is not below the service name and belongs to another server.
     Outside,
 }
 
@@ -40,7 +40,7 @@ impl Zone {
         &self.name
     }
 
-    /// What `name` stands for.
+    /// Returns what `name` stands for.
     pub fn subject(&self, name: &Name) -> Subject {
         if !self.name.zone_of(name) {
             return Subject::Outside;
@@ -61,7 +61,7 @@ impl Zone {
         }
     }
 
-    /// The domain name of a node; `None` for one whose own name cannot be part of a domain name, such as `a..b`.
+    /// The domain name of a node; `None` if the node's name cannot be part of a domain name, such as `a..b`.
     pub fn node(&self, name: &str) -> Option<Name> {
         let relative = Name::from_labels(name.split('.').map(|label| label.to_lowercase().into_bytes()));
         relative.ok()?.append_domain(&self.name).ok()

@@ -1,12 +1,13 @@
-//! Who is heard: a datagram carries proof that its sender knows the cluster's secret.
+//! Authenticated datagrams: each carries proof that its sender knows the cluster's secret.
 //!
 //! ```text
 //! | magic 4 | seconds since 1970 u64 | proofs u8 | first half of HMAC-SHA-256 16, for each proof | gossip |
 //! ```
 //!
-//! A node that knows two secrets proves itself by both, so that others may know either. A proof covers everything but the
-//! proofs. It hides nothing: names and addresses of nodes are no secrets. A datagram heard twice says nothing new, as news
-//! about a node are ordered by its generation; one that is older than clocks may differ is not heard at all.
+//! A node that knows two secrets proves that it knows both, so that other nodes may know either. A proof
+//! covers everything but the proofs. It hides nothing: names and addresses of nodes are not secret. A
+//! repeated datagram says nothing new, because news about a node is ordered by its generation. A datagram
+//! that is older than clocks may differ is not heard at all.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,14 +17,14 @@ use subtle::ConstantTimeEq;
 
 const MAGIC: [u8; 4] = *b"shg2";
 const PROOF_BYTES: usize = 16;
-/// That of today, and that of yesterday while secrets are exchanged.
+/// The proof by the current secret, and the one by the previous secret while secrets are exchanged.
 const PROOFS_MAX: usize = 2;
 const HEAD_BYTES: usize = MAGIC.len() + size_of::<u64>() + 1;
 
-/// How many bytes proofs add to gossip at most.
+/// The largest number of bytes that proofs add to gossip.
 pub(super) const ENVELOPE_BYTES: usize = HEAD_BYTES + PROOFS_MAX * PROOF_BYTES;
 
-/// Clocks of two nodes may differ by this much, as those of a client and a node may.
+/// The clocks of two nodes may differ by this much, as may those of a client and a node.
 const SKEW_MAX: Duration = Duration::from_mins(15);
 
 /// Proves and checks that datagrams come from the cluster.
@@ -33,7 +34,7 @@ pub struct ClusterKey(Vec<Hmac<Sha256>>);
 /// Why a datagram is not heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stranger {
-    /// It is no datagram of ours.
+    /// It is not a datagram of a Shoal node.
     #[error("it is not a message of a Shoal node")]
     NotOurs,
     /// Its proof is wrong.
@@ -42,7 +43,7 @@ pub enum Stranger {
     /// It was sent long ago, or the clocks differ.
     #[error("its time is more than 15 minutes from ours")]
     OutOfTime,
-    /// It proves itself and says nothing that can be understood.
+    /// Its proof is right, but its message cannot be understood.
     #[error("it says nothing that this version understands")]
     Unintelligible,
 }
@@ -66,7 +67,7 @@ impl Stranger {
         }
     }
 
-    /// What to do about it.
+    /// Returns what an operator should do about it.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::NotOurs => {
@@ -92,21 +93,21 @@ impl ClusterKey {
     /// The key of the cluster whose nodes know one of `secrets`.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let key = |secret: &str| {
-            // Connections between nodes begin with the same secret: neither proof may be taken for the other.
+            // Connections between nodes start from the same secret: neither proof may be taken for the other.
             let key = [b"shoal gossip ", secret.as_bytes()].concat();
             Hmac::new_from_slice(&key).expect("a key may have any length")
         };
         Self(secrets.into_iter().take(PROOFS_MAX).map(key).collect())
     }
 
-    /// `gossip` with its proofs.
+    /// Returns `gossip` with its proofs.
     pub(super) fn seal(&self, gossip: &[u8], now: SystemTime) -> Vec<u8> {
         let head = [&MAGIC[..], &seconds(now).to_le_bytes(), &[self.0.len() as u8]].concat();
         let proofs: Vec<_> = self.proofs(&head, gossip).collect();
         [&head, proofs.as_flattened(), gossip].concat()
     }
 
-    /// What a datagram says, if it comes from the cluster.
+    /// Returns the message of a datagram, if it comes from the cluster.
     pub(super) fn open<'a>(&self, datagram: &'a [u8], now: SystemTime) -> Result<&'a [u8], Stranger> {
         let (head, rest) = datagram.split_at_checked(HEAD_BYTES).ok_or(Stranger::NotOurs)?;
         let (magic, rest_of_head) = head.split_at(MAGIC.len());
@@ -140,7 +141,8 @@ impl ClusterKey {
     }
 }
 
-/// By how many seconds the clock of a datagram's sender is ahead of `now`. Only of use where the proof is right.
+/// Returns by how many seconds the clock of a datagram's sender is ahead of `now`. This is of use only if the
+/// proof is right.
 pub(super) fn seconds_ahead(datagram: &[u8], now: SystemTime) -> Option<i64> {
     let sent = *datagram.get(MAGIC.len()..)?.first_chunk()?;
     let signed = |seconds: u64| i64::try_from(seconds).ok();

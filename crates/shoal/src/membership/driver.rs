@@ -1,4 +1,4 @@
-//! Moves datagrams, keeps time, and lets every task know which nodes live.
+//! Moves datagrams, keeps time, and tells every task which nodes are alive.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use crate::{chance, clock};
 const TERMS: Duration = Duration::from_secs(15);
 const TERMS_NEWS: Duration = Duration::from_secs(1);
 
-/// Larger datagrams are no gossip.
+/// No gossip datagram is larger.
 const DATAGRAM_BYTES_MAX: usize = 2_048;
 
 /// The task behind a [`super::Membership`].
@@ -29,7 +29,7 @@ pub(super) struct Driver {
     key: ClusterKey,
     members: watch::Sender<Members>,
     notices: Arc<Notices>,
-    /// When this node's terms are told next.
+    /// When the node tells its terms next.
     terms_at: Instant,
 }
 
@@ -68,7 +68,7 @@ impl Driver {
             tokio::select! {
                 received = self.socket.recv_from(&mut buffer) => match received {
                     Ok((length, from)) => self.hear(&buffer[..length], from),
-                    // An answer to a datagram of ours that no process took.
+                    // The answer to a datagram of this node that no process took.
                     Err(error) => tracing::debug!(%error, "gossip was not received"),
                 },
                 () = tokio::time::sleep_until(act_at) => {}
@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    /// What another node says that must be configured alike.
+    /// Takes in another node's terms, the settings that must be alike.
     fn hear_terms(&self, message: &[u8]) -> Result<(), Stranger> {
         let (name, theirs) = Terms::decode(message).ok_or(Stranger::Unintelligible)?;
         let is_other_member = {
@@ -133,7 +133,7 @@ impl Driver {
         let datagram = self.key.seal(&message, clock::utc_now());
         let members = self.gossip.members();
         for member in members.iter().filter(|member| member.address != me.address) {
-            // They are told again; what is lost today is said again.
+            // Terms are repeated, so a lost datagram is sent again.
             if let Err(error) = self.socket.send_to(&datagram, member.address).await {
                 tracing::debug!(to = %member.address, %error, "terms were not sent");
             }
@@ -143,7 +143,7 @@ impl Driver {
     async fn send(&mut self) {
         for (to, message) in self.gossip.take_outbox() {
             let datagram = self.key.seal(&message, clock::utc_now());
-            // Gossip is repeated; what is lost today is said again.
+            // Gossip is repeated, so a lost datagram is sent again.
             if let Err(error) = self.socket.send_to(&datagram, to).await {
                 tracing::debug!(%to, %error, "gossip was not sent");
             }

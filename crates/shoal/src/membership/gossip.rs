@@ -1,4 +1,5 @@
-//! What a node says to whom, and whom it believes to live: no I/O, no clock.
+//! Decides which messages a node sends to which others, and which nodes it believes to be alive: no I/O, no
+//! clock.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,17 +21,17 @@ use super::member::{Member, State, generation};
 /// Each node probes one other node this often.
 pub(super) const PROBE_PERIOD: Duration = Duration::from_millis(500);
 
-/// A probe that is not answered by then goes through others.
+/// A probe that is not answered by then goes through other nodes.
 const PROBE_ANSWER: Duration = Duration::from_millis(150);
 
-/// Who is suspected has this long to object. With the period before it, and the time that news takes, a dead node leaves the
-/// rings in less than 5 seconds; a node that stands still for a second does not.
+/// A suspected node has this long to object. With the period before it, and the time that news takes, a dead
+/// node leaves the rings in less than 5 seconds; a node that stands still for a second does not.
 const SUSPICION: Duration = Duration::from_millis(1_500);
 
-/// What fits into a datagram that no network cuts up.
+/// The size of a datagram that no network fragments.
 const DATAGRAM_BYTES: usize = 1_400;
 
-/// What one node knows and has to say.
+/// One node's knowledge of the others, and its messages to them.
 pub(super) struct Gossip {
     foca: Foca<Member, PostcardCodec, SmallRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Member>,
@@ -45,7 +46,7 @@ pub(super) struct Gossip {
 pub(super) struct Garbled(foca::Error);
 
 impl Gossip {
-    /// A node that knows nobody. `chance` seeds whom it probes in which order.
+    /// Creates a node that knows no other. `chance` seeds the order in which it probes the others.
     pub(super) fn new(me: Member, chance: u64) -> Self {
         Self {
             foca: Foca::new(me, config(), SmallRng::seed_from_u64(chance), PostcardCodec),
@@ -56,7 +57,7 @@ impl Gossip {
         }
     }
 
-    /// The living, this node included, in the order of their names.
+    /// Returns the living nodes, this node included, in the order of their names.
     pub(super) fn members(&self) -> Vec<Member> {
         let others = self.foca.iter_members().map(|member| member.id().clone());
         let mut members: Vec<Member> = others.chain([self.foca.identity().clone()]).collect();
@@ -69,7 +70,7 @@ impl Gossip {
         self.foca.identity()
     }
 
-    /// Greets whoever is at `address`, to be told of the others.
+    /// Greets the node at `address`, to be told of the others.
     pub(super) fn greet(&mut self, address: SocketAddr, now: Instant) {
         if address != self.foca.identity().address {
             let result = self.foca.announce(Member::stranger(address), &mut self.runtime);
@@ -77,7 +78,7 @@ impl Gossip {
         }
     }
 
-    /// Takes in what another node says.
+    /// Takes in a message of another node.
     pub(super) fn hear(&mut self, message: &[u8], now: Instant) -> Result<(), Garbled> {
         let result = self.foca.handle_data(message, &mut self.runtime);
         self.drain_runtime(now);
@@ -92,7 +93,7 @@ impl Gossip {
         }
     }
 
-    /// When [`Gossip::act`] has something to do.
+    /// Returns when [`Gossip::act`] has something to do.
     pub(super) fn next_act(&self) -> Option<Instant> {
         self.agenda.peek().map(|Reverse((due, _))| *due)
     }
@@ -108,8 +109,8 @@ impl Gossip {
         }
     }
 
-    /// This node is in `state` from now on. One that serves again begins anew, at `today`: what others have brought meanwhile it asks
-    /// them for, as a newcomer does.
+    /// Declares that this node is in `state` from now on. A node that serves again begins anew, at `today`:
+    /// it asks the others for the blocks that they have brought meanwhile, as a newcomer does.
     pub(super) fn declare(&mut self, state: State, today: SystemTime, now: Instant) {
         let me = self.foca.identity().clone();
         if me.state == state {
@@ -129,18 +130,18 @@ impl Gossip {
         self.after(result, now);
     }
 
-    /// Takes leave.
+    /// Leaves the cluster.
     pub(super) fn leave(&mut self, now: Instant) {
         let result = self.foca.leave_cluster(&mut self.runtime);
         self.after(result, now);
     }
 
-    /// What is to be sent, and to whom.
+    /// Takes the messages to send, with their destinations.
     pub(super) fn take_outbox(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Whether the members have changed since this was asked last.
+    /// Returns whether the members have changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
@@ -150,7 +151,7 @@ impl Gossip {
         self.drain_runtime(now);
     }
 
-    /// What goes wrong in here heals with the next probe.
+    /// Logs an error. It heals with the next probe.
     fn tell(result: Result<(), foca::Error>) {
         if let Err(error) = result {
             tracing::debug!(%error, "gossip was passed over");
@@ -197,13 +198,14 @@ fn config() -> Config {
         num_indirect_probes: count(3),
         max_transmissions: NonZeroU8::new(10).expect("written here and not zero"),
         suspect_to_down_after: SUSPICION,
-        // The dead come back with a higher generation; who never does is forgotten after a day. A node that hears nothing is not told of its death,
-        // keeps its generation and calls for ever: forgotten sooner, it would be let in, miss its probes and be put out, again and again.
+        // The dead come back with a higher generation; a node that never does is forgotten after a day. A
+        // node that hears nothing does not learn of its death, keeps its generation and keeps calling: if it
+        // were forgotten sooner, it would be let in, miss its probes and be put out, again and again.
         remove_down_after: Some(Duration::from_hours(24)),
         max_packet_size: count(DATAGRAM_BYTES - ENVELOPE_BYTES),
         notify_down_members: true,
         periodic_announce: every(Duration::from_secs(10), 1),
-        // Both halves of a cluster that was cut in two take the other one for dead.
+        // Each half of a cluster that was cut in two takes the other one for dead.
         periodic_announce_to_down_members: every(Duration::from_secs(2), 2),
         periodic_gossip: every(Duration::from_millis(200), 3),
     }

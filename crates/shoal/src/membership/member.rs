@@ -1,4 +1,4 @@
-//! What a node tells the others about itself.
+//! The data that a node tells the others about itself.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -12,8 +12,8 @@ use shoal_policy::NodeId;
 pub struct Member {
     /// Where other nodes reach it: blocks by TCP, gossip by UDP. No two living nodes share it.
     pub address: SocketAddr,
-    /// When it began, in milliseconds since 1970; a little more with everything it says anew about itself. Of two members with one
-    /// address the higher one is right.
+    /// When the node began, in milliseconds since 1970, and a little more with each change that it announces
+    /// about itself. Of two members with one address, the one with the higher generation is right.
     pub generation: u64,
     /// `node.name`
     pub name: String,
@@ -23,24 +23,24 @@ pub struct Member {
     pub s3: SocketAddr,
     /// Where operators reach it.
     pub admin: SocketAddr,
-    /// How many blocks are at home there, in percent of an ordinary node's.
+    /// The share of blocks that are at home there, in percent of an ordinary node's.
     pub weight_percent: u32,
     /// Whether it takes on new blocks.
     pub state: State,
 }
 
-/// What a living node is up to.
+/// The state of a living node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// It is home to its share of the blocks.
     Serving,
-    /// It is home to nothing any more and gives away what it has.
+    /// It is no longer home to any block and gives away what it has.
     Draining,
 }
 
 impl Member {
-    /// Somebody of whom only the address is known, to be greeted there.
+    /// A node of which only the address is known, to be greeted there.
     pub(super) fn stranger(address: SocketAddr) -> Self {
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         Self {
@@ -55,24 +55,25 @@ impl Member {
         }
     }
 
-    /// When it began.
+    /// Returns when it began.
     pub fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_millis(self.generation)
     }
 
-    /// The digest of its name, by which rings and routes know it.
+    /// Returns the digest of its name, by which rings and routes know it.
     pub fn id(&self) -> NodeId {
         node_id(&self.name)
     }
 }
 
-/// The generation of a member that begins at `now`: higher than that of its last life, which others may still remember.
+/// Returns the generation of a member that begins at `now`. It is higher than that of its previous life,
+/// which other nodes may still remember.
 pub fn generation(now: SystemTime) -> u64 {
     let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH);
     since_1970.unwrap_or_default().as_millis() as u64
 }
 
-/// The number of a name, the same on every machine: the first 64 bits of its SHA-256.
+/// Returns the number of a name, the same on every machine: the first 64 bits of its SHA-256.
 pub fn node_id(name: &str) -> NodeId {
     let digest = Sha256::digest(name);
     let first = digest.first_chunk().expect("SHA-256 has 32 bytes");
@@ -82,7 +83,7 @@ pub fn node_id(name: &str) -> NodeId {
 impl foca::Identity for Member {
     type Addr = SocketAddr;
 
-    /// Who was declared dead and is not comes back as somebody newer.
+    /// A node that is alive but was declared dead comes back with a higher generation.
     fn renew(&self) -> Option<Self> {
         Some(Self {
             generation: self.generation + 1,

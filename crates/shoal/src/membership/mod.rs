@@ -1,11 +1,12 @@
-//! Who else is there: gossip among the nodes of a cluster (SWIM).
+//! Membership by gossip among the nodes of a cluster (SWIM).
 //!
-//! Each node probes another one every [`gossip::PROBE_PERIOD`], directly and through others; who answers neither is suspected, and
-//! declared dead when it does not object. News rides along with probes. No node is special and nothing is written down: a node that knows one
-//! other learns of all.
+//! Each node probes another one every [`gossip::PROBE_PERIOD`], directly and through others. A node that
+//! answers neither is suspected, and declared dead if it does not object. News rides along with probes. No
+//! node is special and nothing is written down: a node that knows one other node learns of all.
 //!
-//! [`gossip`] decides, without I/O or a clock; [`datagram`] lets nobody in who does not know the cluster's secret; [`driver`] moves
-//! datagrams and keeps time; [`seeds`] finds the first other node; [`notices`] keeps what an operator should know.
+//! [`gossip`] decides, without I/O or a clock; [`datagram`] admits only nodes that know the cluster's secret;
+//! [`driver`] moves datagrams and keeps time; [`seeds`] finds the first other node; [`notices`] keeps what an
+//! operator should know.
 
 mod datagram;
 mod driver;
@@ -31,7 +32,7 @@ use self::seeds::Seeker;
 /// The living members, this node included, in the order of their names.
 pub type Members = Arc<[Member]>;
 
-/// What this node knows of the cluster, kept up to date by a task of its own.
+/// This node's view of the cluster, kept up to date by a separate task.
 #[derive(Debug)]
 pub struct Membership {
     members: watch::Receiver<Members>,
@@ -40,30 +41,31 @@ pub struct Membership {
     seeker: JoinHandle<()>,
 }
 
-/// What the task can be told.
+/// An order to the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// This node says that it is in this state from now on.
+    /// Tell the others that this node is in this state from now on.
     Become(State),
     /// Take leave of the others and end.
     Leave,
 }
 
-/// Lets the others know what this node is up to.
+/// Tells the other nodes the state of this node.
 #[derive(Clone, Debug)]
 pub struct Herald(mpsc::Sender<Order>);
 
 impl Herald {
-    /// Tells everyone that this node is in `state` from now on.
+    /// Tells the other nodes that this node is in `state` from now on.
     pub async fn tell(&self, state: State) {
-        // Who is not there any more has left the cluster already.
+        // If the task has ended, this node has already left the cluster.
         let _ = self.0.send(Order::Become(state)).await;
     }
 }
 
 impl Membership {
-    /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. No other node is waited for: the first
-    /// one of a cluster has none to meet. What an operator should know goes into `notices`.
+    /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. The node does not
+    /// wait for another one: the first node of a cluster has none to meet. Notices for an operator go into
+    /// `notices`.
     pub async fn join(
         listen: SocketAddr,
         me: Member,
@@ -90,20 +92,20 @@ impl Membership {
         })
     }
 
-    /// The living members now, and whenever they change.
+    /// Returns the living members now, and whenever they change.
     pub fn members(&self) -> watch::Receiver<Members> {
         self.members.clone()
     }
 
-    /// Tells the others what this node is up to.
+    /// Returns a handle that tells the other nodes the state of this node.
     pub fn herald(&self) -> Herald {
         Herald(self.orders.clone())
     }
 
-    /// Takes leave, so that nobody has to find out that this node is gone.
+    /// Takes leave, so that the other nodes need not find out that this node is gone.
     pub async fn leave(self) {
         let _ = self.orders.send(Order::Leave).await;
-        // It may be waiting for a name service.
+        // The seeker may be waiting for a name service.
         self.seeker.abort();
         if let Err(error) = self.driver.await {
             tracing::error!(%error, "the membership ended in a panic");

@@ -1,7 +1,7 @@
-//! What an operator should know of this node among others: which datagrams it does not hear, whether any seed answers, and
-//! which nodes are configured differently.
+//! Notices for an operator about this node among others: which datagrams it does not hear, whether any seed
+//! answers, and which nodes are configured differently.
 //!
-//! The membership notes it and warns; the admin pages and the metrics show it.
+//! The membership collects them and warns; the admin pages and the metrics show them.
 
 mod seeds;
 mod strangers;
@@ -14,19 +14,19 @@ pub(super) use self::strangers::ClockDifference;
 pub use self::strangers::{Seen, Strangers};
 pub use self::terms::{Agreement, Part, Terms};
 
-/// All of it. Each part has a lock of its own, taken for a moment and never on the way of a read.
+/// All notices. Each part has its own lock, which is held for a moment and never on the path of a read.
 #[derive(Debug, Default)]
 pub struct Notices {
     /// Datagrams that were not heard.
     pub strangers: Strangers,
-    /// The nodes that were to lead to the others.
+    /// The nodes that should lead to the others.
     pub seeds: Seeds,
-    /// Whose configuration differs.
+    /// The nodes whose configuration differs.
     pub agreement: Agreement,
 }
 
 impl Notices {
-    /// Nothing to know yet.
+    /// Creates empty notices.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }

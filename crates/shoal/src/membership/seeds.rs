@@ -1,4 +1,4 @@
-//! Looks the seeds up, so that the membership greets them. A name service that is slow stops nothing else.
+//! Looks up the seeds, so that the membership greets them. A slow name service delays nothing else.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use super::Members;
 use super::notices::Notices;
 use crate::clock;
 
-/// How often seeds are greeted by a node that knows no other, and by one that does: a cluster that was started in two halves
-/// finds together.
+/// How often a node greets the seeds: while it knows no other node, and once it knows one. The latter joins
+/// the halves of a cluster that was started in two.
 pub(super) const GREETING_ALONE: Duration = Duration::from_millis(500);
 pub(super) const GREETING: Duration = Duration::from_secs(15);
 
-/// A name that is not found by then is looked up again.
+/// A lookup that takes longer is given up and tried again.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// Names the addresses to greet.
+/// Finds the addresses to greet.
 pub(super) struct Seeker {
     /// `host:port`
     pub(super) seeds: Vec<String>,
-    /// This node's own.
+    /// The address of this node.
     pub(super) address: SocketAddr,
     pub(super) members: watch::Receiver<Members>,
     pub(super) greetings: mpsc::Sender<SocketAddr>,
@@ -31,7 +31,7 @@ pub(super) struct Seeker {
 }
 
 impl Seeker {
-    /// Until the membership ends.
+    /// Runs until the membership ends.
     pub(super) async fn run(mut self) {
         if self.seeds.is_empty() {
             return;
@@ -61,7 +61,7 @@ impl Seeker {
         }
     }
 
-    /// Names are looked up each time: behind one there may be other addresses tomorrow.
+    /// Looks up the names each time, because they may have other addresses tomorrow.
     async fn look_up(&self) -> Vec<SocketAddr> {
         let found = join_all(self.seeds.iter().map(|seed| async move {
             let looking = tokio::time::timeout(LOOKUP, tokio::net::lookup_host(seed));

@@ -1,4 +1,4 @@
-//! What is wrong with a node, as numbers for alerts.
+//! The conditions of a node, as numbers for alerts.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -12,7 +12,7 @@ struct ConditionLabel {
     condition: &'static str,
 }
 
-/// Conditions that hold, and what leads to them.
+/// Conditions that hold, and the events that lead to them.
 #[derive(Debug)]
 pub struct ConditionMetrics {
     conditions: Family<ConditionLabel, Gauge>,
@@ -38,7 +38,7 @@ impl ConditionMetrics {
         }
     }
 
-    /// These conditions hold now.
+    /// Sets the conditions that hold now.
     pub fn set(&self, holding: &[Condition]) {
         for name in ConditionName::ALL {
             let condition = name.as_str();
@@ -48,14 +48,14 @@ impl ConditionMetrics {
         }
     }
 
-    /// So many more requests were refused for their account.
+    /// Counts requests that were refused for their account.
     pub fn account_refused(&self, reason: &'static str, count: u64) {
         self.account_refusals
             .get_or_create(&ReasonLabel { reason })
             .inc_by(count);
     }
 
-    /// So many more datagrams were not heard.
+    /// Counts datagrams that were not heard.
     pub fn unheard(&self, reason: &'static str, count: u64) {
         self.unheard.get_or_create(&ReasonLabel { reason }).inc_by(count);
     }

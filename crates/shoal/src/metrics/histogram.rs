@@ -13,15 +13,15 @@ const BOUNDS_US: [u64; 18] = [
     2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Durations(Arc<Cells>);
 
 #[derive(Debug, Default)]
 struct Cells {
-    /// One a bound, and one for what is longer than all.
+    /// One per bound, and one for durations longer than every bound.
     counts: [AtomicU64; BOUNDS_US.len() + 1],
-    /// Microseconds; a node that sums up for 500,000 years overflows.
+    /// In microseconds; overflows once the durations sum up to 500,000 years.
     sum_us: AtomicU64,
 }
 
@@ -34,7 +34,7 @@ impl Durations {
         self.0.sum_us.fetch_add(us, Ordering::Relaxed);
     }
 
-    /// Adds what another histogram has recorded between two looks at it.
+    /// Adds the durations that another histogram recorded between two snapshots.
     pub(crate) fn add(&self, before: &Distribution, now: &Distribution) {
         for (index, count) in self.0.counts.iter().enumerate() {
             count.fetch_add(now.counts[index] - before.counts[index], Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Durations {
             .fetch_add(now.sum_us - before.sum_us, Ordering::Relaxed);
     }
 
-    /// The durations recorded so far.
+    /// Returns a snapshot of the recorded durations.
     pub(crate) fn distribution(&self) -> Distribution {
         Distribution {
             counts: self
@@ -57,7 +57,7 @@ impl Durations {
     }
 }
 
-/// How long things took, as it was at one moment.
+/// A snapshot of a histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Distribution {
     counts: [u64; BOUNDS_US.len() + 1],
@@ -65,13 +65,13 @@ pub struct Distribution {
 }
 
 impl Distribution {
-    /// How many durations were recorded.
+    /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The bound below which so many percent of the durations lie; `None` when there are none. A longer duration
-    /// than every bound is shown as the last one.
+    /// Returns the bound below which `percent` percent of the durations lie, or `None` if there are none. A
+    /// duration longer than every bound is shown as the last bound.
     pub fn percentile(&self, percent: u64) -> Option<Duration> {
         let rank = (self.count() * percent).div_ceil(100);
         let mut below = 0;

@@ -23,7 +23,7 @@ struct ClassLabel {
     class: &'static str,
 }
 
-/// Its answers, its failures, its time.
+/// Counts of the lake's answers and failures, and their times.
 #[derive(Debug)]
 pub struct LakeMetrics {
     answers: Family<AnswerLabels, Counter>,
@@ -56,33 +56,33 @@ impl LakeMetrics {
         }
     }
 
-    /// The lake answered so often with this status.
+    /// Counts answers of the lake with this status.
     pub fn answered(&self, operation: &'static str, status: &'static str, count: u64) {
         self.answers
             .get_or_create(&AnswerLabels { operation, status })
             .inc_by(count);
     }
 
-    /// Requests to the lake, or its answers, failed so often.
+    /// Counts failures of requests to the lake, or of its answers.
     pub fn failed(&self, failure: &'static str, count: u64) {
         self.failures
             .get_or_create(&FailureLabel { failure })
             .inc_by(count);
     }
 
-    /// Answers began after these times, between two looks.
+    /// Adds the times after which answers began between two snapshots.
     pub fn first_bytes(&self, class: &'static str, before: &Distribution, now: &Distribution) {
         self.first_byte
             .get_or_create(&ClassLabel { class })
             .add(before, now);
     }
 
-    /// Bodies went on where they broke.
+    /// Counts bodies that resumed where they broke off.
     pub fn resumed(&self, count: u64) {
         self.resumes.inc_by(count);
     }
 
-    /// Whether the latest request had an answer.
+    /// Sets whether the latest request had an answer.
     pub fn set_up(&self, up: bool) {
         self.up.set(u64::from(up));
     }

@@ -1,4 +1,4 @@
-//! What is counted, and under which name. Logic returns outcomes; the edge records them here.
+//! The node's metrics and their names. Logic returns outcomes; the edge records them here.
 
 mod conditions;
 mod lake;
@@ -33,7 +33,7 @@ use crate::metrics::histogram::Durations;
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Where the bytes of objects come from.
+/// The sources of objects' bytes.
 const SOURCES: [Source; 3] = [Source::Local, Source::Peer, Source::Lake];
 
 type Gauge = SignedGauge<u64, AtomicU64>;
@@ -75,7 +75,7 @@ struct LayerRequestLabels {
     result: &'static str,
 }
 
-/// Everything one node counts.
+/// Everything that one node counts.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
@@ -113,7 +113,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Counts for a node with these operations; others may come, they only cost a little more.
+    /// Creates the metrics of a node with these operations. Other operations are counted at a slightly higher
+    /// cost.
     pub fn new(operations: &[&'static str]) -> Self {
         let mut names = Names::new();
         let requests = Family::default();
@@ -206,12 +207,12 @@ impl Metrics {
         }
     }
 
-    /// Requests being answered.
+    /// Returns the number of requests being answered.
     pub fn requests_in_flight(&self) -> u64 {
         self.requests_in_flight.get()
     }
 
-    /// An answer is complete.
+    /// Counts a complete answer.
     pub fn request(&self, operation: &'static str, status: u16, duration: Duration) {
         if let Some(known) = self.operations.get(operation) {
             known.durations.observe(duration);
@@ -234,18 +235,18 @@ impl Metrics {
             .inc();
     }
 
-    /// A request is being answered until what this returns is dropped.
+    /// Counts a request as being answered until the returned guard is dropped.
     pub fn request_began(&self) -> Counted {
         Counted::new(&self.requests_in_flight)
     }
 
-    /// Bytes of an object were sent to a client.
+    /// Counts bytes of an object that were sent to a client.
     pub fn read(&self, source: Source, bytes: u64) {
         let known = SOURCES.iter().position(|known| *known == source);
         self.read_bytes[known.expect("no node reads from elsewhere")].inc_by(bytes);
     }
 
-    /// Requests were sent to the lake.
+    /// Counts requests that were sent to the lake.
     pub fn lake_requests(&self, operation: &'static str, count: u64) {
         self.lake_requests
             .get_or_create(&OperationLabel { operation })
@@ -262,27 +263,27 @@ impl Metrics {
         &self.reloads
     }
 
-    /// Bytes of an object came from the lake.
+    /// Counts bytes of an object that came from the lake.
     pub fn lake_read(&self, bytes: u64) {
         self.lake_bytes.inc_by(bytes);
     }
 
-    /// Reads joined fetches that were under way.
+    /// Counts reads that joined fetches under way.
     pub fn coalesced(&self, count: u64) {
         self.coalesced_requests.inc_by(count);
     }
 
-    /// Requests to the lake were tried again.
+    /// Counts requests to the lake that were tried again.
     pub fn retried(&self, count: u64) {
         self.retries.inc_by(count);
     }
 
-    /// A read was served without the cache.
+    /// Counts a read that was served without the cache.
     pub fn uncached(&self, reason: &'static str) {
         self.uncached.get_or_create(&ReasonLabel { reason }).inc();
     }
 
-    /// Requests were turned away, or blocks not stored.
+    /// Counts requests that were turned away, or blocks that were not stored.
     pub fn refused(&self, reason: &'static str, count: u64) {
         self.connections
             .refusals
@@ -290,61 +291,61 @@ impl Metrics {
             .inc_by(count);
     }
 
-    /// Blocks left the disk.
+    /// Counts blocks that left the disk.
     pub fn evicted(&self, reason: &'static str, blocks: u64) {
         self.evictions
             .get_or_create(&ReasonLabel { reason })
             .inc_by(blocks);
     }
 
-    /// The checksums of blocks were wrong.
+    /// Counts blocks whose checksums were wrong.
     pub fn corrupt_blocks(&self, count: u64) {
         self.corrupt_blocks.inc_by(count);
     }
 
-    /// How much of the disk is used, of how much.
+    /// Sets how much of the disk is used, and its capacity.
     pub fn set_store_bytes(&self, resident: u64, capacity: u64) {
         self.resident_bytes.set(resident);
         self.capacity_bytes.set(capacity);
     }
 
-    /// Bytes fetched or being fetched, not yet on disk.
+    /// Sets the bytes fetched or being fetched that are not yet on disk.
     pub fn set_fill_bytes(&self, bytes: u64) {
         self.fill_bytes.set(bytes);
     }
 
-    /// So many objects that were written back had this outcome.
+    /// Counts written-back objects that had this outcome.
     pub fn written_back(&self, outcome: &'static str, count: u64) {
         self.written_back
             .get_or_create(&OutcomeLabel { outcome })
             .inc_by(count);
     }
 
-    /// What the lake does not have and this node keeps.
+    /// Sets the objects and bytes that this node keeps and the lake does not have.
     pub fn set_dirty(&self, objects: u64, bytes: u64) {
         self.dirty_objects.set(objects);
         self.dirty_bytes.set(bytes);
     }
 
-    /// So many uploads that were kept here ended in this way.
+    /// Counts uploads kept here that ended in this way.
     pub fn uploads_ended(&self, end: &'static str, count: u64) {
         self.uploads_ended
             .get_or_create(&OutcomeLabel { outcome: end })
             .inc_by(count);
     }
 
-    /// Uploads that are kept here and have not ended, and bytes of parts that are here.
+    /// Sets the uploads that are kept here and have not ended, and the bytes of parts that are here.
     pub fn set_uploads(&self, open: u64, bytes: u64) {
         self.uploads_open.set(open);
         self.upload_bytes.set(bytes);
     }
 
-    /// Whether the disk takes no new blocks for now.
+    /// Sets whether the disk takes no new blocks for now.
     pub fn set_store_paused(&self, paused: bool) {
         self.store_paused.set(u64::from(paused));
     }
 
-    /// How much of the disk a layer uses, and how much it may count on.
+    /// Sets how much of the disk a layer uses, and how much it may count on.
     pub fn set_layer_bytes(&self, layer: Layer, used: u64, target: u64) {
         let label = LayerLabel {
             layer: layer.to_string(),
@@ -353,7 +354,7 @@ impl Metrics {
         self.layer_target_bytes.get_or_create(&label).set(target);
     }
 
-    /// Blocks were asked of a layer: a `hit` or a `miss`.
+    /// Counts blocks asked of a layer: `hit` or `miss`.
     pub fn layer_requests(&self, layer: Layer, result: &'static str, count: u64) {
         let layer = layer.to_string();
         self.layer_requests
@@ -361,12 +362,12 @@ impl Metrics {
             .inc_by(count);
     }
 
-    /// What is counted of a node among others.
+    /// Counts of requests between nodes.
     pub fn peers(&self) -> &PeerMetrics {
         &self.peers
     }
 
-    /// What is wrong with the node.
+    /// The conditions of the node, as numbers.
     pub fn conditions(&self) -> &ConditionMetrics {
         &self.conditions
     }
@@ -376,12 +377,12 @@ impl Metrics {
         &self.payers
     }
 
-    /// What the S3 listener counts.
+    /// Counts of the S3 listener.
     pub fn connections(&self) -> ConnectionMetrics {
         self.connections.clone()
     }
 
-    /// All of it in the text format of `OpenMetrics`.
+    /// Renders all metrics in the text format of `OpenMetrics`.
     pub fn render(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).expect("writing to a string does not fail");
@@ -389,7 +390,7 @@ impl Metrics {
     }
 }
 
-/// What a listener counts. The default is counted for nobody.
+/// Counts of a listener. The default is in no registry.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionMetrics {
     open: Gauge,
@@ -397,12 +398,12 @@ pub struct ConnectionMetrics {
 }
 
 impl ConnectionMetrics {
-    /// A connection is open until what this returns is dropped.
+    /// Counts a connection as open until the returned guard is dropped.
     pub fn opened(&self) -> Counted {
         Counted::new(&self.open)
     }
 
-    /// A connection, or a request by its framing, was turned away.
+    /// Counts a connection, or a request by its framing, that was turned away.
     pub fn refused(&self, reason: &'static str) {
         self.refusals.get_or_create(&ReasonLabel { reason }).inc();
     }
@@ -428,11 +429,11 @@ impl Drop for Counted {
 /// Statuses that most answers have; their counters are found without a lock.
 const USUAL_STATUSES: [u16; 10] = [200, 206, 304, 204, 404, 403, 412, 416, 400, 503];
 
-/// The counters of one operation, at hand.
+/// The counters of one operation, kept at hand.
 #[derive(Debug)]
 struct Operation {
     durations: Durations,
-    /// Made when the status first occurs, so that what never happened is not shown as zero.
+    /// Created when the status first occurs, so that statuses that never occurred are not shown as zero.
     usual: [OnceLock<Counter>; USUAL_STATUSES.len()],
 }
 
@@ -453,11 +454,11 @@ impl Operation {
     }
 }
 
-/// The registry while it is filled.
+/// The registry while metrics are added to it.
 pub(crate) struct Names(Registry);
 
 impl Names {
-    /// With nothing but the version of the software in it.
+    /// Creates a registry with only the version of the software in it.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("shoal");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
@@ -465,9 +466,9 @@ impl Names {
         Self(registry)
     }
 
-    /// Names a metric. Counters are shown with `_total` behind the name.
+    /// Registers a metric. Counters are shown with `_total` after the name.
     fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
-        // The registry puts the full stop behind the help itself.
+        // The registry itself puts the full stop after the help.
         self.0.register(name, help.trim_end_matches('.'), metric.clone());
     }
 
@@ -477,7 +478,7 @@ impl Names {
         metric
     }
 
-    /// When it is full.
+    /// Returns the complete registry.
     pub(crate) fn into_registry(self) -> Registry {
         self.0
     }

@@ -1,5 +1,5 @@
-//! Requests of each identity: in flight, waiting, refused. Its access key is the label; strangers share
-//! one.
+//! Requests of each identity: in flight, waiting, refused. The label is the access key; anonymous callers
+//! share one.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -49,7 +49,7 @@ impl PayerMetrics {
         }
     }
 
-    /// The requests of an identity at this moment; `slowed` has grown by so much.
+    /// Sets the requests of an identity at this moment, and adds `slowed` to its refusals.
     pub fn of(&self, payer: &PayerUsage, waiting_for_lake: usize, slowed: u64) {
         let label = IdentityLabel {
             identity: payer.name.clone(),
@@ -62,7 +62,7 @@ impl PayerMetrics {
         self.slowed.get_or_create(&label).inc_by(slowed);
     }
 
-    /// How many requests may be at the lake at a time.
+    /// Sets how many requests may be at the lake at a time.
     pub fn set_lake_turns(&self, turns: usize) {
         self.lake_level.set(turns as u64);
     }

@@ -1,4 +1,4 @@
-//! What nodes ask of each other, and what comes of it.
+//! Counts of requests between nodes and of their results.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -21,7 +21,7 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-/// What is counted of a node among others.
+/// Counts of requests between nodes.
 #[derive(Debug)]
 pub struct PeerMetrics {
     hops: Family<ResultLabel, Counter>,
@@ -33,12 +33,12 @@ pub struct PeerMetrics {
     reachable: Family<PeerLabel, Gauge>,
 }
 
-/// What was asked of one peer, and what it gave.
+/// Requests to one peer, and bytes that it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerTraffic {
     /// Requests sent to it.
     pub requests: u64,
-    /// Those of them that it did not answer, or not to the end.
+    /// Requests that it did not answer, or not to the end.
     pub failures: u64,
     /// Bytes received from it.
     pub bytes: u64,
@@ -66,24 +66,24 @@ impl PeerMetrics {
         }
     }
 
-    /// Requests to other nodes ended.
+    /// Counts requests to other nodes that ended.
     pub fn hops(&self, result: &'static str, count: u64) {
         self.hops.get_or_create(&ResultLabel { result }).inc_by(count);
     }
 
-    /// Requests of other nodes were answered.
+    /// Counts requests of other nodes that were answered.
     pub fn answered(&self, result: &'static str, count: u64) {
         self.answers.get_or_create(&ResultLabel { result }).inc_by(count);
     }
 
-    /// Other ends of connections were not believed.
+    /// Counts connections whose other end was not believed.
     pub fn mistrusted(&self, reason: &'static str, count: u64) {
         self.mistrusted
             .get_or_create(&ReasonLabel { reason })
             .inc_by(count);
     }
 
-    /// So much more was asked of a peer.
+    /// Adds requests to a peer, and bytes from it.
     pub fn asked(&self, peer: &str, more: PeerTraffic) {
         let label = PeerLabel { peer: peer.into() };
         self.requests.get_or_create(&label).inc_by(more.requests);
@@ -91,9 +91,9 @@ impl PeerMetrics {
         self.bytes.get_or_create(&label).inc_by(more.bytes);
     }
 
-    /// These are the peers now, and whether each is asked.
+    /// Sets the current peers, and whether this node asks each of them.
     pub fn set_reachable<'a>(&self, peers: impl IntoIterator<Item = (&'a str, bool)>) {
-        // One that has left is neither.
+        // A peer that has left is neither asked nor left alone.
         self.reachable.clear();
         for (peer, is_reachable) in peers {
             let label = PeerLabel { peer: peer.into() };

@@ -11,7 +11,7 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// How they ended, and what is in force.
+/// The results of reloads, and the state of the configuration in force.
 #[derive(Debug)]
 pub struct ReloadMetrics {
     reloads: Family<ResultLabel, Counter>,
@@ -37,12 +37,13 @@ impl ReloadMetrics {
         }
     }
 
-    /// The configuration was read again so often, with this result.
+    /// Counts reloads with this result.
     pub fn ended(&self, result: &'static str, count: u64) {
         self.reloads.get_or_create(&ResultLabel { result }).inc_by(count);
     }
 
-    /// Whether the latest reload was a success, and when what is in force was read, in seconds since 1970.
+    /// Sets whether the latest reload was a success, and when the configuration in force was read, in seconds
+    /// since 1970.
     pub fn set_latest(&self, ok: bool, unix_seconds: u64) {
         self.ok.set(u64::from(ok));
         self.time.set(unix_seconds);

@@ -1,4 +1,4 @@
-//! Asking other nodes.
+//! Asks other nodes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,13 +23,13 @@ use crate::s3::identity::NODE;
 use crate::s3::sigv4::PayloadHash;
 use crate::{clock, config};
 
-/// A peer says at once whether it will send a block; one that has not by then is in trouble.
+/// A healthy peer says within this time whether it will send a block; a peer that does not is in trouble.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
-/// A block that is given away has arrived by then.
+/// The time within which an offered block has to arrive.
 const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// No answer that is not a block is longer.
+/// The size limit of any answer that is not a block.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 /// Makes peers.
@@ -39,7 +39,7 @@ pub struct Peers {
     channel: Arc<Channel>,
 }
 
-/// Another node, to be asked for blocks.
+/// Another node that can be asked for blocks.
 pub struct Peer {
     id: NodeId,
     name: String,
@@ -53,21 +53,21 @@ pub struct Peer {
 /// Why a peer did not give a block.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// It cannot be reached, or broke off.
+    /// The peer cannot be reached, or broke off.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
-    /// It did not answer in time.
+    /// The peer did not answer in time.
     #[error("{0} did not answer in time")]
     Silent(String),
-    /// It has not the block, or does not want to bring it.
+    /// The peer does not have the block, or does not want to bring it.
     #[error("{name} answered {status}")]
     Refused {
-        /// The peer.
+        /// The name of the peer.
         name: String,
-        /// What it said.
+        /// The status of its answer.
         status: StatusCode,
     },
-    /// Its answer broke off, or does not end.
+    /// The peer's answer broke off, or does not end.
     #[error("{0} broke off")]
     BrokenOff(String),
     /// The version has more headers than a request between nodes can carry.
@@ -76,7 +76,7 @@ pub enum PeerError {
 }
 
 impl Peers {
-    /// Peers that are reached through `channel`. What a request may cost is in `limits`.
+    /// Makes peers that are reached through `channel`. `limits` bounds the cost of a request.
     pub fn new(channel: Arc<Channel>, limits: &config::Limits) -> Self {
         Self {
             limits: limits.clone(),
@@ -84,12 +84,12 @@ impl Peers {
         }
     }
 
-    /// How nodes prove themselves to each other.
+    /// The channel on which nodes prove their identity to each other.
     pub fn channel(&self) -> &Arc<Channel> {
         &self.channel
     }
 
-    /// The peer at `address`, or the one we have if it is still there.
+    /// The peer at `address`, or the known one if its address is still the same.
     pub fn at(
         &self,
         id: NodeId,
@@ -122,33 +122,33 @@ impl fmt::Debug for Peer {
 }
 
 impl Peer {
-    /// The digest of its name.
+    /// The digest of the peer's name.
     pub fn id(&self) -> NodeId {
         self.id
     }
 
-    /// Its name.
+    /// The peer's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is worth asking now.
+    /// Whether the peer is worth asking now.
     pub fn is_reachable(&self) -> bool {
         self.health.lock().is_reachable(clock::instant())
     }
 
-    /// Requests sent to it, and those of them that failed.
+    /// The number of requests sent to the peer, and of those that failed.
     pub fn counts(&self) -> (u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (load(&self.asked), load(&self.failed))
     }
 
-    /// Bytes of bodies that came from it.
+    /// The bytes of response bodies that came from the peer.
     pub fn bytes_received(&self) -> u64 {
         self.endpoint.counters().bytes_received
     }
 
-    /// Asks for a part of a block; gives the body that brings exactly that part, unless it breaks off.
+    /// Asks for a part of a block; returns a body that brings exactly that part, unless it breaks off.
     pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
         let request = question(
             Method::GET,
@@ -166,7 +166,7 @@ impl Peer {
                 self.health.lock().answered();
                 Ok(body)
             }
-            // It lives: it says that it is too busy, or has not what it is asked for.
+            // The peer is alive: it answers that it is too busy, or does not have the block.
             Ok((head, _)) => {
                 self.health.lock().answered();
                 let name = self.name.clone();
@@ -182,7 +182,7 @@ impl Peer {
         }
     }
 
-    /// Asks it to take a block over, and waits until it has all of it.
+    /// Asks the peer to take a block over, and waits until the peer has all of it.
     pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
         let mut body = self.ask(request).await?;
         let arrives = async {
@@ -196,8 +196,8 @@ impl Peer {
         arrived.inspect_err(|_| self.broke_off())
     }
 
-    /// Says something that is answered by a status and some bytes, within `patience`. It is said once: where the answer is lost, it may have had
-    /// its effect.
+    /// Sends a request that is answered by a status and some bytes, within `patience`. It is sent once: if
+    /// the answer is lost, the request may have had its effect.
     pub async fn tell(
         &self,
         operation: &'static str,
@@ -224,21 +224,22 @@ impl Peer {
         answer
     }
 
-    /// Whether it answers at all.
+    /// Whether the peer answers at all.
     pub async fn lives(&self) -> bool {
         let request = question(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
         let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         matches!(answer, Ok(Ok(_)))
     }
 
-    /// It promised a block and did not send all of it.
+    /// Notes that the peer promised a block and did not send all of it.
     pub fn broke_off(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         self.health.lock().failed(clock::instant());
     }
 }
 
-/// Everything is said by the target. The connection says the rest: which node asks, and which one is meant.
+/// Builds a request whose target says everything. The connection says the rest: which node asks, and which
+/// node is meant.
 fn question(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
     EndpointRequest {
         operation,

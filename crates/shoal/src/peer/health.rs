@@ -1,19 +1,19 @@
-//! Whether a peer is worth asking. Pure: time is an argument.
+//! Decides whether a peer is worth asking. Pure: time is an argument.
 //!
-//! Gossip finds out within seconds that a node is dead. Until then, and where a node lives but does not answer (stopped, overloaded,
-//! behind a broken link), this keeps reads from waiting for it one after the other: after some failures in a row the peer is left alone for a
-//! while, then one request probes it.
+//! Gossip notices within seconds that a node is dead. Until then, and where a node is alive but does not
+//! answer (stopped, overloaded, behind a broken link), reads would wait for it one after the other. So after
+//! some failures in a row the peer is left alone for a while, then one request probes it.
 
 use std::time::{Duration, Instant};
 
-/// Failures in a row after which a peer is left alone.
+/// The number of failures in a row after which a peer is left alone.
 const FAILURES_MAX: u32 = 3;
 
-/// How long it is left alone at first; twice as long after each probe that fails.
+/// How long a peer is left alone at first. The pause doubles after each probe that fails.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What the last requests to a peer have shown.
+/// The results of the last requests to a peer.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     failures: u32,
@@ -26,19 +26,20 @@ impl Health {
         self.alone_until.is_none_or(|until| until <= now)
     }
 
-    /// A request is about to be sent. When it is a probe, nobody else sends one until it is known how it ended.
+    /// Notes that a request is about to be sent. If it is a probe, no other request is sent until its result
+    /// is known.
     pub(super) fn asking(&mut self, now: Instant) {
         if self.alone_until.is_some() {
             self.alone_until = Some(now + self.pause());
         }
     }
 
-    /// The peer has answered.
+    /// Notes that the peer has answered.
     pub(super) fn answered(&mut self) {
         *self = Self::default();
     }
 
-    /// It has not, or not to the end.
+    /// Notes that the peer has not answered, or not to the end.
     pub(super) fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES_MAX {

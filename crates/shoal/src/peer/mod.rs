@@ -1,11 +1,12 @@
-//! Node to node: blocks asked of other nodes, and given to them.
+//! Blocks between nodes: requests to other nodes for blocks, and offers of blocks to them.
 //!
-//! A peer is called as the lake is ([`crate::endpoint`]), over a connection on which both nodes have proven who they are
-//! ([`crate::channel`]): a request needs no signature of its own, and an answer is the asked node's. Users' keys stay where
-//! they are: a peer is told which identity asks, and signs for the lake with what its own configuration knows of it.
+//! A node calls a peer as it calls the lake ([`crate::endpoint`]), over a connection on which both nodes have
+//! proven their identity ([`crate::channel`]). So a request needs no separate signature, and an answer is
+//! known to come from the node that was asked. Users' keys never leave a node: a peer is told which identity
+//! asks, and signs for the lake with the keys in its own configuration.
 //!
-//! A node that asks has let its client in already, and the lake has said yes to that client; the peer gives bytes of one immutable
-//! version. So nothing is decided here but where bytes come from.
+//! The asking node has already admitted its client, and the lake has granted that client the object; the peer
+//! gives bytes of one immutable version. So this module decides only where bytes come from.
 
 mod client;
 mod health;
@@ -14,5 +15,5 @@ mod request;
 pub use self::client::{Peer, PeerError, Peers};
 pub use self::request::{Asked, BlockRequest, CallerName};
 
-/// Where a node answers, and does nothing else.
+/// The path at which a node answers without doing anything else.
 pub(crate) const ALIVE: &str = "/alive";

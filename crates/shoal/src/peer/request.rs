@@ -1,11 +1,11 @@
-//! What one node says when it asks another for a block.
+//! The request by which one node asks another for a block.
 //!
 //! ```text
 //! GET /blocks/<version>/<index>?ask=<base64 of the rest>&part=<first>-<end>
 //! ```
 //!
-//! The rest is as [`crate::encoding`] writes it: how it is asked, who asks, the object's target at the lake, headers for the lake,
-//! the version. Everything stands in path and query.
+//! The rest is encoded as in [`crate::encoding`]: in which role the node is asked, which caller asks, the
+//! object's target at the lake, headers for the lake, the version. Everything is in the path and the query.
 
 use std::sync::Arc;
 
@@ -21,49 +21,50 @@ use crate::s3::object::{ObjectName, Version};
 use crate::s3::range::ByteRange;
 use crate::s3::target;
 
-/// No target is longer than a head may be.
+/// The size limit of a target, so that it fits in a request head.
 const TARGET_BYTES_MAX: usize = 60 << 10;
 
 const PREFIX: &str = "/blocks/";
 
-/// A part of a block, asked of another node.
+/// A request to another node for a part of a block.
 #[derive(Clone, Debug)]
 pub struct BlockRequest {
     /// The pinned version.
     pub version: Version,
-    /// Which block of it.
+    /// The index of the block in the version.
     pub index: u32,
-    /// Which bytes, counted from the start of the block.
+    /// The wanted bytes, counted from the start of the block.
     pub part: ByteRange,
-    /// As whom the other node is asked.
+    /// The role in which the other node is asked.
     pub asked: Asked,
-    /// In whose name the lake is to be asked.
+    /// The caller in whose name the lake is asked.
     pub caller: CallerName,
-    /// The object that it is a version of, if the lake may be asked for it.
+    /// The object that the version belongs to, if the lake may be asked for it.
     pub name: Option<ObjectName>,
-    /// What the lake is to be told besides.
+    /// Further headers for the lake.
     pub headers: HeaderMap,
 }
 
-/// As whom a node is asked.
+/// The role in which a node is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// As the block's home in this layer: it brings the block from wherever it is.
     Home(Layer),
-    /// As one who may still hold it: it gives what it has, and asks nobody.
+    /// As a node that may still hold the block: it gives what it has, and asks no other node.
     Holder,
-    /// As one who is to take it over from this node, which goes or has had it written: it asks that node for the block, and nobody else.
+    /// As a node that is to take the block over from this node, which leaves or has had the block written: it
+    /// asks that node for the block, and no other.
     Heir(NodeId),
 }
 
-/// How a request says as whom a node is asked: these, or the number of a layer.
+/// The first byte of an encoded request gives the role: one of these, or the number of a layer.
 const HOLDER: u8 = 0;
 const HEIR: u8 = u8::MAX;
 
-/// Who asks, as nodes tell each other: without any key.
+/// The caller, as nodes name it to each other: without any key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallerName {
-    /// A stranger.
+    /// An anonymous caller.
     Anonymous,
     /// The identity that signs with this access key.
     AccessKey(Arc<str>),
@@ -79,8 +80,8 @@ impl From<&Caller> for CallerName {
 }
 
 impl BlockRequest {
-    /// Offers a block that `giver` holds to one who is to take it over. The last byte is asked back: it comes when the other node has all of
-    /// them.
+    /// Offers a block that `giver` holds to a node that is to take it over. The request asks for the last
+    /// byte back: it comes when the other node has all of them.
     pub fn offer(version: &Version, index: u32, giver: NodeId) -> Self {
         let end = version.block_len(index);
         Self {
@@ -89,13 +90,13 @@ impl BlockRequest {
             part: ByteRange { start: end - 1, end },
             asked: Asked::Heir(giver),
             caller: CallerName::Anonymous,
-            // Nobody reads it, so the lake is not asked for it.
+            // The block has no reader, so the lake is not asked for it.
             name: None,
             headers: HeaderMap::new(),
         }
     }
 
-    /// The target of the request; `None` when there is too much to say.
+    /// The target of the request; `None` if it would be too long.
     pub fn target(&self) -> Option<PathAndQuery> {
         let mut rest = Vec::with_capacity(512);
         match self.asked {
@@ -128,7 +129,8 @@ impl BlockRequest {
         PathAndQuery::try_from(target).ok()
     }
 
-    /// Reads a target that another node wrote; the pair of it: path and query must mean the same block, the part must lie in it.
+    /// Parses a target that another node wrote, the inverse of [`BlockRequest::target`]: path and query must
+    /// mean the same block, and the part must lie in it.
     pub fn parse(target: &PathAndQuery) -> Result<Self, Malformed> {
         let (id, index) = target
             .path()

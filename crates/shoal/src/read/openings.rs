@@ -1,4 +1,4 @@
-//! Who opens an object that nothing is known of, and who waits for that.
+//! Chooses the read that opens an unknown object; the others wait for it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,11 +9,11 @@ use shoal_policy::ObjectId;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-/// Objects being opened: one leader each, the others wait for its end.
+/// The objects that are being opened: each has one leader, the other readers wait for its end.
 #[derive(Debug, Default)]
 pub struct Openings(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
 
-/// What to do about an object that is not known yet.
+/// How to handle an object that is not known yet.
 pub(super) enum Opening {
     /// Open it; the others wait until the guard is gone.
     Lead(OpeningGuard),
@@ -30,7 +30,7 @@ impl Openings {
     pub(super) fn enter(&self, object: ObjectId) -> Opening {
         let mut openings = self.0.lock();
         match openings.entry(object) {
-            // Made under the lock, it hears of an end that comes before it is waited for.
+            // Made under the lock, the waiter hears of an end that comes before it waits.
             Entry::Occupied(ended) => Opening::Wait(Arc::clone(ended.get()).notified_owned()),
             Entry::Vacant(place) => {
                 place.insert(Arc::default());

@@ -1,4 +1,4 @@
-//! Conditional requests: what `If-Match` and its kin make of a version (RFC 9110, section 13.2.2).
+//! Conditional requests: judging a version by `If-Match` and its kin (RFC 9110, section 13.2.2).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ pub struct Conditions {
     unmodified_since: Option<SystemTime>,
 }
 
-/// What becomes of a conditional request.
+/// The outcome of a conditional request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Answer as if there were no condition.
@@ -34,7 +34,7 @@ pub const CONDITIONAL_HEADERS: [http::HeaderName; 5] = [
 ];
 
 impl Conditions {
-    /// Reads the conditions; a date that is no HTTP date is no condition.
+    /// Reads the conditions; a date that is not an HTTP date is no condition.
     pub fn parse(headers: &HeaderMap) -> Self {
         Self {
             wanted: list(headers, &header::IF_MATCH),
@@ -52,8 +52,8 @@ impl Conditions {
             && self.unmodified_since.is_none()
     }
 
-    /// Whether S3 stores differ in what they make of it: some answer `200` to `If-None-Match: *`, and some to a date that
-    /// is still to come, which RFC 9110 calls no condition at all.
+    /// Whether S3 stores differ on these conditions: some answer `200` to `If-None-Match: *`, and some to a
+    /// date in the future, which RFC 9110 does not count as a condition at all.
     pub fn is_dialect(&self, now: SystemTime) -> bool {
         let to_come = |date: Option<SystemTime>| date.is_some_and(|date| date > now);
         let any = self.known.as_deref().is_some_and(|known| known.contains('*'));
@@ -92,7 +92,7 @@ fn date(headers: &HeaderMap, name: &http::HeaderName) -> Option<SystemTime> {
     httpdate::parse_http_date(headers.get(name)?.to_str().ok()?).ok()
 }
 
-/// HTTP dates have whole seconds, so both sides are cut to them.
+/// Compares whole seconds, because HTTP dates have no fractions.
 fn modified_after(last_modified: Option<SystemTime>, since: SystemTime) -> bool {
     let seconds = |time: SystemTime| {
         time.duration_since(UNIX_EPOCH)
@@ -102,12 +102,13 @@ fn modified_after(last_modified: Option<SystemTime>, since: SystemTime) -> bool 
     last_modified.is_some_and(|modified| seconds(modified) > seconds(since))
 }
 
-/// Whether a list of entity tags names `etag`; quoted, unquoted (Hadoop's S3A before 3.4) and weak spellings are equal.
+/// Whether a list of entity tags names `etag`; quoted, unquoted (Hadoop's S3A before 3.4) and weak spellings
+/// are equal.
 fn names(list: &str, etag: &str) -> bool {
     tags(list).any(|candidate| candidate == "*" || bare(candidate) == bare(etag))
 }
 
-/// The same by the strong comparison of RFC 9110, section 8.8.3.2: a weak tag names nothing.
+/// Like [`names`], but by the strong comparison of RFC 9110, section 8.8.3.2: a weak tag names nothing.
 fn names_strongly(list: &str, etag: &str) -> bool {
     tags(list).any(|candidate| !candidate.starts_with("W/") && names(candidate, etag))
 }

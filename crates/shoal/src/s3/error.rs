@@ -1,4 +1,4 @@
-//! One table from what went wrong to what an S3 client is told: code, status, message.
+//! The one table from errors to S3 answers: code, status, message.
 
 use std::borrow::Cow;
 
@@ -8,18 +8,19 @@ use http::StatusCode;
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}: {message}", code.as_str())]
 pub struct S3Error {
-    /// What went wrong, in the words of S3.
+    /// The error as an S3 code.
     pub code: ErrorCode,
-    /// What a person should read.
+    /// The text for a person to read.
     pub message: Cow<'static, str>,
-    /// Further elements of the XML body by name, such as `AWSAccessKeyId`, in the order in which S3 writes them.
+    /// Further elements of the XML body by name, such as `AWSAccessKeyId`, in the order in which S3 writes
+    /// them.
     pub details: Vec<(&'static str, String)>,
     /// The connection must not carry another request: its framing can no longer be trusted.
     pub close: bool,
 }
 
 impl S3Error {
-    /// An error with a message of its own.
+    /// An error with its own message.
     pub fn new(code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             code,
@@ -46,7 +47,7 @@ impl S3Error {
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $name:ident = $status:literal $code:literal,)*) => {
-        /// The S3 error codes this node itself answers with.
+        /// The S3 error codes that this node itself answers with.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum ErrorCode { $($(#[$doc])* $name,)* }
 
@@ -59,7 +60,7 @@ macro_rules! error_codes {
                 match self { $(Self::$name => $code,)* }
             }
 
-            /// The HTTP status that goes with it.
+            /// The HTTP status that belongs to the code.
             pub fn status(self) -> StatusCode {
                 let status: u16 = match self { $(Self::$name => $status,)* };
                 StatusCode::from_u16(status).expect("the table holds valid statuses")
@@ -107,7 +108,7 @@ error_codes! {
     InvalidToken = 400 "InvalidToken",
     /// 400
     InvalidUri = 400 "InvalidURI",
-    /// 500: ours alone, never for bad input
+    /// 500: for errors of this node alone, never for bad input
     InternalError = 500 "InternalError",
     /// 400
     KeyTooLongError = 400 "KeyTooLongError",
@@ -125,7 +126,7 @@ error_codes! {
     NoSuchKey = 404 "NoSuchKey",
     /// 404
     NoSuchUpload = 404 "NoSuchUpload",
-    /// 409: something else is being done to the same thing
+    /// 409: another operation on the same thing is in progress
     OperationAborted = 409 "OperationAborted",
     /// 412
     PreconditionFailed = 412 "PreconditionFailed",
@@ -145,7 +146,7 @@ error_codes! {
     BadGateway = 502 "BadGateway",
     /// 504: the lake gave no answer in time
     GatewayTimeout = 504 "GatewayTimeout",
-    /// 504: only-if-cached, and it is not
+    /// 504: only-if-cached, and the object is not cached
     NotCached = 504 "NotCached",
     /// 503
     ServiceUnavailable = 503 "ServiceUnavailable",

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::s3::error::S3Error;
 use crate::s3::xml::{Element, ErrorDocument, shown};
 
-/// Renders an error. `resource` is the path as the client sent it; `request_id` is the one in the headers.
+/// Renders an error. `resource` is the path as the client sent it; `request_id` is the id in the headers.
 pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Bytes {
     let details = error.details.iter();
     let details = details.map(|(name, value)| Element::leaf(name, &shown(value)));
@@ -16,12 +16,12 @@ pub fn error_xml(error: &S3Error, resource: &str, request_id: RequestId) -> Byte
     Bytes::from(document.to_document())
 }
 
-/// How a request is named in its answer and in the logs: sixteen hexadecimal digits of chance.
+/// The name of a request in its answer and in the logs: sixteen random hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId([u8; 16]);
 
 impl RequestId {
-    /// The name that these bits make.
+    /// Makes a name from these bits.
     pub fn new(bits: u64) -> Self {
         let digit = |at: usize| b"0123456789ABCDEF"[(bits >> (60 - 4 * at)) as usize & 15];
         Self(std::array::from_fn(digit))

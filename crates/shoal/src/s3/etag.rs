@@ -1,13 +1,13 @@
-//! ETags as S3 makes them of bytes that it was sent.
+//! ETags as S3 derives them from the bytes that it receives.
 
 use md5::{Digest as _, Md5};
 
-/// What an object, or a part of one, with this MD5 is called: in quotes.
+/// The ETag, in quotes, of an object or a part with this MD5.
 pub fn of_md5(md5: &[u8]) -> String {
     format!("\"{}\"", hex(md5))
 }
 
-/// What an object is called that came in parts with these MD5s: the MD5 of them all, and how many there are.
+/// The ETag of an object that was uploaded in parts with these MD5s: the MD5 of them all, and their number.
 pub fn of_parts<M: AsRef<[u8]>>(md5s: impl IntoIterator<Item = M>) -> String {
     let (mut whole, mut parts) = (Md5::new(), 0);
     for md5 in md5s {
@@ -31,7 +31,7 @@ mod tests {
 
     #[test]
     fn objects_are_called_what_s3_calls_them() {
-        // By md5sum.
+        // Computed with md5sum.
         let nothing = Md5::digest(b"");
         assert_eq!(of_md5(&nothing), "\"d41d8cd98f00b204e9800998ecf8427e\"");
         assert_eq!(

@@ -1,10 +1,11 @@
-//! Where each HTTP/1.1 request on a connection begins and ends, decided before the HTTP library sees a byte.
+//! The boundaries of each HTTP/1.1 request on a connection, decided before the HTTP library sees a byte.
 //!
-//! Two parsers that disagree about the end of a request are a smuggling hole, so this one accepts only what every
-//! parser reads alike: CRLF line ends, one length, one `Host`, `chunked` and nothing else. What it accepts, the HTTP
-//! library frames in the same way; what it refuses, the HTTP library never sees.
+//! Two parsers that disagree about the end of a request are a smuggling hole, so this one accepts only
+//! requests that every parser reads alike: CRLF line ends, one length, one `Host`, `chunked` and nothing
+//! else. The HTTP library frames accepted requests in the same way, and never sees refused ones.
 //!
-//! It is a pure state machine: bytes in, verdict out. No I/O, no clock, no allocation while nothing is wrong.
+//! It is a pure state machine: bytes in, verdict out. It does no I/O, reads no clock, and allocates nothing
+//! while nothing is wrong.
 
 mod chunked;
 mod head;
@@ -20,27 +21,28 @@ use head::{BodyLength, HeadScan};
 /// The longest request head: request line, fields and the empty line, in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// The most fields a head or a trailer section may have: what the HTTP library keeps on its stack.
+/// The most fields that a head or a trailer section may have: the number that the HTTP library keeps on its
+/// stack.
 pub const MAX_FIELDS: usize = 100;
 
 /// Follows the requests of one connection.
 #[derive(Debug, Default)]
 pub struct Framing {
     state: State,
-    /// Heads passed so far; the message being read has this number once its head has passed.
+    /// The number of heads that have passed. The message being read has this number once its head has passed.
     heads: u64,
 }
 
-/// What may be done with the bytes shown to [`Framing::follow`].
+/// The verdict on the bytes shown to [`Framing::follow`].
 #[derive(Debug)]
 pub struct Verdict {
     /// This many bytes from the start are whole, unambiguous pieces of requests and may go on.
     pub pass_bytes: usize,
-    /// The bytes after those are refused, and nothing that follows them can be trusted.
+    /// Set if the bytes after those are refused; nothing that follows them can be trusted.
     pub refusal: Option<S3Error>,
 }
 
-/// What the next byte on the connection belongs to.
+/// The part of a request that the next byte on the connection belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
     /// Nothing: no request has begun.
@@ -55,7 +57,7 @@ pub enum Position {
 enum State {
     /// A head, or the silence before it.
     Head(HeadScan),
-    /// So many bytes of a body with `Content-Length`.
+    /// The number of bytes left of a body with `Content-Length`.
     Length(u64),
     Chunked(ChunkedBody),
     Refused {
@@ -71,10 +73,11 @@ impl Default for State {
 }
 
 impl Framing {
-    /// Judges the bytes of the connection that have not passed yet.
+    /// Judges the bytes of the connection that have not passed.
     ///
-    /// `window` begins with the first byte that has not passed: bytes that an earlier call left behind are shown
-    /// again, with more after them. How the bytes are split over calls changes neither what passes nor the refusal.
+    /// `window` begins with the first byte that has not passed: bytes that an earlier call left behind are
+    /// shown again, followed by more. How the bytes are split over calls changes neither what passes nor the
+    /// refusal.
     pub fn follow(&mut self, window: &[u8]) -> Verdict {
         let mut passed = 0;
         loop {
@@ -129,7 +132,7 @@ impl Framing {
         }
     }
 
-    /// What the next byte belongs to; after a refusal, what the refused byte belonged to.
+    /// The part that the next byte belongs to; after a refusal, the part that the refused byte belonged to.
     pub fn position(&self) -> Position {
         match &self.state {
             State::Head(scan) if scan.is_untouched() => Position::BetweenRequests,
@@ -138,7 +141,7 @@ impl Framing {
         }
     }
 
-    /// How many heads have passed.
+    /// The number of heads that have passed.
     pub fn heads(&self) -> u64 {
         self.heads
     }

@@ -1,11 +1,11 @@
-//! Which headers belong to the message, and which to one hop of it.
+//! The headers that belong to a message, and those that belong to one hop of it.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderMap, HeaderName, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
 
-/// Headers of one connection (RFC 9110, 7.6.1), whoever sends them.
+/// Headers of one connection (RFC 9110, 7.6.1), in requests and in responses.
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -16,7 +16,7 @@ const HOP_BY_HOP: [HeaderName; 7] = [
     CONTENT_LENGTH,
 ];
 
-/// Headers that name the sender, the receiver or the moment: a forwarded request gets its own.
+/// Headers that name the sender, the receiver or the time: a forwarded request gets its own.
 const OF_THE_SENDER: [HeaderName; 7] = [
     HOST,
     AUTHORIZATION,
@@ -27,13 +27,13 @@ const OF_THE_SENDER: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-security-token"),
 ];
 
-/// Names the mode of one write. It is for this node alone: the lake never sees it.
+/// The header with the mode of one write. It is for this node alone: the lake never sees it.
 pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
 
 /// The headers of a client's request that go on to the endpoint, in their order and number.
 ///
-/// Framing (`Content-Length`, `Transfer-Encoding`) is left out: [`EndpointRequest`](crate::endpoint::EndpointRequest)
-/// says how long the body is.
+/// Framing (`Content-Length`, `Transfer-Encoding`) is left out:
+/// [`EndpointRequest`](crate::endpoint::EndpointRequest) says how long the body is.
 pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
     retain(headers, |name| {
@@ -46,7 +46,7 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 
 /// The headers of the endpoint's response that go on to the client, in their order and number.
 ///
-/// `Content-Length` stays: it is what a HEAD is asked for. `Date` stays too, as the moment of the answer.
+/// `Content-Length` stays, because a HEAD asks for it. `Date` stays too, as the time of the answer.
 pub fn end_to_end_of_response(headers: &HeaderMap) -> HeaderMap {
     let named = named_by_connection(headers);
     retain(headers, |name| {
@@ -58,8 +58,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
     HOP_BY_HOP.contains(name) || name.as_str().starts_with("proxy-")
 }
 
-/// What `Connection` declares to be of this hop only. It cannot name what S3 gives a meaning to: a client
-/// that says `Connection: x-amz-acl` would else remove a header after it was authorised.
+/// The headers that `Connection` declares to be of this hop only. It cannot name headers that have a meaning
+/// in S3: otherwise a client that says `Connection: x-amz-acl` would remove a header after it was authorised.
 fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
     headers
         .get_all(CONNECTION)

@@ -1,4 +1,4 @@
-//! Who a client is to us, and who it is to the lake.
+//! A client's identity at this node, and its account at the lake.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,19 +24,19 @@ pub struct Account {
 /// A client known to this node by its access key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Identity {
-    /// Names the identity cheaply in grants; given by [`Identities`] and never to two.
+    /// Names the identity cheaply in grants. [`Identities`] assigns it, and never to two identities.
     pub index: u32,
-    /// The access key the client signs with.
+    /// The access key that the client signs with.
     pub access_key: String,
-    /// The secret the client signs with.
+    /// The secret that the client signs with.
     pub secret_key: Secret,
-    /// How much it gets of what is scarce, compared with others.
+    /// Its share of scarce resources, relative to other identities.
     pub share: u32,
     /// Its own account at the lake (`lake_access_key`, `lake_secret_key`), if the configuration gives one.
     pub lake_account: Option<Arc<Account>>,
 }
 
-/// Who sent a request, after its signature was verified.
+/// The sender of a request, after its signature was verified.
 #[derive(Clone, Debug)]
 pub enum Caller {
     /// Sent without credentials; the lake decides what strangers may do.
@@ -49,17 +49,18 @@ pub enum Caller {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallerId(pub u32);
 
-/// The payer of work that belongs to no client, or to one without a verified request. No identity has so high a number.
+/// The payers of work that belongs to no client, and of clients without a verified request. No identity has
+/// so high a number.
 const OF_THE_NODE: u32 = u32::MAX - 1;
 const NOT_VERIFIED: u32 = u32::MAX - 2;
 
-/// The node itself, as when it brings to the lake what was written back.
+/// The node itself, for example when it brings written-back objects to the lake.
 pub const NODE: Payer = Payer {
     id: OF_THE_NODE,
     share: 1,
 };
 
-/// Connections of which no request has been verified.
+/// Connections without a verified request.
 pub const NEWCOMERS: Payer = Payer {
     id: NOT_VERIFIED,
     share: 1,
@@ -82,7 +83,7 @@ impl Caller {
         }
     }
 
-    /// In whose turn its work is done: strangers together are as one identity.
+    /// The payer in whose turn the caller's work is done: all strangers together count as one identity.
     pub fn payer(&self) -> Payer {
         Payer {
             id: self.id().0,
@@ -98,24 +99,24 @@ impl Caller {
 #[derive(Debug, Default)]
 pub struct Identities {
     known: ArcSwap<Known>,
-    /// Of the next identity that is new or another one than before.
+    /// The index of the next identity that is new or has changed.
     next_index: AtomicU32,
 }
 
-/// Clients name keys but add none, so the hash need not withstand those who choose them.
+/// Clients name access keys but add none, so the hash need not resist chosen keys.
 type Known = HashMap<String, Arc<Identity>, foldhash::fast::RandomState>;
 
 impl Identities {
-    /// Indexes the identities; the configuration has refused duplicates before.
+    /// Indexes the identities; the configuration has already refused duplicates.
     pub fn new(identities: impl IntoIterator<Item = Identity>) -> Self {
         let known = Self::default();
         known.replace(identities);
         known
     }
 
-    /// From now on these are known and no others. One that is as before keeps its index, and with it what the
-    /// lake has granted to it. One that differs in anything gets an index that none has had: no grant of an
-    /// earlier identity is its own.
+    /// Makes these the only known identities. An unchanged identity keeps its index, and with it the lake's
+    /// grants to it. An identity that differs in anything gets an index that none has had, so that no grant
+    /// of an earlier identity applies to it.
     pub fn replace(&self, identities: impl IntoIterator<Item = Identity>) {
         let before = self.known.load();
         let known = identities.into_iter().map(|identity| {
@@ -137,12 +138,12 @@ impl Identities {
         self.known.load().get(access_key).cloned()
     }
 
-    /// All of them, in no order.
+    /// All identities, in no order.
     pub fn all(&self) -> Vec<Arc<Identity>> {
         self.known.load().values().cloned().collect()
     }
 
-    /// How many there are.
+    /// The number of identities.
     pub fn len(&self) -> usize {
         self.known.load().len()
     }

@@ -1,4 +1,5 @@
-//! The S3 protocol as such. Nothing here knows of nodes, lakes or dirty objects: everything else may use it.
+//! The S3 protocol itself. Nothing here knows about nodes, lakes or dirty objects, so any other module may
+//! use it.
 
 // Names.
 pub mod etag;

@@ -1,4 +1,4 @@
-//! The names of things in a lake: objects, versions, blocks, and what the lake says about a version.
+//! The names of things in a lake: objects, versions, blocks, and the lake's description of a version.
 
 mod headers;
 
@@ -19,16 +19,16 @@ use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time}
 pub struct ObjectName {
     /// Bucket name.
     pub bucket: Arc<str>,
-    /// Key bytes; S3 asks for UTF-8, we do not depend on it.
+    /// Key bytes; S3 requires UTF-8, but the node does not depend on it.
     pub key: Arc<[u8]>,
-    /// `versionId` of the request, when the client asks for one state of the object by name.
+    /// `versionId` of the request, if the client asks for one version of the object by name.
     pub version: Option<Arc<str>>,
 }
 
 impl ObjectName {
     /// The digest that names the object in the lake `lake` (its endpoint URL).
     ///
-    /// Every part is preceded by its length, so that no two names run into the same bytes.
+    /// Every part is preceded by its length, so that no two names produce the same bytes.
     pub fn id(&self, lake: &str) -> ObjectId {
         let version = self.version.as_deref().unwrap_or_default();
         ObjectId(digest(&[
@@ -42,7 +42,7 @@ impl ObjectName {
 
 impl fmt::Debug for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // In logs and status pages: no byte of a name begins a line there or moves the cursor of a terminal.
+        // For logs and status pages: no byte of a name begins a line there or moves the cursor of a terminal.
         let key = String::from_utf8_lossy(&self.key);
         write!(f, "s3://{}/{}", self.bucket.escape_debug(), key.escape_debug())?;
         self.version.as_deref().map_or(Ok(()), |version| {
@@ -51,24 +51,24 @@ impl fmt::Debug for ObjectName {
     }
 }
 
-/// What the lake says about one immutable version of an object.
+/// The lake's description of one immutable version of an object.
 #[derive(Clone, Debug)]
 pub struct Version {
     /// Names the version: digest of the object, its ETag and its size.
     pub id: VersionId,
-    /// The object this is a version of.
+    /// The object that this is a version of.
     pub object: ObjectId,
     /// ETag exactly as the lake sent it, quotes included.
     pub etag: Arc<str>,
     /// Whole size in bytes.
     pub size_bytes: u64,
-    /// Size of every block but the last, in bytes.
+    /// Size of every block except the last, in bytes.
     pub block_bytes: u64,
     /// `Last-Modified`, for date conditionals.
     pub last_modified: Option<SystemTime>,
-    /// The headers of a GET that describe the version; those meant for one caller are not among them. `Content-Length`
-    /// and `Content-Range` are written with the response. A version that was written through this node and not read
-    /// yet has its ETag alone.
+    /// The headers of a GET that describe the version, without those meant for one caller. `Content-Length`
+    /// and `Content-Range` are written with the response. A version that was written through this node and
+    /// has not been read has its ETag alone.
     pub headers: HeaderMap,
 }
 
@@ -79,7 +79,7 @@ impl Version {
         VersionId::of(object, digest(&parts))
     }
 
-    /// Writes the version down, for a footer or another node.
+    /// Serializes the version, for a footer or another node.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.object.0);
         out.extend_from_slice(&self.id.0);
@@ -90,7 +90,7 @@ impl Version {
         write_headers(out, &self.headers);
     }
 
-    /// Reads what [`Version::write`] wrote; the pair of it: a version that contradicts itself is none.
+    /// Inverse of [`Version::write`]. Fails if the version contradicts itself.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let version = Self {
             object: ObjectId(reader.array()?),
@@ -99,7 +99,7 @@ impl Version {
             block_bytes: reader.u64()?,
             last_modified: reader.time()?,
             etag: reader.text()?.into(),
-            // Written by an older node, it may have more.
+            // A version from an older node may have more headers.
             headers: headers::retain_of_version(reader.headers()?),
         };
         let is_consistent = version.block_bytes > 0
@@ -122,7 +122,7 @@ impl Version {
         }
     }
 
-    /// How many blocks the version has; an empty object has none.
+    /// The number of blocks; an empty object has none.
     pub fn block_count(&self) -> u32 {
         self.size_bytes.div_ceil(self.block_bytes) as u32
     }
@@ -135,7 +135,7 @@ impl Version {
 }
 
 fn digest(parts: &[&[u8]]) -> [u8; 16] {
-    // At one go: the hash function's own buffer costs more than the hash when it is filled bit by bit.
+    // Hashed in one go: filling the hash function's own buffer bit by bit costs more than the hash.
     let mut text = Vec::with_capacity(256);
     for part in parts {
         text.extend_from_slice(&(part.len() as u64).to_le_bytes());
@@ -145,7 +145,7 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
     full[..16].try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Why a response cannot be cached: the word in `X-Cache-Reason`.
+/// The reason why a response cannot be cached: the word in `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Uncacheable {
     /// The lake names no strong ETag, so a version cannot be pinned.
@@ -154,12 +154,12 @@ pub enum Uncacheable {
     NoLength,
     /// Encrypted with a key that only the client has.
     SseC,
-    /// `partNumber`: the lake alone knows the parts.
+    /// `partNumber`: only the lake knows the parts.
     PartNumber,
     /// The client asked not to store.
     NoStore,
-    /// A range or condition on which S3 stores differ (several ranges, `If-Range`, `If-None-Match: *`, dates to come, any
-    /// range of an empty object): the lake's own answer is the right one.
+    /// A range or condition on which S3 stores differ (several ranges, `If-Range`, `If-None-Match: *`, future
+    /// dates, any range of an empty object): the lake's own answer is the right one.
     Dialect,
     /// `response-*` on an unsigned request: the lake refuses it, and so must a hit.
     UnsignedOverride,
@@ -167,7 +167,7 @@ pub enum Uncacheable {
     RequestBody,
     /// The object has more blocks than an index can count.
     TooLarge,
-    /// What came for the cache was not what the lake says the object is.
+    /// The bytes that came for the cache are not the object that the lake describes.
     Mismatch,
 }
 
@@ -204,8 +204,8 @@ impl Uncacheable {
 }
 
 impl Version {
-    /// The version that a write has made, as far as the `answer` to it tells. That names its blocks; of the headers of a read it has the ETag
-    /// alone, so it must not answer one.
+    /// The version that a write made, as far as the lake's `answer` to the write tells. This suffices to name
+    /// its blocks. Of the headers of a read it has the ETag alone, so it must not answer a read.
     pub fn from_write(
         object: ObjectId,
         answer: &HeaderMap,
@@ -228,7 +228,8 @@ impl Version {
         self
     }
 
-    /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the whole object's.
+    /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the size of the whole
+    /// object.
     pub fn from_response(
         object: ObjectId,
         headers: &HeaderMap,

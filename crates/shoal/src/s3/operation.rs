@@ -1,8 +1,9 @@
-//! What a request asks for: a pure function from its head to an `Operation` and the object it names.
+//! The operation that a request asks for: a pure function from its head to an `Operation` and the object it
+//! names.
 //!
-//! Path and query are percent-decoded here, once. Nothing downstream decodes again, and nothing of the raw
-//! target goes to the lake: its target is written anew from what was understood, so the lake cannot
-//! understand another thing.
+//! Path and query are percent-decoded here, once. Nothing downstream decodes again, and no part of the raw
+//! target goes to the lake: the node writes the lake's target anew from what it understood, so the lake
+//! cannot understand the request differently.
 
 mod copy_source;
 mod dialect;
@@ -29,14 +30,15 @@ use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::object::ObjectName;
 use crate::s3::target::{self, TooLong};
 
-/// The operations this node tells apart. All but [`Operation::GetObject`] and [`Operation::HeadObject`] are forwarded.
+/// The operations that this node distinguishes. All but [`Operation::GetObject`] and
+/// [`Operation::HeadObject`] are forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// `GET` of an object's bytes.
     GetObject,
     /// `HEAD` of an object.
     HeadObject,
-    /// `PUT` of an object, also as a copy.
+    /// `PUT` of an object, including copies.
     PutObject,
     /// `DELETE` of an object.
     DeleteObject,
@@ -56,20 +58,20 @@ pub enum Operation {
     ListMultipartUploads,
     /// `GET /`
     ListBuckets,
-    /// A sub-resource or an operation we do not know that only reads.
+    /// A sub-resource, or an operation unknown to this node, that only reads.
     OtherRead,
-    /// A sub-resource or an operation we do not know that may change an object.
+    /// A sub-resource, or an operation unknown to this node, that may change an object.
     OtherWrite,
 }
 
-/// What an operation may change at the lake, and so what this node must forget.
+/// The scope of an operation's changes at the lake, and so of what this node must forget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing that a cached answer depends on.
     None,
-    /// The current version of the object, or who may read it.
+    /// The current version of the object, or the permissions to read it.
     Object,
-    /// Any object of the bucket, or who may read it.
+    /// Any object of the bucket, or the permissions to read it.
     Bucket,
 }
 
@@ -92,7 +94,7 @@ impl Operation {
         Self::OtherWrite,
     ];
 
-    /// Whether it brings an object, or a part of one, to the lake.
+    /// Whether the operation brings an object, or a part of one, to the lake.
     pub const fn is_upload(self) -> bool {
         matches!(
             self,
@@ -124,13 +126,13 @@ impl Operation {
 /// A classified request.
 #[derive(Clone, Debug)]
 pub struct Classified {
-    /// What is asked.
+    /// The operation that the request asks for.
     pub operation: Operation,
     /// The bucket, if the request names one.
     pub bucket: Option<Arc<str>>,
     /// The object, if the request names one.
     pub object: Option<ObjectName>,
-    /// The source, if it copies one.
+    /// The source, if the request copies an object.
     pub copy_source: Option<CopySource>,
     /// Query parameters, decoded, in order.
     pub query: Query,
@@ -138,7 +140,7 @@ pub struct Classified {
 }
 
 impl Classified {
-    /// What this node must forget when the request has been forwarded.
+    /// The scope of what this node must forget once the request has been forwarded.
     pub fn effect(&self) -> Effect {
         self.effect
     }
@@ -152,19 +154,20 @@ impl Classified {
         }
     }
 
-    /// The path of what the request names, as the lake is told it.
+    /// The path of the bucket or object that the request names, as the lake gets it.
     pub fn path(&self) -> String {
         let key = self.object.as_ref().map(|name| &*name.key);
         target::path(self.bucket.as_deref(), key)
     }
 
-    /// The target of the request to the lake, path style. The credentials of a presigned URL stay here, where they were
-    /// verified.
+    /// The target of the request to the lake, path style. The credentials of a presigned URL stay here, where
+    /// they were verified.
     pub fn target(&self) -> Result<PathAndQuery, S3Error> {
         target::with_query(self.path(), self.query.without_credentials()).map_err(too_long)
     }
 
-    /// The same with the credentials of a presigned URL that names `access_key`, and proves nothing.
+    /// Like [`target`](Self::target), but with the credentials of a presigned URL that names `access_key` and
+    /// proves nothing.
     pub fn target_in_name(&self, access_key: &str) -> Result<PathAndQuery, S3Error> {
         let query = self.query.clone().presigned_in_name(access_key);
         target::with_query(self.path(), query.spelled()).map_err(too_long)
@@ -173,8 +176,10 @@ impl Classified {
 
 /// Classifies a request by method, target, host and headers. `domain` enables virtual-host style.
 ///
-/// Errors: what S3 says to a request that names no bucket but a key, or names anything in a way that lakes
-/// read differently.
+/// # Errors
+///
+/// Fails with S3's error for a request that names a key without a bucket, or names anything in a way that
+/// lakes read differently.
 pub fn classify(
     method: &Method,
     target: &PathAndQuery,
@@ -195,8 +200,8 @@ pub fn classify(
     let operation = asked.operation();
     let effect = asked.effect(operation);
     let version = match query.get("versionId").filter(|_| key.is_some()) {
-        // SDKs ask so for the lock of the current version. The lake judges it; nothing of the answer is kept
-        // here, and a write voids every version of the object.
+        // SDKs ask in this way for the lock of the current version. The lake judges the request; the node
+        // keeps nothing of the answer, and a write voids every version of the object.
         Some("") if asked.is_of_sub_resource(operation) => None,
         Some(version) => Some(version_id(version)?.into()),
         None => None,
@@ -205,7 +210,7 @@ pub fn classify(
         .clone()
         .zip(key)
         .map(|(bucket, key)| ObjectName { bucket, key, version });
-    // A read spells it when it is too late to refuse.
+    // A read spells out the name only when it is too late to refuse it.
     if object.as_ref().is_some_and(|name| !target::is_sayable(name)) {
         return Err(too_long(TooLong));
     }
@@ -223,7 +228,7 @@ pub fn classify(
     })
 }
 
-/// The id, if a version may have it: MinIO cuts off blanks around it.
+/// Returns the id if a version may have it: MinIO cuts off blanks around it.
 fn version_id(text: &str) -> Result<&str, S3Error> {
     let invalid = |message: &'static str| Err(S3Error::new(ErrorCode::InvalidArgument, message));
     match text {
@@ -233,7 +238,7 @@ fn version_id(text: &str) -> Result<&str, S3Error> {
     }
 }
 
-/// The parts of a request that tell its operation.
+/// The parts of a request that determine its operation.
 struct Asked<'a> {
     method: &'a Method,
     has_bucket: bool,
@@ -243,8 +248,9 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The operation. An operation is one with its own parameters and no others: lakes differ in which of two
-    /// sub-resources they look for first, and take a part without a number or an upload for a whole object.
+    /// The operation. A request counts as an operation only with the parameters of that operation and no
+    /// others: lakes differ in which of two sub-resources they look for first, and take a part without a
+    /// number or without an upload for a whole object.
     fn operation(&self) -> Operation {
         use Operation as O;
         let query = self.query;
@@ -280,13 +286,13 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether something of an object is asked for, and not the object.
+    /// Whether the request asks for something that belongs to an object, and not for the object.
     fn is_of_sub_resource(&self, operation: Operation) -> bool {
         matches!(operation, Operation::OtherRead | Operation::OtherWrite) && !self.has_only(&["versionId"])
     }
 
-    /// Whether it names an upload, perhaps something else of it, and nothing that belongs to another
-    /// operation.
+    /// Whether the request names an upload, perhaps with the parameter `beside`, and has no parameter of
+    /// another operation.
     fn is_of_upload(&self, beside: &str) -> bool {
         let is_known = |name: &str| ["uploadId", beside, "x-id"].contains(&name) || is_header(name);
         self.query.says("uploadId") && self.query.has_only(is_known)
@@ -316,8 +322,8 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether a write that is not understood changes nothing but the object that it names. A form may name
-    /// another one in its body, an unheard-of method in a header.
+    /// Whether a write that the node does not understand changes nothing but the object that it names. A form
+    /// may name another object in its body, and an unknown method in a header.
     fn is_about_one_object(&self) -> bool {
         let is_of_s3 = match self.method.as_str() {
             "PUT" | "DELETE" => true,

@@ -1,4 +1,4 @@
-//! What holds below which prefix; the longest one that fits wins.
+//! Values by prefix; the longest prefix that fits wins.
 
 use crate::s3::object::ObjectName;
 
@@ -11,7 +11,7 @@ pub struct ByPrefix<T> {
 }
 
 impl<T: Copy> ByPrefix<T> {
-    /// What the `rules` say of `s3://bucket/prefix`, and `default` elsewhere.
+    /// The values of the `rules` for `s3://bucket/prefix`, and `default` elsewhere.
     pub fn new<'a>(default: T, rules: impl Iterator<Item = (&'a str, T)>) -> Self {
         let path = |prefix: &str| prefix.trim_start_matches("s3://").as_bytes().to_vec();
         let mut rules: Vec<_> = rules.map(|(prefix, value)| (path(prefix), value)).collect();
@@ -19,7 +19,7 @@ impl<T: Copy> ByPrefix<T> {
         Self { rules, default }
     }
 
-    /// What holds for this object.
+    /// The value for this object.
     pub fn of(&self, name: &ObjectName) -> T {
         let matching = self.rules.iter().find(|(prefix, _)| starts_with(name, prefix));
         matching.map_or(self.default, |(_, value)| *value)
@@ -27,12 +27,12 @@ impl<T: Copy> ByPrefix<T> {
 }
 
 impl<T: Copy> ByPrefix<T> {
-    /// Whether what `is_wanted` says may hold for some object.
+    /// Whether some object may have a value that `is_wanted` accepts.
     pub fn any(&self, is_wanted: impl Fn(T) -> bool) -> bool {
         is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))
     }
 
-    /// Bucket and beginning of the keys of every rule whose value is wanted and whose bucket ends with a slash.
+    /// Bucket and key prefix of every rule whose value is wanted and whose bucket ends with a slash.
     pub fn prefixes(&self, is_wanted: impl Fn(T) -> bool) -> Vec<(String, Vec<u8>)> {
         let wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
         let split = |rule: &[u8]| {
@@ -43,7 +43,8 @@ impl<T: Copy> ByPrefix<T> {
         wanted.filter_map(|(rule, _)| split(rule)).collect()
     }
 
-    /// Whether what `is_wanted` says may hold for some object of `bucket` whose key begins with `prefix`.
+    /// Whether some object of `bucket` whose key begins with `prefix` may have a value that `is_wanted`
+    /// accepts.
     pub fn any_below(&self, bucket: &str, prefix: &[u8], is_wanted: impl Fn(T) -> bool) -> bool {
         let path = [bucket.as_bytes(), b"/", prefix].concat();
         let meets = |rule: &[u8]| rule.starts_with(&path) || path.starts_with(rule);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a `Range` header asks for.
+/// The bytes that a `Range` header asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
     /// No range.
@@ -30,7 +30,7 @@ impl ByteRange {
         self.end - self.start
     }
 
-    /// Whether there is nothing in it (an empty object, read whole).
+    /// Whether the range has no bytes (an empty object, read whole).
     pub fn is_empty(self) -> bool {
         self.start == self.end
     }
@@ -41,7 +41,7 @@ impl ByteRange {
 pub struct Unsatisfiable;
 
 impl fmt::Display for RangeRequest {
-    /// As the header that asks for it.
+    /// Writes the range as the header that asks for it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Whole => f.write_str("bytes=0-"),
@@ -53,8 +53,8 @@ impl fmt::Display for RangeRequest {
 }
 
 impl RangeRequest {
-    /// Reads a `Range` header. `None`: several ranges, another unit, blanks, numbers past 63 bits, or not well-formed. AWS
-    /// then answers with the whole object, others with `416`.
+    /// Reads a `Range` header. Returns `None` for several ranges, another unit, blanks, numbers past 63 bits,
+    /// and a header that is not well-formed. AWS then answers with the whole object, other stores with `416`.
     pub fn parse(header: Option<&str>) -> Option<Self> {
         header.map_or(Some(Self::Whole), Self::parse_one)
     }
@@ -69,7 +69,7 @@ impl RangeRequest {
         }
     }
 
-    /// The bytes meant, of an object of `size_bytes`; the whole of an empty object is an empty range.
+    /// The bytes of the range in an object of `size_bytes`; the whole of an empty object is an empty range.
     pub fn resolve(self, size_bytes: u64) -> Result<ByteRange, Unsatisfiable> {
         let (start, end) = match self {
             Self::Whole => {
@@ -90,7 +90,7 @@ impl RangeRequest {
     }
 }
 
-/// Digits only, and no more than a signed number of 64 bits holds: stores do not honour a larger one.
+/// Reads digits only, and no number beyond a signed 64-bit one: stores do not honour larger ones.
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = digits.then(|| text.parse::<i64>().ok()).flatten()?;

@@ -1,11 +1,11 @@
-//! What the head of a GET or HEAD says about how to read, found in one pass over its headers.
+//! The read options in the head of a GET or HEAD, found in one pass over its headers.
 
 use http::{HeaderMap, HeaderValue, header};
 
 use crate::s3::conditions::Conditions;
 use crate::s3::range::RangeRequest;
 
-/// Headers of S3's own that change neither who may read nor what comes back.
+/// S3's own headers that change neither the permission to read nor the answer.
 const PLAIN_AMZ_HEADERS: [&str; 6] = [
     "x-amz-date",
     "x-amz-content-sha256",
@@ -15,7 +15,7 @@ const PLAIN_AMZ_HEADERS: [&str; 6] = [
     "x-amz-te",
 ];
 
-/// Other headers that do neither: of the connection, of tracing.
+/// Other headers that change neither: those of the connection and of tracing.
 const PLAIN_HEADERS: [&str; 9] = [
     "b3",
     "dnt",
@@ -31,40 +31,41 @@ const PLAIN_HEADERS: [&str; 9] = [
 /// How a client wants to read.
 #[derive(Debug)]
 pub struct ReadHead {
-    /// Which bytes; `None` for several ranges, one that is not well-formed, and `If-Range`: stores differ in what they make
-    /// of those.
+    /// The bytes to read. `None` for several ranges, for one that is not well-formed, and for `If-Range`,
+    /// because stores treat those differently.
     pub range: Option<RangeRequest>,
-    /// Under which conditions.
+    /// The conditions of the read.
     pub conditions: Conditions,
-    /// What it says about caches in general.
+    /// The client's wishes about caches in general.
     pub cache_control: CacheControl,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// The object is encrypted with a key that the client brings along.
+    /// Whether the object is encrypted with a key that the client brings along.
     pub sse_c: bool,
-    /// What the headers leave of the lake's answers to other reads.
+    /// How far the headers let the lake's answers to other reads answer this one.
     pub question: Question,
 }
 
-/// How far the lake's answer to one read is its answer to another. A header makes a question less plain, none more.
+/// How far the lake's answer to one read also answers another. Headers can only make a question less plain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
-    /// Every header is known to change neither who may read nor what is told.
+    /// Every header is known to change neither the permission to read nor the answer.
     Plain,
-    /// The same but for a `Referer`. It changes nothing for a caller that signs its headers, who could write any.
+    /// The same except for a `Referer`. It changes nothing for a caller that signs its headers, who could
+    /// write any.
     Referred,
-    /// A header that the node does not know may change who may read: `X-Forwarded-For` and its like stand in bucket
-    /// policies.
+    /// A header unknown to the node may change the permission to read: `X-Forwarded-For` and its like appear
+    /// in bucket policies.
     Particular,
-    /// A header asks for what only the lake can tell: one of S3's own that the node does not know, or a web page's
-    /// `Origin`.
+    /// A header asks for something that only the lake can tell: one of S3's own that the node does not know,
+    /// or a web page's `Origin`.
     Foreign,
 }
 
-/// What a client says about caches in general.
+/// A client's wishes about caches in general.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
-    /// Ask the lake whatever is remembered.
+    /// Ask the lake, whatever the node remembers.
     pub no_cache: bool,
     /// Keep nothing of the answer.
     pub no_store: bool,
@@ -83,7 +84,8 @@ impl ReadHead {
             sse_c: false,
             question: Question::Plain,
         };
-        // Most reads carry none of these, and to see that a name is another one is cheaper than to search the map for it.
+        // Most reads carry none of these, and seeing that a name is another one is cheaper than searching the
+        // map for it.
         let (mut has_range, mut has_condition, mut has_cache_control) = (false, false, false);
         for (name, value) in headers {
             match *name {
@@ -170,7 +172,7 @@ impl CacheControl {
     }
 }
 
-/// The `Range` header; one that is not text is not well-formed either.
+/// The `Range` header; a header that is not text counts as not well-formed.
 fn range(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(header::RANGE)

@@ -1,8 +1,9 @@
-//! AWS Signature Version 2, as old clients use it: what is signed, and how. Only the front verifies it; nothing here
-//! is sent to a lake.
+//! AWS Signature Version 2, as old clients use it: the text to sign, and its signature. Only the front
+//! verifies it; nothing here is sent to a lake.
 //!
-//! After "Signing and authenticating REST requests" of Amazon's documentation of S3. It is weaker than version 4:
-//! SHA-1, no scope, no body, and of the query only what S3 calls sub-resources.
+//! Follows "Signing and authenticating REST requests" of Amazon's documentation of S3. It is weaker than
+//! version 4: it uses SHA-1, has no scope, does not cover the body, and covers only those parameters of the
+//! query that S3 calls sub-resources.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use sha1::Sha1;
 use crate::s3::sigv4::canonical::{decode_component, split_pair};
 use crate::secret::Secret;
 
-/// The parameters of a presigned URL; the first makes it one.
+/// The parameters of a presigned URL; the first marks it as one.
 pub const PARAMETERS: [&str; 3] = ["AWSAccessKeyId", "Signature", "Expires"];
 
 /// Parameters that are part of the resource, in the lists of Amazon and of botocore.
@@ -56,7 +57,7 @@ const SIGNED: [&str; 33] = [
     "website",
 ];
 
-/// Parameters that no client signs. They say which part of a list is wanted, and in which form.
+/// Parameters that no client signs. They select the part of a list and its form.
 const UNSIGNED: [&str; 17] = [
     "allow-unordered",
     "continuation-token",
@@ -77,12 +78,12 @@ const UNSIGNED: [&str; 17] = [
     "x-id",
 ];
 
-/// The parts of a request that a signature covers, or should.
+/// The parts of a request that a signature covers, or should cover.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Method.
     pub method: &'a Method,
-    /// The date line: `Date`, nothing beside `x-amz-date`, or `Expires` of a presigned URL.
+    /// The date line: `Date`, an empty line beside `x-amz-date`, or `Expires` of a presigned URL.
     pub date: &'a [u8],
     /// Path style, as it stands on the wire.
     pub path: &'a str,
@@ -90,20 +91,21 @@ pub struct Request<'a> {
     pub query: &'a str,
     /// All headers.
     pub headers: &'a HeaderMap,
-    /// Whether the credentials stand in the query; then headers of Amazon may, too.
+    /// Whether the query carries the credentials; then it may carry headers of Amazon, too.
     pub is_presigned: bool,
 }
 
 /// A request that no signature of version 2 covers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UncoveredError {
-    /// A parameter that is neither signed nor harmless: anybody could have added it.
+    /// A parameter that is neither signed nor harmless: anyone could have added it.
     #[error("the parameter {0} is not signed")]
     UnsignedParameter(String),
-    /// A value with a byte that ends it in what is signed: the same signature would cover another request.
+    /// A value with a byte that would end it in the signed text: the same signature would cover another
+    /// request.
     #[error("the value of {0} may be taken for more than a value")]
     RunsOn(String),
-    /// A header that stands in the query with another value.
+    /// A header that also stands in the query, with another value.
     #[error("{0} differs in header and query")]
     TwoValues(String),
 }
@@ -167,7 +169,7 @@ pub fn sign(secret: &Secret, text: &[u8]) -> String {
     STANDARD.encode(hmac.finalize().into_bytes())
 }
 
-/// Names in order, values without blanks around them, repeated ones joined by commas.
+/// The signed headers: names in order, values without blanks around them, repeated ones joined by commas.
 fn signed_headers(headers: &HeaderMap) -> BTreeMap<String, Vec<u8>> {
     let names = headers.keys().filter(|name| is_signed_header(name.as_str()));
     names

@@ -1,8 +1,8 @@
-//! Targets of requests to the lake, written from what they mean.
+//! Targets of requests to the lake, written from their decoded parts.
 //!
 //! There is one spelling: each byte that RFC 3986 does not call unreserved is percent-encoded, upper-case,
-//! once. No byte of it means one thing to a lake that decodes before it splits and another to one that splits
-//! first.
+//! once. No byte of a target means one thing to a lake that decodes before it splits and another to one that
+//! splits first.
 
 use http::uri::PathAndQuery;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
@@ -18,15 +18,15 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
 /// A key keeps its slashes.
 const KEY: &AsciiSet = &UNRESERVED.remove(b'/');
 
-/// The longest target that the HTTP library takes.
+/// The longest target that the HTTP library accepts.
 const BYTES_MAX: usize = u16::MAX as usize - 1;
 
-/// The target would be longer than a target may be.
+/// The target would be longer than the HTTP library accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the target is too long")]
 pub struct TooLong;
 
-/// A key as it stands in a path.
+/// A key as it is written in a path.
 pub fn key(key: &[u8]) -> String {
     percent_encode(key, KEY).to_string()
 }
@@ -44,7 +44,7 @@ pub fn path(bucket: Option<&str>, key: Option<&[u8]>) -> String {
     path
 }
 
-/// A query, without its question mark. A parameter without a value has no `=`.
+/// A query, without its question mark. A parameter without a value gets no `=`.
 pub fn query<'a>(parameters: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>) -> String {
     let mut query = String::new();
     for (at, (name, value)) in parameters.into_iter().enumerate() {
@@ -85,7 +85,7 @@ pub fn of_object(name: &ObjectName) -> Result<PathAndQuery, TooLong> {
     with_query(path(Some(&name.bucket), Some(&name.key)), version)
 }
 
-/// Whether an object's target is short enough. That of almost every name is, which takes no spelling to see.
+/// Whether an object's target is short enough. For almost every name the lengths alone show that it is.
 pub fn is_sayable(name: &ObjectName) -> bool {
     let version_bytes = name.version.as_deref().map_or(0, str::len);
     let bytes = name.bucket.len() + name.key.len() + version_bytes;

@@ -1,4 +1,4 @@
-//! Moments as S3 writes them in documents.
+//! Times as S3 writes them in documents.
 
 use std::time::SystemTime;
 

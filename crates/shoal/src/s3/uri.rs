@@ -3,29 +3,29 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a bucket, an object, or everything below a prefix. Nothing is percent-decoded: what is written is
-/// the key.
+/// The name of a bucket, an object, or everything below a prefix. Nothing is percent-decoded: the key is
+/// taken as written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct S3Uri {
-    /// Never empty, never with a slash.
+    /// Never empty, never contains a slash.
     pub bucket: String,
     /// Without the slash after the bucket; empty for the bucket itself.
     pub key: String,
 }
 
-/// Why a text is not an [`S3Uri`].
+/// The reason why a text is not an [`S3Uri`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum S3UriError {
-    /// It does not begin with `s3://`.
+    /// The text does not begin with `s3://`.
     #[error("it does not begin with s3://")]
     Scheme,
-    /// Nothing stands where the bucket should.
+    /// The bucket is empty.
     #[error("it names no bucket")]
     NoBucket,
     /// The bucket has characters that no lake allows.
     #[error("a bucket name has letters, digits and . - _ : only")]
     Bucket,
-    /// S3 keys end at 1024 bytes.
+    /// The key is longer than the 1024 bytes that S3 allows.
     #[error("its key is longer than 1024 bytes")]
     LongKey,
 }
@@ -33,8 +33,8 @@ pub enum S3UriError {
 impl S3Uri {
     const KEY_BYTES_MAX: usize = 1024;
 
-    /// Whether `key` of `bucket` is this object or lies below this prefix. A prefix is a prefix of bytes, as in S3:
-    /// `s3://b/data` covers `database` too.
+    /// Whether `key` of `bucket` is this object or lies below this prefix. As in S3, a prefix is a prefix of
+    /// bytes: `s3://b/data` covers `database` too.
     pub fn covers(&self, bucket: &str, key: &[u8]) -> bool {
         self.bucket == bucket && key.starts_with(self.key.as_bytes())
     }
@@ -46,7 +46,8 @@ impl FromStr for S3Uri {
     fn from_str(text: &str) -> Result<Self, S3UriError> {
         let path = text.strip_prefix("s3://").ok_or(S3UriError::Scheme)?;
         let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
-        // Ceph names the buckets of other tenants `tenant:bucket`; old AWS buckets have underscores and capitals.
+        // Ceph names the buckets of other tenants `tenant:bucket`; old AWS buckets have underscores and
+        // capitals.
         let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_', ':'].contains(&c);
         match (bucket, key) {
             ("", _) => Err(S3UriError::NoBucket),

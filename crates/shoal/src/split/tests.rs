@@ -1,4 +1,4 @@
-//! The split from outside, over a real store.
+//! Tests the split from outside, over a real store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,8 @@ impl Node {
         self.store.layers().iter().map(|room| room.target_bytes).collect()
     }
 
-    /// Clients ask L1 for what nobody asked for before, and other nodes ask L2 for any of 900 blocks. All of it misses.
+    /// Clients ask L1 for blocks that were never asked for before, and other nodes ask L2 for any of 900
+    /// blocks. All of these requests miss.
     fn is_asked(&self) {
         for number in 0..4000 {
             let fresh = self

@@ -1,4 +1,4 @@
-//! Why blocks that were here, or came, are not here now: what is remembered of the last few thousand.
+//! Why a block that was here, or was offered, is not here now. The store remembers the last few thousand.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +10,7 @@ use shoal_policy::admission::Refusal;
 use super::Store;
 use super::counters::Departure;
 
-/// Blocks remembered; at about 100 bytes each.
+/// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
 
 /// Why a block is not here.
@@ -18,7 +18,7 @@ const REMEMBERED: usize = 16 << 10;
 pub enum Absence {
     /// It was here and left.
     Left(Departure),
-    /// It came and was not let in.
+    /// It was offered and not admitted.
     Refused(Refusal),
 }
 
@@ -40,7 +40,7 @@ impl Absences {
 }
 
 impl Store {
-    /// Why a block that is not here is not here; `None` when it never was, as far as is remembered.
+    /// Returns why a block is not here. `None` if the store does not remember it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.absences.0.lock().peek(&block).copied()
     }

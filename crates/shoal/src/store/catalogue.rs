@@ -1,10 +1,10 @@
-//! Which blocks of which versions of which objects are here.
+//! Index of the blocks that are here, by version and by object.
 
 use std::collections::HashMap;
 
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-/// The versions that have a block here, by their own name and by their object's.
+/// The versions that have a block here, by version ID and by object.
 #[derive(Debug, Default)]
 pub(super) struct Catalogue {
     versions: HashMap<VersionId, Held>,
@@ -14,17 +14,18 @@ pub(super) struct Catalogue {
 #[derive(Debug)]
 struct Held {
     object: ObjectId,
-    /// Of the block that was stored last: orders the versions of an object.
+    /// The sequence number of the block that was stored last. Orders the versions of an object.
     sequence: u64,
     blocks: BlockSet,
 }
 
-/// Indexes of blocks, 64 to a word: a whole object takes two bits a block, a lone block of a large one takes one word.
+/// A set of block indexes, 64 to a word. A whole object takes two bits a block, a lone block of a large
+/// object takes one word.
 #[derive(Debug, Default)]
 struct BlockSet(Vec<(u32, u64)>);
 
 impl Catalogue {
-    /// A block of a version of `object` is here now.
+    /// Adds a block of a version of `object`.
     pub(super) fn insert(&mut self, object: ObjectId, block: BlockId, sequence: u64) {
         let held = self.versions.entry(block.version).or_insert_with(|| {
             self.objects.entry(object).or_default().push(block.version);
@@ -38,7 +39,7 @@ impl Catalogue {
         held.blocks.insert(block.index);
     }
 
-    /// A block is no longer here.
+    /// Removes a block.
     pub(super) fn remove(&mut self, block: BlockId) {
         let Some(held) = self.versions.get_mut(&block.version) else {
             return;
@@ -51,7 +52,7 @@ impl Catalogue {
         }
     }
 
-    /// The version of `object` that was stored last, among those that are here.
+    /// Returns the version of `object` that was stored last, among those that are here.
     pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
         self.objects
             .get(&object)?
@@ -60,12 +61,12 @@ impl Catalogue {
             .max_by_key(|version| self.versions[version].sequence)
     }
 
-    /// All versions of `object` that are here.
+    /// Returns all versions of `object` that are here.
     pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
         self.objects.get(&object).cloned().unwrap_or_default()
     }
 
-    /// Indexes of the blocks of `version` that are here, ascending.
+    /// Returns the indexes of the blocks of `version` that are here, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.versions
             .get(&version)
@@ -73,7 +74,7 @@ impl Catalogue {
             .unwrap_or_default()
     }
 
-    /// All versions, each with the number of its block that was stored last.
+    /// Returns all versions, each with the sequence number of its block that was stored last.
     pub(super) fn versions(&self) -> Vec<(u64, VersionId)> {
         let numbered = self
             .versions
@@ -82,7 +83,7 @@ impl Catalogue {
         numbered.collect()
     }
 
-    /// Some block of `version`.
+    /// Returns any block of `version`.
     pub(super) fn any_block_of(&self, version: VersionId) -> Option<BlockId> {
         let index = self.versions.get(&version)?.blocks.iter().next()?;
         Some(BlockId { version, index })
@@ -106,7 +107,8 @@ impl BlockSet {
         match self.0.binary_search_by_key(&word, |(word, _)| *word) {
             Ok(position) => self.0[position].1 |= bit,
             Err(position) => {
-                // Most objects are a block or read front to back: room for exactly one more keeps the many small ones small.
+                // Most objects are one block or are read front to back. Growing by exactly one word keeps the
+                // many small sets small.
                 if self.0.len() < 4 {
                     self.0.reserve_exact(1);
                 }

@@ -1,4 +1,4 @@
-//! What the store counted. Nothing here is a metric: the admin page turns a snapshot into some.
+//! Counts that the store keeps. They are not metrics: the admin page turns a snapshot into metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,11 +7,11 @@ use shoal_policy::admission::Refusal;
 /// Why a block left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Departure {
-    /// To make room.
+    /// It was evicted to make room.
     Room,
     /// Its version or object was invalidated.
     Invalidated,
-    /// Its bytes were not what was written.
+    /// Its bytes are not those that were written.
     Corrupt,
     /// Its file could not be read, or was gone.
     Unreadable,
@@ -32,14 +32,15 @@ impl Departure {
     }
 }
 
-/// A snapshot of everything the store counts. Counts start with the process, except what is resident.
+/// A snapshot of everything the store counts. Counts start with the process, except those of resident blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// Room taken on the disk by blocks, in bytes.
+    /// Room that blocks take on the disk, in bytes.
     pub resident_bytes: u64,
-    /// Room taken on the disk in all: blocks, what is being written, what is leaving, the quarantine, the folders.
+    /// Room taken on the disk in all: blocks, files being written, files being removed, the quarantine, the
+    /// folders.
     pub taken_bytes: u64,
-    /// What the operator allows, in bytes.
+    /// The configured capacity, in bytes.
     pub capacity_bytes: u64,
     /// Blocks here.
     pub blocks: u64,
@@ -53,17 +54,17 @@ pub struct Counters {
     pub evictions: Vec<(Departure, u64)>,
     /// Blocks not stored, by reason.
     pub refusals: Vec<(Refusal, u64)>,
-    /// Blocks whose bytes were not what was written, found when loaded, described or scrubbed.
+    /// Blocks whose bytes were not those that were written, found when loaded, described or scrubbed.
     pub corrupt_blocks: u64,
-    /// Files moved to quarantine, those found at start included.
+    /// Files moved to quarantine, including those found at start.
     pub quarantined: u64,
     /// Disk operations that failed.
     pub io_errors: u64,
-    /// Blocks the scrub has read.
+    /// Blocks that the scrub has read.
     pub scrubbed_blocks: u64,
-    /// Times the scrub has been through the whole store.
+    /// Number of times that the scrub has gone through the whole store.
     pub scrub_passes: u64,
-    /// How far the scrub is in its present pass, in percent.
+    /// Progress of the scrub in its present pass, in percent.
     pub scrub_percent: u64,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct Tally {
     refusals: [Count; Refusal::ALL.len()],
 }
 
-/// A number several threads count up.
+/// A number that several threads count up.
 #[derive(Debug, Default)]
 pub(super) struct Count(AtomicU64);
 

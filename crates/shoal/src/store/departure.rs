@@ -1,4 +1,4 @@
-//! How files get out: unlinked first, and their room given back when nothing holds them any more.
+//! Removal of files: a file is unlinked first, and its room is given back when nothing holds it any more.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use super::disk::ReadError;
 use super::ledger::Victims;
 use super::mapping::Mapping;
 
-/// Blocks evicted ahead of need in one turn; between turns others get the locks.
+/// Number of blocks evicted ahead of need in one turn. Between turns, other threads get the locks.
 const BATCH: usize = 16;
 
 /// A file whose room is taken until it is gone from the disk.
@@ -98,12 +98,13 @@ impl Store {
         }
     }
 
-    /// These leave to make room.
+    /// Removes blocks that were evicted to make room.
     pub(super) fn evicted(&self, victims: Victims) {
         self.leave(victims, Departure::Room);
     }
 
-    /// A block that cannot be read or is not what it should be leaves, its file for the quarantine.
+    /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
+    /// still hold it.
     pub(super) fn condemn(&self, block: BlockId, reason: Departure, error: &ReadError) {
         let victims = self.ledger.lock().remove(block, &self.mappings);
         for (leaving, mapping) in victims {
@@ -115,7 +116,7 @@ impl Store {
             self.absences.note(block, Absence::Left(reason));
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
             let departing = Departing::new(FileName::Block(block), Room::Leaving(leaving), mapping);
-            // What readers still hold is unlinked, so that its room is free when they are done.
+            // A file that readers still hold is unlinked, so that its room is free when they are done.
             match if departing.is_held() {
                 Err(departing)
             } else {
@@ -127,7 +128,7 @@ impl Store {
         }
     }
 
-    /// Unlinks a file and gives its room back, now or when that is possible.
+    /// Unlinks a file and gives its room back, now or as soon as that is possible.
     pub(super) fn depart(&self, departing: Departing) {
         if let Some(departing) = self.try_depart(departing) {
             self.departing.lock().push(departing);
@@ -135,7 +136,7 @@ impl Store {
         }
     }
 
-    /// Tries again what could not leave before.
+    /// Retries the departures that failed before.
     pub(super) fn retry_departures(&self) {
         let waiting = std::mem::take(&mut *self.departing.lock());
         let mut still: Vec<_> = waiting
@@ -145,12 +146,12 @@ impl Store {
         self.departing.lock().append(&mut still);
     }
 
-    /// Whether something waits for readers, or for the disk, before it is gone.
+    /// Whether files still wait for readers, or for the disk, before they are gone.
     pub(super) fn has_departures(&self) -> bool {
         !self.departing.lock().is_empty()
     }
 
-    /// Puts a file that is in the quarantine folder under its bounds.
+    /// Adds a file in the quarantine folder to the quarantine, and removes the files that exceed its bounds.
     pub(super) fn keep_quarantined(&self, name: String, room: Reservation) {
         let leaving = self.quarantine.lock().push(name, room);
         for (name, room) in leaving {
@@ -194,7 +195,8 @@ impl Store {
         match file {
             FileName::Block(block) => {
                 let _name = self.lock_name(*block);
-                // Stored again meanwhile: the rename took the old file away, and the name stands for the new one.
+                // The block was stored again in the meantime: the rename replaced the old file, and the name
+                // belongs to the new one.
                 if self.contains(*block) {
                     Ok(())
                 } else {
@@ -214,7 +216,7 @@ impl Store {
         }
     }
 
-    /// Moves a forgotten block's file to the quarantine; hands it back when that is not possible.
+    /// Moves a forgotten block's file to the quarantine. Hands it back if that is not possible.
     fn quarantine_block(&self, block: BlockId, departing: Departing) -> Result<(), Departing> {
         let Room::Leaving(leaving) = &departing.room else {
             return Err(departing);

@@ -1,14 +1,16 @@
-//! The files of the store: where they lie, how they are written, read and taken away.
+//! The files of the store: their layout, and how they are written, read and removed.
 //!
 //! ```text
-//! shoal-store            what this folder is; locked while a node uses it
-//! blocks/00 … blocks/ff  one file a block, named after it
+//! shoal-store            marker that identifies the folder; locked while a node uses it
+//! blocks/00 … blocks/ff  one file per block, named after it
 //! aside/                 files being written; emptied at start
-//! dirty/                 one record a version that the lake does not have yet, named after it
-//! quarantine/            the last few files that were not what they should be
+//! dirty/                 one record per version that the lake does not have, named after it
+//! quarantine/            the last few files that were damaged or strange
 //! ```
 //!
-//! Everything that can fail on a disk is here, and passes [`Disk::check`] first, where tests let it fail.
+//! Apart from the marker's, every read, write, rename and removal of a file of the store is here and calls
+//! [`Disk::check`] first, where tests inject failures. Listings of folders and mappings are elsewhere,
+//! without that check.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -24,25 +26,25 @@ use shoal_policy::{BlockId, VersionId};
 use super::folder::MARKER;
 use super::footer::{Checksum, Footer, FooterError, Tail};
 
-/// How many folders blocks are spread over.
+/// Number of folders that blocks are spread over.
 pub(super) const FOLDERS: u16 = 256;
 
-/// Room a file's name takes in its folder: file systems keep folders about half full.
+/// Room that a file's name takes in its folder: file systems keep folders about half full.
 const NAME_BYTES: u64 = 128;
 
-/// Files up to this many disk blocks need no block that lists their blocks.
+/// Files of up to this many disk blocks need no extra block that lists their blocks.
 const DIRECT_BLOCKS: u64 = 4;
 
-/// How much is read at once: enough for a disk to be busy, little enough to stay in the processor's cache.
+/// Size of one read: enough to keep a disk busy, little enough to stay in the processor's cache.
 const READ_BYTES: usize = 256 << 10;
 
-/// Read from the end of a file in the hope that the whole footer is in it.
+/// Number of bytes read from the end of a file, in the hope that the whole footer is in them.
 const FOOTER_GUESS_BYTES: u64 = 4096;
 
-/// What is about to be done to the disk.
+/// An operation on the disk, named before it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskOp {
-    /// Write a block's bytes to a file of another name.
+    /// Write a block's bytes to a file under a temporary name.
     Write,
     /// Give a written file its name.
     Publish,
@@ -50,11 +52,11 @@ pub enum DiskOp {
     Read,
     /// Unlink or move a file.
     Remove,
-    /// See whether the disk works again.
+    /// Check whether the disk works again.
     Probe,
 }
 
-/// Decides whether an operation fails before it reaches the disk. Tests make disks fail with it.
+/// Decides whether an operation fails before it reaches the disk. Tests use it to make disks fail.
 pub type DiskFault = dyn Fn(DiskOp) -> io::Result<()> + Send + Sync;
 
 /// The folder of a store.
@@ -70,7 +72,7 @@ pub(super) struct Disk {
 pub(super) struct Aside {
     pub(super) number: u64,
     pub(super) file: File,
-    /// Room it takes on the disk.
+    /// Room that the file takes on the disk.
     pub(super) allocated_bytes: u64,
 }
 
@@ -98,14 +100,15 @@ impl Disk {
         })
     }
 
-    /// The most room a file of this length takes: its disk blocks, one that lists them, its name.
+    /// Returns the most room that a file of this length takes: its disk blocks, one block that lists them,
+    /// and its name.
     pub(super) fn charge_bytes(&self, file_bytes: u64) -> u64 {
         let blocks = file_bytes.div_ceil(self.unit_bytes);
         let listing = u64::from(blocks > DIRECT_BLOCKS);
         (blocks + listing) * self.unit_bytes + NAME_BYTES
     }
 
-    /// Room taken by what is always there: folders, the marker, and now and then a probe.
+    /// Returns the room taken by files that always exist: folders, the marker, and occasionally a probe.
     pub(super) fn fixed_bytes(&self) -> io::Result<u64> {
         let named = ["", MARKER, "aside", "quarantine", "dirty", "blocks"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
@@ -118,7 +121,7 @@ impl Disk {
         Ok(there + self.charge_bytes(self.unit_bytes))
     }
 
-    /// Writes a block aside. What a failed write leaves behind is taken away by [`Disk::remove_aside`].
+    /// Writes a block aside. [`Disk::remove_aside`] removes the remains of a failed write.
     pub(super) fn write_aside(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<Aside> {
         self.check(DiskOp::Write)?;
         let mut options = OpenOptions::new();
@@ -138,19 +141,19 @@ impl Disk {
         })
     }
 
-    /// Writes more behind what was written aside.
+    /// Appends to a file that was written aside.
     pub(super) fn append(&self, aside: &Aside, bytes: &[u8]) -> io::Result<()> {
         self.check(DiskOp::Write)?;
         (&aside.file).write_all(bytes)
     }
 
-    /// Gives a written block its name, in place of whatever had it.
+    /// Gives a written block its name, and replaces any file of that name.
     pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.aside_path(aside.number), self.block_path(block))
     }
 
-    /// Takes a block's name and footer from it: its data are as if they had been written aside.
+    /// Takes a block's name and footer from it, so that its data are as if they had been written aside.
     pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<Aside> {
         self.check(DiskOp::Publish)?;
         let path = self.aside_path(number);
@@ -166,7 +169,7 @@ impl Disk {
         })
     }
 
-    /// Gives a written record its name, in place of whatever had it.
+    /// Gives a written record its name, and replaces any file of that name.
     pub(super) fn publish_record(&self, aside: &Aside, version: VersionId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.aside_path(aside.number), self.record_path(version))
@@ -203,10 +206,10 @@ impl Disk {
         }
     }
 
-    /// Reads the data of an open block, and with it fills the page cache, and compares it with its checksum.
+    /// Reads the data of an open block, which fills the page cache, and compares it with its checksum.
     pub(super) fn verify(&self, file: &File, footer: &Footer) -> Result<(), ReadError> {
         self.check(DiskOp::Read)?;
-        // All of it is asked of the disk at once; not being able to ask is no error, reading is what counts.
+        // The hint asks the disk for all of it at once. A failed hint is no error: the reads below decide.
         let _ = fadvise(file, 0, None, Advice::WillNeed);
         let mut buffer = vec![0; READ_BYTES.min(footer.data_bytes as usize)];
         let mut checksum = Checksum::new();
@@ -224,7 +227,7 @@ impl Disk {
         }
     }
 
-    /// Moves a file of the store that is not what it should be out of the way.
+    /// Moves a damaged or strange file of the store out of the way.
     pub(super) fn set_aside_for_inspection(&self, path: &Path, name: &str) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         fs::rename(path, self.quarantine_path(name))
@@ -234,14 +237,14 @@ impl Disk {
         self.unlink(&self.quarantine_path(name))
     }
 
-    /// Whether the disk takes and keeps a few bytes. Folders that were taken away are made again.
+    /// Checks that the disk accepts and keeps a few bytes. Creates missing folders again.
     pub(super) fn probe(&self) -> io::Result<()> {
         self.check(DiskOp::Probe)?;
         create_folders(&self.root)?;
         let path = self.root.join("aside/probe");
         let result = File::create(&path).and_then(|mut file| {
             file.write_all(&vec![0x5a; self.unit_bytes as usize])?;
-            // A failing disk shows only when the bytes really go there.
+            // A failing disk shows only when the bytes are really written to it.
             file.sync_data()
         });
         match (result, fs::remove_file(&path)) {
@@ -253,7 +256,7 @@ impl Disk {
     pub(super) fn unlink(&self, path: &Path) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         match fs::remove_file(path) {
-            // A folder is not the store's, and stays where it is.
+            // A folder does not belong to the store, and stays where it is.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -303,9 +306,9 @@ impl Disk {
     }
 }
 
-/// Room a file really takes.
+/// Returns the room that a file really takes.
 pub(super) fn allocated_bytes(metadata: &Metadata) -> u64 {
-    // POSIX counts in units of 512 bytes whatever the disk's own unit is.
+    // POSIX counts in units of 512 bytes, whatever the disk's own unit is.
     metadata.blocks() * 512
 }
 
@@ -313,12 +316,13 @@ pub(super) fn file_name(block: BlockId) -> String {
     format!("{}-{:08x}", block.version, block.index)
 }
 
-/// The folder of a block: the digest's first byte, moved by the index so that a long object fills all folders.
+/// Returns the folder of a block: the digest's first byte, XORed with the index so that a long object fills
+/// all folders.
 pub(super) fn folder_of(block: BlockId) -> u16 {
     u16::from(block.version.0[0] ^ block.index.to_le_bytes()[0])
 }
 
-/// The pair of [`file_name`].
+/// Inverse of [`file_name`].
 pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
     let name = name.to_str().filter(|name| name.len() == 41)?;
     let (version, index) = name.split_once('-').filter(|(version, _)| version.len() == 32)?;
@@ -327,11 +331,11 @@ pub(super) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
         version,
         index: u32::from_str_radix(index, 16).ok()?,
     };
-    // One spelling only: digits in capitals or with a sign would name the block a second time.
+    // Only one spelling is valid: capital digits or a sign would name the block a second time.
     (file_name(block) == name).then_some(block)
 }
 
-/// The pair of a record's file name, which is its version's.
+/// Parses a record's file name, which is the ID of its version.
 pub(super) fn parse_version(name: &OsStr) -> Option<VersionId> {
     let name = name.to_str().filter(|name| name.len() == 32)?;
     let version = parse_digest(name)?;
@@ -346,7 +350,7 @@ fn parse_digest(digits: &str) -> Option<VersionId> {
     Some(VersionId(digest))
 }
 
-/// Opens a regular file to read; never waits for a pipe and never follows a link out of the folder.
+/// Opens a regular file for reading. Never waits for a pipe and never follows a link out of the folder.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     OpenOptions::new()
@@ -355,7 +359,7 @@ pub(super) fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Reads the footer at the end of a file of `file_bytes`; its data has exactly the rest.
+/// Reads the footer at the end of a file of `file_bytes`. The data must be exactly the rest of the file.
 pub(super) fn read_footer(file: &File, file_bytes: u64) -> Result<Footer, ReadError> {
     let mut end = read_end(file, file_bytes, FOOTER_GUESS_BYTES)?;
     let tail = Tail::decode(&end)?;
@@ -391,7 +395,7 @@ fn write_all(file: &mut File, pieces: &[Bytes], footer: &[u8]) -> io::Result<()>
     Ok(())
 }
 
-/// Makes the folders that are not there.
+/// Creates the folders that are missing.
 fn create_folders(root: &Path) -> io::Result<()> {
     for folder in ["aside", "quarantine", "dirty", "blocks"] {
         create_folder(&root.join(folder))?;
@@ -401,7 +405,7 @@ fn create_folders(root: &Path) -> io::Result<()> {
 
 fn create_folder(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
-    // What is cached may be confidential.
+    // Cached objects may be confidential.
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
         result => result,

@@ -1,4 +1,5 @@
-//! Blocks whose version is not known yet, as it has not been committed: written aside as they come, named afterwards.
+//! Blocks whose version is not known yet because it has not been committed. They are written aside as they
+//! arrive and named afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,21 +17,23 @@ use super::on_pool;
 use super::writers::Urgency;
 use crate::s3::object::Version;
 
-/// Room taken for a footer that is not known yet; most are far shorter. A longer one asks for more.
+/// Room reserved for a footer that is not known yet. Most footers are far shorter; a longer one reserves
+/// more.
 const FOOTER_BYTES: u64 = 1024;
 
-/// The bytes of a block on this disk, without a name. Dropped, it leaves the disk.
+/// The bytes of a block on this disk, without a name. Dropping it removes them from the disk.
 pub struct Draft {
     store: Arc<Store>,
     aside: Aside,
     data_bytes: u64,
     data_checksum: u64,
-    /// Taken out when the draft becomes a block.
+    /// Taken when the draft becomes a block.
     room: Option<Reservation>,
 }
 
 impl Store {
-    /// Writes the bytes of a block to disk, where they wait for their name. `pieces` together are the block, whole.
+    /// Writes the bytes of a block to disk, where they wait for their name. The `pieces` together are the
+    /// whole block.
     pub async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let drafted = if self.takes_no_blocks() {
@@ -67,14 +70,16 @@ impl Store {
 }
 
 impl Store {
-    /// Takes its name from a block: a draft again, of the same bytes. Errors: it is not here, or not what it should be.
+    /// Takes its name from a block and returns it as a draft of the same bytes. Fails if the block is not
+    /// here, or is damaged.
     pub async fn unname(self: &Arc<Self>, block: BlockId) -> Result<Draft, Refusal> {
         let store = Arc::clone(self);
         let draft = on_pool(move || store.unname_now(block)).await;
         draft.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// Gives the blocks of version `known_as` that are here to `version`, each with its index; all indexes of that which are here then.
+    /// Gives the blocks of version `known_as` that are here to `version`, each under its index. Returns the
+    /// indexes of all blocks of `version` that are here afterwards.
     pub async fn rename_version(self: &Arc<Self>, known_as: VersionId, version: Arc<Version>) -> Vec<u32> {
         let _protection = self.protect(known_as);
         for index in self.blocks_of(known_as) {
@@ -132,7 +137,7 @@ impl Store {
 }
 
 impl Draft {
-    /// Makes it the block `index` of `version`.
+    /// Turns the draft into block `index` of `version`.
     pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
         let store = Arc::clone(&self.store);
         let named = on_pool(move || self.name_now(&version, index)).await;
@@ -147,7 +152,7 @@ impl Draft {
             index,
             data_bytes: self.data_bytes,
             data_checksum: self.data_checksum,
-            // Of this moment: it tells which version of an object was stored last.
+            // Taken now, as it tells which version of an object was stored last.
             sequence: self.store.sequence.fetch_add(1, Ordering::Relaxed),
             version: version.clone(),
         };

@@ -1,4 +1,4 @@
-//! How a block gets in: checked, given room, written aside, mapped, renamed, admitted.
+//! How a block gets into the store: it is checked, given room, written aside, mapped, renamed, admitted.
 
 use std::io;
 use std::sync::Arc;
@@ -24,8 +24,10 @@ use crate::s3::object::Version;
 impl Store {
     /// Stores a block and returns it mapped.
     ///
-    /// `pieces` together are the block, whole. Storing a block that is here already does nothing and returns what is here. A refusal is no error:
-    /// the block is not cached, and its name says why. It ends when the block is on disk: by `urgency` soon, or when readers leave time for it.
+    /// The `pieces` together are the whole block. If the block is already here, `put` does nothing and
+    /// returns the stored one. A refusal is no error: the block is not cached, and the name of the refusal
+    /// says why. `put` returns when the block is on disk: soon, or when readers leave time for it, depending
+    /// on `urgency`.
     pub async fn put(
         self: &Arc<Self>,
         block: BlockId,
@@ -35,14 +37,14 @@ impl Store {
     ) -> Result<Bytes, Refusal> {
         let (done, outcome) = oneshot::channel();
         self.put_then(block, version, pieces, urgency, move |stored| {
-            // Nobody may be waiting any more; the block was stored for later readers, too.
+            // The caller may be gone; the block was stored for later readers, too.
             let _ = done.send(stored);
         });
         outcome.await.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// As [`Store::put`], for those who do not wait: `then` is told what became of it, on the thread that wrote the block. It is dropped untold
-    /// when the threads have stopped.
+    /// Like [`Store::put`], for callers that do not wait. `then` receives the outcome on the thread that
+    /// wrote the block. It is dropped without a call if the threads have stopped.
     pub fn put_then(
         self: &Arc<Self>,
         block: BlockId,
@@ -59,7 +61,7 @@ impl Store {
         let store = Arc::clone(self);
         let handed = self.writers.hand_over(urgency, data_bytes, move || {
             let stored = store.put_now(block, &version, &pieces);
-            // Whoever is told gives back the room in memory that was taken for them.
+            // The callback gives back the room in memory that the pieces took.
             drop(pieces);
             then(stored.inspect_err(|refusal| store.refused(block, *refusal)));
         });
@@ -119,7 +121,8 @@ impl Store {
         }
     }
 
-    /// Takes room, making it if there is none: the watermarks keep some free, but a burst may outrun them.
+    /// Reserves room, and evicts if there is none: the watermarks keep some room free, but a burst may outrun
+    /// them.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
         let mut uses = self.mappings.take_uses();
         loop {
@@ -154,7 +157,7 @@ impl Store {
             .disk
             .write_aside(number, pieces, footer)
             .map_err(|error| self.write_failed("write a block", &error))?;
-        // File systems of unusual habits may take more than ours usually do.
+        // Unusual file systems may take more room than the common ones.
         let beyond = aside.allocated_bytes.saturating_sub(room.bytes());
         self.ledger.lock().residency.extend(room, beyond)?;
         Ok(aside)
@@ -203,7 +206,8 @@ impl Store {
                 Err(refusal)
             }
             None => {
-                // Somebody else stored it while we wrote: theirs stays, as readers may hold it.
+                // Another task stored the block while this one wrote: that block stays, as readers may hold
+                // it.
                 drop(name);
                 drop(mapping);
                 self.abandon(aside.number, room);
@@ -212,7 +216,7 @@ impl Store {
         }
     }
 
-    /// Takes away what was written aside and will not be published.
+    /// Removes a file that was written aside and is not going to be published.
     pub(super) fn abandon(&self, number: u64, room: Reservation) {
         self.depart(Departing::new(
             FileName::Aside(number),

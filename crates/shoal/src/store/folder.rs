@@ -1,4 +1,4 @@
-//! Whose folder is it? Ours alone, of a format we know, and of one node at a time.
+//! Ownership of the store's folder: it must be ours alone, of a known format, and used by one node at a time.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::footer::FORMAT;
 
-/// Says what the folder is. Its lock says that somebody uses it.
+/// The file that marks the folder as a store. It is locked while a process uses the folder.
 pub(super) const MARKER: &str = "shoal-store";
 
-/// Why a store cannot be opened. Each says what to do about it.
+/// Why a store cannot be opened. Each error says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another process uses the folder.
@@ -19,7 +19,7 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
-    /// There are files in the folder, and nothing says that they are a store.
+    /// The folder holds files, and no marker that says that they are a store.
     #[error(
         "store {}: the folder is not empty and holds no store\nhint: set [store] path to a new or empty folder; nothing in this one was touched",
         path.display()
@@ -28,12 +28,12 @@ pub enum StoreError {
         /// The folder.
         path: PathBuf,
     },
-    /// A store written by another release.
+    /// The store was written by another release.
     #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: flush with the release that wrote it what is not at the lake yet (shoal flush), then empty the folder", path.display())]
     OtherFormat {
         /// The folder.
         path: PathBuf,
-        /// What its marker says.
+        /// The format that its marker names.
         found: String,
     },
     /// The capacity does not even hold the folders and a few blocks.
@@ -41,25 +41,25 @@ pub enum StoreError {
     TooSmall {
         /// The folder.
         path: PathBuf,
-        /// As configured.
+        /// The configured capacity.
         capacity_bytes: u64,
-        /// What would do.
+        /// The least capacity that suffices.
         least_bytes: u64,
     },
-    /// The file system said no.
+    /// The file system refused an operation.
     #[error("store {}: cannot {action}: {error}\nhint: {}", path.display(), hint(error))]
     Io {
         /// The folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that was tried.
         action: &'static str,
-        /// What came back.
+        /// The error of the file system.
         #[source]
         error: io::Error,
     },
 }
 
-/// The hint for an operator whose file system says no.
+/// Returns the hint for an operator whose file system refuses an operation.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
@@ -74,14 +74,14 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Proof that the folder is a store of ours and that nobody else uses it while this lives.
+/// Proof that the folder is a store of ours, and that no other process uses it while this value lives.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// Closing it ends the lock; so does the end of the process, however it ends.
+    /// Closing the file ends the lock; so does the end of the process, however it ends.
     _marker: File,
 }
 
-/// Creates the folder or recognises it, and locks it.
+/// Creates or recognises the folder, and locks it.
 pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
     let failed = |action| {
         move |error| StoreError::Io {
@@ -128,7 +128,7 @@ pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
     Ok(Claim { _marker: marker })
 }
 
-/// A folder with our marker, or with nothing in it but what file systems put there themselves.
+/// Checks that a folder has our marker, or is empty apart from files that file systems create themselves.
 fn is_claimable(path: &Path) -> io::Result<bool> {
     let mut empty = true;
     for entry in fs::read_dir(path)? {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_written_is_refused_with_what_to_do_about_it() {
-        // Not even root may make a folder there.
+        // Not even root may create a folder there.
         let error = claim(std::path::Path::new("/proc/self/store")).unwrap_err();
         let told = error.to_string();
         assert!(

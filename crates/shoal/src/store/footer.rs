@@ -1,12 +1,13 @@
-//! What a block file says about itself: the bytes behind its data.
+//! The footer of a block file: the bytes behind its data that describe it.
 //!
 //! ```text
 //! | data | description | tail                                              |
 //! |      |             | description length u32 | format u32 | CRC u64 | magic 8 |
 //! ```
 //!
-//! Fields are written as [`crate::encoding`] says. The CRC covers the description and the tail before it. A file is exactly this long, so a file
-//! cut anywhere, or one that grew, has no tail at its end. Footer and file name together are all that recovery needs.
+//! Fields are written as [`crate::encoding`] says. The CRC covers the description and the tail before it. A
+//! file is exactly this long, so a file that was cut anywhere, or that grew, has no tail at its end. Footer
+//! and file name together are all that recovery needs.
 
 use std::ops::Range;
 
@@ -17,13 +18,13 @@ use shoal_policy::BlockId;
 use crate::encoding::{Malformed, Reader};
 use crate::s3::object::Version;
 
-/// Counts up when the layout changes. A store of another format is refused as a whole, see `folder`.
+/// Increases when the layout changes. A store of another format is refused as a whole, see `folder`.
 pub(super) const FORMAT: u32 = 3;
 
 /// Length of the tail in bytes.
 pub(super) const TAIL_BYTES: usize = 24;
 
-/// The longest footer that is written or believed: HTTP heads are far shorter.
+/// The length of the longest footer that is written or accepted: HTTP heads are far shorter.
 pub(super) const FOOTER_BYTES_MAX: usize = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"shoalblk";
@@ -37,9 +38,10 @@ pub(super) struct Footer {
     pub(super) data_bytes: u64,
     /// CRC-64/NVME of the data.
     pub(super) data_checksum: u64,
-    /// Counts up with every block this store writes: orders the versions of an object, and who was stored first.
+    /// Increases with every block that this store writes. Orders the versions of an object, and blocks by
+    /// age.
     pub(super) sequence: u64,
-    /// What the lake said about the version.
+    /// The lake's description of the version.
     pub(super) version: Version,
 }
 
@@ -68,7 +70,7 @@ pub(super) struct Tail {
     checksum: u64,
 }
 
-/// The checksum of a block's data, taken piece by piece.
+/// The checksum of a block's data, computed piece by piece.
 pub(super) struct Checksum(Digest);
 
 impl Checksum {
@@ -84,7 +86,7 @@ impl Checksum {
         self.0.finalize()
     }
 
-    /// The checksum of data that is at hand.
+    /// Returns the checksum of data that is in memory.
     pub(super) fn of(pieces: &[Bytes]) -> u64 {
         let mut checksum = Self::new();
         for piece in pieces {
@@ -95,12 +97,12 @@ impl Checksum {
 }
 
 impl Footer {
-    /// The block described.
+    /// Returns the ID of the described block.
     pub(super) fn block(&self) -> BlockId {
         self.version.block(self.index)
     }
 
-    /// The bytes that follow the data. `None` when they would be longer than a footer may be.
+    /// Returns the bytes that follow the data. `None` if they would exceed the maximum length of a footer.
     pub(super) fn encode(&self) -> Option<Vec<u8>> {
         let mut out = Vec::with_capacity(1024);
         out.extend_from_slice(&self.index.to_le_bytes());
@@ -153,7 +155,7 @@ impl Footer {
         })
     }
 
-    /// The pair of what `encode` was given: lengths follow from the version.
+    /// Checks that index and length follow from the version, as they did when `encode` wrote them.
     fn is_consistent(&self) -> bool {
         self.index < self.version.block_count() && self.data_bytes == self.version.block_len(self.index)
     }
@@ -175,12 +177,12 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Length of description and tail together.
+    /// Returns the length of description and tail together.
     pub(super) const fn footer_bytes(self) -> usize {
         self.description_bytes as usize + TAIL_BYTES
     }
 
-    /// Where the data is in a file of `file_bytes`.
+    /// Returns the position of the data in a file of `file_bytes`.
     pub(super) fn data(self, file_bytes: u64) -> Range<u64> {
         0..file_bytes.saturating_sub(self.footer_bytes() as u64)
     }

@@ -1,5 +1,5 @@
-//! The store's background threads: one keeps room free, moves blocks between layers and asks a failed disk
-//! whether it works again, one scrubs, some write ([`super::writers`]).
+//! The store's background threads. One keeps room free, moves blocks between layers and asks a failed disk
+//! whether it works again; one scrubs; some write ([`super::writers`]).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -12,19 +12,19 @@ use super::layers::Moves;
 use super::{Health, Store};
 use crate::clock;
 
-/// How long the keeper sleeps when nobody wakes it.
+/// How long the keeper sleeps when no other thread wakes it.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How often it looks whether readers have let go of what has left.
+/// How often the keeper checks whether readers have released the files that have left.
 const DEPARTURES: Duration = Duration::from_millis(50);
 
-/// How long it leaves the locks to others between moves of blocks from layer to layer.
+/// How long the keeper leaves the locks to others between moves of blocks from layer to layer.
 const MOVES: Duration = Duration::from_millis(1);
 
-/// How often a failed disk is asked.
+/// How often the keeper probes a failed disk.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// The threads, and how to reach them.
+/// The threads, and the signals that reach them.
 #[derive(Debug, Default)]
 pub(super) struct Keeper {
     room: Arc<Signal>,
@@ -58,7 +58,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Room is short.
+    /// Wakes the keeper because room is short.
     pub(super) fn wake(&self) {
         self.room.wake();
     }
@@ -79,7 +79,7 @@ impl Keeper {
 }
 
 impl Signal {
-    /// Sleeps for `time` or until woken; `false` when it is time to end.
+    /// Sleeps for `time` or until woken. Returns `false` when the thread has to end.
     pub(super) fn sleep(&self, time: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.woken && !state.stopped {

@@ -1,4 +1,5 @@
-//! To which layer of this node each block belongs, and how that changes: off the request path, a few blocks at a time.
+//! The layer of this node that each block belongs to, and how that changes: off the request path, a few
+//! blocks at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,21 +12,22 @@ use shoal_policy::{BlockId, Layer, VersionId};
 use super::Store;
 use super::ledger::Ledger;
 
-/// Blocks looked at in one turn, under one lock. A version's are looked at together.
+/// Number of blocks examined in one turn, under one lock. All blocks of a version are examined together.
 const BATCH: usize = 256;
 
-/// What is left to do after the hierarchy has changed.
+/// Work that is left after the hierarchy has changed.
 #[derive(Debug, Default)]
 pub(super) struct Moves {
-    /// Versions not looked at yet, the one stored last first.
+    /// Versions not yet examined, the one stored last first.
     versions: Vec<VersionId>,
 }
 
 impl Store {
-    /// Blocks belong to the layer where `hierarchy` says from now on; it has at most as many layers as the store was opened with.
+    /// Assigns blocks to layers as `hierarchy` says, from now on. It has at most as many layers as the store
+    /// was opened with.
     ///
-    /// Blocks that come are placed by it at once. Those that are here move in the background: nothing is read, written or evicted
-    /// for it, and reads find them all the time.
+    /// New blocks are placed by it at once. Blocks that are here move in the background: nothing is read,
+    /// written or evicted for it, and reads find the blocks all the time.
     pub fn place(&self, hierarchy: Arc<Hierarchy>) {
         self.hierarchy.store(Arc::clone(&hierarchy));
         self.ledger.lock().residency.policy_mut().set_hierarchy(hierarchy);
@@ -33,27 +35,28 @@ impl Store {
         self.keeper.wake();
     }
 
-    /// The layer to which a block belongs, whether it is here or not. Takes no lock.
+    /// Returns the layer that a block belongs to, whether it is here or not. Takes no lock.
     pub fn layer_of(&self, block: BlockId) -> Layer {
         self.hierarchy.load().layer_here(block.place())
     }
 
-    /// The targets of the layers are these from now on, from L1 outwards. A layer above its target gives when room is needed.
+    /// Sets the targets of the layers, from L1 outwards. A layer above its target gives way when room is
+    /// needed.
     pub fn resize_layers(&self, targets_bytes: &[u64]) {
         self.ledger.lock().residency.policy_mut().resize(targets_bytes);
     }
 
-    /// The room of each layer, from L1 outwards.
+    /// Returns the room of each layer, from L1 outwards.
     pub fn layers(&self) -> Vec<LayerRoom> {
         self.ledger.lock().residency.policy().rooms()
     }
 
-    /// The room that the layers share, in bytes: the capacity without what the folders take.
+    /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
     pub fn room_bytes(&self) -> u64 {
         self.ledger.lock().residency.capacity_bytes()
     }
 
-    /// Moves some blocks to the layers they belong to; says whether there is more to do.
+    /// Moves some blocks to the layers that they belong to. Returns whether there is more to do.
     pub(super) fn settle_some(&self, moves: &mut Moves) -> bool {
         if self.unsettled.swap(false, Ordering::AcqRel) {
             *moves = Moves::of(self.ledger.lock().catalogue.versions());
@@ -66,7 +69,8 @@ impl Store {
 }
 
 impl Moves {
-    /// Who moves is the newest in its new layer: in the order in which blocks were stored, those that move keep theirs.
+    /// A moved block becomes the newest of its new layer, so blocks move in the order in which they were
+    /// stored and keep that order.
     fn of(mut versions: Vec<(u64, VersionId)>) -> Self {
         versions.sort_unstable_by(|one, other| other.cmp(one));
         Self {

@@ -1,4 +1,5 @@
-//! The index in memory: what is here, how much room it takes, what is mapped, what must stay. One lock guards it.
+//! The index in memory: which blocks are here, how much room they take, which are mapped, which must stay.
+//! One lock guards it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use super::catalogue::Catalogue;
 use super::mapping::Mapping;
 use super::mappings::Mappings;
 
-/// Mappings kept at most: half of what Linux grants a process (`vm.max_map_count`).
+/// Maximum number of mappings kept: half of the Linux limit for a process (`vm.max_map_count`).
 const MAPPINGS_MAX: usize = 32 << 10;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 
-/// Everything the store knows about its blocks. Hits do not come here.
+/// Everything the store knows about its blocks. Hits do not touch it.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) residency: Resident,
@@ -30,12 +31,12 @@ pub(super) struct Ledger {
     stays: Stays,
 }
 
-/// What must not leave to make room.
+/// The blocks that must not leave to make room.
 #[derive(Debug, Default)]
 struct Stays {
-    /// Blocks being read from disk, and by how many.
+    /// Blocks being read from disk, with the number of readers of each.
     pins: HashMap<BlockId, u32>,
-    /// Versions that the lake does not have, and how many see to it that they stay.
+    /// Versions that the lake does not have, with the number of holders that protect each.
     protected: HashMap<VersionId, u32>,
 }
 
@@ -51,7 +52,8 @@ impl Stays {
 pub(super) type Victims = Vec<(Leaving<BlockId>, Option<Arc<Mapping>>)>;
 
 impl Ledger {
-    /// So many layers of equal size, each with a policy of this name; blocks belong where `hierarchy` says.
+    /// Creates `layers` layers of equal size, each with a policy of this name. Blocks belong where
+    /// `hierarchy` says.
     pub(super) fn new(
         capacity_bytes: u64,
         mapped_bytes_max: u64,
@@ -74,13 +76,13 @@ impl Ledger {
         }
     }
 
-    /// A block has its name and its room.
+    /// Admits a block that has its name and its room.
     pub(super) fn admit(&mut self, room: Reservation, block: BlockId, object: ObjectId, sequence: u64) {
         self.residency.commit(room, block);
         self.catalogue.insert(object, block, sequence);
     }
 
-    /// Blocks were used, perhaps a while ago.
+    /// Notes that blocks were used, perhaps a while ago.
     pub(super) fn touch(&mut self, uses: &[BlockId]) {
         for block in uses {
             self.residency.touch(block);
@@ -88,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// Takes room, or says which block leaves so that the caller may ask again.
+    /// Reserves room, or returns the block that leaves so that the caller may try again.
     pub(super) fn reserve(
         &mut self,
         bytes: u64,
@@ -104,22 +106,23 @@ impl Ledger {
         })
     }
 
-    /// Blocks that leave ahead of need, at most `most`.
+    /// Removes blocks ahead of need, at most `most`.
     pub(super) fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Victims {
         let Self { residency, stays, .. } = &mut *self;
         let victims = residency.evict_ahead(started, most, &mut |block| !stays.contains(block, mappings));
         self.forget_all(victims, mappings)
     }
 
-    /// A block that leaves because it is no longer valid.
+    /// Removes a block that is no longer valid.
     pub(super) fn remove(&mut self, block: BlockId, mappings: &Mappings) -> Victims {
         let victim = self.residency.remove(&block);
         self.forget_all(victim, mappings)
     }
 
-    /// A block has been mapped; what is unmapped for it comes back, to be dropped outside of the lock.
+    /// Notes that a block was mapped. Returns the mappings that give way to it, for the caller to drop
+    /// outside the lock.
     ///
-    /// The bounds give way to readers: what they hold stays mapped.
+    /// The bounds yield to readers: mappings that readers hold are kept.
     pub(super) fn mapped(&mut self, block: BlockId, bytes: u64, mappings: &Mappings) -> Vec<Arc<Mapping>> {
         if !self.mapped.contains(&block) {
             self.mapped.insert(block, bytes);
@@ -136,7 +139,7 @@ impl Ledger {
         unmapped
     }
 
-    /// Keeps a block from leaving until it is unpinned; `false` when it is not here.
+    /// Keeps a block from leaving until it is unpinned. Returns `false` if it is not here.
     pub(super) fn pin(&mut self, block: BlockId) -> bool {
         let here = self.residency.contains(&block);
         if here {
@@ -174,7 +177,7 @@ impl Ledger {
         }
     }
 
-    /// Whether blocks of some version are kept from leaving.
+    /// Whether the blocks of any version are kept from leaving.
     pub(super) fn has_protected(&self) -> bool {
         !self.stays.protected.is_empty()
     }
@@ -183,14 +186,14 @@ impl Ledger {
         self.stays.protected.contains_key(&version)
     }
 
-    /// The blocks that are mapped, the one used last first.
+    /// Returns the mapped blocks, the one used last first.
     pub(super) fn mapped_by_use(&self) -> Vec<BlockId> {
         let mut blocks: Vec<_> = self.mapped.oldest_first().collect();
         blocks.reverse();
         blocks
     }
 
-    /// Blocks and bytes mapped.
+    /// Returns the number of mapped blocks and of mapped bytes.
     pub(super) fn mapped_size(&self) -> (u64, u64) {
         (self.mapped.len() as u64, self.mapped_bytes)
     }

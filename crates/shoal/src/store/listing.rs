@@ -1,4 +1,4 @@
-//! What is here, for those who look at all of it or at one block's origin: never on the path of a read.
+//! Listings of the blocks that are here, and the origin of one block. Reads never use them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use super::{Store, on_pool};
 use crate::s3::object::Version;
 
 impl Store {
-    /// Every block that is here. First those that are mapped, the one used last first: a use maps a block, so these were used after all
-    /// others. Then the others, those first whose version was stored last.
+    /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
+    /// block, so these were used after all others. The others follow, ordered by when their version was
+    /// stored, the last one first.
     pub async fn held(self: &Arc<Self>) -> Vec<BlockId> {
         let store = Arc::clone(self);
         on_pool(move || store.held_now()).await.unwrap_or_default()
@@ -34,7 +35,8 @@ impl Store {
         held
     }
 
-    /// What the lake said about the version that a block belongs to, read from the block's footer. `None` when the block is not here.
+    /// Returns the lake's description of the version that a block belongs to, read from the block's footer.
+    /// `None` if the block is not here.
     pub async fn version_of(self: &Arc<Self>, block: BlockId) -> Option<Arc<Version>> {
         let store = Arc::clone(self);
         let footer = on_pool(move || {

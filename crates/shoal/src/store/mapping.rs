@@ -1,17 +1,18 @@
-//! A block's data as pages of its file. The only unsafe code of the store.
+//! A block's data as pages of its file. This is the only unsafe code of the store.
 //!
-//! A mapping is sound as long as nobody shortens or rewrites what it maps of the file. The store never does: a block's data are written once,
-//! under another name, before they are mapped; afterwards the file is only renamed or unlinked, or gets another footer behind its data, and an
-//! unlinked file lives until it is unmapped. The store's folder is locked against other nodes.
+//! A mapping is sound as long as nothing shortens or rewrites the part of the file that it maps. The store
+//! never does: a block's data are written once, under another name, before they are mapped. Afterwards the
+//! file is only renamed or unlinked, or gets another footer behind its data, and an unlinked file lives until
+//! it is unmapped. The store's folder is locked against other nodes.
 //!
 //! **What remains.** A page that was dropped from memory and can no longer be read from the disk raises
 //! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
-//! an error and not a signal, and [`Mapping::is_resident`] is asked before a hit is handed out. A page can
-//! still be reclaimed between that question and its use. When the kernel does the touching, it answers
-//! `EFAULT`, and one connection breaks: `writev` to a plain socket, which is how hits leave, and
-//! [`Shielded`](crate::shielded::Shielded) before TLS. The rest are bytes between nodes that are proven
-//! and not encrypted, and the bodies of dirty objects on their way to the lake: touched on a disk that fails
-//! in that very moment, they would end the process.
+//! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can
+//! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
+//! and one connection breaks: `writev` to a plain socket, which is how hits leave, and
+//! [`Shielded`](crate::shielded::Shielded) before TLS. Two cases are left: bytes between nodes that are
+//! authenticated and not encrypted, and the bodies of dirty objects on their way to the lake. Touched at the
+//! very moment their disk fails, they would end the process.
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
 
 use std::fs::File;
@@ -24,13 +25,13 @@ use crate::backing::{self, Backing};
 /// Read-only pages of a block file's data.
 #[derive(Debug)]
 pub(super) struct Mapping {
-    /// Goes before the pages do.
+    /// Dropped before the pages.
     _backing: Option<Backing>,
     pages: Mmap,
 }
 
 impl Mapping {
-    /// Maps the first `length` bytes of `file` and fills the page tables; blocks while pages are read.
+    /// Maps the first `length` bytes of `file` and fills the page tables. Blocks while pages are read.
     pub(super) fn of(file: &File, length: usize) -> io::Result<Self> {
         let mut options = MmapOptions::new();
         options.len(length).populate();
@@ -42,17 +43,18 @@ impl Mapping {
         })
     }
 
-    /// Whether every page is in memory, so that reading it waits for no disk.
+    /// Whether every page is in memory, so that reading it does not wait for a disk.
     ///
     /// Costs a system call: 0.2 µs for 4 KiB, about 1.5 µs for 4 MiB.
     pub(super) fn is_resident(&self) -> bool {
-        // One byte a page; blocks of usual size need one call.
+        // One byte per page; blocks of usual size need one call.
         const PAGES: usize = 1024;
         let page_bytes = rustix::param::page_size();
         self.pages.chunks(PAGES * page_bytes).all(|pages| {
             let mut resident = [0_u8; PAGES];
             let count = pages.len().div_ceil(page_bytes);
-            // SAFETY: the range lies in our mapping and starts on a page; `resident` has a byte for each page of it.
+            // SAFETY: the range lies in our mapping and starts on a page; `resident` has a byte for each page
+            // of it.
             let answer = unsafe {
                 libc::mincore(
                     pages.as_ptr().cast_mut().cast(),
@@ -67,7 +69,7 @@ impl Mapping {
     /// Reads pages that left memory back in, as far as the kernel can.
     pub(super) fn populate(&self) -> io::Result<()> {
         let advice = rustix::mm::Advice::LinuxPopulateRead;
-        // SAFETY: the range is our mapping; reading pages in changes nothing that anybody can observe.
+        // SAFETY: the range is our mapping; reading pages in has no observable effect.
         unsafe { rustix::mm::madvise(self.pages.as_ptr().cast_mut().cast(), self.pages.len(), advice) }?;
         Ok(())
     }
@@ -117,12 +119,12 @@ mod tests {
     fn pages_that_left_memory_are_noticed_and_come_back() {
         let (_folder, file, mapping, data) = mapped(5 << 20);
         file.sync_all().unwrap();
-        // Pages leave the cache only once nothing maps them.
+        // Pages leave the cache only when nothing maps them any more.
         drop(mapping);
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         let cold = Mapping {
             _backing: None,
-            // SAFETY: the file of this test is not changed.
+            // SAFETY: no other code changes the file of this test.
             pages: unsafe { memmap2::MmapOptions::new().len(5 << 20).map(&file) }.unwrap(),
         };
         if cold.is_resident() {

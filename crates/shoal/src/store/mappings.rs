@@ -1,4 +1,4 @@
-//! The blocks that are mapped: what a hit is served from, without a copy and without asking the disk.
+//! The mapped blocks. Hits are served from them, without a copy and without asking the disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,17 +10,18 @@ use shoal_policy::BlockId;
 
 use super::mapping::Mapping;
 
-/// Locks the table is spread over, so that readers of different blocks seldom meet.
+/// Number of locks that the table is spread over, so that readers of different blocks seldom meet.
 const SHARDS: usize = 64;
 
-/// Uses are told to the policy in batches of this size: one lock in so many hits.
+/// Number of uses reported to the policy in one batch: one lock for this many hits.
 const USES: usize = 64;
 
-/// How long a block found in memory is taken to stay there.
+/// How long a block found in memory is assumed to stay there.
 ///
-/// The kernel drops what was not used for long, and it would have to go through everything colder first to reach a page used a moment
-/// ago. If it does, one reader's thread waits for a disk once. Asking every time would cost a hit of 4 KiB as much as all
-/// the rest of it, and a small range of a large block more.
+/// The kernel drops pages that were not used for long, and it has to go through everything colder first to
+/// reach a page used a moment ago. If it does drop one, one reader's thread waits for a disk once. A check on
+/// every hit would cost a hit of 4 KiB as much as all the rest of it, and a small range of a large block
+/// more.
 const RETEST_AFTER: Duration = Duration::from_millis(50);
 
 /// Mapped blocks by name.
@@ -31,13 +32,14 @@ pub(super) struct Mappings {
 #[derive(Default)]
 struct Shard {
     blocks: HashMap<BlockId, Mapped, foldhash::fast::RandomState>,
-    /// Used since the policy was last told.
+    /// Uses since the last report to the policy.
     uses: Vec<BlockId>,
 }
 
 struct Mapped {
     mapping: Arc<Mapping>,
-    /// What readers hold clones of; made once and not for each hit. Dropped to find out whether anybody still holds one.
+    /// The bytes that readers hold clones of. Created once and not for each hit. Dropped to find out whether
+    /// any reader still holds a clone.
     lease: Option<Bytes>,
     /// When all pages were last seen in memory.
     tested: Instant,
@@ -49,7 +51,7 @@ struct Lease(Arc<Mapping>);
 /// A block served from memory.
 pub(super) struct Hit {
     pub(super) bytes: Bytes,
-    /// Now and then: the uses the policy has yet to hear of.
+    /// From time to time: the uses that the policy does not know of yet.
     pub(super) uses: Option<Vec<BlockId>>,
 }
 
@@ -60,7 +62,7 @@ impl Mappings {
         }
     }
 
-    /// The block, if it is mapped and all of it is in memory.
+    /// Returns the block, if it is mapped and all of it is in memory.
     pub(super) fn get(&self, block: BlockId, now: Instant) -> Option<Hit> {
         let mut shard = self.shard(block);
         let mapped = shard.blocks.get_mut(&block)?;
@@ -82,7 +84,8 @@ impl Mappings {
         self.shard(block).blocks.contains_key(&block)
     }
 
-    /// Keeps a mapping whose pages are in memory; a block already mapped keeps the mapping its readers hold.
+    /// Keeps a mapping whose pages are in memory. A block that is already mapped keeps the mapping that its
+    /// readers hold.
     pub(super) fn insert(&self, block: BlockId, mapping: Mapping, now: Instant) -> Bytes {
         let mut shard = self.shard(block);
         let fresh = || Mapped {
@@ -93,7 +96,7 @@ impl Mappings {
         shard.blocks.entry(block).or_insert_with(fresh).lease()
     }
 
-    /// The mapping of a block whose pages have just been read again.
+    /// Returns the mapping of a block whose pages have just been read again.
     pub(super) fn refreshed(&self, block: BlockId, now: Instant) -> Option<Bytes> {
         let mut shard = self.shard(block);
         let mapped = shard.blocks.get_mut(&block)?;
@@ -101,7 +104,7 @@ impl Mappings {
         Some(mapped.lease())
     }
 
-    /// The mapping of a block, to read its pages in.
+    /// Returns the mapping of a block, for reading its pages in.
     pub(super) fn mapping(&self, block: BlockId) -> Option<Arc<Mapping>> {
         self.shard(block)
             .blocks
@@ -123,7 +126,7 @@ impl Mappings {
         })
     }
 
-    /// The uses nobody has told the policy of.
+    /// Takes the uses that were not reported to the policy.
     pub(super) fn take_uses(&self) -> Vec<BlockId> {
         self.shards
             .iter()
@@ -132,7 +135,8 @@ impl Mappings {
     }
 
     fn shard(&self, block: BlockId) -> MutexGuard<'_, Shard> {
-        // The name is a digest: any of its bytes are as good as random. The index spreads the blocks of one object.
+        // The name is a digest, so any of its bytes is as good as random. The index spreads the blocks of one
+        // object.
         let position = block.version.0[1] as usize + block.index as usize;
         self.shards[position % SHARDS].lock()
     }

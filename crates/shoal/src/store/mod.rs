@@ -1,24 +1,30 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
 //!
-//! One file holds one block, and describes itself ([`footer`]): data first, so that a mapped block starts on a page, then a footer.
-//! It is written aside and renamed, so a name always stands for a whole block. Nothing outside of this module knows about files: a
-//! block goes in as pieces and comes out as [`Bytes`].
+//! One file holds one block and describes itself ([`footer`]): the data come first, so that a mapped block
+//! starts on a page, then a footer. The file is written aside and renamed, so a name always stands for a
+//! whole block. No code outside this module knows about files: a block goes in as pieces and comes out as
+//! [`Bytes`].
 //!
-//! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages are in memory.
-//! Anything that might wait for the disk ([`Store::load`], [`Store::put`], [`Store::describe`]) runs on the blocking pool.
+//! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages
+//! are in memory. Operations that might wait for the disk ([`Store::load`], [`Store::put`],
+//! [`Store::describe`]) run on the blocking pool or on the threads of the writers.
 //!
-//! **Bytes are checked** when they come from the disk: every load and the scrub compare them with a checksum taken from the
-//! pieces before they were written. A block just written is served from the very pages the kernel copied those pieces into,
-//! so it needs no second look. A mismatch is a miss: the file goes to quarantine, is counted, and the block is fetched again.
+//! **Bytes are checked** when they come from the disk: every load and the scrub compare them with a checksum
+//! taken from the pieces before they were written. A block just written is served from the very pages that
+//! the kernel copied those pieces into, so it needs no second check. A mismatch is a miss: the file goes to
+//! quarantine and is counted, and the block is fetched again.
 //!
-//! **Capacity is a promise** about disk blocks, kept by [`shoal_policy::residency`]: room is taken before a file is created and given back
-//! when it is gone from the disk, which for an unlinked file that readers still hold is when the last of them is done. The
-//! folders, the files' names, what is being written and the quarantine count too.
+//! **Capacity is a promise** about disk blocks, kept by [`shoal_policy::residency`]. Room is reserved before
+//! a file is created and given back when the file is gone from the disk; an unlinked file that readers still
+//! hold is gone when the last of them is done. The folders, the files' names, files being written and the
+//! quarantine count too.
 //!
-//! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or checksum, and fetched again.
-//! For the same reason nothing may ever shorten or rewrite a block file in place, see [`mapping`]; the folder is locked.
+//! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or
+//! checksum, and fetched again. For the same reason no code may ever shorten or rewrite a block's data in
+//! place, see [`mapping`]; the folder is locked.
 //!
-//! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes about 300 bytes.
+//! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
+//! about 300 bytes.
 
 mod absence;
 mod catalogue;
@@ -82,29 +88,30 @@ use crate::clock;
 use crate::config;
 use crate::s3::object::Version;
 
-/// Locks on file names: publishing and unlinking the same name must not cross.
+/// Number of locks on file names: publishing and unlinking the same name must not overlap.
 const NAME_LOCKS: usize = 64;
 
 /// The blocks of this node.
 ///
-/// Locks are taken in this order, and one of each at most: a name, the ledger, a shard of the mappings. The quarantine, the list of
-/// departing files and the rooms of records are locked with nothing else, save that the ledger may be locked after the rooms.
+/// Locks are taken in this order, and at most one of each: a name, the ledger, a shard of the mappings. The
+/// quarantine, the list of departing files and the rooms of records are locked with nothing else, except that
+/// the ledger may be locked after the rooms.
 pub struct Store {
     disk: Disk,
     block_bytes: u64,
-    /// As configured; the ledger's is less by what the folders take.
+    /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,
     ledger: Mutex<Ledger>,
-    /// That of the ledger, for those who only ask.
+    /// The ledger's hierarchy, for lookups without its lock.
     hierarchy: ArcSwap<Hierarchy>,
     mappings: Mappings,
     names: [Mutex<()>; NAME_LOCKS],
     departing: Mutex<Vec<Departing>>,
     quarantine: Mutex<Quarantine>,
     records: Records,
-    /// Of the next block written.
+    /// Sequence number of the next block written.
     sequence: AtomicU64,
-    /// Blocks may lie in layers they do not belong to.
+    /// Whether blocks may lie in layers that they do not belong to.
     unsettled: AtomicBool,
     paused: AtomicBool,
     health: Mutex<Health>,
@@ -112,18 +119,18 @@ pub struct Store {
     absences: Absences,
     keeper: Keeper,
     writers: Writers,
-    /// Last, so that the folder is free only when nothing works in it any more.
+    /// The last field, so that the folder is free only when nothing works in it any more.
     _claim: Claim,
 }
 
 /// Whether the disk takes new blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It does.
+    /// It takes blocks.
     Serving,
     /// It failed or is full: blocks are still read, none are written until a probe succeeds.
     Paused {
-        /// What the disk answered.
+        /// The error of the disk.
         why: String,
     },
 }
@@ -131,7 +138,8 @@ pub enum Health {
 impl Store {
     /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
     ///
-    /// `mapped_bytes` bounds what is kept mapped for hits. `layers` is one on a node that caches alone; see [`Store::place`].
+    /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
+    /// [`Store::place`].
     pub fn open(
         config: &config::Store,
         mapped_bytes: u64,
@@ -140,7 +148,8 @@ impl Store {
         Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
     }
 
-    /// Opens the store on a disk that fails when `fault` says so, with writers that wait so long for a burst to be over.
+    /// Opens the store on a disk that fails when `fault` says so, with writers that wait up to `patience` for
+    /// a burst to be over.
     pub fn open_with(
         config: &config::Store,
         mapped_bytes: u64,
@@ -164,7 +173,7 @@ impl Store {
                     least_bytes,
                 }
             })?;
-        // Until somebody says otherwise.
+        // The hierarchy of a lone node, until another one is set.
         let hierarchy = Hierarchy::alone(NodeId(0));
         let mut store = Self {
             disk,
@@ -199,7 +208,7 @@ impl Store {
         Ok((store, recovery))
     }
 
-    /// The block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
+    /// Returns the block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
     pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
         let hit = self.mappings.get(block, clock::instant())?;
         if let Some(uses) = hit.uses {
@@ -208,7 +217,7 @@ impl Store {
         Some(hit.bytes)
     }
 
-    /// The block, read from disk, verified and mapped. `None` when it is not here or is not what it should be.
+    /// Returns the block, read from disk, verified and mapped. `None` if it is not here or is damaged.
     pub async fn load(self: &Arc<Self>, block: BlockId) -> Option<Bytes> {
         if !self.contains(block) {
             return None;
@@ -222,24 +231,25 @@ impl Store {
         self.ledger.lock().residency.contains(&block)
     }
 
-    /// Whether the block is here and mapped, so that a hit may be had of it.
+    /// Whether the block is here and mapped, so that it can be a hit.
     pub fn is_mapped(&self, block: BlockId) -> bool {
         self.mappings.contains(block)
     }
 
-    /// The version of `object` that was stored last, among those that still have a block here.
+    /// Returns the version of `object` that was stored last, among those that still have a block here.
     pub fn recall(&self, object: ObjectId) -> Option<VersionId> {
         self.ledger.lock().catalogue.newest(object)
     }
 
-    /// What the lake said about the version that [`Store::recall`] names, read from the footer of one of its blocks.
+    /// Returns the lake's description of the version that [`Store::recall`] names, read from the footer of
+    /// one of its blocks.
     pub async fn describe(self: &Arc<Self>, object: ObjectId) -> Option<Arc<Version>> {
         self.recall(object)?;
         let store = Arc::clone(self);
         on_pool(move || store.describe_now(object)).await.flatten()
     }
 
-    /// Indexes of the blocks of `version` that are here, ascending.
+    /// Returns the indexes of the blocks of `version` that are here, ascending.
     pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.ledger.lock().catalogue.blocks_of(version)
     }
@@ -249,7 +259,7 @@ impl Store {
         self.health.lock().clone()
     }
 
-    /// Everything counted so far.
+    /// Returns a snapshot of all counts.
     pub fn counters(&self) -> Counters {
         let (resident_bytes, room_bytes, taken_bytes, blocks, (mapped_blocks, mapped_bytes)) = {
             let ledger = self.ledger.lock();
@@ -283,13 +293,14 @@ impl Store {
         }
     }
 
-    /// Ends the background work; what is stored stays. The folder is free for another node once the last `Arc` is dropped.
+    /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`
+    /// is dropped.
     pub async fn shutdown(&self) {
         let threads = self.stop();
         on_pool(move || threads.into_iter().for_each(keeper::join)).await;
     }
 
-    /// Tells the threads to end, and gives them to whoever wants to wait for that.
+    /// Tells the threads to end, and returns them so that the caller can wait for them.
     fn stop(&self) -> Vec<JoinHandle<()>> {
         self.keeper.stop();
         self.writers.stop();
@@ -298,7 +309,7 @@ impl Store {
 
     fn load_now(&self, block: BlockId) -> Option<Bytes> {
         let _pin = self.pin(block)?;
-        // Somebody else may have loaded it while we waited for a thread.
+        // Another reader may have loaded it while this one waited for a thread.
         if let Some(bytes) = self.get_resident(block) {
             return Some(bytes);
         }
@@ -311,7 +322,8 @@ impl Store {
         }
     }
 
-    /// Reads a block through the page cache, where a failing disk is an error, and only then through a mapping.
+    /// Reads a block through the page cache, where a failing disk is an error, and only then through a
+    /// mapping.
     fn read_in(&self, block: BlockId) -> Result<Option<Bytes>, ReadError> {
         let (file, footer) = self.disk.open_block(block)?;
         self.disk.verify(&file, &footer)?;
@@ -323,7 +335,8 @@ impl Store {
         Ok(self.keep_mapped(block, mapping))
     }
 
-    /// `None` when the block was invalidated meanwhile: its room may be given to others already.
+    /// Returns `None` if the block was invalidated in the meantime: its room may already belong to other
+    /// blocks.
     fn keep_mapped(&self, block: BlockId, mapping: Mapping) -> Option<Bytes> {
         let length = mapping.as_ref().len() as u64;
         let mut ledger = self.ledger.lock();
@@ -334,7 +347,7 @@ impl Store {
         ledger.touch(&[block]);
         let unmapped = ledger.mapped(block, length, &self.mappings);
         drop(ledger);
-        // Unmapping takes a while; nobody should wait for it.
+        // Unmapping takes a while; no other thread should wait for it.
         drop(unmapped);
         Some(bytes)
     }
@@ -348,14 +361,15 @@ impl Store {
             };
             match self.disk.open_block(block) {
                 Ok((_, footer)) => return Some(Arc::new(footer.version)),
-                // The block leaves the catalogue, so that the next turn asks another one.
+                // The failed block left the catalogue, so the next round tries another one.
                 Err(error) if self.read_failed(block, &error) => {}
                 Err(_) => return None,
             }
         }
     }
 
-    /// What a failed read says about the block and about the disk. `true` when the block is gone for it.
+    /// Records what a failed read says about the block and about the disk. Returns `true` if the block was
+    /// removed for it.
     fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
         let reason = match error {
             ReadError::Io(error) if is_exhaustion(error) => {
@@ -363,7 +377,7 @@ impl Store {
                 tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
                 return false;
             }
-            // The disk works, and has something else there, or nothing.
+            // The disk works, and has another file there, or none.
             ReadError::Io(error)
                 if matches!(
                     error.kind(),
@@ -384,7 +398,7 @@ impl Store {
         true
     }
 
-    /// Marks the disk: fills pause until [`Store::probe`] succeeds.
+    /// Marks the disk as failed: fills pause until [`Store::probe`] succeeds.
     fn disk_failed(&self, action: &str, error: &io::Error) {
         self.tally.io_errors.add(1);
         let why = format!("{action}: {error}");
@@ -399,7 +413,8 @@ impl Store {
         self.paused.store(true, Ordering::Release);
     }
 
-    /// If fills pause, asks the disk whether it works again. Blocks; the background work calls it now and then.
+    /// If fills are paused, asks the disk whether it works again. Blocks; the background work calls it
+    /// regularly.
     pub fn probe(&self) -> Health {
         if self.paused.load(Ordering::Acquire) {
             match self.disk.probe() {
@@ -438,7 +453,7 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// A block that may not leave while it is read.
+/// A block that must not leave while it is read.
 struct Pin<'a> {
     store: &'a Store,
     block: BlockId,
@@ -450,9 +465,10 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// Room for files: the capacity without what is always there. `Err` is the least capacity that would do.
+/// Returns the room for files: the capacity without the files that always exist. `Err` is the least capacity
+/// that suffices.
 fn room_bytes(config: &config::Store, disk: &Disk) -> io::Result<Result<u64, u64>> {
-    // Room to write one block while another one is read, and one leaves.
+    // Room to write one block while another one is read, and a third one leaves.
     const BLOCKS_LEAST: u64 = 4;
     let fixed_bytes = disk.fixed_bytes()?;
     let least_bytes = fixed_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
@@ -462,7 +478,7 @@ fn room_bytes(config: &config::Store, disk: &Disk) -> io::Result<Result<u64, u64
     Ok(Ok(config.capacity_bytes - fixed_bytes))
 }
 
-/// Whether the process lacks something, rather than the disk.
+/// Whether the process, rather than the disk, lacks something.
 fn is_exhaustion(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -470,7 +486,8 @@ fn is_exhaustion(error: &io::Error) -> bool {
     )
 }
 
-/// Runs what may wait for the disk where waiting is no harm. `None` only when the runtime is shutting down.
+/// Runs work that may wait for the disk on a thread where waiting does no harm. Returns `None` only when the
+/// runtime is shutting down.
 async fn on_pool<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(value) => Some(value),

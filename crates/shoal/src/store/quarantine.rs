@@ -1,6 +1,7 @@
-//! The last few files that were not what they should be, kept for whoever wants to know why.
+//! The last few damaged or strange files, kept for operators who want to find the cause.
 //!
-//! They are bounded in number and in bytes, the oldest is deleted first, and the room they take counts as taken.
+//! They are bounded in number and in bytes, the oldest is deleted first, and the room that they take counts
+//! as taken.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -11,24 +12,24 @@ use shoal_policy::residency::Reservation;
 
 use super::disk::{self, Disk};
 
-/// Files kept at most.
+/// Maximum number of files kept.
 const FILES_MAX: usize = 32;
 
-/// The part of the store's capacity they may take: one over this.
+/// The files may take this fraction of the store's capacity: one divided by this number.
 const SHARE: u64 = 16;
 
-/// What is in the folder, oldest first, each with the room reserved for it.
+/// The files in the folder, oldest first, each with the room reserved for it.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     files: VecDeque<(String, Reservation)>,
     bytes: u64,
     bytes_max: u64,
-    /// Part of the next file's name; counts up across restarts.
+    /// Part of the next file's name; increases across restarts.
     next: u64,
 }
 
 impl Quarantine {
-    /// An empty one that may take a share of `capacity_bytes`.
+    /// Creates an empty quarantine that may take its share of `capacity_bytes`.
     pub(super) const fn new(capacity_bytes: u64) -> Self {
         Self {
             files: VecDeque::new(),
@@ -38,7 +39,7 @@ impl Quarantine {
         }
     }
 
-    /// Names and sizes of the files an earlier process left, oldest first.
+    /// Returns the names and sizes of the files that an earlier process left, oldest first.
     pub(super) fn earlier(disk: &Disk) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
         for entry in fs::read_dir(disk.quarantine())? {
@@ -50,7 +51,8 @@ impl Quarantine {
         Ok(files)
     }
 
-    /// A name for the next file: its turn, so that names sort by age, and which block it was.
+    /// Returns a name for the next file: its sequence number, so that names sort by age, and the block that
+    /// it was.
     pub(super) fn next_name(&mut self, block: Option<BlockId>) -> String {
         let turn = self.next;
         self.next += 1;
@@ -65,7 +67,7 @@ impl Quarantine {
         bytes <= self.bytes_max
     }
 
-    /// Keeps a file that is in the folder; the oldest that have to go for it come back.
+    /// Adds a file that is in the folder. Returns the oldest files, which have to leave for it.
     pub(super) fn push(&mut self, name: String, room: Reservation) -> Vec<(String, Reservation)> {
         let turn = name.get(..16).and_then(|turn| u64::from_str_radix(turn, 16).ok());
         self.next = self.next.max(turn.map_or(0, |turn| turn.saturating_add(1)));
@@ -84,7 +86,7 @@ impl Quarantine {
     }
 }
 
-/// The room a strange file takes.
+/// Returns the room that a strange file takes.
 pub(super) fn charge_bytes(disk: &Disk, metadata: &fs::Metadata) -> u64 {
     disk.charge_bytes(metadata.len().min(disk::allocated_bytes(metadata)))
         .max(disk::allocated_bytes(metadata))

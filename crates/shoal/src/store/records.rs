@@ -1,8 +1,9 @@
-//! What must not be forgotten while the lake does not have it: records of dirty versions. Their blocks do not leave to make room.
+//! Records of dirty versions, which must not be lost while the lake does not have them. Their blocks do not
+//! leave to make room.
 //!
-//! A record is bytes to the store, with a checksum behind them, in a file named after the version. It is written aside and renamed
-//! like a block, and takes room like one. A block's footer cannot say that the block is dirty: it says what the block is,
-//! and a block becomes clean without a new file.
+//! To the store, a record is bytes, with a checksum behind them, in a file named after the version. It is
+//! written aside and renamed like a block, and takes room like one. A block's footer cannot say that the
+//! block is dirty: the footer describes the block, and a block becomes clean without a new file.
 
 use std::collections::HashMap;
 use std::fs;
@@ -23,7 +24,7 @@ use super::{Store, on_pool};
 /// Bytes of the checksum at the end of a record.
 const CHECKSUM_BYTES: usize = 8;
 
-/// The room that records take, and who hears when dirty blocks keep others from being written.
+/// The room that records take, and the signal for when dirty blocks keep others from being written.
 #[derive(Debug, Default)]
 pub(super) struct Records {
     rooms: parking_lot::Mutex<HashMap<VersionId, Reservation>>,
@@ -44,7 +45,7 @@ impl Drop for Protection {
 }
 
 impl Store {
-    /// Keeps blocks of `version`, those here and those to come, from leaving to make room.
+    /// Keeps blocks of `version`, present and future ones, from leaving to make room.
     pub fn protect(self: &Arc<Self>, version: VersionId) -> Protection {
         self.ledger.lock().protect(version);
         Protection {
@@ -53,8 +54,8 @@ impl Store {
         }
     }
 
-    /// Writes down what must be known of a dirty version after a restart, in place of what was written of it before. Its blocks do not leave
-    /// to make room until the record is dropped.
+    /// Writes the facts about a dirty version that must survive a restart, in place of its earlier record.
+    /// The version's blocks do not leave to make room until the record is dropped.
     pub async fn keep_record(self: &Arc<Self>, version: VersionId, record: Vec<u8>) -> Result<(), Refusal> {
         if self.takes_no_blocks() {
             return Err(Refusal::Paused);
@@ -64,7 +65,8 @@ impl Store {
         kept.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// The version is dirty no more: its blocks are like all others. Errors: the disk, and then the record may be found again.
+    /// Drops the record of a version that is no longer dirty: its blocks become like all others. Fails if the
+    /// disk does; then the record may be found again.
     pub async fn drop_record(self: &Arc<Self>, version: VersionId) -> io::Result<()> {
         let store = Arc::clone(self);
         on_pool(move || store.drop_record_now(version))
@@ -72,18 +74,19 @@ impl Store {
             .unwrap_or(Ok(()))
     }
 
-    /// Every record on the disk whose checksum is right. The others are told in the log and removed: their blocks have no name any more.
+    /// Returns every record on the disk whose checksum is right. Torn records are logged and removed: their
+    /// blocks have no name any more. Records that cannot be read are logged and kept.
     pub async fn records(self: &Arc<Self>) -> Vec<(VersionId, Vec<u8>)> {
         let store = Arc::clone(self);
         on_pool(move || store.records_now()).await.unwrap_or_default()
     }
 
-    /// Ends when room is short and dirty blocks are what is in the way.
+    /// Waits until room is short and dirty blocks are the obstacle.
     pub async fn pressed(&self) {
         self.records.pressed.notified().await;
     }
 
-    /// Room is short: if dirty blocks are here, whoever makes them clean should.
+    /// Signals that room is short. If dirty blocks are here, the task that makes them clean should act.
     pub(super) fn press(&self) {
         if self.ledger.lock().has_protected() {
             self.records.pressed.notify_one();
@@ -144,7 +147,7 @@ impl Store {
         records
     }
 
-    /// Takes room for the records that are on the disk, and keeps their blocks from leaving.
+    /// Reserves room for the records that are on the disk, and keeps their blocks from leaving.
     pub(super) fn recover_records(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.disk.records())? {
             let entry = entry?;

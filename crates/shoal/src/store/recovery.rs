@@ -1,6 +1,7 @@
-//! What is found on the disk when a store opens: the index is rebuilt from the footers, so that a restart is warm.
+//! Recovery when a store opens: the index is rebuilt from the footers on the disk, so that a restart is warm.
 //!
-//! Only footers are read; data is verified when a block is first loaded, and by the scrub. Nothing found here is fatal.
+//! Only footers are read; data are verified when a block is first loaded, and by the scrub. Nothing found
+//! here is fatal.
 
 use std::fs::{self, DirEntry};
 use std::io;
@@ -14,10 +15,11 @@ use super::Store;
 use super::disk::{self, Disk, FOLDERS, ReadError};
 use super::quarantine::{self, Quarantine};
 
-/// Footers read at once. More than processors, because a cold disk answers many questions as fast as one.
+/// Number of footers read at once. More than processors, because a cold disk answers many reads as fast as
+/// one.
 const THREADS: usize = 8;
 
-/// What opening a store found.
+/// The result of opening a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Blocks that are here again.
@@ -26,7 +28,7 @@ pub struct Recovery {
     pub bytes: u64,
     /// Files that were being written when the node stopped; removed.
     pub half_written: u64,
-    /// Files that were not, or no longer, blocks: cut, overwritten, misnamed, strange; moved to quarantine.
+    /// Files that are not blocks, or no longer are: cut, overwritten, misnamed, strange; moved to quarantine.
     pub quarantined: u64,
     /// Blocks of another block size; removed.
     pub other_block_size: u64,
@@ -51,7 +53,7 @@ struct FoundBlock {
     block: BlockId,
     object: ObjectId,
     sequence: u64,
-    /// Room it takes.
+    /// Room that the block takes.
     charge_bytes: u64,
 }
 
@@ -62,7 +64,7 @@ enum Kind {
 }
 
 impl Store {
-    /// Puts what is on the disk into the index, and everything else out of the way.
+    /// Puts the blocks on the disk into the index, and all other files out of the way.
     pub(super) fn recover(&mut self) -> io::Result<Recovery> {
         let mut recovery = Recovery::default();
         let (half_written, stuck) = empty_aside(&self.disk)?;
@@ -81,7 +83,7 @@ impl Store {
 
     fn recover_quarantine(&self, recovery: &mut Recovery, strange: &[PathBuf]) -> io::Result<()> {
         for (name, charge_bytes) in Quarantine::earlier(&self.disk)? {
-            // Without room for it the file is not kept.
+            // A file without room for it is not kept.
             let reserved = self.ledger.lock().residency.reserve(charge_bytes);
             match reserved {
                 Ok(room) => self.keep_quarantined(name, room),
@@ -122,12 +124,13 @@ impl Store {
         Ok(())
     }
 
-    /// Takes in dirty blocks and those stored last, as many as there is room for, in the order they were stored.
+    /// Takes in dirty blocks and those stored last, as many as there is room for, in the order in which they
+    /// were stored.
     fn recover_blocks(&mut self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.sequence).max();
         *self.sequence.get_mut() = newest.map_or(0, |newest| newest + 1);
         let ledger = self.ledger.get_mut();
-        // What the lake does not have is the last to go.
+        // Dirty blocks, which the lake does not have, are the last to be removed.
         blocks.sort_unstable_by_key(|block| (ledger.is_protected(block.block.version), block.sequence));
         let mut free_bytes = ledger.residency.capacity_bytes() - ledger.residency.taken_bytes();
         let fitting = blocks.iter().rev().take_while(|block| {
@@ -180,7 +183,8 @@ fn scan(disk: &Disk, block_bytes: u64) -> Found {
     })
 }
 
-/// Removes what was being written when the node stopped; says how many files, and how many would not go.
+/// Removes the files that were being written when the node stopped. Returns how many files it removed, and
+/// how many it could not.
 fn empty_aside(disk: &Disk) -> io::Result<(u64, u64)> {
     let (mut removed, mut stuck) = (0, 0);
     for entry in fs::read_dir(disk.aside())? {
@@ -221,7 +225,8 @@ impl Found {
     }
 }
 
-/// A folder in ours is nobody's block, but it may be somebody's work: it is left alone, as an error.
+/// A folder among the block files is not a block, but it may hold an operator's work: it is reported as an
+/// error and left alone.
 fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io::Result<Kind> {
     let kind = entry.file_type()?;
     if kind.is_dir() {
@@ -235,7 +240,7 @@ fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io:
         Ok((_, footer)) if footer.version.block_bytes != block_bytes => Ok(Kind::OtherBlockSize(block)),
         Ok((file, footer)) => {
             let metadata = file.metadata()?;
-            // The larger of what it may take and what it does take.
+            // The larger of the room that it may take and the room that it does take.
             let charge_bytes = disk
                 .charge_bytes(metadata.len())
                 .max(disk::allocated_bytes(&metadata));

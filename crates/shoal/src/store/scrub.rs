@@ -1,4 +1,4 @@
-//! A slow walk over all blocks, to find what has rotted before a reader does.
+//! A slow walk over all blocks that finds decayed ones before a reader does.
 
 use std::fs;
 use std::sync::Weak;
@@ -11,7 +11,7 @@ use super::disk::{self, FOLDERS, ReadError};
 use super::keeper::Signal;
 use super::{Store, is_exhaustion};
 
-/// How fast the scrub reads: 100 GiB in under four hours, and less than a hundredth of what an SSD reads.
+/// The read rate of the scrub: 100 GiB in under four hours, and less than a hundredth of an SSD's rate.
 const BYTES_PER_SECOND: u64 = 8 << 20;
 
 /// Rest after each folder, so that a pass over an almost empty store is slow too.
@@ -41,7 +41,7 @@ pub(super) fn run(store: &Weak<Store>, signal: &Signal) {
 }
 
 impl Store {
-    /// Verifies every block now, as fast as the disk allows; says how many were read. Blocks.
+    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
     pub fn scrub(&self) -> u64 {
         let before = self.tally.scrubbed_blocks.get();
         for folder in 0..FOLDERS {
@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// Verifies one block; says how many bytes were read.
+    /// Verifies one block. Returns how many bytes were read.
     fn scrub_block(&self, block: BlockId) -> u64 {
         let Some(_pin) = self.pin(block) else { return 0 };
         let read = self.reread(block);
@@ -94,8 +94,9 @@ impl Store {
 
     fn reread(&self, block: BlockId) -> Result<u64, ReadError> {
         let (file, footer) = self.disk.open_block(block)?;
-        // The disk is what is asked, so pages in memory are dropped first; and afterwards, to leave memory to what readers want.
-        // What is mapped, a reader wants: it stays. Not being able to drop pages makes the look less deep, and is no error.
+        // The scrub has to ask the disk, so pages in memory are dropped first, and again afterwards, to leave
+        // memory to readers. Mapped pages stay, as a reader wants them. A failure to drop pages makes the
+        // check less deep, and is no error.
         let _ = fadvise(&file, 0, None, Advice::DontNeed);
         self.disk.verify(&file, &footer)?;
         let _ = fadvise(&file, 0, None, Advice::DontNeed);

@@ -1,9 +1,11 @@
-//! The threads that write blocks: few, late, and last in the queue for the processors.
+//! The threads that write blocks: few of them, late, and last in the queue for the processors.
 //!
-//! A block is written beside the answers it is already part of. Copying it into the page cache costs more processor time than
-//! sending it, so on a busy node writing waits for readers and not the other way round: a burst is answered first and written when it is
-//! over, but for what somebody waits for on disk. It cannot wait for ever. What is not on disk holds its share of the read path's memory window, and fetches wait
-//! when that is full; so a block waits a moment at most, and not at all behind many others.
+//! A block is written beside the answers that it is already part of. Copying it into the page cache costs
+//! more processor time than sending it. So on a busy node, writing waits for readers and not the other way
+//! round: a burst is answered first and written when it is over, except for blocks that a caller needs on
+//! disk. Blocks cannot wait for ever. Each one that is not on disk holds its share of the read path's memory
+//! window, and fetches wait when that is full. So a block waits a moment at most, and not at all behind many
+//! others.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,25 +19,26 @@ use tokio::sync::oneshot;
 
 use crate::clock;
 
-/// Enough to keep a disk busy while one of them waits for it.
+/// Enough threads to keep a disk busy while one of them waits for it.
 const THREADS: usize = 2;
 
-/// About a tenth of the share of a thread that answers, when there is not enough for both.
+/// The niceness of the threads. Each gets about a tenth of the share of a thread that answers, when there is
+/// not enough for both.
 const NICENESS: i32 = 10;
 
-/// How long a block waits for a burst to be over. A cold object of 64 MiB takes 264 ms when its first blocks are written while the last
-/// ones come (10 ms), and 144 ms when they wait so long.
+/// How long a block waits for a burst to be over. A cold object of 64 MiB takes 264 ms when its first blocks
+/// are written while the last ones arrive (10 ms), and 144 ms when they wait this long.
 pub(super) const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Nothing waits while more than this does: a quarter of the default memory window.
+/// No block waits while more than this many bytes do: a quarter of the default memory window.
 const WAITING_BYTES: u64 = 64 << 20;
 
 /// Whether a block may wait for a burst to be over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// Readers have it in memory: it may wait.
+    /// Readers have the block in memory: it may wait.
     Late,
-    /// Somebody waits until it is on disk.
+    /// A caller waits until the block is on disk.
     Now,
 }
 
@@ -48,7 +51,7 @@ pub(super) struct Writers {
     patience: Duration,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Debug, Default)]
 struct Desk {
     queue: Mutex<Queue>,
@@ -57,7 +60,7 @@ struct Desk {
 
 #[derive(Debug, Default)]
 struct Queue {
-    /// By the moment they are due, and those of one moment in the order they came.
+    /// Ordered by the moment they are due, and within one moment by arrival.
     waiting: BTreeMap<(Instant, u64), Waiting>,
     waiting_bytes: u64,
     came: u64,
@@ -70,16 +73,16 @@ struct Waiting {
     job: Job,
 }
 
-/// What a thread does next.
+/// The next step of a thread.
 enum Next {
     Work(Job),
-    /// Until the moment, if there is one, or until something changes.
+    /// Wait until this moment, if there is one, or until something changes.
     Wait(Option<Instant>),
     End,
 }
 
 impl Writers {
-    /// Writers whose work waits so long for a burst to be over.
+    /// Creates writers whose work waits up to `patience` for a burst to be over.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
             desk: Arc::default(),
@@ -87,7 +90,7 @@ impl Writers {
         }
     }
 
-    /// Starts the threads; they end when [`Writers::stop`] was called and the last job is done.
+    /// Starts the threads. They end when [`Writers::stop`] was called and the last job is done.
     pub(super) fn start(&self) -> io::Result<Vec<JoinHandle<()>>> {
         let threads = (0..THREADS).map(|_| {
             let desk = Arc::clone(&self.desk);
@@ -99,13 +102,14 @@ impl Writers {
         threads.collect()
     }
 
-    /// Takes no more work, and lets none of it wait.
+    /// Accepts no more work, and lets none of it wait.
     pub(super) fn stop(&self) {
         self.desk.queue.lock().stopped = true;
         self.desk.changed.notify_all();
     }
 
-    /// Does `work`, which writes so many bytes, on one of the threads. `None` when they have stopped, or the work panicked.
+    /// Does `work`, which writes `bytes` bytes, on one of the threads. Returns `None` if the threads have
+    /// stopped or the work panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         urgency: Urgency,
@@ -114,13 +118,14 @@ impl Writers {
     ) -> Option<T> {
         let (done, outcome) = oneshot::channel();
         self.hand_over(urgency, bytes, move || {
-            // Nobody may be waiting any more; the work was done for the store.
+            // The caller may be gone; the work was done for the store.
             let _ = done.send(work());
         })?;
         outcome.await.ok()
     }
 
-    /// As [`Writers::run`], for those who do not wait. `None` when the threads have stopped: the job is dropped.
+    /// Like [`Writers::run`], for callers that do not wait. Returns `None` if the threads have stopped: the
+    /// job is dropped.
     pub(super) fn hand_over(
         &self,
         urgency: Urgency,
@@ -142,8 +147,8 @@ impl Writers {
 }
 
 impl Queue {
-    /// Whether a thread that waits has to look again: while a burst is answered none is roused to see that it is not over yet. `None` when
-    /// nobody works any more.
+    /// Queues a job. Returns whether a waiting thread has to look again: while a burst is answered, no thread
+    /// is woken only to see that it is not over yet. Returns `None` if no thread works any more.
     fn push(&mut self, due: Instant, waiting: Waiting) -> Option<bool> {
         if self.stopped || self.threads == 0 {
             return None;
@@ -261,7 +266,7 @@ mod tests {
     async fn while_one_thread_works_the_other_takes_what_is_due_next() {
         let writers = Writers::new(Duration::from_millis(5));
         let threads = writers.start().unwrap();
-        // By then both of them wait, and one alone is told of the first.
+        // After this pause both threads wait, and only one is told of the first job.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let (second_done, second_is_done) = std::sync::mpsc::channel();
         let first = writers.run(Urgency::Late, 1, move || {

@@ -1,4 +1,5 @@
-//! Objects the lake has committed whose blocks are not found yet; who reads one of them waits for a moment.
+//! Objects that the lake has committed but whose blocks cannot be found yet; a reader of such an object waits
+//! for a moment.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,14 +9,14 @@ use parking_lot::Mutex;
 use shoal_policy::ObjectId;
 use tokio::sync::watch;
 
-/// A read waits no longer than this; then it asks the lake like any other.
+/// The longest time that a read waits; then it asks the lake like any other read.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The writes that are being finished, by object.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Finishing(Arc<Mutex<HashMap<ObjectId, Writes>>>);
 
-/// Those of one object.
+/// The writes of one object.
 #[derive(Debug)]
 struct Writes {
     count: usize,
@@ -42,12 +43,13 @@ impl Finishing {
         }
     }
 
-    /// Ends when no write of the object is being finished, or after a moment. `None`: there is nothing to wait for.
+    /// Ends when no write of the object is being finished, or after a moment. Returns `None` if there is
+    /// nothing to wait for.
     pub(super) fn ended(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
         let writes = self.0.lock();
         let mut ended = writes.get(&object)?.ended.subscribe();
         Some(async move {
-            // The sender goes with the last write. After a moment a read is better served by the lake.
+            // The sender is dropped with the last write. After a moment the lake serves a read better.
             let _ = tokio::time::timeout(PATIENCE, ended.changed()).await;
         })
     }

@@ -1,8 +1,8 @@
-//! The bytes of a write while they pass: cut into blocks, which stay in memory if there is plenty of it for all of them, and else go to disk
-//! as they come.
+//! Gathers the bytes of a write while they pass. They are cut into blocks, which stay in memory if there is
+//! plenty of it for all of them, and otherwise go to disk as they come.
 //!
-//! What passes is not known to be right, and not known to stay: nothing of it can be found by anybody until the lake has committed it
-//! and the blocks get their names.
+//! The bytes are not known to be right, and not known to stay: no reader can find any of them until the lake
+//! has committed the write and the blocks get their names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::fetch::Fetcher;
 use crate::pieces::Pieces;
 use crate::store::{Draft, Store};
 
-/// A copy of one write's bytes; clones are of the same.
+/// A copy of one write's bytes; clones share it.
 #[derive(Clone)]
 pub struct Gathering(Arc<Mutex<State>>);
 
@@ -28,25 +28,25 @@ struct State {
     size_bytes: u64,
     block_bytes: u64,
     received_bytes: u64,
-    /// Blocks of which the disk has the bytes, or soon will.
+    /// The blocks whose bytes are on disk, or soon will be.
     drafts: Drafts,
-    /// Those behind them, all complete but for the last one.
+    /// The blocks behind those, all complete except the last one.
     in_memory: Vec<InMemory>,
-    /// Why nothing is gathered any more.
+    /// Why gathering has stopped.
     lost: Option<Uncached>,
 }
 
-/// A block that is on its way to the disk, in memory until then.
+/// A block on its way to the disk, in memory until then.
 pub(super) type Drafting = JoinHandle<Result<Draft, Refusal>>;
 
-/// The first blocks of a write, when they had to leave memory.
+/// The first blocks of a write, if they had to leave memory.
 #[derive(Default)]
 pub(super) struct Drafts(pub(super) Vec<Drafting>);
 
 impl Drop for Drafts {
     fn drop(&mut self) {
         let drafts = std::mem::take(&mut self.0);
-        // Each one takes a file off the disk.
+        // Dropping a draft deletes a file.
         if let (false, Ok(runtime)) = (drafts.is_empty(), tokio::runtime::Handle::try_current()) {
             runtime.spawn_blocking(move || drop(drafts));
         }
@@ -60,7 +60,7 @@ pub(super) struct InMemory {
     room: OwnedSemaphorePermit,
 }
 
-/// Everything that was written, in order.
+/// All bytes that were written, in order.
 pub(super) struct Gathered {
     pub(super) size_bytes: u64,
     pub(super) drafts: Drafts,
@@ -83,7 +83,7 @@ impl Gathering {
         })))
     }
 
-    /// Takes the next bytes. Never waits: without room for them, everything is given up.
+    /// Takes the next bytes. Never waits: if there is no room for them, the whole gathering is given up.
     pub fn add(&self, data: Vec<Bytes>) {
         let mut state = self.0.lock();
         for piece in data {
@@ -96,7 +96,7 @@ impl Gathering {
         }
     }
 
-    /// What was gathered, if it is all of the object.
+    /// Returns the gathered bytes, if they are the complete object.
     pub(super) fn finish(&self) -> Result<Gathered, Uncached> {
         let mut state = self.0.lock();
         if let Some(why) = state.lost {
@@ -134,7 +134,7 @@ impl State {
     fn growing(&mut self) -> Result<&mut InMemory, Uncached> {
         let is_growing = self.in_memory.last().is_some_and(|last| last.missing_bytes > 0);
         if !is_growing {
-            // An object that will not fit begins to go at once: then there is more time for it.
+            // An object that will not fit begins to move to disk at once, which leaves it more time.
             if self.fetcher.is_filling(self.size_bytes - self.received_bytes) {
                 self.set_aside();
             }
@@ -157,7 +157,7 @@ impl State {
         })
     }
 
-    /// Lets the blocks go to disk, which are all complete, and their memory when they are there.
+    /// Sends the blocks to disk, which are all complete, and frees their memory when they are there.
     fn set_aside(&mut self) {
         for complete in self.in_memory.drain(..) {
             let store = Arc::clone(&self.store);

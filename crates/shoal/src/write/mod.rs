@@ -1,8 +1,9 @@
-//! How an object is written: around the cache, through it, or back from it ([`crate::dirty`]).
+//! Writes of objects: around the cache, through it, or back from it ([`crate::dirty`]).
 //!
-//! A write *through* goes to the lake as any other does. Beside it, its bytes are gathered in blocks ([`Gathering`]), and when the lake has
-//! committed them the blocks get their names and go where a read would have put them ([`Through`]). Nothing of this can fail a write or
-//! make it wait: what is not cached costs the next read a way to the lake, as after a write *around*.
+//! A write *through* goes to the lake like any other. Beside it, its bytes are gathered in blocks
+//! ([`Gathering`]), and when the lake has committed them the blocks get their names and go where a read would
+//! have put them ([`Through`]). None of this can fail a write or make it wait: a block that is not cached
+//! costs the next read a way to the lake, as after a write *around*.
 
 mod finishing;
 mod gathering;
@@ -15,46 +16,48 @@ pub use self::mode::{ModeError, WriteRules};
 pub use self::parted::{Upload, UploadPart};
 pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, size_to_gather};
 
-/// Why a write was carried out in another mode than it was asked for: one through the cache left nothing there, one back went to the lake
-/// first. The word in `X-Cache-Reason`.
+/// Why a write was carried out in another mode than requested: a write through the cache left nothing there,
+/// a write back went to the lake first. The value of `X-Cache-Reason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Uncached {
-    /// An upload in parts, of which not all passed here.
+    /// An upload in parts, some of which did not pass this node.
     Multipart,
-    /// A copy: its bytes do not pass here.
+    /// A copy: its bytes do not pass this node.
     Copy,
     /// Encrypted with a key that only the client has.
     SseC,
-    /// It names a version or a part, which means nothing for a whole object that is new: the lake alone knows what it makes of it.
+    /// It names a version or a part, which has no meaning for a new whole object: only the lake knows how to
+    /// treat such a request.
     Dialect,
-    /// The request does not say how long the object is.
+    /// The request does not give the object's length.
     NoLength,
-    /// One object may displace only a part of all others.
+    /// The object is too large: it may displace only a part of all others.
     TooLarge,
     /// The memory for bytes on their way to the disk is full: the disk is slower than the writers.
     NoMemory,
     /// Fewer or more bytes came than were announced.
     Incomplete,
-    /// The lake does not say which version it is.
+    /// The lake's answer has no ETag to name the version by.
     NoEtag,
-    /// Written back, it could be read by its writer alone, and everybody is nobody.
+    /// The writer is anonymous. Only its writer can read an object that is written back, and anonymous
+    /// callers cannot be told apart.
     Anonymous,
-    /// Only the lake can tell whether a condition holds.
+    /// The write has a condition that only the lake can check.
     Condition,
-    /// The lake would give it an ETag that cannot be told beforehand.
+    /// The lake would give it an ETag that cannot be computed beforehand.
     OtherEtag,
-    /// The lake was asked whether it would take it, and did not say yes.
+    /// The lake was asked whether it would take the object, and did not say yes.
     NotPermitted,
     /// Too much is dirty already.
     TooDirty,
-    /// The nodes that were to keep it did not.
+    /// The nodes that were to keep the object did not.
     NotKept,
-    /// The members of the cluster change: nobody is sure to be home to it.
+    /// The members of the cluster change: no node is sure to be the object's home.
     Unsettled,
 }
 
 impl Uncached {
-    /// The word in headers.
+    /// The value in headers.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Multipart => "multipart",

@@ -1,4 +1,4 @@
-//! Which mode a write has: its header says so, or else the rules. Pure.
+//! Chooses the mode of a write: its header decides, or else the rules. Pure.
 
 use http::HeaderMap;
 
@@ -38,7 +38,7 @@ impl WriteRules {
         Self(ByPrefix::new(config.default, rules))
     }
 
-    /// How `name` is written by a request with these headers.
+    /// The mode in which a request with these headers writes `name`.
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
@@ -51,7 +51,7 @@ impl WriteRules {
             (Some(_), Some(_)) => return Err(ModeError::Unknown),
         };
         match mode {
-            // Reads look for dirty objects where the rules say, and nowhere else.
+            // Reads look for dirty objects only where the rules allow them.
             WriteMode::Back if !self.allow_back(name) => Err(ModeError::NotVolatile),
             mode => Ok(mode),
         }
@@ -62,7 +62,7 @@ impl WriteRules {
         self.0.of(name) == WriteMode::Back
     }
 
-    /// Buckets, and beginnings of keys in them, below which objects may be dirty.
+    /// The buckets, with prefixes of keys in them, below which objects may be dirty.
     pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
         self.0.prefixes(|mode| mode == WriteMode::Back)
     }

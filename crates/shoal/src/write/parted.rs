@@ -1,7 +1,9 @@
-//! Uploads in parts that go through the cache: what passes is kept aside, and cut into blocks when the lake has made an object of it.
+//! Uploads in parts that go through the cache: their bytes are kept aside, and cut into blocks when the lake
+//! has completed the object.
 //!
-//! A part that the lake has taken is a version of its own here, of blocks like all others: who needs the room has them leave, and so does what
-//! nobody completes. Completed they are blocks of the version that the lake makes of just these parts in this order: its ETag says so.
+//! A part that the lake has taken is a separate version here, made of blocks like all others: they can be
+//! evicted, and so leave the disk in time if the upload is never completed. On completion they become blocks
+//! of the version that the lake makes of exactly these parts in this order: its ETag proves it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -25,10 +27,11 @@ use crate::s3::range::ByteRange;
 use crate::store::Urgency;
 use crate::{chance, clock};
 
-/// Uploads whose parts are kept aside at a time; beyond that the one that has waited longest is forgotten.
+/// The number of uploads whose parts are kept aside at a time; beyond that the upload that has waited longest
+/// is forgotten.
 const UPLOADS_MAX: usize = 1024;
 
-/// An upload to which no part came for so long is forgotten.
+/// How long an upload without new parts is remembered.
 const IDLE_MAX: Duration = Duration::from_hours(1);
 
 /// One part of an upload that the lake keeps.
@@ -54,11 +57,11 @@ struct Parts {
     touched: Instant,
 }
 
-/// What is here of a part.
+/// The bytes of a part that are here.
 struct Part {
     md5: [u8; 16],
     version: Arc<Version>,
-    /// Ends when its blocks are on the disk.
+    /// Ends when the part's blocks are on the disk.
     landed: JoinHandle<()>,
 }
 
@@ -88,7 +91,7 @@ impl Through {
         Ok((UploadPart { upload, number }, self.gathering(size_bytes)?))
     }
 
-    /// The lake has taken a part: what passed of it is kept aside.
+    /// Keeps the bytes of a part aside, now that the lake has taken it.
     pub fn keep_part(
         self: &Arc<Self>,
         part: UploadPart,
@@ -107,7 +110,7 @@ impl Through {
         Ok(())
     }
 
-    /// A version like no other: the same part sent again is another one.
+    /// A version like no other: the same part sent again gets another one.
     fn version_of_part(
         &self,
         part: &UploadPart,
@@ -134,12 +137,12 @@ impl Through {
     }
 
     async fn land_part(self: Arc<Self>, gathered: Gathered, version: Arc<Version>) {
-        // Once the upload is complete, blocks of the object are cut of what is on the disk.
+        // Once the upload is complete, blocks of the object are cut from the bytes on the disk.
         let landing = self.finish(gathered, &version, Urgency::Now).await;
         landing.await;
     }
 
-    /// The upload is an object now, or none at all.
+    /// Forgets an upload that has become an object or was aborted.
     pub fn forget_upload(self: &Arc<Self>, upload: &Upload) {
         if let Some(parts) = self.aside.0.lock().remove(upload) {
             self.forget_parts(parts.by_number.into_values().collect());
@@ -153,15 +156,15 @@ impl Through {
         let this = Arc::clone(self);
         tokio::spawn(async move {
             for part in parts {
-                // What is on its way would come after it was removed.
+                // A part still on its way would arrive after its removal.
                 let _ = part.landed.await;
                 this.store.remove_version(part.version.id);
             }
         });
     }
 
-    /// Goes on in a task of its own when the lake says that it makes an object of an upload. If it makes it of other parts, it calls it
-    /// otherwise, and nobody finds these blocks.
+    /// Goes on in a separate task when the lake says that it makes an object of an upload. If the lake makes
+    /// it of other parts, it gives it another ETag, and no read finds these blocks.
     pub fn commit_upload(self: &Arc<Self>, upload: &Upload) -> Result<(), Uncached> {
         let parts = self.aside.0.lock().remove(upload).ok_or(Uncached::Multipart)?;
         let parts: Vec<Part> = parts.by_number.into_values().collect();
@@ -190,7 +193,7 @@ impl Through {
         for index in 0..version.block_count() {
             if let Some(pieces) = self.cut(&parts, version, index).await {
                 let block = version.block(index);
-                // A block that is not there costs a way to the lake; the store has counted the reason.
+                // A missing block costs a way to the lake; the store has counted the reason.
                 let _refused = self
                     .store
                     .put(block, Arc::clone(version), pieces, Urgency::Now)
@@ -202,7 +205,7 @@ impl Through {
         }
     }
 
-    /// A block of the object out of those of its parts; `None`: some of it has left the disk.
+    /// Cuts a block of the object out of its parts' blocks; `None` if some of these have left the disk.
     async fn cut(&self, parts: &[Arc<Version>], version: &Version, index: u32) -> Option<Vec<Bytes>> {
         let start = u64::from(index) * version.block_bytes;
         let range = ByteRange {
@@ -224,7 +227,8 @@ impl Through {
 }
 
 impl Aside {
-    /// Keeps a part; those that are forgotten for it are given: the one of the same number, and uploads that are too long, or idle.
+    /// Keeps a part and returns the parts that are forgotten in return: the one of the same number, and those
+    /// of uploads that are too long or idle.
     fn keep(&self, part: UploadPart, kept: Part, object_bytes_max: u64, now: Instant) -> Vec<Part> {
         let UploadPart { upload, number } = part;
         let mut uploads = self.0.lock();
@@ -253,7 +257,7 @@ impl Aside {
     }
 }
 
-/// Which of some pieces, laid one behind the other, a range meets, and where within each.
+/// The pieces, of some laid one behind the other, that a range meets, and where within each.
 fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
     let mut met = Vec::new();
     let mut start = 0;
@@ -272,7 +276,7 @@ fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
     met
 }
 
-/// An ETag that is an MD5, and that.
+/// The ETag and its MD5, if the ETag is one.
 fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
     let digits = etag.to_str().ok()?.strip_prefix('"')?.strip_suffix('"')?;
     let mut md5 = [0; 16];
@@ -285,7 +289,7 @@ fn digest_in(etag: &HeaderValue) -> Option<(HeaderValue, [u8; 16])> {
     Some((etag.clone(), md5))
 }
 
-/// What a lake calls an object of these parts: the MD5 of their MD5s, and how many there are.
+/// The ETag that a lake gives an object of these parts: the MD5 of their MD5s, and the number of parts.
 fn etag_of(parts: &[Part]) -> HeaderValue {
     let etag = etag::of_parts(parts.iter().map(|part| part.md5));
     HeaderValue::try_from(etag).expect("an ETag is a header value")

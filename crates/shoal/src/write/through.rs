@@ -1,4 +1,4 @@
-//! Writes through the cache: what the lake has committed is where a read would have put it.
+//! Writes through the cache: an object that the lake has committed ends up where a read would have put it.
 
 use std::sync::Arc;
 
@@ -20,13 +20,14 @@ use crate::s3::object::Version;
 use crate::s3::operation::{Classified, Operation};
 use crate::store::{Store, Urgency};
 
-/// An object may take this part of the disk, for its blocks cannot make room for each other before they have names.
+/// The fraction of the disk that one object may take: its blocks cannot make room for each other before they
+/// have names.
 pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
 
-/// Blocks of one object offered to their homes at a time.
+/// The number of blocks of one object that are offered to their homes at a time.
 const OFFERS: usize = 4;
 
-/// Puts what was written where a read would have put it.
+/// Puts written blocks where a read would have put them.
 pub struct Through {
     pub(super) store: Arc<Store>,
     fetcher: Arc<Fetcher>,
@@ -37,12 +38,12 @@ pub struct Through {
     pub(super) finishing: Finishing,
     /// Held by every task that still does something for a write.
     pub(super) underway: Arc<()>,
-    /// Parts of what is no object yet.
+    /// The parts of uploads that are not complete.
     pub(super) aside: Aside,
 }
 
 impl Through {
-    /// `capacity_bytes` is that of the disk.
+    /// `capacity_bytes` is the capacity of the disk.
     pub fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
@@ -76,8 +77,9 @@ impl Through {
         Ok(Gathering::new(store, fetcher, size_bytes, self.block_bytes))
     }
 
-    /// Goes on in a task of its own when the lake has answered: `answer` are the headers that name the version of `object` which it has
-    /// committed. Who reads the object meanwhile through this node waits for a moment.
+    /// Goes on in a separate task when the lake has answered. The headers in `answer` name the version of
+    /// `object` that the lake has committed. Callers that read the object through this node meanwhile wait
+    /// for a moment.
     pub fn commit(
         self: &Arc<Self>,
         gathering: &Gathering,
@@ -86,13 +88,13 @@ impl Through {
     ) -> Result<(), Uncached> {
         let gathered = gathering.finish()?;
         let version = Version::from_write(object, answer, gathered.size_bytes, self.block_bytes);
-        // Nothing else is said of it that could keep it from having blocks: how large it is was looked at before.
+        // The ETag is the only reason left for it to have no blocks: its size was checked before.
         let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
         let unfinished = self.finishing.begin(object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
             let landing = this.finish(gathered, &version, Urgency::Late).await;
-            // A version is found by what the disk has of it, which may be nothing yet.
+            // A version is found by its blocks on the disk, of which there may be none yet.
             this.catalog.introduce(&version);
             drop(unfinished);
             tokio::join!(landing, this.hand_over(&version));
@@ -101,18 +103,18 @@ impl Through {
         Ok(())
     }
 
-    /// What a read of the object should wait for, if anything: a moment at most.
+    /// The future that a read of the object should wait for, if there is one. It takes a moment at most.
     pub fn unsettled(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
         self.finishing.ended(object)
     }
 
-    /// Objects that are being finished, or handed over to other nodes, now.
+    /// The number of objects that are being finished, or handed over to other nodes, now.
     pub fn underway(&self) -> usize {
         Arc::strong_count(&self.underway) - 1
     }
 
-    /// Gives the blocks on the disk their names, and lets those in memory go there by `urgency`, where they are when what is returned has
-    /// ended. Reads find all of them from now on.
+    /// Gives the blocks on the disk their names, and lets the blocks in memory go there by `urgency`; they
+    /// are there when the returned future ends. Reads find all of them from now on.
     pub(super) async fn finish(
         &self,
         gathered: Gathered,
@@ -126,7 +128,7 @@ impl Through {
         } = gathered;
         let behind = drafts.0.len() as u32;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
-            // A block that is not there costs a way to the lake; the store has counted the reason.
+            // A missing block costs a way to the lake; the store has counted the reason.
             if let Ok(Ok(draft)) = drafting.await {
                 let _refused = draft.name(Arc::clone(version), index).await;
             }
@@ -155,14 +157,14 @@ impl Through {
         });
         stream::iter(offers)
             .for_each_concurrent(OFFERS, |(index, node)| async move {
-                // A home that does not take it asks the lake when it is read.
+                // A home that does not take the block asks the lake when the block is read.
                 let _ = self.cooperation.offer(version, index, node).await;
             })
             .await;
     }
 }
 
-/// How long the object will be, if its bytes can be gathered.
+/// The length of the object to come, if its bytes can be gathered.
 pub fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
     if classified.operation != Operation::PutObject {
         return Err(Uncached::Multipart);
@@ -176,7 +178,7 @@ pub fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Unc
     }
 }
 
-/// How many bytes come, if they can be gathered.
+/// The number of bytes to come, if they can be gathered.
 pub(super) fn size_of_body(headers: &HeaderMap) -> Result<u64, Uncached> {
     if headers.contains_key("x-amz-copy-source") {
         return Err(Uncached::Copy);

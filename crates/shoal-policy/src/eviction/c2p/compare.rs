@@ -1,32 +1,34 @@
-//! Which of two blocks of equally present objects is worth less.
+//! Decides which of two blocks of equally present objects is worth less.
 
 use std::cmp::Ordering;
 use std::time::Duration;
 
-/// How to read C2P's Algorithm 1, the *LRU comparator*, which chooses between time of use and number of uses by how far two
-/// uses lie apart. Text and listing agree, and yet it looks inverted: it goes by the time where times hardly differ. With a short
-/// affinity it is LFU that decays, and inverted it is LRU; with a long one the reverse.
+/// How to read C2P's Algorithm 1, the *LRU comparator*. It chooses between time of use and number of uses by
+/// how far apart two uses lie. Text and listing agree but look inverted: the algorithm goes by time where
+/// times hardly differ. With a short affinity it is LFU with decay as printed, and LRU inverted; with a long
+/// affinity it is the reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// As printed: by time when the uses are close to each other, by their number when they are far apart.
+    /// As printed: by time when the uses are close to each other, by number when they are far apart.
     Printed,
     /// By number when they are close, by time when they are far apart.
     Inverted,
 }
 
-/// The local metadata of a block: when it was used last, and how often.
+/// The local metadata of a block: when it was last used, and how often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Uses {
-    /// The last use.
+    /// The time of the last use.
     pub at: Duration,
     /// The number of uses, decayed as of the last one.
     pub number: f32,
 }
 
-/// An unused block's number of uses decays once in this time.
+/// The number of uses of an unused block decays once in this time.
 const DECAY_PERIOD_SECS: u64 = 60;
 
-/// What is left of a number of uses after so many periods without one. Beyond the table nothing is.
+/// The part of a number of uses that is left after each number of periods without a use. Beyond the table
+/// nothing is left.
 const DECAY: [f32; 64] = {
     let mut left = [1.0; 64];
     let mut periods = 1;
@@ -52,7 +54,8 @@ impl Uses {
         }
     }
 
-    /// The number of uses, which becomes 0.8 of itself with each minute without one (C2P 3.3, *Hitcount Decay*).
+    /// The number of uses, which falls to 0.8 of itself with each minute without a use (C2P 3.3, *Hitcount
+    /// Decay*).
     pub fn number_at(self, now: Duration) -> f32 {
         let periods = now.saturating_sub(self.at).as_secs() / DECAY_PERIOD_SECS;
         let left = usize::try_from(periods)
@@ -64,8 +67,8 @@ impl Uses {
 
 /// C2P's Algorithm 1: the lesser leaves first. Uses that lie less than `affinity` apart are close.
 ///
-/// This is no order: of three blocks each may be less than the next, around the circle. Whoever looks for the least goes through
-/// the candidates in one order and keeps the lesser, and says which order that is.
+/// This is not an order: of three blocks each may be less than the next, in a circle. A caller that looks for
+/// the least goes through the candidates in one order, keeps the lesser, and documents which order that is.
 pub fn compare(a: Uses, b: Uses, affinity: Duration, reading: Reading, now: Duration) -> Ordering {
     let by_time = a.at.cmp(&b.at);
     let by_number = a.number_at(now).total_cmp(&b.number_at(now));

@@ -1,4 +1,4 @@
-//! What nodes tell each other about their caches, gathered and thinned out.
+//! Events that nodes send each other about their caches, gathered and thinned out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,18 +6,19 @@ use std::time::Duration;
 /// Something that happened to one block on one node (C2P, table 2a).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<K> {
-    /// When, on the clock of the node where it happened.
+    /// The time, on the clock of the node where it happened.
     pub at: Duration,
-    /// To which block.
+    /// The block.
     pub key: K,
-    /// What.
+    /// The kind of event.
     pub kind: EventKind,
 }
 
-/// The five kinds of events, the least important first: what is dropped first under overload.
+/// The five kinds of events, the least important first. Under overload, the least important are dropped
+/// first.
 ///
-/// A lost hit changes no presence. A lost add or miss makes an object look less present than it is, until its next; a lost delete
-/// or replacement makes blocks stay that help nobody, and nothing corrects that.
+/// A lost hit changes no presence. A lost add or miss makes an object look less present than it is, until its
+/// next one. A lost delete or replacement makes blocks stay that are of no use, and nothing corrects that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventKind {
     /// The block was read from the cache.
@@ -34,10 +35,10 @@ pub enum EventKind {
 
 const KINDS: usize = 5;
 
-/// Events wait so long for others to the same peer (C2P 3.2, *Aggregation*).
+/// How long an event waits for others to the same peer (C2P 3.2, *Aggregation*).
 pub const AGGREGATION: Duration = Duration::from_millis(200);
 
-/// Events on their way out, by peer. Memory is bounded by `events_max` for each peer.
+/// Outgoing events by peer. Memory is bounded by `events_max` for each peer.
 #[derive(Debug)]
 pub struct Outbox<N, K> {
     waiting: BTreeMap<N, Waiting<K>>,
@@ -62,10 +63,10 @@ impl<N: Copy + Ord, K: Copy> Outbox<N, K> {
         }
     }
 
-    /// Gathers an event for `peers`: the nodes that hold blocks of the same object, as the ring says.
+    /// Queues an event for `peers`: the nodes that hold blocks of the same object, according to the ring.
     ///
-    /// When too many wait for one of them, the least important is dropped, the oldest of them first; the new one, if all that
-    /// wait are more important.
+    /// When too many events wait for a peer, the outbox drops the least important, the oldest of them first.
+    /// It drops the new event if all waiting events are more important.
     pub fn push(&mut self, event: Event<K>, peers: impl IntoIterator<Item = N>, now: Duration) {
         for peer in peers {
             let waiting = self.waiting.entry(peer).or_insert_with(|| Waiting {
@@ -80,7 +81,7 @@ impl<N: Copy + Ord, K: Copy> Outbox<N, K> {
         }
     }
 
-    /// Takes out what has waited for [`AGGREGATION`]: one message for each peer, in the order of time.
+    /// Removes the events that have waited for [`AGGREGATION`]: one message for each peer, in order of time.
     pub fn take_due(&mut self, now: Duration) -> Vec<(N, Vec<Event<K>>)> {
         let due = self
             .waiting
@@ -93,7 +94,7 @@ impl<N: Copy + Ord, K: Copy> Outbox<N, K> {
         .collect()
     }
 
-    /// When [`Outbox::take_due`] next has something; `None` while nothing waits.
+    /// When [`Outbox::take_due`] next has something to return; `None` while nothing waits.
     pub fn next_due(&self) -> Option<Duration> {
         self.waiting
             .values()
@@ -101,7 +102,7 @@ impl<N: Copy + Ord, K: Copy> Outbox<N, K> {
             .min()
     }
 
-    /// How many events were dropped since the beginning, counted for each peer.
+    /// The number of events dropped since the start, counted for each peer.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -112,7 +113,8 @@ impl<K> Waiting<K> {
         self.events.iter().map(VecDeque::len).sum()
     }
 
-    /// Drops the oldest of the least important kind that waits, unless that is more important than `kind`.
+    /// Drops the oldest event of the least important kind that waits, unless that kind is more important than
+    /// `kind`.
     fn drop_one_up_to(&mut self, kind: EventKind) -> bool {
         self.events[..=kind as usize]
             .iter_mut()

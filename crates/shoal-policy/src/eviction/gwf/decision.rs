@@ -1,4 +1,4 @@
-//! What becomes of the least block of a node, given what the directory knows of it.
+//! Decides what becomes of the least block of a node, given the directory's knowledge of it.
 
 use super::{Weight, Worth};
 use crate::Source;
@@ -6,21 +6,21 @@ use crate::Source;
 /// How to read Algorithm 3 where its listing and the text around it differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
-    /// As the text has it. The last copy of a block stays if its two weights together are no longer the least on the node. The
-    /// local weight of a victim goes to the global weight for the copies that remain, and only if there are any: a last copy
-    /// takes its weight along.
+    /// As the text has it. The last copy of a block stays if its two weights together are no longer the least
+    /// on the node. The local weight of a victim goes to the global weight for the remaining copies, and only
+    /// if there are any: a last copy takes its weight along.
     #[default]
     Text,
-    /// As the listing has it. The last copy leaves all the same, once its weights have decided whether it is pushed; and its
-    /// weight is left in the directory as well (lines 28–38 have no else), where it counts a second time if it was pushed, and is
-    /// the block's memory if it was not.
+    /// As the listing has it. The last copy leaves anyway, once its weights have decided whether it is
+    /// pushed. Its weight also stays in the directory (lines 28–38 have no else): if the block was pushed,
+    /// the weight counts a second time there; if not, it is the memory of the block.
     Listing,
 }
 
-/// What is known when a node has to part with its block of least local weight.
+/// The facts at the time a node has to give up its block of least local weight.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a, N> {
-    /// What the block is worth on this node.
+    /// The worth of the block on this node.
     pub local: Worth,
     /// Its weight in the directory.
     pub global_weight: Weight,
@@ -30,23 +30,24 @@ pub struct Facts<'a, N> {
     pub next_rank: Option<Weight>,
     /// The age as this node knows it.
     pub age: Weight,
-    /// The other nodes. Of equally valued ones the first is the least.
+    /// The other nodes. Among equally valued ones the first is the least.
     pub peers: &'a [Peer<N>],
 }
 
-/// A node a block could be pushed to.
+/// A node to which a block could be pushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer<N> {
     /// Names the node.
     pub node: N,
-    /// How its blocks rank on average.
+    /// The average rank of its blocks.
     pub average_rank: Weight,
 }
 
 /// A step to carry out. A list of them ends with exactly one `Keep` or `Drop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action<N> {
-    /// The global weight, as the facts had it, has become a part of the local weight: subtract it in the directory.
+    /// The global weight given in the facts has become a part of the local weight: subtract it in the
+    /// directory.
     TakeGlobalWeight(Weight),
     /// Add to the global weight in the directory, for the copies on other nodes.
     AddGlobalWeight(Weight),
@@ -54,12 +55,12 @@ pub enum Action<N> {
     Push {
         /// The least valued node.
         to: N,
-        /// What the block is worth there.
+        /// The worth of the block there.
         local: Worth,
     },
     /// The age of all nodes is now at least this.
     RaiseAge(Weight),
-    /// The block stays, and is worth this. Choose another.
+    /// The block stays and has this worth. Choose another.
     Keep {
         /// More than the least on this node.
         local: Worth,
@@ -68,19 +69,20 @@ pub enum Action<N> {
     Drop,
 }
 
-/// What a read adds to the weights of a block.
+/// The weight that a read adds to a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gain {
-    /// To the local weight on the node that read it: of a copy that was there, or of the new one, which begins with 0.
+    /// Added to the local weight on the node that read it: of an existing copy, or of the new one, which
+    /// begins with 0.
     pub local: Weight,
-    /// To the global weight in the directory.
+    /// Added to the global weight in the directory.
     pub global: Weight,
 }
 
 impl Gain {
-    /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block that another node's cache served stays that node's: the new copy
-    /// weighs nothing until it is used again, and as printed is the first to leave. `use_weight` is what a use adds now
-    /// ([`super::Gwf::use_weight`]).
+    /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block that another node's cache served stays that
+    /// node's: the new copy weighs nothing until it is used again, and as printed it is the first to leave.
+    /// `use_weight` is the weight that a use adds now ([`super::Gwf::use_weight`]).
     pub const fn of(source: Source, use_weight: Weight) -> Self {
         match source {
             Source::Local | Source::Lake => Self {
@@ -97,11 +99,12 @@ impl Gain {
 
 /// D4N's eviction (Algorithm 3, lines 26–42) for one candidate.
 ///
-/// The ageing is among the actions: take the block out of [`super::Gwf`] with `remove`, not `evict`, and report
+/// Ageing is one of the actions: take the block out of [`super::Gwf`] with `remove`, not `evict`, and report
 /// [`Action::RaiseAge`] to the directory and to [`super::Gwf::learn_age`].
 ///
-/// A node that makes room for a block pushed to it gives no peers, so that a push ends where it arrives, and it leaves out peers
-/// to which it is sending as much as it may: what arrives raises their average, what is on its way does not yet. D4N does not say.
+/// A node that makes room for a block pushed to it gives no peers, so a push ends where it arrives. A node
+/// also leaves out peers to which it is already sending as much as it may: a block that has arrived raises a
+/// peer's average, a block on its way does not. D4N does not cover this.
 pub fn decide<N: Copy>(facts: &Facts<N>, reading: Reading) -> Vec<Action<N>> {
     let mut actions = Vec::new();
     let mut local = facts.local;
@@ -243,7 +246,7 @@ mod tests {
         assert!(decided((7, 5, true, Some(12)), &[], Text).contains(&RaiseAge(weight(12))));
     }
 
-    /// Where the age is added, what travels is the weight, what compares is the rank, and what the age becomes is the rank.
+    /// Where the age is added, weights travel, ranks are compared, and the age becomes a rank.
     #[test]
     fn uses_go_and_the_age_of_a_copy_stays() {
         let local = Ageing::Added.worth(weight(2), weight(9));
@@ -293,7 +296,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Where a block survives, here or elsewhere, as the text has it: what it weighed before it weighs after.
+        /// As the text has it, a block that survives, here or elsewhere, weighs the same before and after.
         #[test]
         fn weight_is_neither_made_nor_lost(
             local in 0..100u64, global in 0..100u64, is_last_copy in any::<bool>(), next in 0..200u64, average in 0..200u64

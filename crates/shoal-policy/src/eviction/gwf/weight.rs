@@ -1,28 +1,30 @@
-//! What a block is worth: a number without an upper end.
+//! The weight of a block: a number without an upper end.
 
 use std::ops::{Add, Sub};
 
 /// A sum of ages. Exact below 2⁶⁴; beyond, the 64 highest bits of it.
 ///
-/// GWF adds the age at each use and makes the weight of a victim the age, so that weights grow geometrically: when each block is
-/// used twice while it is here, the age doubles with every turn-over of the cache, and 64 of them exhaust an integer, about a
-/// thousand a double-precision number. (In five million accesses of a storage trace, with room for a hundredth of its blocks, it
-/// reached 2¹⁴².) Only proportions matter to the policy, and here they last.
+/// GWF adds the age at each use and makes the weight of a victim the age, so weights grow geometrically. When
+/// each block is used twice while it is here, the age doubles with every turnover of the cache: 64 turnovers
+/// exhaust an integer, about a thousand a double-precision number. (In five million accesses of a storage
+/// trace, with room for a hundredth of its blocks, the age reached 2¹⁴².) Only proportions matter to the
+/// policy, and this type keeps them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Weight {
-    /// Above 0 only when the highest bit of `mantissa` is set, so that the derived order is that of the numbers.
+    /// Above 0 only when the highest bit of `mantissa` is set, so that the derived order is that of the
+    /// numbers.
     exponent: u32,
     mantissa: u64,
 }
 
 impl Weight {
-    /// Worth nothing.
+    /// The weight of a block that is worth nothing.
     pub const ZERO: Self = Self {
         exponent: 0,
         mantissa: 0,
     };
 
-    /// What `number` blocks weigh on average that weigh this together. Nothing for no blocks.
+    /// The average weight of `number` blocks that weigh this together. Zero for no blocks.
     ///
     /// Rounded down: an integer is greater than the average if and only if it is greater than this.
     #[must_use]
@@ -88,7 +90,7 @@ impl Add for Weight {
 impl Sub for Weight {
     type Output = Self;
 
-    /// Nothing when `other` is more: what rounding makes of equal numbers.
+    /// Zero when `other` is greater, which rounding can cause when the numbers are equal.
     fn sub(self, other: Self) -> Self {
         if self <= other {
             return Self::ZERO;

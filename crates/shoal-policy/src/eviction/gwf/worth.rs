@@ -1,14 +1,15 @@
-//! How uses become worth, and how worth grows old.
+//! How uses become worth, and how worth ages.
 
 use std::cmp::Ordering;
 
 use super::Weight;
 
-/// What a use adds to the weight of a block, and what the age has to do with it. `docs/design/gwf.md` compares the two.
+/// How much a use adds to the weight of a block, and how the age enters. `docs/design/gwf.md` compares the
+/// two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ageing {
-    /// A use adds 1, and the age at the last use on this node is added once, as in LFUDA. The weight is a number of uses and
-    /// may go from node to node; the age stays with the copy.
+    /// A use adds 1, and the age at the last use on this node is added once, as in LFUDA. The weight is a
+    /// number of uses and may go from node to node; the age stays with the copy.
     Added,
     /// A use adds the age (Algorithm 3, lines 9–24). Weights grow geometrically.
     #[default]
@@ -16,7 +17,7 @@ pub enum Ageing {
 }
 
 impl Ageing {
-    /// What one use adds to a weight, local or global, when the age is `age`.
+    /// The weight that one use adds, local or global, when the age is `age`.
     #[must_use]
     pub fn use_weight(self, age: Weight) -> Weight {
         match self {
@@ -25,7 +26,7 @@ impl Ageing {
         }
     }
 
-    /// What a block of `weight` is worth that is used, or comes, when the age is `age`.
+    /// The worth of a block of `weight` that is used, or arrives, when the age is `age`.
     #[must_use]
     pub const fn worth(self, weight: Weight, age: Weight) -> Worth {
         match self {
@@ -38,12 +39,12 @@ impl Ageing {
     }
 }
 
-/// What a copy of a block is worth on its node. Ordered by rank; of equals the one of less weight is less.
+/// The worth of a copy of a block on its node. Ordered by rank; of two equals the one of less weight is less.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Worth {
-    /// What uses added to it. This can go elsewhere.
+    /// The weight that uses added to it. It can move to other nodes.
     pub weight: Weight,
-    /// The age from which on it counts.
+    /// The age from which it counts.
     pub since: Weight,
 }
 
@@ -54,7 +55,7 @@ impl Worth {
         self.weight + self.since
     }
 
-    /// With so much more weight.
+    /// The same worth with `weight` added.
     #[must_use]
     pub fn with(self, weight: Weight) -> Self {
         Self {

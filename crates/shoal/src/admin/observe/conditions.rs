@@ -1,4 +1,4 @@
-//! Which conditions hold on this node now.
+//! The conditions that hold on this node now.
 
 use super::Observer;
 use crate::clock;
@@ -8,7 +8,8 @@ use crate::handoff::{Phase, Progress};
 use crate::store::Health;
 
 impl Observer {
-    /// What an operator should know; `drain` says how far the node is in giving away what it holds.
+    /// Returns the conditions that an operator should know. `drain` says how far the node is in giving away
+    /// what it holds.
     pub fn conditions(&self, drain: Option<&Progress>) -> Vec<Condition> {
         let mut conditions = self.of_the_lake();
         if drain.is_some_and(|drain| drain.state != Phase::Serving) {

@@ -1,4 +1,4 @@
-//! What a node and its peers ask of each other, brought into the metrics.
+//! The requests between a node and its peers, brought into the metrics.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::host::Outcome;
 use crate::metrics::{PeerMetrics, PeerTraffic};
 use crate::peer::Peer;
 
-/// Totals that went into the metrics so far.
+/// Totals that are already in the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     hops: [u64; HopEnd::ALL.len()],
@@ -53,7 +53,8 @@ fn traffic(peer: &Peer) -> PeerTraffic {
     }
 }
 
-/// What has come since `before`; all of `now` for a peer that left and came back, whose counts began anew.
+/// Returns the growth since `before`, or all of `now` for a peer that left and came back, whose counts began
+/// anew.
 fn since(before: PeerTraffic, now: PeerTraffic) -> PeerTraffic {
     if now.requests < before.requests {
         return now;

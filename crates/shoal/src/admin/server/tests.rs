@@ -58,12 +58,12 @@ fn start() -> Running {
     }
 }
 
-/// Status line, headers and body of an answer.
+/// Returns the status line, headers and body of an answer.
 async fn ask(running: &Running, method: &str, path: &str) -> (u16, String, String) {
     ask_with(running, method, &format!("{path} HTTP/1.1\r\nHost: h")).await
 }
 
-/// `target` goes as far as the host.
+/// `target` extends to the host.
 async fn ask_with(running: &Running, method: &str, target: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect(running.address).await.unwrap();
     let request = format!("{method} {target}\r\nConnection: close\r\n\r\n");

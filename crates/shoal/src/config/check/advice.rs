@@ -1,4 +1,4 @@
-//! What a node can run with although few operators mean it: warnings, each with what to do.
+//! Warnings about settings that a node can run with although few operators mean them, each with advice.
 
 use super::Check;
 use crate::config::problem::{Origin, Problem};

@@ -1,15 +1,16 @@
-//! What the settings of the name server must be.
+//! Checks of the name server's settings.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::{Check, PLACE_HINT, Problem, check_endpoint, is_domain, is_place, overlap};
 
-/// The name of a node, a label at least, must fit in front of it within the 253 characters of a domain name.
+/// The name of a node, which is at least one label, must fit in front of this name within the 253 characters
+/// of a domain name.
 const NAME_LENGTH_MAX: usize = 189;
-/// More addresses fit into no datagram that reaches everybody.
+/// A datagram that reaches every client has no room for more addresses.
 const ANSWERS_MAX: usize = 32;
-/// Who is alive changes; nobody should remember an answer for longer.
+/// The set of living nodes changes, so resolvers should not cache an answer for longer.
 const TTL_MAX: Duration = Duration::from_hours(24);
 
 impl Check<'_> {

@@ -1,4 +1,4 @@
-//! What the settings of the split must be.
+//! Checks of the split's settings.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use shoal_policy::eviction::layered::LAYERS_MAX;
 use super::Check;
 use crate::config::{Cooperation, CooperationMode, SplitRule};
 
-/// A split found in less time would follow chance.
+/// A split computed over less time would follow chance.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
 impl Check<'_> {

@@ -1,4 +1,4 @@
-//! What a node runs with although few operators mean it.
+//! Settings that a node runs with although few operators mean them.
 
 use super::Desk;
 use crate::config::Role;

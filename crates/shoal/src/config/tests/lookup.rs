@@ -1,4 +1,4 @@
-//! The settings of the name server, and what of them is refused.
+//! The settings of the name server, and which of them are refused.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The contract of the configuration: where values come from, which wins, and what of them is shown.
+//! The contract of the configuration: where values come from, which one wins, and how they are shown.
 
 mod advice;
 mod lookup;
@@ -66,7 +66,7 @@ impl Desk {
         self.load().unwrap().config
     }
 
-    /// Problems as they are printed, each with its hint, without the name of the folder.
+    /// Problems as printed, each with its hint, without the name of the folder.
     fn problems(&self) -> Vec<String> {
         let error = self.load().expect_err("this configuration should be refused");
         self.print(&error.problems)

@@ -1,4 +1,4 @@
-//! What is refused, with which words, on which line.
+//! Refused configurations, with the message and its line.
 
 use std::time::Duration;
 
@@ -208,7 +208,7 @@ fn lists_are_written_with_double_brackets() {
     );
 }
 
-/// Files whose second line cannot work, and what is said about it.
+/// Files whose second line cannot work, and the message about it.
 const UNWORKABLE: &[(&str, &str)] = &[
     ("[node]\nname = \"a b\"", "[node] name is not a name"),
     (

@@ -1,4 +1,4 @@
-//! What is not TOML at all.
+//! Files that are not TOML at all.
 
 use super::Desk;
 

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::clock;
 use crate::embedded_lake::{ACCESS_KEY, EmbeddedLake, SECRET_KEY};
 
-/// A lake in a folder of its own, and a client of it.
+/// A lake in a separate folder, and a client of it.
 pub(super) struct Desk {
     pub(super) lake: EmbeddedLake,
     pub(super) folder: TempDir,
@@ -82,7 +82,7 @@ impl Desk {
         self.call(sign_as(SECRET_KEY, request, body)).await
     }
 
-    /// The same with another secret, or with none.
+    /// Sends the same GET with another secret, or with none.
     pub(super) async fn get_as(&self, path: &str, secret: Option<&str>) -> Answer {
         let request = self.request(Method::GET, path, &[], "");
         self.call(match secret {
@@ -154,7 +154,7 @@ fn sign_as(secret: &str, mut request: Request<Full<Bytes>>, body: &str) -> Reque
     request
 }
 
-/// A header as text; empty when it is absent.
+/// A header as text; empty if it is absent.
 pub(super) fn header<'a>(answer: &'a Answer, name: &str) -> &'a str {
     answer
         .headers()

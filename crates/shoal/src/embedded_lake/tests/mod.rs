@@ -1,4 +1,4 @@
-//! The lake as clients and caches see it.
+//! Tests the lake as clients and caches see it.
 
 mod client;
 

@@ -1,7 +1,8 @@
-//! What the lake says to a caller, asked before anything is done to a dirty object for that caller.
+//! Asks for the lake's permission before the node does anything to a dirty object for a caller.
 //!
-//! The lake does not have the object, so it cannot be asked for the thing itself. It is asked for something harmless
-//! that needs the same permission and leaves nothing behind. Whatever it is asked, only a clear yes counts.
+//! The lake does not have the object, so the node cannot ask for the operation itself. It asks for something
+//! harmless that needs the same permission and leaves nothing behind. Whatever it asks, only a clear yes
+//! counts.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
@@ -28,7 +29,7 @@ const OF_PERMISSION: [HeaderName; 7] = [
     HeaderName::from_static("x-amz-mfa"),
 ];
 
-/// In whose name the lake is asked, and about which request.
+/// The caller in whose name the node asks the lake, and its request.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) headers: &'a HeaderMap,
@@ -57,20 +58,22 @@ impl<'a> From<&'a Opened> for Asker<'a> {
 }
 
 impl Front {
-    /// Whether the lake lets the caller know of an object: asked in its name for the head of it, the lake tells that,
-    /// or that there is none. S3 tells neither to a caller who may not read the object or list its bucket.
+    /// Returns whether the lake lets the caller know of an object. The node asks for its head in the caller's
+    /// name; the lake returns it, or says that there is none. S3 does neither for a caller that may not read
+    /// the object or list its bucket.
     pub(super) async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
         let headers = of_permission(asker.headers);
         let question = self.ask_lake(asker, ("head_object", Method::HEAD), path_of(name), headers);
         Ok(is_known(question.await?.status()))
     }
 
-    /// Whether the lake would take an object of this name from the caller.
+    /// Returns whether the lake would take an object of this name from the caller.
     pub(super) async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
         self.dirty.may_write(&path_of(name), asker.caller).await
     }
 
-    /// Whether the lake shows the caller what a request is about that concerns a whole bucket: its policy, its versions.
+    /// Returns whether the lake shows the caller the subject of a request about a whole bucket, such as its
+    /// policy or its versions.
     pub(super) async fn may_see(&self, asker: Asker<'_>) -> Result<bool, S3Error> {
         let target = asker.classified.target()?;
         let asked = match target.query() {
@@ -106,7 +109,7 @@ impl Front {
     }
 }
 
-/// Whether an answer to a read says that the caller may know what there is, and be it nothing.
+/// Returns whether an answer to a read says that the caller may know what there is, even if there is nothing.
 fn is_known(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::NOT_FOUND
 }
@@ -137,7 +140,7 @@ pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Where an object is at the lake.
+/// Returns the path of an object at the lake.
 fn path_of(name: &ObjectName) -> PathAndQuery {
     let path = target::path(Some(&name.bucket), Some(&name.key));
     PathAndQuery::try_from(path).expect("what is percent-encoded is a path")

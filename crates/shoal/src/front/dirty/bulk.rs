@@ -1,7 +1,8 @@
-//! The removal of many objects at once: of those that the lake has, and of those that it does not know yet.
+//! Removes many objects at once: those that the lake has, and those that it does not know yet.
 //!
-//! What the client asks is read once, and the lake is asked in words written from that. It answers key by key, and
-//! only what it lists as deleted is removed here, in the order of `deletion`: the lake's yes, the hold, the lake again.
+//! The node parses the client's request once, and writes the request to the lake from the result. The lake
+//! answers key by key. The node removes only objects that the lake lists as deleted, in the order of
+//! `deletion`: the lake's yes, the hold, the lake again.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,20 +30,20 @@ use crate::s3::object::ObjectName;
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
-/// A thousand keys of a thousand bytes, and as much again for their spelling.
+/// A thousand keys of a thousand bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 
-/// What of the asked keys the lake does not know, or not as it is now.
+/// The objects among the requested keys that the lake does not know, or not as they are now.
 type Concerned = HashMap<ObjectName, Found>;
 
 /// The lake's answer.
 enum Answered {
-    /// What became of each key.
+    /// The result of each key.
     Result(response::Parts, DeletionResult),
-    /// Something else, for the client.
+    /// Another answer, for the client.
     Other(Response<ResponseBody>),
 }
 
@@ -93,7 +94,7 @@ impl Front {
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
     }
 
-    /// Which of the keys name dirty objects, or lost ones.
+    /// Returns the dirty and lost objects among the keys.
     async fn concerned(&self, bucket: &str, keys: &[Key]) -> Result<Concerned, S3Error> {
         let names = keys.iter().filter(|key| key.is_current());
         let names: HashSet<_> = names.map(|key| name_of(bucket, key)).collect();
@@ -113,9 +114,9 @@ impl Front {
         Ok(concerned.collect())
     }
 
-    /// Judges the conditions that are set on dirty objects; the keys for the lake, and those that are refused. What
-    /// meets its condition is brought to the lake, which may have its own word on that. It also has the word on what
-    /// the caller may not know.
+    /// Judges the conditions that are set on dirty objects. Returns the keys for the lake, and the keys that
+    /// are refused. An object that meets its condition is brought to the lake, which may judge the condition
+    /// differently. The lake also judges objects that the caller may not know of.
     async fn meet_conditions(
         &self,
         asker: Asker<'_>,
@@ -139,7 +140,7 @@ impl Front {
                 }
                 self.flush(&name).await?;
                 concerned.remove(&name);
-                // At the lake the object is as old as its flush.
+                // At the lake, the object is as old as its flush.
                 key.last_modified = None;
             }
             met.push(key);
@@ -147,7 +148,7 @@ impl Front {
         Ok((met, refused))
     }
 
-    /// Removes dirty objects of which the lake has said that its caller may. The lake's answer if it is a no.
+    /// Removes dirty objects that the lake lets the caller remove. Returns the lake's answer if it is a no.
     async fn remove_here(
         &self,
         asker: Asker<'_>,
@@ -184,17 +185,18 @@ impl Front {
                 all_gone &= held.remove().await == Ok(true);
             }
         }
-        // Asked again, it removes what is left.
+        // If the client asks again, the node removes the rest.
         if all_gone { Ok(None) } else { Err(unknown(Unknown)) }
     }
 
-    /// Has the lake remove these objects, and say what became of each.
+    /// Asks the lake to remove these objects and to report the result of each.
     async fn ask_to_delete(&self, asker: Asker<'_>, keys: Vec<Key>) -> Result<Answered, S3Error> {
         if keys.is_empty() {
             return Ok(Answered::Result(nothing_asked(), DeletionResult::default()));
         }
         let bucket = asker.classified.bucket.as_deref().unwrap_or_default();
-        // Whatever the client wants to hear: what the lake does not tell of is not removed here.
+        // Not quiet, whatever the client asked for: the node does not remove objects that the lake does not
+        // report.
         let deletion = Deletion {
             keys,
             is_quiet: false,
@@ -237,7 +239,8 @@ fn name_of(bucket: &str, key: &Key) -> ObjectName {
     }
 }
 
-/// The headers for a body that was written here. It brings the digest that S3 wants of a client that brought one.
+/// Returns the headers for a body that this node wrote. They include a digest, as S3 wants, if the client
+/// sent one.
 fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
     let mut headers = without_body(sent);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
@@ -252,7 +255,7 @@ fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// The head of an answer for which the lake was asked nothing.
+/// Returns the head of an answer for which the node asked the lake nothing.
 fn nothing_asked() -> response::Parts {
     let (mut head, ()) = Response::new(()).into_parts();
     head.headers

@@ -1,9 +1,9 @@
-//! The removal of an object that may be dirty.
+//! Removes an object that may be dirty.
 //!
-//! The lake's yes comes first: it is asked to remove the object in its caller's name, which it does with whatever it
-//! has of it. Only then is the dirty object held, so that it is not flushed, and the lake is asked once more: a flush
-//! that ended in between may have brought the object there. Then it is removed. Whatever goes wrong leaves the object
-//! where it is, not held, and the client without a yes.
+//! The lake's yes comes first: the node asks the lake to remove the object in the caller's name, and the lake
+//! removes whatever it has of it. The node then holds the dirty object, so that it is not flushed, and asks
+//! the lake once more, because a flush that ended in between may have brought the object there. Then the node
+//! removes the object. If a step fails, the object stays where it is, not held, and the client gets an error.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -24,7 +24,7 @@ use crate::s3::xml::Key;
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
 
-/// What an object must be to be removed.
+/// The conditions under which an object is removed.
 #[derive(Debug)]
 pub(super) struct Expected {
     etag: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct Expected {
 }
 
 impl Front {
-    /// Removes an object from wherever it is. The lake decides whether the caller may.
+    /// Removes an object from wherever it is. The lake decides whether the caller may do so.
     pub(in crate::front) async fn delete_dirty(
         &self,
         admitted: Box<Admitted>,
@@ -64,13 +64,14 @@ impl Front {
             return Ok(relay(answer));
         }
         let Some(held) = self.dirty.directory.hold(name).await.map_err(unknown)? else {
-            // It came to the lake, or was removed, in between: it goes like any other object.
+            // A flush or a removal came in between: the object is deleted like any other.
             return self.pass_on(admitted).await;
         };
         match self.pass_on(admitted).await {
             Ok(response) if response.status().is_success() => match held.remove().await {
                 Ok(true) => Ok(response),
-                // Another write took its place while the lake was slow: whether that stays is not known.
+                // Another write took the object's place while the lake was slow. It is not known whether that
+                // one stays.
                 Ok(false) | Err(Unknown) => Err(unknown(Unknown)),
             },
             refused => {
@@ -80,8 +81,8 @@ impl Front {
         }
     }
 
-    /// Removes a dirty object if it is as the client believes. What the lake makes of the condition it alone can say
-    /// in its own words, so the object is brought there first.
+    /// Removes a dirty object if it is as the client believes. Only the lake can say in its own words how it
+    /// judges the condition, so the node brings the object there first.
     async fn delete_if(
         &self,
         mut admitted: Box<Admitted>,
@@ -89,7 +90,7 @@ impl Front {
     ) -> Result<Response<ResponseBody>, S3Error> {
         if !self.may_judge((&*admitted).into(), manifest).await? {
             let response = self.pass_on(admitted).await?;
-            // S3 asks for permission to read the object, too, before it looks at a condition.
+            // S3 also asks for permission to read the object before it looks at a condition.
             return if response.status().is_success() {
                 Err(access_denied())
             } else {
@@ -98,18 +99,18 @@ impl Front {
         }
         Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
         self.flush(&manifest.name).await?;
-        // At the lake the object is as old as its flush.
+        // At the lake, the object is as old as its flush.
         Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
         self.pass_on(admitted).await
     }
 
-    /// Whether a caller may know whether a dirty object is what it believes.
+    /// Returns whether a caller may know if a dirty object meets its conditions.
     pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
         Ok(is_writer(asker.caller, manifest) || self.may_know(asker, &manifest.name).await?)
     }
 }
 
-/// Whether a DELETE has a condition.
+/// Returns whether a DELETE has a condition.
 fn is_conditional(headers: &HeaderMap) -> bool {
     let conditions = [header::IF_MATCH, LAST_MODIFIED, SIZE];
     conditions.iter().any(|name| headers.contains_key(name))
@@ -120,13 +121,13 @@ pub(super) fn access_denied() -> S3Error {
 }
 
 impl Expected {
-    /// What the headers of a DELETE say.
+    /// Reads the conditions in the headers of a DELETE.
     fn of_headers(headers: &HeaderMap) -> Result<Self, S3Error> {
         let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         Self::parse(text(header::IF_MATCH), text(LAST_MODIFIED), text(SIZE))
     }
 
-    /// What is said of one of many objects.
+    /// Reads the conditions on one of many objects.
     pub(super) fn of_key(key: &Key) -> Result<Self, S3Error> {
         let Key {
             etag,
@@ -153,7 +154,7 @@ impl Expected {
         })
     }
 
-    /// Whether a dirty object is all that.
+    /// Checks that a dirty object meets all conditions.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<(), S3Error> {
         let version = &manifest.version;
         let is_so = self.holds((&version.etag, version.size_bytes, version.last_modified));
@@ -175,7 +176,7 @@ impl Expected {
     }
 }
 
-/// A date as HTTP writes it, or as listings do.
+/// Parses a date as HTTP or listings write it.
 fn date(text: &str) -> Option<SystemTime> {
     let listed = || time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
     httpdate::parse_http_date(text)

@@ -1,4 +1,4 @@
-//! Listings: the lake's page, and in it what the lake does not know yet.
+//! Listings: the lake's page, merged with the objects and uploads that the lake does not know yet.
 
 use std::sync::Arc;
 
@@ -17,11 +17,12 @@ use crate::s3::hop_by_hop::end_to_end_of_response;
 use crate::s3::identity::Caller;
 use crate::s3::operation::Query;
 
-/// A page of a thousand keys of a thousand bytes, each of which may be written as six.
+/// A page of a thousand keys of a thousand bytes; each byte may be written as six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 impl Front {
-    /// The lake's listing, and in it what the lake does not have yet: who may list a bucket may see all names in it.
+    /// Returns the lake's listing, merged with the objects that the lake does not have yet. A caller that may
+    /// list a bucket may see all names in it.
     pub(in crate::front) async fn list_dirty(
         &self,
         admitted: Box<Admitted>,
@@ -35,7 +36,8 @@ impl Front {
         let mut dirty = self.dirty_below(bucket, &listing.scope.prefix).await?;
         let query = listing.query(&classified.query);
         if listing.shows_owners && !dirty.is_empty() {
-            // Whom the lake calls the owner of an object only the lake knows. It must let the caller list first.
+            // Only the lake knows the owner that it would name for an object. It must let the caller list
+            // first.
             let target = classified.with_query(query.clone()).target()?;
             let asked = ("list_objects", Method::GET);
             let headers = without_body(&admitted.parts.headers);
@@ -53,7 +55,8 @@ impl Front {
         self.pass_on_merged(admitted, query, merge).await
     }
 
-    /// The lake's listing of uploads, and in it those that its caller has begun and the lake does not know of.
+    /// Returns the lake's listing of uploads, merged with those that the caller began and the lake does not
+    /// know of.
     pub(in crate::front) async fn list_uploads(
         &self,
         admitted: Box<Admitted>,
@@ -75,7 +78,7 @@ impl Front {
         self.pass_on_merged(admitted, query, merge).await
     }
 
-    /// The uploads of a caller that nodes keep. A stranger has none.
+    /// Returns a caller's uploads that nodes keep. An anonymous caller has none.
     async fn kept_uploads(
         &self,
         bucket: Arc<str>,
@@ -94,7 +97,8 @@ impl Front {
         self.dirty.list_uploads(&inquiry).await.map_err(unknown)
     }
 
-    /// Asks the lake with another query, and changes the page that it gives. Its refusal is the answer.
+    /// Asks the lake with another query, and changes the page that it returns. A refusal is the answer as it
+    /// is.
     async fn pass_on_merged(
         &self,
         mut admitted: Box<Admitted>,

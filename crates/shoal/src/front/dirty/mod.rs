@@ -1,4 +1,5 @@
-//! Requests for objects that the lake may not have yet: answered here where that is sure, else the object is brought to the lake first.
+//! Requests for objects that the lake may not have yet. The node answers where the answer is sure; otherwise
+//! it brings the object to the lake first.
 
 mod asking;
 mod bulk;
@@ -28,24 +29,25 @@ use crate::write::Uncached;
 
 pub(in crate::front) use self::multipart::upload_named;
 
-/// Objects of a bucket on their way to the lake for one request.
+/// The number of a bucket's objects that one request handles at the same time.
 const PARALLEL: usize = 8;
 
-/// What a request for an object has to do with dirty ones.
+/// How dirty objects affect a request for an object.
 enum Sight {
-    /// Nothing: the lake answers.
+    /// They do not: the lake answers.
     Lake,
-    /// The caller has written it, and the lake does not have it.
+    /// The caller wrote the object, and the lake does not have it.
     Own(Arc<Manifest>),
 }
 
 impl Front {
-    /// Whether an object of this name may be dirty: then it is looked for before the lake is asked.
+    /// Returns whether an object of this name may be dirty. If so, the node looks for it before it asks the
+    /// lake.
     pub(super) fn may_be_dirty(&self, name: &ObjectName) -> bool {
         is_current(name) && self.dirty.rules().allow_back(name)
     }
 
-    /// Answers a GET of a dirty object; `None`: it is the lake's to answer.
+    /// Answers a GET of a dirty object. Returns `None` if the lake must answer.
     pub(super) async fn get_dirty(
         &self,
         admitted: &Admitted,
@@ -73,7 +75,7 @@ impl Front {
         }
     }
 
-    /// Answers a HEAD of a dirty object; `None`: it is the lake's to answer.
+    /// Answers a HEAD of a dirty object. Returns `None` if the lake must answer.
     pub(super) async fn head_dirty(
         &self,
         admitted: &Admitted,
@@ -92,15 +94,16 @@ impl Front {
         Ok(Some(wanted.respond_to_head(answer, record)))
     }
 
-    /// What there is under a name, as the caller may see it. Its writer alone is sure to be allowed to. For others it
-    /// is brought to the lake if that lets them know of it, and then the lake decides what they see.
+    /// Looks for a dirty object under a name, as far as the caller may see it. Only its writer is sure to be
+    /// allowed. For other callers, the node brings the object to the lake if the lake lets them know of it,
+    /// and then the lake decides what they see.
     async fn look(&self, admitted: &Admitted, name: &ObjectName) -> Result<Sight, S3Error> {
         let name = &current(name);
         let found = self.dirty.directory.find(name).await.map_err(unknown)?;
         let (Found::Dirty(manifest) | Found::Lost(manifest)) = &found else {
             return Ok(Sight::Lake);
         };
-        // What the lake said of the name before is overtaken, also once it has the object.
+        // The lake's earlier answers about the name are out of date, even once the lake has the object.
         self.catalog.forget_object(name);
         let is_own = is_writer(&admitted.verified.caller, manifest);
         match found {
@@ -151,7 +154,8 @@ impl Front {
         Ok(response)
     }
 
-    /// As if `through` had been asked for. What is dirty under the name goes first, if this changes it.
+    /// Writes as if the client had asked for `through`. A dirty object under the name goes to the lake first,
+    /// if this write changes it.
     async fn write_through_instead(
         &self,
         admitted: Box<Admitted>,
@@ -162,7 +166,7 @@ impl Front {
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
         let response = self.write_through(admitted, name).await?;
         let mut response = self.settle_behind(overwritten, response).await?;
-        // Why the bytes are not even cached says more than why they are not dirty.
+        // The reason why the bytes are not even cached says more than the reason why they are not dirty.
         let is_told = has_bytes && response.headers().contains_key(X_CACHE_REASON);
         if response.status() == StatusCode::OK && !is_told {
             let reason = HeaderValue::from_static(why.as_str());
@@ -171,10 +175,12 @@ impl Front {
         Ok(response)
     }
 
-    /// Brings to the lake what a request needs there: the object that it is about, and the one that it copies, if the
-    /// lake lets the caller know of them or write them. Otherwise the lake refuses the request itself.
+    /// Brings to the lake the objects that a request needs there: the object that it is about, and the one
+    /// that it copies, if the lake lets the caller know of them or write them. Otherwise the lake refuses the
+    /// request itself.
     ///
-    /// Gives what is in the way of the object that the request writes, for [`Front::settle_behind`].
+    /// Returns the name that the request writes if an object under it could not be brought to the lake, for
+    /// [`Front::settle_behind`].
     pub(super) async fn settle_before(
         &self,
         admitted: &Admitted,
@@ -197,8 +203,8 @@ impl Front {
         Ok((writes && !is_settled).then(|| current(name)))
     }
 
-    /// The same for other objects that a request is about: the source of a copy, and all of the bucket when a
-    /// header makes the request reach farther than the object that it names.
+    /// Does the same for the other objects that a request concerns: the source of a copy, and all of the
+    /// bucket if a header makes the request reach beyond the object that it names.
     async fn settle_beside(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let copied = classified.copy_source.iter();
@@ -215,7 +221,8 @@ impl Front {
         Ok(())
     }
 
-    /// Removes what the lake could not get and has overwritten now: an object that is lost.
+    /// Removes an object that could not go to the lake, because it is lost, and that the lake has now
+    /// overwritten.
     pub(super) async fn settle_behind(
         &self,
         overwritten: Option<ObjectName>,
@@ -230,7 +237,8 @@ impl Front {
         Ok(response)
     }
 
-    /// Brings an object to the lake if it is dirty and the caller may have that. `false`: something is left here.
+    /// Brings an object to the lake if it is dirty and the caller may cause that. Returns `false` if
+    /// something is left here.
     async fn settle(&self, admitted: &Admitted, name: &ObjectName) -> Result<bool, S3Error> {
         let name = &current(name);
         let found = self.dirty.directory.find(name).await.map_err(unknown)?;
@@ -248,14 +256,14 @@ impl Front {
         Ok(may)
     }
 
-    /// Brings an object to the lake if it is dirty. One that is lost stays so, for its writer to hear of.
+    /// Brings an object to the lake if it is dirty. A lost object stays lost, so that its writer hears of it.
     async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty.directory.flush(name).await.map_err(unsettled)?;
         self.catalog.forget_object(name);
         Ok(())
     }
 
-    /// What is dirty in a bucket below a prefix.
+    /// Returns the dirty objects of a bucket below a prefix.
     async fn dirty_below(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, S3Error> {
         if !self.dirty.rules().allow_back_below(bucket, prefix) {
             return Ok(Vec::new());
@@ -264,7 +272,7 @@ impl Front {
         listed.map_err(unknown)
     }
 
-    /// Brings objects to the lake side by side.
+    /// Brings objects to the lake in parallel.
     async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
         let manifests = manifests.into_iter();
         let flushed = manifests.map(|manifest| async move { self.flush(&manifest.name).await });
@@ -274,9 +282,10 @@ impl Front {
             .await
     }
 
-    /// What a request that is not about one object needs at the lake first, if the lake shows its caller what it is
-    /// about. What was acknowledged before a bucket is changed must be there: it would be another object under another
-    /// policy, and perhaps its writer may not write any more.
+    /// Brings to the lake the objects that a request about a whole bucket needs there, if the lake shows the
+    /// caller what the request is about. Writes that were acknowledged before a bucket is changed must be at
+    /// the lake: under another policy they would make another object, and their writer may no longer be
+    /// allowed to write.
     pub(super) async fn settle_for_bucket(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
@@ -291,7 +300,7 @@ impl Front {
             return Ok(());
         }
         let dirty = self.dirty_below(bucket, b"").await?;
-        // The credentials of a form stand in its body, which only the lake reads.
+        // The credentials of a form are in its body, which only the lake reads.
         if dirty.is_empty() || !(is_form(admitted) || self.may_see(admitted.into()).await?) {
             return Ok(());
         }
@@ -299,7 +308,7 @@ impl Front {
     }
 }
 
-/// Says in which mode an object was written.
+/// Adds the mode in which an object was written.
 fn tell_mode(headers: &mut HeaderMap, through: Option<Uncached>) {
     let mode = match through {
         None => WriteMode::Back,
@@ -315,7 +324,8 @@ fn is_writer(caller: &Caller, manifest: &Manifest) -> bool {
     matches!(caller, Caller::Identity(identity) if identity.access_key == *manifest.writer)
 }
 
-/// Whether a name is that of an object as it is now: by no version, or by the one of objects without versions.
+/// Returns whether a name is that of the current object: without a version, or with the one of unversioned
+/// objects.
 fn is_current(name: &ObjectName) -> bool {
     name.version.as_deref().is_none_or(|version| version == "null")
 }
@@ -328,7 +338,7 @@ fn current(name: &ObjectName) -> ObjectName {
     }
 }
 
-/// Whether a browser uploads an object by a form.
+/// Returns whether a browser uploads an object by a form.
 fn is_form(admitted: &Admitted) -> bool {
     let headers = &admitted.parts.headers;
     let kind = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -341,7 +351,7 @@ fn unknown(error: Unknown) -> S3Error {
     S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
 }
 
-/// Bytes that the lake does not have cannot be read from the nodes that hold them.
+/// The error when bytes that the lake does not have cannot be read from the nodes that hold them.
 fn not_held(error: &ReadError) -> S3Error {
     tracing::warn!(%error, "a dirty object cannot be read from the nodes that hold it");
     S3Error::new(

@@ -1,4 +1,5 @@
-//! Requests about uploads that are kept here or on another node: the lake hears of their objects when these are flushed.
+//! Requests about uploads that this node or another one keeps. The lake hears of their objects when these are
+//! flushed.
 
 mod copy;
 mod xml;
@@ -29,12 +30,13 @@ use crate::s3::xml::Element;
 /// A list of ten thousand parts with their checksums.
 const LIST_BYTES_MAX: usize = 4 << 20;
 
-/// What S3 numbers parts by.
+/// The part numbers of S3.
 const NUMBERS: std::ops::RangeInclusive<u16> = 1..=10_000;
 
 const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
 
-/// The upload that a request names, if it was begun by a node of this cluster: a lake's ids are other ones.
+/// Returns the upload that a request names, if a node of this cluster began it. The ids of a lake are
+/// different.
 pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId> {
     classified.query.get("uploadId")?.parse().ok()
 }
@@ -54,7 +56,7 @@ impl Front {
         }
     }
 
-    /// Answers a request about an upload that is kept by a node of this cluster.
+    /// Answers a request about an upload that a node of this cluster keeps.
     pub(in crate::front) async fn of_upload(
         &self,
         admitted: Box<Admitted>,
@@ -164,7 +166,7 @@ impl Front {
     }
 }
 
-/// Which number a part has.
+/// Returns the number of a part.
 fn number_in(classified: &Classified) -> Result<u16, S3Error> {
     let number = classified.query.get("partNumber");
     let number = number.and_then(|number| number.parse().ok());
@@ -174,7 +176,7 @@ fn number_in(classified: &Classified) -> Result<u16, S3Error> {
     })
 }
 
-/// How long a part will be.
+/// Returns the length that a part will have.
 fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
     let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.parse().ok();
     number(&HeaderName::from_static("x-amz-decoded-content-length"))
@@ -185,7 +187,8 @@ fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
         })
 }
 
-/// What a completion asks of the object that is there, and of the one that it makes.
+/// Returns the headers of a completion that set conditions on the existing object or name checksums of the
+/// new one.
 fn asked_of_object(headers: &HeaderMap) -> HeaderMap {
     let is_asked = |name: &HeaderName| {
         [header::IF_MATCH, header::IF_NONE_MATCH].contains(name)
@@ -216,7 +219,7 @@ fn answered(root: &Element) -> Response<ResponseBody> {
     response
 }
 
-/// Says in which mode an object was written.
+/// Adds the mode in which an object was written.
 fn tell_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     if completed.through.is_empty() {
         return;
@@ -271,7 +274,7 @@ fn unlisted(error: ListError) -> S3Error {
 fn incomplete(error: Incomplete) -> S3Error {
     match (error, error.status()) {
         (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
-        // Of an object that is to match and is not there.
+        // The object that should match does not exist.
         (_, Some(StatusCode::NOT_FOUND)) => {
             S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
         }

@@ -1,4 +1,4 @@
-//! The service as the HTTP library sees it: the real one, except where the answer is a refusal.
+//! The service as the HTTP library sees it: the real one, except for requests that are refused.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,7 +31,7 @@ pub struct Answering<S> {
 }
 
 impl<S> Answering<S> {
-    /// Lets `service` answer what `exchange` does not refuse.
+    /// Lets `service` answer the requests that `exchange` does not refuse.
     pub fn new(service: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self {
             service,
@@ -50,7 +50,7 @@ where
     type Future = Answer<S::Future>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
-        // The HTTP library calls in the order of the heads, so both ends count alike.
+        // The HTTP library calls in the order of the heads, so the socket and the service count alike.
         let message = self.exchange.calls.fetch_add(1, Ordering::Relaxed) + 1;
         let in_flight = InFlight::begin(Arc::clone(&self.exchange));
         let refusal = if let Some(error) = &self.exchange.turned_away {
@@ -84,7 +84,7 @@ where
     }
 }
 
-/// Gives a request of HTTP/2 the one `Host` that a request of HTTP/1.1 has by its framing.
+/// Gives an HTTP/2 request the one `Host` that the framing guarantees for an HTTP/1.1 request.
 fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
     if request.version() != Version::HTTP_2 {
         return Ok(());
@@ -109,7 +109,7 @@ fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
     }
 }
 
-/// The answer to a refused request; the connection ends with it where the error says so.
+/// The answer to a refused request. It ends the connection if the error says so.
 pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
     let id = RequestId::new(chance::bits());
     let mut response = Response::new(error_xml(error, "", id));
@@ -147,7 +147,7 @@ impl Drop for InFlight {
 }
 
 pin_project! {
-    /// The answer to one request, to come.
+    /// The future answer to one request.
     #[derive(Debug)]
     pub struct Answer<F> {
         #[pin]
@@ -182,7 +182,7 @@ where
         if let StateProjection::Asked { .. } = this.state.as_mut().project()
             && let Some(error) = in_flight.0.refusal_of(*this.message)
         {
-            // The body broke its framing or its deadline. Whatever the service was about to say or do with it is over.
+            // The body broke its framing or its deadline, so the service's answer no longer matters.
             let error = error.clone();
             this.state.set(State::Refused { error });
         }
@@ -207,7 +207,7 @@ where
 }
 
 pin_project! {
-    /// The body of an answer: the service's, or the XML of a refusal.
+    /// The body of an answer: the service's body, or the XML of a refusal.
     #[derive(Debug)]
     pub struct AnswerBody<B> {
         #[pin]

@@ -1,4 +1,4 @@
-//! The socket as the HTTP library sees it: only unambiguous bytes come in, and nobody waits for ever.
+//! The socket as the HTTP library sees it: only unambiguous bytes come in, and no wait is unbounded.
 
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -17,15 +17,16 @@ use crate::http::deadline::Deadline;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::framing::{Framing, Position};
 
-/// Takes the place of a refused request, so that its answer goes out in its turn.
+/// Takes the place of a refused request, so that the refusal is answered in its turn.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";
 
-/// An incomplete head is given so much room at first, which is enough for nearly all; then twice as much each
-/// time.
+/// The first buffer for an incomplete head, which is enough for nearly all heads; the buffer doubles each
+/// time it is full.
 const HELD_FIRST_BYTES: usize = 4096;
 
-/// After our last word, what the client still sends is read and thrown away for so long and so far: closing on
-/// unread bytes would reset the connection, and the client would lose the answer that tells it why.
+/// How long and for how many bytes the node, after its last answer, reads and discards the client's input:
+/// closing on unread bytes would reset the connection, and the client would lose the answer that tells it
+/// why.
 const LINGER: Duration = Duration::from_secs(5);
 const LINGER_BYTES: u64 = 16 << 20;
 
@@ -39,7 +40,7 @@ pub struct GuardedIo<S> {
     /// Bytes of a head or chunk line whose end has not arrived.
     held: BytesMut,
     width: Width,
-    /// Bytes that were held, have passed, and wait for the HTTP library to take them.
+    /// Bytes that were held, have passed the framing, and wait for the HTTP library to take them.
     released: Bytes,
     reading: Deadline,
     waiting_for: Option<Wait>,
@@ -47,37 +48,38 @@ pub struct GuardedIo<S> {
     closing: Closing,
 }
 
-/// Where inbound bytes go.
+/// Destination of inbound bytes.
 #[derive(Debug)]
 enum Inbound {
-    /// To the HTTP library, as far as the framing lets them.
+    /// To the HTTP library, as far as the framing lets them through.
     Http1(Framing),
     /// To the HTTP library, which alone understands the frames of HTTP/2.
     Http2,
-    /// Nowhere: a request was refused. The stand-in is given once, then nothing more.
+    /// Nowhere: a request was refused. The HTTP library gets the stand-in once, then nothing more.
     Refused { stand_in_given: bool },
     /// Nowhere: the HTTP library is told that the stream has ended.
     Ended,
 }
 
-/// What the reading deadline was set for; it moves when this changes.
+/// The event that the reading deadline was set for; the deadline moves when this changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
-    /// A new request, after so many bytes (HTTP/2: requests) on the connection. That an answer has moved them is
-    /// noticed when the socket is next looked at, so an idle connection lives between once and twice its time.
+    /// A new request, after this number of bytes (HTTP/2: of requests) on the connection. The node notices
+    /// that an answer has changed the number only when it next polls the socket, so an idle connection lives
+    /// between one and two idle timeouts.
     Request(u64),
-    /// The rest of the head after so many others.
+    /// The rest of the head, after this number of earlier heads.
     Head(u64),
-    /// More of a body, after so many bytes received.
+    /// More of a body, after this number of received bytes.
     Body(u64),
-    /// HTTP/2: room to send more of the answers. Looked at from time to time while there are any.
+    /// HTTP/2: room to send more of the answers. Checked from time to time while there are any.
     Window,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Closing {
     NotYet,
-    /// Our side is closed; so many bytes of the client's may still be thrown away.
+    /// The node's side is closed; this number of bytes from the client may still be discarded.
     Draining(u64),
     Closed,
 }
@@ -88,14 +90,15 @@ impl<S> GuardedIo<S> {
         Self::new(stream, exchange, timeouts, Inbound::Http1(Framing::default()))
     }
 
-    /// Takes what it holds beyond the first buffer from `room`, which other connections share.
+    /// Takes all memory beyond the first buffer from `room`, which other connections share.
     #[must_use]
     pub fn within(mut self, room: &Room) -> Self {
         self.width = Width::within(room);
         self
     }
 
-    /// Guards a connection that speaks HTTP/2: deadlines only, its framing leaves no room for two readings.
+    /// Guards a connection that speaks HTTP/2: deadlines only, because its framing leaves no room for two
+    /// readings.
     pub fn http2(stream: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self::new(stream, exchange, timeouts, Inbound::Http2)
     }
@@ -123,7 +126,7 @@ impl<S> GuardedIo<S> {
         };
         self.held = BytesMut::new();
         if framing.position() == Position::InBody {
-            // The service has this request already; a body that breaks off makes it look up.
+            // The service already has this request and notices when the body breaks off.
             self.exchange.refuse(framing.heads(), error);
             self.inbound = Inbound::Ended;
         } else {
@@ -146,8 +149,8 @@ impl<S> GuardedIo<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
-    /// Reads from the socket and lets through what the framing allows. Ready when something has changed: bytes in
-    /// `buf`, bytes released, or another [`Inbound`].
+    /// Reads from the socket and lets through the bytes that the framing allows. Ready when something has
+    /// changed: bytes in `buf`, bytes released, or another [`Inbound`].
     fn poll_follow(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let start = buf.filled().len();
         let direct = self.held.is_empty();
@@ -205,7 +208,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads into the HTTP library's own buffer; the number of bytes that came.
+    /// Reads into the HTTP library's own buffer and returns the number of bytes read.
     fn poll_read_direct(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<usize>> {
         let start = buf.filled().len();
         let mut most = (&mut self.stream).take(self.width.read_bytes_max() as u64);
@@ -213,7 +216,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         polled.map_ok(|()| buf.filled().len() - start)
     }
 
-    /// Nothing has arrived: waits for the deadline of whatever should. Ready when it has passed and `inbound` says so.
+    /// Waits for the deadline of the next expected bytes, when none have arrived. Ready when it has passed
+    /// and `inbound` says so.
     fn poll_waiting(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let (received, sent) = self.exchange.transferred_bytes();
         let (wait, timeout) = match &self.inbound {
@@ -235,7 +239,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         loop {
             ready!(self.reading.poll_expired(cx));
             match wait {
-                // An answer that takes long is not an idle connection.
+                // A slow answer does not make a connection idle.
                 Wait::Request(_) if self.exchange.is_answering() || self.writing.is_set() => {
                     self.reading.set(timeout);
                 }
@@ -262,7 +266,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         }
     }
 
-    /// HTTP/2 ends an idle connection with a word; where that has been tried already, without one.
+    /// Whether an idle connection can still be ended with a goodbye: only on HTTP/2, and only if that has not
+    /// been tried.
     fn may_say_goodbye(&self) -> bool {
         matches!(self.inbound, Inbound::Http2) && !self.exchange.should_close()
     }
@@ -290,7 +295,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives the socket's answer on, unless the client has not taken a byte for too long.
+    /// Passes the socket's result on, unless the client has not taken a byte for too long.
     fn guard_write<T>(&mut self, cx: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.writing.clear();
@@ -312,7 +317,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         }
     }
 
-    /// Throws away what the client still sends, within bounds; ready when nothing more is worth waiting for.
+    /// Discards what the client still sends, within bounds; ready when nothing more is worth waiting for.
     fn poll_drain(&mut self, cx: &mut Context<'_>, mut left_bytes: u64) -> Poll<()> {
         let mut scratch = [0; 4096];
         while left_bytes > 0 {
@@ -333,8 +338,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
 }
 
 impl<S> GuardedIo<S> {
-    /// Makes `held` larger for a head whose end has not arrived. `false`: it is long, and other connections
-    /// have taken all the room that there is.
+    /// Enlarges `held` for a head whose end has not arrived. Returns `false` if the head is long and other
+    /// connections have taken all the room.
     fn make_room(&mut self) -> bool {
         let capacity = self.held.capacity();
         if capacity >= NARROW_BYTES && !self.width.widen_for_head() {
@@ -376,7 +381,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for GuardedIo<S> {
                     *given = true;
                     this.released = Bytes::from_static(STAND_IN);
                 }
-                // The answer to the stand-in ends the connection; until then writing alone wakes the task.
+                // The answer to the stand-in ends the connection; until then only writes wake the task.
                 Inbound::Refused { stand_in_given: true } => return Poll::Pending,
                 Inbound::Ended => return Poll::Ready(Ok(())),
             }
@@ -403,7 +408,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedIo<S> {
         this.guard_write(cx, polled)
     }
 
-    /// Always: the HTTP library then queues bodies as they are, and never copies them behind the head.
+    /// Always true: the HTTP library then queues bodies as they are, and never copies them behind the head.
     fn is_write_vectored(&self) -> bool {
         true
     }

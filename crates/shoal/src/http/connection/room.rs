@@ -1,31 +1,31 @@
-//! The room for bytes of requests beyond a connection's first buffer: long heads, and bodies read in large pieces.
+//! Memory for request bytes beyond a connection's first buffer: long heads, and bodies read in large pieces.
 //!
-//! The HTTP library reads into a buffer of its own, which grows as soon as a read fills it and keeps its size
-//! until the connection ends. A connection is *narrow* at first: it never fills that buffer. One that sends a
-//! long head or a body becomes *wide*, to its end, if there is room; a body is otherwise read in small
-//! pieces, and a long head refused.
+//! The HTTP library reads into its own buffer, which grows as soon as a read fills it and keeps its size
+//! until the connection ends. A connection is *narrow* at first: it never fills that buffer. A connection
+//! that sends a long head or a body becomes *wide* until its end, if there is room. Without room, a body is
+//! read in small pieces and a long head is refused.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The HTTP library's first buffer.
+/// Size of the HTTP library's first buffer.
 pub(super) const NARROW_BYTES: usize = 8 << 10;
 
-/// The most that a wide connection may hold, in KiB: a head until all of it is here, and the buffer that it then goes
-/// to.
+/// The most that a wide connection may hold, in KiB: a head until all of it has arrived, and the buffer that
+/// it then goes to.
 const WIDE_KIB: usize = 192;
 
-/// Shared by the connections of one listener.
+/// Memory that the connections of one listener share.
 #[derive(Clone, Debug)]
 pub struct Room {
     kib: usize,
-    /// One permit a KiB.
+    /// One permit per KiB.
     free: Arc<Semaphore>,
 }
 
 impl Room {
-    /// Room for so many KiB.
+    /// Makes room for `kib` KiB.
     pub fn new(kib: usize) -> Self {
         Self {
             kib,
@@ -33,7 +33,7 @@ impl Room {
         }
     }
 
-    /// Whether half of it is taken.
+    /// Whether half of the room is taken.
     fn is_scarce(&self) -> bool {
         self.free.available_permits() < self.kib / 2
     }
@@ -54,7 +54,7 @@ pub(super) enum Width {
     Narrow(Room),
     Wide {
         room: Room,
-        /// Given back when this is dropped.
+        /// Returned to the room on drop.
         _share: OwnedSemaphorePermit,
     },
 }
@@ -64,7 +64,7 @@ impl Width {
         Self::Narrow(room.clone())
     }
 
-    /// How much may be given to the HTTP library at a time.
+    /// The most bytes that the HTTP library may be given at a time.
     pub(super) fn read_bytes_max(&self) -> usize {
         match self {
             Self::Narrow(_) => NARROW_BYTES - 1,
@@ -81,7 +81,7 @@ impl Width {
         }
     }
 
-    /// Makes the connection wide. `false`: there is no room.
+    /// Makes the connection wide. Returns `false` if there is no room.
     pub(super) fn widen_for_head(&mut self) -> bool {
         let Self::Narrow(room) = self else { return true };
         let Some(share) = room.take() else { return false };

@@ -1,6 +1,6 @@
-//! What HTTP/2 hides from the socket: a peer that answers pings and yet keeps one of its streams waiting.
+//! HTTP/2 stalls that the socket cannot see: a peer that answers pings but keeps one of its streams waiting.
 //!
-//! On HTTP/1.1 the socket's own deadlines say it all, and nothing here costs anything.
+//! On HTTP/1.1 the socket's own deadlines suffice, and nothing here costs anything.
 
 #[cfg(test)]
 mod tests;
@@ -22,12 +22,12 @@ use crate::clock;
 use crate::http::deadline::Deadline;
 use crate::http::expectation::Continued;
 
-/// The body of a request, on its way in.
+/// The body of an incoming request.
 #[derive(Debug)]
 pub struct ClientBody {
     incoming: Incoming,
     patience: Option<Patience>,
-    /// Of a client that waits, until it does not.
+    /// Set for a client that waits for `100 Continue`, until the body is first polled.
     continued: Option<Continued>,
 }
 
@@ -37,10 +37,10 @@ struct Patience {
     deadline: Deadline,
 }
 
-/// Why a request body breaks off.
+/// The reason why a request body breaks off.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientBodyError {
-    /// The client went silent in the middle of it.
+    /// The client went silent in the middle of the body.
     #[error("the client has stopped sending")]
     Stalled,
     /// The connection or the stream ended, or its framing was wrong.
@@ -49,7 +49,7 @@ pub enum ClientBodyError {
 }
 
 impl ClientBody {
-    /// A body whose silence is bounded by its socket.
+    /// A body whose silence is bounded by the deadlines of its socket.
     pub(super) fn of_http1(incoming: Incoming) -> Self {
         Self {
             incoming,
@@ -58,7 +58,7 @@ impl ClientBody {
         }
     }
 
-    /// A body that may be silent for `stall` while we wait for it.
+    /// A body that may be silent for `stall` while the node waits for it.
     pub(super) fn of_http2(incoming: Incoming, stall: Duration) -> Self {
         let deadline = Deadline::default();
         Self {
@@ -68,7 +68,7 @@ impl ClientBody {
         }
     }
 
-    /// Tells from now on whether the client was told to go on.
+    /// Returns a handle that tells, from now on, whether the client was told to go on.
     pub fn continued(&mut self) -> Continued {
         self.continued.get_or_insert_default().clone()
     }
@@ -113,12 +113,13 @@ impl Body for ClientBody {
     }
 }
 
-/// Answers of which the client has a piece, or the head, and does not ask for the next: which, and since when.
+/// The answers whose head or latest piece the client has without asking for the next, each with the time
+/// since then.
 #[derive(Debug, Default)]
 pub(super) struct Offers(Mutex<HashMap<u64, Instant>>);
 
 impl Offers {
-    /// Since when the most patient of them has waited.
+    /// The time at which the longest of these waits began.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.0.lock().values().min().copied()
     }
@@ -132,14 +133,14 @@ pub(super) struct Offer {
 }
 
 impl Offer {
-    /// An answer whose first piece nobody has asked for yet.
+    /// Opens the offer of an answer whose first piece the client has not asked for.
     pub(super) fn open(exchange: Arc<Exchange>, message: u64) -> Self {
         let offer = Self { exchange, message };
         offer.wait();
         offer
     }
 
-    /// The client is to ask for the next piece.
+    /// Starts the wait for the client to ask for the next piece.
     pub(super) fn wait(&self) {
         self.exchange
             .offers
@@ -148,7 +149,7 @@ impl Offer {
             .insert(self.message, clock::runtime_instant());
     }
 
-    /// It has.
+    /// Ends the wait: the client has asked.
     pub(super) fn taken(&self) {
         self.exchange.offers.0.lock().remove(&self.message);
     }

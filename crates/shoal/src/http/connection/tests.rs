@@ -26,12 +26,12 @@ const TIMEOUTS: Timeouts = Timeouts {
     stall: Duration::from_mins(1),
 };
 
-/// What does not happen within a day never does; on a clock that jumps a day is nothing.
+/// An event that does not happen within a day never does; on a clock that jumps, a day is nothing.
 const EVER: Duration = Duration::from_hours(24);
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-/// The client's end of a connection, and what is known about the other.
+/// The client's end of a connection, and what the test knows about the other end.
 struct Client {
     stream: DuplexStream,
     exchange: Arc<Exchange>,
@@ -39,7 +39,7 @@ struct Client {
     asked: Arc<AtomicUsize>,
 }
 
-/// A service that reads the whole body and answers with the path and the length of it.
+/// A service that reads the whole body and answers with the path and the body's length.
 ///
 /// `/slow` takes ten minutes; `/deaf` answers without reading the body; `/large` answers with a megabyte.
 fn answer(request: Request<ClientBody>) -> Answered {
@@ -95,7 +95,7 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Everything until the server closes.
+    /// Reads everything until the server closes.
     async fn read_to_end(&mut self) -> String {
         let mut bytes = Vec::new();
         timeout(EVER, self.stream.read_to_end(&mut bytes))
@@ -105,7 +105,7 @@ impl Client {
         String::from_utf8(bytes).unwrap()
     }
 
-    /// Reads until `end` is the last that was read.
+    /// Reads until the bytes end with `end`.
     async fn read_until(&mut self, end: &str) -> String {
         let mut bytes = Vec::new();
         while !bytes.ends_with(end.as_bytes()) {
@@ -122,7 +122,7 @@ impl Client {
     }
 }
 
-/// The largest piece of a body of a MiB that the service gets on a connection that shares `room`.
+/// The largest piece of a body of one MiB that the service gets on a connection that shares `room`.
 async fn largest_piece(room: &Room) -> usize {
     let (mut client, server) = duplex(1 << 20);
     let exchange = Arc::new(Exchange::default());
@@ -171,7 +171,7 @@ async fn a_body_is_read_in_large_pieces_where_there_is_room_and_in_small_ones_wh
     assert!(largest_piece(&Room::new(0)).await < 8 << 10);
 }
 
-/// Asserts that `answers` ends with a refusal as S3 writes it, and gives what comes before.
+/// Asserts that `answers` ends with a refusal in S3's format, and returns the text before it.
 fn split_refusal<'a>(answers: &'a str, status: &str, code: &str) -> &'a str {
     let start = answers.rfind("HTTP/1.1 ").expect("an answer");
     let (before, refusal) = answers.split_at(start);
@@ -337,7 +337,7 @@ async fn a_slow_head_is_refused_from_its_first_byte_on() {
     trickle.await;
     let answers = client.read_to_end().await;
     split_refusal(&answers, "400", "RequestTimeout");
-    // One second of silence, fifteen of head, and what it takes to linger.
+    // One second of silence, fifteen of head, and the time to linger.
     assert!(
         (15..25).contains(&start.elapsed().as_secs()),
         "{:?}",
@@ -438,7 +438,7 @@ async fn a_client_still_sending_reads_its_answer_before_the_connection_ends() {
     client
         .send("PUT /deaf HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n")
         .await;
-    // More than the pipe holds: only because the server reads on can all of it be sent.
+    // More than the pipe holds: the client can send all of it only because the server reads on.
     client.send(vec![b'x'; 100_000]).await;
     let answer = client.read_to_end().await;
     assert!(answer.ends_with("deaf"), "{answer}");

@@ -1,4 +1,4 @@
-//! Taking connections from the kernel, also when it has no room for them.
+//! Accepting connections from the kernel, even when it has no room for them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use tracing::{debug, error};
 use crate::clock;
 use crate::metrics::ConnectionMetrics;
 
-/// How long to let the kernel be when it has no descriptor or memory for another connection. The connection stays in
-/// its queue and keeps the socket readable, so that trying again at once would spin.
+/// How long to pause when the kernel has no descriptor or memory for another connection. The connection stays
+/// in the kernel's queue and keeps the socket readable, so retrying at once would spin.
 const BACK_OFF: Duration = Duration::from_millis(100);
 
-/// How often a lasting shortage is worth a line in the log.
+/// How often a lasting shortage is logged.
 const COMPLAINT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A listening socket that does not give up.
+/// A listening socket that survives errors of accepting.
 pub(super) struct Acceptor {
     listener: TcpListener,
     complained_at: Option<Instant>,
@@ -32,12 +32,13 @@ impl Acceptor {
         }
     }
 
-    /// The next connection. Safe to cancel: none is lost.
+    /// Returns the next connection. Cancel-safe: no connection is lost.
     pub(super) async fn next(&mut self, metrics: &ConnectionMetrics) -> (TcpStream, SocketAddr) {
         loop {
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    // Without it, the second of two small writes waits 40 ms for the client's acknowledgement.
+                    // Without this option, the second of two small writes waits 40 ms for the client's
+                    // acknowledgement.
                     if let Err(error) = stream.set_nodelay(true) {
                         debug!(%address, %error, "the client was gone before it was served");
                         continue;
@@ -49,7 +50,7 @@ impl Acceptor {
                     self.complain(&error);
                     sleep(BACK_OFF).await;
                 }
-                // The client changed its mind while it waited in the queue.
+                // The client gave up while it waited in the queue.
                 Err(error) => debug!(%error, "a connection was gone before it was accepted"),
             }
         }
@@ -72,7 +73,7 @@ impl Acceptor {
     }
 }
 
-/// Whether accepting failed for want of something, and not because of the one connection.
+/// Whether accepting failed for lack of a resource, and not because of the one connection.
 fn is_shortage(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),

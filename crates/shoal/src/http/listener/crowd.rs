@@ -1,8 +1,8 @@
-//! The connections of one listener, and which of them make room when there are as many as there may be.
+//! The connections of one listener, and the choice of those to close when the listener is full.
 //!
 //! A connection without a request costs its client nothing, so there may be thousands of them. When the
-//! listener is full and another client comes, idle ones are closed: the oldest ones of the payer that has
-//! most. Newcomers of which no request has been verified are as one payer, so that silent connections are the
+//! listener is full and another client comes, idle connections are closed: the oldest ones of the payer that
+//! has most. Newcomers without a verified request count as one payer, so that silent connections are the
 //! first to go.
 
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, Id};
 use crate::fair::ConnectionPayer;
 use crate::http::connection::Exchange;
 
-/// One in so many connections is closed at a time, so that they are looked through seldom.
+/// The share of connections that is closed at a time, as a divisor: closing several at once makes scans rare.
 const PART_CLOSED: usize = 64;
 
 /// The connections of one listener.
@@ -26,14 +26,14 @@ pub(super) struct Crowd {
 
 #[derive(Debug)]
 struct Connection {
-    /// Which one it was, counted from the first.
+    /// The number of the connection, counted from the first.
     number: u64,
     payer: Arc<ConnectionPayer>,
     exchange: Arc<Exchange>,
     task: AbortHandle,
 }
 
-/// A connection as the choice sees it.
+/// A connection as [`leaving`] sees it.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     id: Id,
@@ -43,7 +43,7 @@ struct Seen {
 }
 
 impl Crowd {
-    /// A connection has begun.
+    /// Adds a connection that has begun.
     pub(super) fn enter(&mut self, task: AbortHandle, payer: Arc<ConnectionPayer>, exchange: Arc<Exchange>) {
         self.entered += 1;
         let connection = Connection {
@@ -55,12 +55,12 @@ impl Crowd {
         self.connections.insert(connection.task.id(), connection);
     }
 
-    /// A connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn leave(&mut self, id: Id) {
         self.connections.remove(&id);
     }
 
-    /// Closes some idle connections; gives how many.
+    /// Closes some idle connections and returns their number.
     pub(super) fn make_room(&mut self) -> usize {
         let seen = self.connections.iter().map(|(id, connection)| Seen {
             id: *id,
@@ -78,7 +78,8 @@ impl Crowd {
     }
 }
 
-/// The connections to close: the oldest idle ones of the payer that has most connections for its share.
+/// Chooses the connections to close: the oldest idle ones of the payer that has most connections for its
+/// share.
 fn leaving(connections: Vec<Seen>) -> Vec<Id> {
     let at_a_time = 1 + connections.len() / PART_CLOSED;
     let mut of_payer: HashMap<u32, (usize, Payer, Vec<Seen>)> = HashMap::new();
@@ -106,7 +107,7 @@ fn leaving(connections: Vec<Seen>) -> Vec<Id> {
 mod tests {
     use super::*;
 
-    /// Whose a connection is, its payer's share, and whether it is idle.
+    /// A connection's payer, the payer's share, and whether the connection is idle.
     type Described = (u32, u32, bool);
 
     /// Connections in the order in which they came.

@@ -1,4 +1,4 @@
-//! Files that are not what they should be are reported by name and with what to do.
+//! Unusable files are reported by name and with what to do.
 
 use super::{TlsError, TlsReloader, is_worth_reporting};
 

@@ -19,7 +19,7 @@ use crate::lookup::asker::Asker;
 use crate::lookup::roster::tests::member;
 use crate::lookup::{self, Lookup};
 
-/// Longer than anything takes on a busy machine; a test that waits for it has failed.
+/// Longer than any step takes on a busy machine; a test that waits for it has failed.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The admin port of a node that lists some members, until it is dropped.
@@ -55,7 +55,7 @@ impl Drop for Node {
     }
 }
 
-/// One answer, after which the connection ends.
+/// Sends one answer, after which the connection ends.
 async fn say(mut stream: TcpStream, members: &Members) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
@@ -143,7 +143,7 @@ async fn one_polled_node_that_lives_is_enough() {
     let config = asking(&[&gone, &a1]);
     drop(gone);
     let server = Lookup::start(&config).await.unwrap();
-    // It listens everywhere, so its clients reach it where we do.
+    // The node listens on every address, so its clients reach it where the test does.
     until(server.addresses()[0], &["127.0.0.1"]).await;
     stop(server).await;
 }
@@ -281,7 +281,7 @@ async fn an_explanation_says_who_is_answered_why_others_are_not_and_who_was_sile
     assert_eq!(json["topology"], "dc1/a/r1");
 }
 
-/// Status and body of an admin page.
+/// The status and the body of an admin page.
 async fn page(server: &Lookup, method: &str, path: &str) -> (u16, String) {
     let address = server.admin_address().expect("it was configured");
     let mut stream = TcpStream::connect(address).await.unwrap();

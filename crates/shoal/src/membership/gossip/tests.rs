@@ -22,10 +22,10 @@ struct Cluster {
     island: BTreeSet<usize>,
     /// Nodes that hear nothing and are heard.
     deaf: BTreeSet<usize>,
-    /// Nodes that hear everything and that nobody hears.
+    /// Nodes that hear everything but are heard by no other node.
     mute: BTreeSet<usize>,
     on_the_way: Vec<(Instant, usize, usize, Vec<u8>)>,
-    /// Everything that was said so far, and to which node.
+    /// All messages that were sent, and to which node.
     recorded: Vec<(usize, Vec<u8>)>,
     loss: f64,
     chance: fastrand::Rng,
@@ -67,7 +67,7 @@ impl Cluster {
         cluster
     }
 
-    /// Lets time pass, a millisecond at a time, until `done` or for `at_most`; says how long it took.
+    /// Lets time pass, a millisecond at a time, until `done` or for `at_most`. Returns how long it took.
     fn pass(&mut self, at_most: Duration, done: impl Fn(&Self) -> bool) -> Option<Duration> {
         let since = self.now;
         while self.now - since < at_most {
@@ -107,8 +107,8 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass while nodes greet their seeds, the first two, as they do for as long as they run. Says of each node when its members
-    /// changed, and who they were then.
+    /// Lets time pass while nodes greet their seeds, the first two, as running nodes do. Returns for each
+    /// node when its members changed, and which nodes they were then.
     fn history(&mut self, length: Duration) -> Vec<Vec<(Duration, Vec<String>)>> {
         let since = self.now;
         let mut history = vec![Vec::new(); self.nodes.len()];
@@ -128,7 +128,7 @@ impl Cluster {
                     let alone = gossip.members().len() == 1;
                     greet_at[node] = self.now + if alone { GREETING_ALONE } else { GREETING };
                 }
-                // News that changes nobody's standing, such as a new generation, does not count.
+                // News that changes no node's standing, such as a new generation, does not count.
                 if gossip.take_changed() && self.seen_by(node) != seen[node] {
                     seen[node] = self.seen_by(node);
                     history[node].push((self.now - since, seen[node].clone()));
@@ -138,7 +138,7 @@ impl Cluster {
         history
     }
 
-    /// Whether every living node sees exactly `expected`.
+    /// Returns whether every living node sees exactly `expected`.
     fn all_see(&self, expected: &[usize]) -> bool {
         let expected: Vec<String> = expected.iter().map(|node| member(*node).name).collect();
         self.living().all(|node| self.seen_by(node) == expected)
@@ -190,7 +190,7 @@ enum HalfDead {
 }
 
 impl HalfDead {
-    /// A cluster in which everybody knows everybody and `victim` has just become half dead.
+    /// A cluster in which all nodes know each other and `victim` has just become half dead.
     fn strike(self, victim: usize, nodes: usize) -> Cluster {
         let everyone: Vec<usize> = (0..nodes).collect();
         let mut cluster = Cluster::start(nodes, 0.0, 1);
@@ -204,13 +204,15 @@ impl HalfDead {
         cluster
     }
 
-    /// How often the members of another node may change, and by when they do so for the last time.
+    /// How often the members of another node may change, and by when they change for the last time.
     fn changes(self) -> (usize, Duration) {
         match self {
-            // One goes.
+            // The victim goes.
             Self::Mute => (1, Duration::from_secs(5)),
-            // It is still heard when it takes others for dead, from two seconds on and every half second. Who hears that of itself comes back at
-            // once as somebody newer, but forgets whom it has suspected. Each does so once: of somebody newer the deaf one never hears.
+            // The victim is still heard when it takes others for dead, from two seconds on and every half
+            // second. A node that hears this of itself comes back at once with a higher generation, but
+            // forgets which nodes it has suspected. Each node does so once, because the deaf victim never
+            // hears of the higher generation.
             Self::Deaf => (1 + 2 * 10, Duration::from_secs(7)),
         }
     }
@@ -218,7 +220,7 @@ impl HalfDead {
 
 #[test]
 fn who_hears_nothing_or_is_heard_by_nobody_goes_once_and_stays_away() {
-    // Also a seed, which everybody greets.
+    // A victim may be a seed, which every node greets.
     for (victim, nodes, minutes) in [(2, 3, 10), (0, 3, 10), (4, 5, 10), (0, 40, 3)] {
         for half_dead in [HalfDead::Deaf, HalfDead::Mute] {
             let history = half_dead
@@ -382,8 +384,8 @@ fn everyone_hears_that_a_node_drains_and_that_it_serves_again() {
 }
 
 impl Cluster {
-    /// A cluster of four that all see each other and to whom much has happened: one drained and serves again, one died and was started
-    /// again, one left and was started again.
+    /// A cluster of four nodes that all see each other and have a past: one drained and serves again, one
+    /// died and was started again, one left and was started again.
     fn with_a_past(seed: u64) -> Self {
         let mut cluster = Self::start(4, 0.0, seed);
         let everyone = [0, 1, 2, 3];
@@ -442,7 +444,7 @@ fn what_was_said_once_puts_nobody_out_when_it_is_said_again() {
         let mut tape = std::mem::take(&mut cluster.recorded);
         cluster.chance.shuffle(&mut tape);
         for (to, message) in tape {
-            // To whom it was said then, or to anybody.
+            // To the original receiver, or to any node.
             let to = if misled { cluster.chance.usize(..4) } else { to };
             let _ = cluster.nodes[to].hear(&message, cluster.now);
             cluster.now += Duration::from_millis(1);

@@ -9,33 +9,33 @@ use tokio::time::Instant;
 /// Nodes that start together find each other within a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same trouble is told this often.
+/// The same trouble is logged this often.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 
-/// What is known of the seeds.
+/// The notices about the seeds.
 #[derive(Debug, Default)]
 pub struct Seeds(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Seeds without an address, and when that was told.
+    /// Seeds without an address, and when that was logged.
     unknown: BTreeMap<String, Instant>,
     /// Since when no other node has been seen although there are seeds.
     alone: Option<Instant>,
     told_alone: Option<Instant>,
 }
 
-/// What is to be said of a node's company.
+/// A change in a node's company, or a lasting lack of it, to be logged.
 #[derive(Debug, PartialEq, Eq)]
 enum Company {
     /// No seed has answered for this long.
     Alone(Duration),
-    /// One has, after that was told.
+    /// A node has answered, after the lack was logged.
     Found,
 }
 
 impl Seeds {
-    /// A seed has no address.
+    /// Notes that a seed has no address.
     pub(in crate::membership) fn has_no_address(&self, seed: &str, error: &std::io::Error, now: Instant) {
         if self.0.lock().is_unknown(seed, now) {
             tracing::warn!(
@@ -47,14 +47,14 @@ impl Seeds {
         }
     }
 
-    /// A seed has an address.
+    /// Notes that a seed has an address.
     pub(in crate::membership) fn has_an_address(&self, seed: &str) {
         if self.0.lock().unknown.remove(seed).is_some() {
             tracing::info!(seed, "a seed has an address now");
         }
     }
 
-    /// Whether other nodes are seen at `now` by a node that has other nodes as seeds.
+    /// Notes whether a node that has other nodes as seeds sees other nodes at `now`.
     pub(in crate::membership) fn look_around(&self, sees_others: bool, seeds: &[String], now: Instant) {
         match self.0.lock().company(sees_others, now) {
             Some(Company::Alone(time)) => tracing::warn!(
@@ -68,19 +68,19 @@ impl Seeds {
         }
     }
 
-    /// Whether this node has been without company for so long that it was told.
+    /// Returns whether this node has been alone long enough for a warning.
     pub fn is_alone(&self) -> bool {
         self.0.lock().told_alone.is_some()
     }
 
-    /// Seeds without an address.
+    /// Returns the seeds without an address.
     pub fn unknown(&self) -> Vec<String> {
         self.0.lock().unknown.keys().cloned().collect()
     }
 }
 
 impl Inner {
-    /// Notes it; says whether it is time to tell.
+    /// Notes the seed. Returns whether it is time to log it.
     fn is_unknown(&mut self, seed: &str, now: Instant) -> bool {
         let told = self.unknown.get(seed);
         let is_due = told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_AGAIN);

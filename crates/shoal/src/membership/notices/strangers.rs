@@ -1,4 +1,4 @@
-//! Datagrams that are not heard: counted by reason, remembered by sender, told once a minute.
+//! Datagrams that are not heard: counted by reason, remembered by sender, logged once a minute.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,16 +8,17 @@ use parking_lot::Mutex;
 
 use crate::membership::Stranger;
 
-/// Each reason is logged this often at most, however many send.
+/// Each reason is logged this often at most, whatever the number of senders.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 
-/// So many senders are remembered; those heard of longest ago are forgotten first.
+/// The number of senders that are remembered; those heard of longest ago are forgotten first.
 const SENDERS_MAX: usize = 16;
 
-/// A sender that has been quiet for this long is no trouble any more.
+/// A sender that has been quiet for this long is no longer a problem.
 const FORGET: Duration = Duration::from_mins(2);
 
-/// Senders of datagrams that are not heard. Senders' addresses can be forged: they are shown, and decide nothing.
+/// Senders of datagrams that are not heard. Their addresses can be forged: they are shown, and decide
+/// nothing.
 #[derive(Debug, Default)]
 pub struct Strangers(Mutex<Inner>);
 
@@ -37,19 +38,19 @@ struct Told {
 /// A sender of datagrams that are not heard.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Seen {
-    /// Where they come from, as they say.
+    /// The source address that they claim.
     pub from: SocketAddr,
     /// Why they are not heard.
     pub why: Stranger,
-    /// By how much the sender's clock is ahead of this node's, where that is why.
+    /// By how much the sender's clock is ahead of this node's, if that is the reason.
     pub clock: Option<ClockDifference>,
-    /// How many came.
+    /// The number of datagrams.
     pub count: u64,
     /// When the last one came.
     pub last: Instant,
 }
 
-/// By how much another clock is ahead of this one, in seconds; less than zero when it is behind.
+/// By how much another clock is ahead of this one, in seconds; negative if it is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockDifference(pub i64);
 
@@ -77,7 +78,7 @@ impl fmt::Display for Seen {
 }
 
 impl Strangers {
-    /// A datagram from `from` was not heard at `now`. Warns when it is time to.
+    /// Notes that a datagram from `from` was not heard at `now`. Warns when it is time to.
     pub fn note(&self, from: SocketAddr, why: Stranger, clock: Option<ClockDifference>, now: Instant) {
         if let Some((seen, since)) = self.0.lock().note(from, why, clock, now) {
             tracing::warn!(
@@ -89,13 +90,14 @@ impl Strangers {
         }
     }
 
-    /// How many were not heard, by reason.
+    /// Returns the number of datagrams that were not heard, by reason.
     pub fn counts(&self) -> [(Stranger, u64); Stranger::ALL.len()] {
         let counts = self.0.lock().counts;
         Stranger::ALL.map(|why| (why, counts[why as usize]))
     }
 
-    /// Those who were not heard lately, nodes of other clusters and versions among them; not what is no node's at all.
+    /// Returns the senders that were not heard lately, nodes of other clusters and versions among them, but
+    /// not senders that are not nodes.
     pub fn recent(&self, now: Instant) -> Vec<Seen> {
         let inner = self.0.lock();
         let recent = inner.seen.iter().filter(|seen| {
@@ -106,7 +108,8 @@ impl Strangers {
 }
 
 impl Inner {
-    /// The sender, and how many datagrams were not heard for this reason since that was told last, when it is time to tell.
+    /// Returns the sender, and the number of datagrams that were not heard for this reason since the last log
+    /// line, if it is time to log.
     fn note(
         &mut self,
         from: SocketAddr,
@@ -119,7 +122,7 @@ impl Inner {
         (seen.clock, seen.last) = (clock, now);
         seen.count += 1;
         let seen = *seen;
-        // Anything may be sent to an open port; only what a node sends is an operator's to mend.
+        // Anything may be sent to an open port; an operator can mend only what a node sends.
         if why == Stranger::NotOurs {
             return None;
         }

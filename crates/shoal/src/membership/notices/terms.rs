@@ -1,12 +1,13 @@
-//! What must be configured alike on every node: each tells the others a keyed digest of each part of it, and compares.
+//! Settings that must be alike on every node. Each node tells the others a keyed digest of each part, and
+//! compares.
 //!
 //! ```text
-//! | mark 1 | version 1 | length 1 | name | sets 1 | parts 1 | for each set: key 4 | for each part: digest 8 |
+//! | mark 1 | version 1 | length 1 | name | sets 1 | parts 1 | per set: key 4 | per part: digest 8 |
 //! ```
 //!
-//! A digest is an HMAC under the cluster's secret, so it tells nothing to those who do not know that. A node that knows two
-//! secrets sends a set for each; two nodes compare the sets of a secret that both know. An older node, to which this message
-//! says nothing, does not answer and is not compared.
+//! A digest is an HMAC under the cluster's secret, so it tells nothing to a receiver that does not know the
+//! secret. A node that knows two secrets sends a set for each; two nodes compare the sets of a secret that
+//! both know. An older node, which does not understand this message, does not answer and is not compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +18,13 @@ use sha2::Sha256;
 use crate::config::{Config, IdentityConfig, WriteRule};
 use crate::secret::Secret;
 
-/// No gossip begins with it: that begins with the kind of an address, 0 or 1.
+/// No gossip begins with this byte: gossip begins with the kind of an address, 0 or 1.
 const MARK: u8 = 0xA5;
 const VERSION: u8 = 1;
 const KEY_BYTES: usize = 4;
 const DIGEST_BYTES: usize = 8;
 
-/// What must be alike.
+/// A part of the configuration that must be alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// `[store] block_size`
@@ -39,7 +40,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in the order in which they are sent. A later release appends.
+    /// Every part, in the order in which they are sent. Later releases append.
     pub const ALL: [Self; 5] = [
         Self::BlockSize,
         Self::Lake,
@@ -59,7 +60,7 @@ impl Part {
         }
     }
 
-    /// Where it stands in the configuration.
+    /// Returns its place in the configuration.
     pub const fn setting(self) -> &'static str {
         match self {
             Self::BlockSize => "[store] block_size",
@@ -70,7 +71,7 @@ impl Part {
         }
     }
 
-    /// What is compared. Lists whose order says nothing are sorted.
+    /// Adds the settings that are compared. Lists whose order means nothing are sorted.
     fn digested(self, config: &Config, mac: &mut Hmac<Sha256>, has_secret: bool) {
         let mut add = |text: &str| {
             mac.update(&(text.len() as u64).to_le_bytes());
@@ -97,7 +98,7 @@ impl Part {
                 for identity in identities {
                     add(&identity.access_key);
                     add(identity.lake_access_key.as_deref().unwrap_or_default());
-                    // Without a secret of the cluster a digest could be tried against guesses.
+                    // Without a secret of the cluster, guesses could be tried against a digest.
                     if has_secret {
                         add(identity.secret_key.expose());
                         add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
@@ -115,14 +116,15 @@ type Digests = Vec<[u8; DIGEST_BYTES]>;
 pub struct Terms(BTreeMap<[u8; KEY_BYTES], Digests>);
 
 impl Terms {
-    /// The terms of a configuration, under each secret of its cluster.
+    /// Returns the terms of a configuration, under each secret of its cluster.
     pub fn of(config: &Config) -> Self {
         let secrets = config.cooperation.secrets();
         Self(secrets.map(|secret| Self::under(config, secret)).collect())
     }
 
     fn under(config: &Config, secret: &str) -> ([u8; KEY_BYTES], Digests) {
-        // Proofs of gossip and signatures between nodes begin with the same secret: none may be taken for another.
+        // Proofs of gossip and signatures between nodes start from the same secret: none may be taken for
+        // another.
         let key = [b"shoal terms ", secret.as_bytes()].concat();
         let keyed = || Hmac::<Sha256>::new_from_slice(&key).expect("a key may have any length");
         let digests = Part::ALL.map(|part| {
@@ -136,7 +138,7 @@ impl Terms {
         (first(mac), digests.to_vec())
     }
 
-    /// The message of the node `name` to the others.
+    /// Returns the message of the node `name` to the others.
     pub(in crate::membership) fn encode(&self, name: &str) -> Vec<u8> {
         let parts = self.0.values().next().map_or(0, Vec::len);
         let mut message = vec![MARK, VERSION, byte(name.len())];
@@ -149,12 +151,12 @@ impl Terms {
         message
     }
 
-    /// Whether a message of a node is about terms.
+    /// Returns whether a message of a node is about terms.
     pub(in crate::membership) fn are_in(message: &[u8]) -> bool {
         message.first() == Some(&MARK)
     }
 
-    /// The sender's name and its terms.
+    /// Returns the sender's name and its terms.
     pub(in crate::membership) fn decode(message: &[u8]) -> Option<(&str, Self)> {
         let (&[_, version, length], rest) = message.split_first_chunk()?;
         if version != VERSION {
@@ -174,7 +176,7 @@ impl Terms {
         Some((std::str::from_utf8(name).ok()?, Self(sets.collect())))
     }
 
-    /// The parts that differ; none where nothing can be compared.
+    /// Returns the parts that differ; none if nothing can be compared.
     fn differences(&self, other: &Self) -> BTreeSet<Part> {
         let shared = self
             .0
@@ -202,7 +204,7 @@ fn first<const N: usize>(mac: Hmac<Sha256>) -> [u8; N] {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// What this node and each other one have agreed on, as far as they have told.
+/// The agreement of this node with each other node that has told its terms.
 #[derive(Debug, Default)]
 pub struct Agreement(Mutex<Inner>);
 
@@ -219,7 +221,7 @@ struct Other {
 }
 
 impl Agreement {
-    /// This node's terms from now on: at start, and when its configuration was read anew.
+    /// Sets this node's terms, at start and when its configuration was read anew.
     pub fn renew(&self, own: Terms) {
         let mut inner = self.0.lock();
         inner.own = own;
@@ -230,22 +232,22 @@ impl Agreement {
         }
     }
 
-    /// This node's terms.
+    /// Returns this node's terms.
     pub(in crate::membership) fn own(&self) -> Terms {
         self.0.lock().own.clone()
     }
 
-    /// The node `name`, a member, has told its terms.
+    /// Takes in the terms of the node `name`, a member.
     pub(in crate::membership) fn hear(&self, name: &str, theirs: Terms) {
         self.0.lock().hear(name, theirs);
     }
 
-    /// Forgets nodes that are no members any more.
+    /// Forgets nodes that are no longer members.
     pub(in crate::membership) fn keep_only(&self, is_member: impl Fn(&str) -> bool) {
         self.0.lock().others.retain(|name, _| is_member(name));
     }
 
-    /// The parts in which the node `name` differs; `None` when it has not told.
+    /// Returns the parts in which the node `name` differs, or `None` if it has not told its terms.
     pub fn differences(&self, name: &str) -> Option<Vec<Part>> {
         let inner = self.0.lock();
         inner
@@ -254,7 +256,7 @@ impl Agreement {
             .map(|other| other.differs.iter().copied().collect())
     }
 
-    /// The nodes that differ, and in which parts.
+    /// Returns the nodes that differ, and in which parts.
     pub fn different(&self) -> Vec<(String, Vec<Part>)> {
         let inner = self.0.lock();
         let differing = inner.others.iter().filter(|(_, other)| !other.differs.is_empty());

@@ -1,4 +1,4 @@
-//! What a request says about its sender, before any of it is believed.
+//! A request's claim about its sender, before any of it is believed.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
@@ -13,17 +13,17 @@ use super::presigned::Presigned;
 use super::{header, version2};
 use crate::s3::sigv4::Timestamp;
 
-/// What the body should hash to, or how it is signed.
+/// The hash that the body should have, or the way it is signed.
 pub(super) static CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
-/// Where the claim stood.
+/// Where a request carries its claim.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
     /// The `Authorization` header.
     Header,
-    /// The query; the URL is valid for so long.
+    /// The query; the URL is valid for `expires`.
     Query { expires: Duration },
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Claimed<'a> {
 }
 
 impl<'a> Claimed<'a> {
-    /// Reads the one claim a request may make; `None` if it makes none.
+    /// Reads the one claim that a request may make; `None` if it makes none.
     pub(super) fn read(parts: &'a Parts) -> Result<Option<Self>, Refusal> {
         let query = Presigned::read(parts.uri.query().unwrap_or_default())?;
         let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
@@ -57,7 +57,7 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// Whether the credentials stand in the query.
+    /// Whether the query carries the credentials.
     pub(super) fn is_presigned(&self) -> bool {
         match self {
             Self::Version2(claim) => matches!(claim, version2::Claim::Query(_)),
@@ -65,7 +65,7 @@ impl<'a> Claimed<'a> {
         }
     }
 
-    /// Who is said to have signed, in a claim of version 4 that brings no session token.
+    /// The access key that a version 4 claim without a session token names.
     pub(super) fn static_access_key(&self) -> Option<&str> {
         match self {
             Self::Version4(claim) if !claim.has_token => Some(claim.credential.access_key()),
@@ -74,19 +74,19 @@ impl<'a> Claimed<'a> {
     }
 }
 
-/// A claim of version 4, with the proof of it.
+/// A claim of version 4, with its proof.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
     pub(super) place: Place,
     pub(super) credential: Credential<'a>,
     /// Lower-case names joined by semicolons.
     pub(super) signed_headers: Cow<'a, str>,
-    /// Should be 64 hexadecimal digits.
+    /// The signature as the client sent it; it should be 64 hexadecimal digits.
     pub(super) signature: Cow<'a, [u8]>,
     pub(super) timestamp: Timestamp,
     /// The last line of the canonical request.
     pub(super) payload_hash: Cow<'a, [u8]>,
-    /// A session token came along.
+    /// Whether the request carries a session token.
     pub(super) has_token: bool,
 }
 
@@ -106,18 +106,19 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Whether a session token stands in the headers.
+/// Whether the headers carry a session token.
 pub(super) fn has_token(headers: &HeaderMap) -> bool {
     find(headers, &SECURITY_TOKEN).is_some_and(|token| !token.is_empty())
 }
 
-/// As [`HeaderMap::get`], which hashes a name as long as Amazon's for longer than it takes to look through a dozen headers.
+/// Like [`HeaderMap::get`], which takes longer to hash a name as long as Amazon's than this takes to look
+/// through a dozen headers.
 fn find<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut named = headers.iter().filter(|(other, _)| *other == name);
     named.next().map(|(_, value)| value)
 }
 
-/// `x-amz-date`, or else `Date` in its own format or that of signatures.
+/// Reads `x-amz-date`, or else `Date` in its own format or that of signatures.
 fn date(headers: &HeaderMap) -> Result<Timestamp, Refusal> {
     if let Some(date) = find(headers, &AMZ_DATE) {
         return Timestamp::parse(date.as_bytes()).ok_or(Refusal::MissingDate);

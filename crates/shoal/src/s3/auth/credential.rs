@@ -1,4 +1,4 @@
-//! `AKID/20130524/us-east-1/s3/aws4_request`: whose signature it is, and what it is valid for.
+//! `AKID/20130524/us-east-1/s3/aws4_request`: the access key of a signature, and the scope it is valid for.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ pub(super) struct Credential<'a> {
 }
 
 impl<'a> Credential<'a> {
-    /// Splits from the right, for an access key may hold slashes.
+    /// Splits from the right, because an access key may contain slashes.
     pub(super) fn parse(text: Cow<'a, str>, place: Place) -> Result<Self, Refusal> {
         match memchr::memrchr_iter(b'/', text.as_bytes()).nth(3) {
             Some(at) if at > 0 => Ok(Self {
@@ -30,17 +30,18 @@ impl<'a> Credential<'a> {
         }
     }
 
-    /// Who claims to have signed.
+    /// The access key that claims to have signed.
     pub(super) fn access_key(&self) -> &str {
         &self.text[..self.access_key_len]
     }
 
-    /// What the signature is said to be valid for.
+    /// The scope that the signature claims to be valid for.
     pub(super) fn scope(&self) -> &str {
         &self.text[self.access_key_len + 1..]
     }
 
-    /// What is wrong with a scope that is not the only one this node accepts for a request signed at `timestamp`.
+    /// Explains what is wrong with a scope other than the only one that this node accepts for a request
+    /// signed at `timestamp`.
     pub(super) fn refuse_scope(&self, expected_region: &str, timestamp: &Timestamp) -> Refusal {
         let mut words = words(self.scope(), b'/');
         let mut word = || words.next().expect("parse found four words");
@@ -79,13 +80,13 @@ impl<'a> Credential<'a> {
         );
         match self.place {
             Place::Header => wrong(other_day),
-            // S3 does not say here which parameter it is.
+            // S3's message does not name the parameter here.
             Place::Query { .. } => Refusal::OtherDay(other_day.into()),
         }
     }
 }
 
-/// What a stranger wrote, cut to what belongs into a message.
+/// Cuts a client's text to a length that fits into a message.
 pub(super) fn shown(word: &str) -> Cow<'_, str> {
     const LONGEST: usize = 64;
     match word.char_indices().nth(LONGEST) {

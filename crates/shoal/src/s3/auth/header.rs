@@ -42,8 +42,7 @@ impl<'a> Authorization<'a> {
                     "the authorization component \"{part}\" is malformed."
                 )));
             };
-            // There are three of them: in the place of one that is unknown, or there twice, another is
-            // missing.
+            // There are exactly three parts, so an unknown or repeated one means that another is missing.
             match name {
                 "Credential" => credential = Some(value),
                 "SignedHeaders" => signed_headers = Some(value),
@@ -64,7 +63,7 @@ fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
     Refusal::malformed(Place::Header, detail)
 }
 
-/// Signature version 4A is told what to use instead; anything else is no S3 authorization.
+/// Tells clients of signature version 4A what to use instead; anything else is not an S3 authorization.
 fn unsupported(algorithm: &str) -> Refusal {
     match algorithm.split_once(' ') {
         _ if algorithm.starts_with("AWS4-") => Refusal::UnsupportedSignatureVersion,

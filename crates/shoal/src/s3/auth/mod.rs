@@ -1,7 +1,7 @@
-//! The one gate before routing: who sent this request, and how its body is to be checked.
+//! The one gate before routing: it decides who sent a request and how its body is to be checked.
 //!
 //! Header signatures, presigned URLs and requests without credentials come in; a [`Verified`] or an S3 error
-//! comes out. What is verified is what was sent: nothing here rewrites a byte of the request.
+//! comes out. The gate verifies the request exactly as it was sent: nothing here rewrites a byte of it.
 
 mod claim;
 mod credential;
@@ -30,17 +30,18 @@ use crate::s3::identity::{Caller, Identities, Identity};
 use crate::s3::payload::Payload;
 use crate::s3::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign, words};
 
-/// A request's clock may differ from ours by this much.
+/// The most by which a request's clock may differ from the node's.
 const SKEW_MAX: Duration = Duration::from_mins(15);
 
 /// A request that passed the gate.
 #[derive(Debug)]
 pub struct Verified {
-    /// Who sent it.
+    /// The sender of the request.
     pub caller: Caller,
-    /// Whom the presigned URL names that a browser asks about (`OPTIONS`). Nothing proves it, so it entitles to nothing here.
+    /// The identity that a presigned URL names when a browser asks about it (`OPTIONS`). Nothing proves it,
+    /// so it grants no rights here.
     pub named: Option<Caller>,
-    /// Where the credentials stood.
+    /// Where the request carried its credentials.
     pub credentials: Credentials,
     /// How the body is to be checked.
     pub payload: Payload,
@@ -55,12 +56,12 @@ pub enum Credentials {
     Header,
     /// In the query: a presigned URL.
     Query {
-        /// `X-Amz-Expires`, counted from `X-Amz-Date`; of version 2 what is left until `Expires`.
+        /// `X-Amz-Expires`, counted from `X-Amz-Date`; for version 2 the time left until `Expires`.
         expires: Duration,
     },
 }
 
-/// Decides who gets in.
+/// Decides which requests are let in.
 #[derive(Debug)]
 pub struct Gate {
     identities: Arc<Identities>,
@@ -68,7 +69,7 @@ pub struct Gate {
     keys: KeyCache,
     /// Whether requests without credentials are let in.
     lets_strangers_in: bool,
-    /// If signatures of version 2 are let in, too.
+    /// Set if signatures of version 2 are let in, too.
     version2: Option<Version2>,
 }
 
@@ -84,7 +85,7 @@ impl Gate {
         }
     }
 
-    /// Refuses requests without credentials, but for those of browsers that ask whether they may send others
+    /// Refuses requests without credentials, except those in which a browser asks whether it may send others
     /// (`OPTIONS`): these never carry credentials.
     #[must_use]
     pub fn without_strangers(mut self) -> Self {
@@ -92,7 +93,7 @@ impl Gate {
         self
     }
 
-    /// Lets signatures of version 2 in, too. `domain` is that of virtual-host style.
+    /// Lets signatures of version 2 in, too. `domain` is the domain of virtual-host style.
     #[must_use]
     pub fn with_signature_v2(mut self, domain: Option<String>) -> Self {
         self.version2 = Some(Version2 { domain });
@@ -104,15 +105,16 @@ impl Gate {
         self.admit(parts, now).map_err(S3Error::from)
     }
 
-    /// As [`verify`](Self::verify), with the reason by name.
+    /// Like [`verify`](Self::verify), but returns the reason by name.
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
         match self.read_claim(parts)? {
             None if !self.lets_strangers_in && parts.method != Method::OPTIONS => Err(Refusal::Stranger),
             None => admit_stranger(&parts.headers),
-            // A browser asks whether it may use a presigned URL. That proves nothing: the signature is that of another
-            // method, and of headers that are not there yet. So it is a stranger who asks.
+            // A browser asks whether it may use a presigned URL. The URL proves nothing here: its signature
+            // is for another method, and for headers that this request does not carry. So the request counts
+            // as a stranger's.
             Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => Ok(Verified {
                 named: self.named(&claim),
                 ..admit_stranger(&parts.headers)?
@@ -125,7 +127,8 @@ impl Gate {
         }
     }
 
-    /// Reads the one claim a request may make. Without version 2 its header is refused before it is read.
+    /// Reads the one claim that a request may make. Without version 2, its header is refused before it is
+    /// read.
     fn read_claim<'a>(&self, parts: &'a Parts) -> Result<Option<Claimed<'a>>, Refusal> {
         Claimed::read(parts).map_err(|refusal| match refusal {
             Refusal::UnsupportedAuthorization(name) if self.version2.is_none() && &*name == "AWS" => {
@@ -215,7 +218,8 @@ impl Gate {
     }
 }
 
-/// Without credentials nothing proves a chunk's signature, and no lake unwraps the chunks of a stranger.
+/// Admits a request without credentials. Nothing proves a chunk's signature in it, and no lake unwraps the
+/// chunks of a stranger.
 fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
     Ok(Verified {
         caller: Caller::Anonymous,
@@ -225,7 +229,7 @@ fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
     })
 }
 
-/// A body that no signature covers; `streaming` is the refusal of one in chunks.
+/// Returns a body that no signature covers; `streaming` is the refusal of a body in chunks.
 fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Refusal> {
     let hash = match headers.get(&CONTENT_SHA256) {
         Some(value) => PayloadHash::parse(value.as_bytes()).ok_or_else(|| {
@@ -239,7 +243,8 @@ fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Ref
     Ok(Payload { hash, seed: None })
 }
 
-/// Two values of one of these would leave it to chance which one the signature, the cache and the lake believe.
+/// Refuses a repeated header where one is allowed: chance would decide which value the signature, the cache
+/// and the lake believe.
 fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
     const SINGLE: [&str; 9] = [
         "host",
@@ -252,7 +257,7 @@ fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
         "x-amz-decoded-content-length",
         "x-amz-security-token",
     ];
-    // Most requests repeat nothing, and the map knows.
+    // Most requests repeat nothing, and the map knows that.
     if headers.len() == headers.keys_len() {
         return Ok(());
     }
@@ -265,7 +270,7 @@ fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
     }
 }
 
-/// The host the client named: the `Host` header, or the authority that HTTP/2 sends in its place.
+/// The host that the client named: the `Host` header, or the authority that HTTP/2 sends in its place.
 fn host(parts: &Parts) -> Result<Cow<'_, [u8]>, Refusal> {
     let authority = parts.uri.authority().map(http::uri::Authority::as_str);
     match (parts.headers.get(HOST), authority) {
@@ -288,10 +293,11 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
     }
 }
 
-/// The host and every `x-amz-*` header are signed; what is not signed could have been added on the way.
+/// Checks that the host and every `x-amz-*` header are signed; an unsigned one could have been added on the
+/// way.
 fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Refusal> {
     let names: Vec<&str> = words(&claim.signed_headers, b';').collect();
-    // In ascending order a name appears once, so that no header is hashed twice.
+    // In strictly ascending order each name appears once, so that no header is hashed twice.
     if !names.is_sorted_by(|one, next| one < next) {
         return Err(Refusal::malformed(
             claim.place,

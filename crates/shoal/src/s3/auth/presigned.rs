@@ -1,4 +1,4 @@
-//! Presigned URLs: the credentials in the query.
+//! Presigned URLs, which carry their credentials in the query.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::version2;
 use crate::s3::sigv4::canonical::{decode_component, split_pair};
 use crate::s3::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
 
-/// A URL is valid for at most a week.
+/// The longest time that a URL is valid, in seconds: a week.
 pub(super) const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
 
 /// Credentials in a query.
@@ -23,7 +23,7 @@ pub(super) enum Presigned<'a> {
 }
 
 impl<'a> Presigned<'a> {
-    /// Collects the parameters; `None` if the query holds no credentials.
+    /// Collects the parameters; `None` if the query carries no credentials.
     pub(super) fn read(query: &'a str) -> Result<Option<Self>, Refusal> {
         if query.is_empty() {
             return Ok(None);
@@ -48,7 +48,7 @@ impl<'a> Presigned<'a> {
     }
 }
 
-/// What the query says about its signer, decoded once.
+/// The query's parameters about its signer, decoded once.
 #[derive(Debug, Default)]
 pub(super) struct Parameters<'a> {
     /// In the order of [`PARAMETERS`].
@@ -56,7 +56,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// Whether they claim anything: the hash of a body is no claim.
+    /// Whether the parameters claim anything: the hash of a body is no claim.
     fn is_claim(&self) -> bool {
         let [claims @ .., _payload_hash] = &self.values;
         claims.iter().any(Option::is_some)
@@ -72,7 +72,7 @@ impl<'a> Parameters<'a> {
         Some(&mut self.values[at])
     }
 
-    /// Makes a claim of the parameters; six of them must be there.
+    /// Makes a claim of the parameters; the first six must be present.
     pub(super) fn into_claim(self, headers: &'a HeaderMap) -> Result<Claim<'a>, Refusal> {
         let [
             algorithm,
@@ -113,7 +113,7 @@ impl<'a> Parameters<'a> {
     }
 }
 
-/// What the URL says about the body: nothing, if neither header nor parameter speaks.
+/// The payload hash that the request announces: unsigned, if neither header nor parameter announces one.
 fn payload_hash<'a>(
     parameter: Option<Cow<'a, [u8]>>,
     headers: &'a HeaderMap,

@@ -1,4 +1,4 @@
-//! Why the gate does not let a request in; each "no" has a name, a code and a sentence.
+//! The reasons why the gate refuses a request; each has a name, a code and a sentence.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::sigv2::UncoveredError;
 use crate::s3::sigv4::canonical::CanonicalError;
 
-/// A reason to refuse the head of a request. The sentences are those of S3 where S3 has one.
+/// A reason to refuse the head of a request. Where S3 has a sentence for it, the sentence is S3's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// A header that may be there once is there twice.
+    /// A header that may be present once is present twice.
     #[error("The header {0} may be given only once.")]
     RepeatedHeader(&'static str),
-    /// HTTP/1.1 and HTTP/2 both name the host.
+    /// The request names no host; in HTTP/1.1 and in HTTP/2 it must.
     #[error("The request names no host.")]
     MissingHost,
     /// The `Host` header contradicts the request line or `:authority`.
@@ -28,32 +28,32 @@ pub enum Refusal {
     /// Signature version 4A, or version 2 where it is not let in.
     #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
     UnsupportedSignatureVersion,
-    /// An `Authorization` header that is not of S3.
+    /// An `Authorization` header of a type that S3 does not have.
     #[error("Unsupported Authorization Type")]
     UnsupportedAuthorization(Box<str>),
-    /// An `Authorization` header without anything behind its type.
+    /// An `Authorization` header without anything after its type.
     #[error("Authorization header is invalid -- one and only one ' ' (space) required")]
     AuthorizationOfOneWord(Box<str>),
-    /// The `Authorization` header or the credential in the query does not read or names another scope.
+    /// The `Authorization` header or the credential in the query cannot be parsed or names another scope.
     #[error("{}; {detail}", malformed_part(*.in_query))]
     Malformed {
-        /// A presigned URL, not a header.
+        /// Whether the credential is in a presigned URL and not in a header.
         in_query: bool,
-        /// What is wrong with it.
+        /// The defect, as a sentence.
         detail: Cow<'static, str>,
-        /// The region to sign for, if another one was: SDKs read it and sign anew.
+        /// The region to sign for, if the request was signed for another one: SDKs read it and sign anew.
         region: Option<Box<str>>,
     },
-    /// A presigned URL whose credential is of another day than its date.
+    /// A presigned URL whose credential and date name different days.
     #[error("{0}")]
     OtherDay(Box<str>),
-    /// A presigned URL with some of its parameters.
+    /// A presigned URL without some of its parameters.
     #[error(
         "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, \
          X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
     )]
     MissingParameters,
-    /// A presigned URL of version 2 with some of its parameters.
+    /// A presigned URL of version 2 without some of its parameters.
     #[error("Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters")]
     MissingParametersOfVersion2,
     /// A presigned URL with one of its parameters twice.
@@ -62,7 +62,7 @@ pub enum Refusal {
     /// A presigned URL with another algorithm.
     #[error("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"")]
     UnsupportedAlgorithm,
-    /// A presigned URL with a date that does not read.
+    /// A presigned URL with a date that cannot be parsed.
     #[error("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")]
     MalformedQueryDate,
     /// `X-Amz-Expires=soon`
@@ -83,31 +83,32 @@ pub enum Refusal {
     /// A presigned URL of version 2 that ends in more than seven days.
     #[error("Expires must be less than a week from now")]
     ExpiresTooLate,
-    /// A presigned URL of tomorrow.
+    /// A presigned URL whose date is too far in the future.
     #[error("Request is not valid yet")]
     NotYetValid,
-    /// A presigned URL of yesterday.
+    /// A presigned URL that has expired.
     #[error("Request has expired")]
     Expired,
-    /// No date, or one that does not read.
+    /// No date, or one that cannot be parsed.
     #[error("AWS authentication requires a valid Date or x-amz-date header")]
     MissingDate,
     /// Signed more than 15 minutes from now.
     #[error("The difference between the request time and the current time is too large.")]
     TimeTooSkewed,
-    /// Nobody here signs with that key.
+    /// No identity of this node has that access key.
     #[error("The AWS Access Key Id you provided does not exist in our records.")]
     UnknownAccessKey(Box<str>),
     /// Identities of this node have no temporary credentials.
     #[error("The provided token is malformed or otherwise invalid.")]
     TokenForStaticIdentity,
-    /// Headers that must be signed are not.
+    /// Some headers that must be signed are not.
     #[error("There were headers present in the request which were not signed")]
     UnsignedHeaders(Box<str>),
     /// A parameter that version 2 does not sign.
     #[error("There were parameters present in the request which were not signed: {0}")]
     UnsignedParameter(Box<str>),
-    /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 tells no difference.
+    /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 does not tell them
+    /// apart.
     #[error(
         "The request signature we calculated does not match the signature you provided. Check your key and \
          signing method."
@@ -116,25 +117,25 @@ pub enum Refusal {
     /// A `%` in the path that encodes nothing.
     #[error("Couldn't parse the specified URI.")]
     MalformedPath,
-    /// A signed request must say how its body is protected.
+    /// A signed request that does not say how its body is protected.
     #[error("Missing required header for this request: x-amz-content-sha256")]
     MissingPayloadHash,
-    /// A stranger's body has a hash that no body has.
+    /// A stranger's request announces a hash that no body has.
     #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
     ImpossiblePayloadHash(Box<str>),
-    /// A value that S3 does not define.
+    /// A payload hash that S3 does not define.
     #[error(
         "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
          STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
     )]
     UnknownPayloadHash,
-    /// Header and query disagree on the body.
+    /// Header and query disagree about the body.
     #[error("The header x-amz-content-sha256 and the parameter X-Amz-Content-Sha256 differ.")]
     TwoPayloadHashes,
     /// aws-chunked with a presigned URL.
     #[error("A presigned request cannot have a streaming payload.")]
     StreamingWithPresigned,
-    /// aws-chunked with a signature that knows no chunks.
+    /// aws-chunked with a signature version that does not cover chunks.
     #[error("A request signed with version 2 cannot have a streaming payload.")]
     StreamingWithVersion2,
     /// No credentials, where strangers are not let in.
@@ -154,7 +155,7 @@ impl Refusal {
         }
     }
 
-    /// The elements of S3's XML that say what this refusal is about.
+    /// The elements of S3's XML that name the subject of this refusal.
     fn details(self) -> Vec<(&'static str, String)> {
         match self {
             Self::UnsupportedAuthorization(value) | Self::AuthorizationOfOneWord(value) => vec![
@@ -171,7 +172,7 @@ impl Refusal {
         }
     }
 
-    /// The S3 code a client is told.
+    /// The S3 code that the client is told.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::RepeatedHeader(_)
@@ -195,7 +196,8 @@ impl Refusal {
             | Self::UnsupportedAlgorithm
             | Self::MalformedQueryDate
             | Self::ExpiresNotANumber => ErrorCode::AuthorizationQueryParametersError,
-            // AWS answers 400 to an impossible lifetime, Ceph 403, and clients are tested against Ceph's.
+            // AWS answers 400 to an impossible lifetime and Ceph 403, and clients are tested against Ceph's
+            // answer.
             Self::ExpiresNegative
             | Self::ExpiresTooLong
             | Self::ExpiresNotATime

@@ -1,4 +1,5 @@
-//! Signatures of version 2: `Authorization: AWS AK:…`, or `AWSAccessKeyId` in the query. Let in only on request.
+//! Signatures of version 2: `Authorization: AWS AK:…`, or `AWSAccessKeyId` in the query. Accepted only if
+//! enabled.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::s3::sigv2::{self, PARAMETERS};
 
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
-/// A claim to be someone, as it was written.
+/// An identity claim as the request writes it.
 #[derive(Debug)]
 pub(super) enum Claim<'a> {
     /// `Authorization: AWS AK:signature`
@@ -29,7 +30,7 @@ pub(super) enum Claim<'a> {
     Query(Parameters<'a>),
 }
 
-/// What a query says about its signer, decoded once.
+/// The query's parameters about its signer, decoded once.
 #[derive(Debug, Default)]
 pub(super) struct Parameters<'a> {
     /// In the order of [`PARAMETERS`].
@@ -39,7 +40,7 @@ pub(super) struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// Notes a parameter of the query if it is one of those that matter.
+    /// Records a parameter of the query if it is one of those that matter.
     pub(super) fn note(&mut self, name: &[u8], value: impl FnOnce() -> Cow<'a, [u8]>) {
         if let Some(at) = PARAMETERS.iter().position(|known| known.as_bytes() == name) {
             self.is_repeated |= self.values[at].replace(value()).is_some();
@@ -47,7 +48,7 @@ impl<'a> Parameters<'a> {
         self.has_token |= name == b"x-amz-security-token";
     }
 
-    /// Whether they claim anything: the others mean nothing without the first.
+    /// Whether the parameters claim anything: the others mean nothing without the first.
     pub(super) fn is_claim(&self) -> bool {
         self.values[0].is_some()
     }
@@ -57,7 +58,7 @@ impl<'a> Claim<'a> {
     /// The claim in an `Authorization` header; `None` if it is not of version 2.
     pub(super) fn of_header(value: &'a HeaderValue) -> Option<Self> {
         const ALGORITHM: &str = "AWS ";
-        // Nearly every header is of version 4, and not worth reading to its end for this.
+        // Nearly every header is of version 4, and need not be read to its end to find out.
         if !value.as_bytes().starts_with(ALGORITHM.as_bytes()) {
             return None;
         }
@@ -78,7 +79,7 @@ pub(super) struct Version2 {
 }
 
 impl Version2 {
-    /// Verifies one claim of a request received at `now`; `host` is what the request names.
+    /// Verifies the claim of a request received at `now`; `host` is the host that the request names.
     pub(super) fn verify(
         &self,
         claim: Claim<'_>,
@@ -112,11 +113,11 @@ impl Version2 {
     }
 }
 
-/// A claim that is complete, in time, and of somebody known.
+/// A claim that is complete, in time, and made by a known identity.
 struct Evidence<'a> {
     identity: Arc<Identity>,
     credentials: Credentials,
-    /// The date line of what is signed.
+    /// The date line of the signed text.
     date: Cow<'a, [u8]>,
     signature: Cow<'a, [u8]>,
 }
@@ -167,8 +168,8 @@ fn known(identities: &Identities, access_key: &[u8]) -> Result<Arc<Identity>, Re
     identities.get(access_key).ok_or_else(unknown)
 }
 
-/// The date line of a signature in the header, which must be of this moment: `Date`, or nothing beside `x-amz-date`,
-/// which is signed among the headers of Amazon.
+/// Returns the date line of a header signature, whose date must be within [`SKEW_MAX`] of `now`: `Date`, or
+/// an empty line beside `x-amz-date`, which is signed among Amazon's headers.
 fn date(headers: &HeaderMap, now: SystemTime) -> Result<&[u8], Refusal> {
     let amazon = headers.get(&AMZ_DATE);
     let date = amazon.or_else(|| headers.get(DATE)).ok_or(Refusal::MissingDate)?;
@@ -182,8 +183,8 @@ fn date(headers: &HeaderMap, now: SystemTime) -> Result<&[u8], Refusal> {
     Ok(if amazon.is_some() { b"" } else { date.as_bytes() })
 }
 
-/// A date of HTTP, or of mail, which is how Amazon's own examples write it: `Tue, 27 Mar 2007 19:36:42 +0000`. What was
-/// before 1970 is no date to any S3 store.
+/// Parses a date in the format of HTTP or of mail. Amazon's own examples use the latter: `Tue, 27 Mar 2007
+/// 19:36:42 +0000`. No S3 store accepts a date before 1970.
 fn moment(date: &HeaderValue) -> Option<SystemTime> {
     let text = date.to_str().ok()?;
     let of_mail = || OffsetDateTime::parse(text, &Rfc2822).ok().map(SystemTime::from);
@@ -191,7 +192,7 @@ fn moment(date: &HeaderValue) -> Option<SystemTime> {
     moment.filter(|moment| *moment >= SystemTime::UNIX_EPOCH)
 }
 
-/// How long a URL is still valid that ends at `expires`, in seconds since 1970.
+/// How long a URL that expires at `expires`, in seconds since 1970, is still valid.
 fn time_left(expires: &[u8], now: SystemTime) -> Result<Duration, Refusal> {
     if expires.is_empty() || !expires.iter().all(u8::is_ascii_digit) {
         return Err(Refusal::ExpiresNotATime);

@@ -1,17 +1,19 @@
-//! A body in the chunked transfer coding: where its chunks, its trailer section and it itself end.
+//! A body in the chunked transfer coding: the ends of its chunks, of its trailer section and of the body
+//! itself.
 
 use crate::s3::error::S3Error;
 
 use super::syntax::{field, is_field_value, line};
 use super::{MAX_FIELDS, bad_request, too_large};
 
-/// The longest line with the size of a chunk, extensions and CRLF included.
+/// The longest line with the size of a chunk, including extensions and CRLF.
 const MAX_SIZE_LINE_BYTES: usize = 256;
 
-/// All chunk extensions of one body together; more is an attack on whoever reads them.
+/// The most bytes of all chunk extensions of one body together; more is an attack on the parsers that read
+/// them.
 const MAX_EXTENSION_BYTES: usize = 8 * 1024;
 
-/// All trailer lines of one body together.
+/// The most bytes of all trailer lines of one body together.
 const MAX_TRAILER_BYTES: usize = 8 * 1024;
 
 /// Fields that would change how the request is framed, routed or authorised after that was decided.
@@ -30,7 +32,7 @@ const FORBIDDEN_TRAILERS: [&[u8]; 12] = [
     b"upgrade",
 ];
 
-/// How far a chunked body has been read.
+/// The progress of reading a chunked body.
 #[derive(Debug, Default)]
 pub(super) struct ChunkedBody {
     state: State,
@@ -43,24 +45,24 @@ pub(super) struct ChunkedBody {
 enum State {
     #[default]
     SizeLine,
-    /// So many bytes of data are left in the chunk.
+    /// The number of bytes of data left in the chunk.
     Data(u64),
-    /// The CRLF behind the data.
+    /// The CRLF after the data.
     DataEnd,
     Trailers,
 }
 
-/// How many bytes may go on.
+/// The number of bytes that may pass.
 #[derive(Debug)]
 pub(super) enum Progress {
-    /// And the body continues; none means that more must be shown.
+    /// The body continues after them; zero means that more bytes must be shown.
     More(usize),
-    /// And the body ends with them.
+    /// The body ends with them.
     Complete(usize),
 }
 
 impl ChunkedBody {
-    /// Takes one piece off the front of `window`: a size line, data, the line end behind it or a trailer line.
+    /// Takes one piece off the front of `window`: a size line, data, the line end after it or a trailer line.
     pub(super) fn advance(&mut self, window: &[u8]) -> Result<Progress, S3Error> {
         match self.state {
             State::SizeLine => self.size_line(window),
@@ -111,7 +113,7 @@ impl ChunkedBody {
         Ok(Progress::More(newline + 1))
     }
 
-    /// Extensions mean nothing to us; they are bounded and must not hide a line end.
+    /// Checks an extension. The node ignores extensions, but they are bounded and must not hide a line end.
     fn take_extension(&mut self, extension: &[u8]) -> Result<(), S3Error> {
         self.extension_bytes += extension.len();
         if !(extension.is_empty() || extension.starts_with(b";")) || !is_field_value(extension) {

@@ -1,4 +1,5 @@
-//! A request head, line by line as it arrives: is it well formed, and how long is the body after it?
+//! A request head, line by line as it arrives: whether it is well formed, and the length of the body after
+//! it.
 
 use crate::s3::error::{ErrorCode, S3Error};
 
@@ -20,13 +21,13 @@ pub(super) enum BodyLength {
     Chunked,
 }
 
-/// How far a head has been read and what its lines have said.
+/// The progress of reading a head, and the facts from its lines.
 ///
-/// Lines are judged when they are complete and never again, so a head that trickles in costs no more than one that
+/// Each line is judged once, when it is complete, so a head that trickles in costs no more than one that
 /// arrives whole.
 #[derive(Debug, Default)]
 pub(super) struct HeadScan {
-    /// Bytes searched for the end of a line.
+    /// Number of bytes searched for the end of a line.
     scanned: usize,
     line_start: usize,
     request: Option<RequestLine>,
@@ -36,11 +37,11 @@ pub(super) struct HeadScan {
 #[derive(Debug)]
 struct RequestLine {
     is_http_10: bool,
-    /// The authority of an absolute-form target; `Host` must say the same.
+    /// The authority of an absolute-form target; `Host` must be equal to it.
     authority: Option<Box<[u8]>>,
 }
 
-/// What the fields say about framing and routing.
+/// The facts about framing and routing in the fields.
 #[derive(Debug, Default)]
 struct Facts {
     fields: usize,
@@ -55,10 +56,10 @@ impl HeadScan {
         self.scanned == 0
     }
 
-    /// Reads on in `window`, which begins with the head; `None` while its end is missing.
+    /// Continues reading `window`, which begins with the head; `None` while the end of the head is missing.
     pub(super) fn advance(&mut self, window: &[u8]) -> Result<Option<Head>, S3Error> {
         if self.scanned == 0 && !window.first().is_none_or(|&byte| may_begin_head(byte)) {
-            // Anything else, such as a TLS handshake on a plain port, is told at once.
+            // Any other start, such as a TLS handshake on a plain port, is refused at once.
             return Err(bad_request("This is not an HTTP request."));
         }
         while let Some(offset) = memchr::memchr(b'\n', &window[self.scanned..]) {
@@ -91,7 +92,7 @@ impl HeadScan {
     ) -> Result<Option<BodyLength>, S3Error> {
         let line = line(window, start, newline)?;
         match &self.request {
-            // One empty line before a request is forgiven, as RFC 9112 asks for.
+            // One empty line before a request is ignored, as RFC 9112 asks.
             None if line.is_empty() && start == 0 => Ok(None),
             None => {
                 self.request = Some(RequestLine::read(line)?);
@@ -106,7 +107,7 @@ impl HeadScan {
 impl RequestLine {
     /// Reads `METHOD SP target SP HTTP/1.x`.
     fn read(line: &[u8]) -> Result<Self, S3Error> {
-        // A third space would stand in the version, which is one of two words.
+        // A third space would be part of the version, which must be one of two words.
         let parts = memchr::memchr(b' ', line).and_then(|first| {
             let rest = &line[first + 1..];
             let second = memchr::memchr(b' ', rest)?;
@@ -130,7 +131,7 @@ impl RequestLine {
     }
 }
 
-/// Checks the target; one in absolute form names an authority.
+/// Checks the target; one in absolute form names an authority, which is returned.
 fn authority_of<'target>(method: &[u8], target: &'target [u8]) -> Result<Option<&'target [u8]>, S3Error> {
     let invalid = || S3Error::new(ErrorCode::InvalidUri, "Couldn't parse the specified URI.").closing();
     if method == b"CONNECT" {
@@ -163,7 +164,7 @@ fn authority_of<'target>(method: &[u8], target: &'target [u8]) -> Result<Option<
         .iter()
         .position(|byte| matches!(byte, b'/' | b'?'))
         .unwrap_or(rest.len());
-    // Rare enough to let the HTTP library's own type have the last word.
+    // Such targets are rare enough to leave the last word to the HTTP library's own type.
     if target.contains(&b'#') || http::Uri::try_from(target).is_err() {
         return Err(invalid());
     }
@@ -209,7 +210,7 @@ impl Facts {
         if self.content_length.is_some() {
             return Err(bad_request("The request has more than one Content-Length."));
         }
-        // `u64::from_str` alone would take a leading `+`.
+        // `u64::from_str` alone would accept a leading `+`.
         let length = Some(value)
             .filter(|value| value.iter().all(u8::is_ascii_digit))
             .and_then(|value| std::str::from_utf8(value).ok())
@@ -230,7 +231,7 @@ impl Facts {
         Ok(())
     }
 
-    /// What the whole head says; it ends here.
+    /// Concludes at the end of the head how long the body is.
     fn conclude(&self, request: &RequestLine) -> Result<BodyLength, S3Error> {
         if !self.has_host && (!request.is_http_10 || request.authority.is_some()) {
             return Err(bad_request("The request has no Host."));

@@ -1,4 +1,4 @@
-//! The grammar of lines, names, values and hosts: which bytes may stand where.
+//! The grammar of lines, names, values and hosts: which bytes are allowed where.
 
 use crate::s3::error::S3Error;
 
@@ -9,7 +9,7 @@ const PATH: u8 = 2;
 const QUERY: u8 = 4;
 const HOST: u8 = 8;
 
-/// What each byte may be part of.
+/// The classes that each byte belongs to.
 static CLASSES: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
@@ -31,7 +31,8 @@ const fn classes() -> [u8; 256] {
         if matches!(byte, b'-' | b'.' | b'_' | b'~') {
             class |= HOST;
         }
-        // The two sets of the HTTP library's URI type, without the `#` at which it would silently cut the target.
+        // The two sets of the HTTP library's URI type, without the `#` at which it would silently cut the
+        // target.
         if matches!(byte, b'!' | b'"' | 0x24..=0x3b | b'=' | b'?' | 0x40..=0x5f | 0x61..=0x7e | 0x80..=0xff) {
             class |= PATH;
         }
@@ -58,16 +59,17 @@ pub(super) fn may_begin_head(byte: u8) -> bool {
     byte == b'\r' || CLASSES[usize::from(byte)] & TOKEN != 0
 }
 
-/// Whether the HTTP library's URI type takes `target`, which begins with `/`, whole and unchanged.
+/// Whether the HTTP library's URI type accepts `target`, which begins with `/`, whole and unchanged.
 pub(super) fn is_origin_form(target: &[u8]) -> bool {
     let query = memchr::memchr(b'?', target).unwrap_or(target.len());
     let (path, query) = target.split_at(query);
     all_of(path, PATH) && all_of(query, QUERY) && (target.is_ascii() || std::str::from_utf8(target).is_ok())
 }
 
-/// Whether every byte may stand in a field value: no control bytes but the tab.
+/// Whether every byte may stand in a field value: no control bytes except the tab.
 pub(super) fn is_field_value(bytes: &[u8]) -> bool {
-    // Folded, not searched: without an early end the loop over a long signature takes sixteen bytes at a time.
+    // A fold, not a search: without an early exit, the loop over a long signature takes sixteen bytes at a
+    // time.
     let is_control = |byte: u8| (byte < b' ' && byte != b'\t') || byte == 0x7f;
     bytes
         .iter()
@@ -91,7 +93,7 @@ pub(super) fn is_host(host: &[u8]) -> bool {
     is_named && (port.is_empty() || is_port(port))
 }
 
-/// Digits and colons suffice here: what they mean is for whoever connects there.
+/// Accepts digits, colons and dots: only a client that connects to the address needs their meaning.
 fn is_ipv6(address: &[u8]) -> bool {
     let may_stand = |byte: &u8| byte.is_ascii_hexdigit() || matches!(byte, b':' | b'.');
     !address.is_empty() && address.iter().all(may_stand)
@@ -103,14 +105,14 @@ fn is_port(port: &[u8]) -> bool {
         .is_some_and(|digits| digits.len() <= 5 && digits.iter().all(u8::is_ascii_digit))
 }
 
-/// A field line in its parts, the value without the white space around it.
+/// The parts of a field line, the value without the white space around it.
 #[derive(Clone, Copy)]
 pub(super) struct Field<'line> {
     pub(super) name: &'line [u8],
     pub(super) value: &'line [u8],
 }
 
-/// Takes apart one field line, given without its CRLF.
+/// Splits one field line, given without its CRLF.
 pub(super) fn field(line: &[u8]) -> Result<Field<'_>, S3Error> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return Err(bad_request("A header line must not be folded."));
@@ -133,7 +135,7 @@ pub(super) fn field(line: &[u8]) -> Result<Field<'_>, S3Error> {
     })
 }
 
-/// The line that ends at `newline`, from `start`, without its CRLF.
+/// Returns the line from `start` to `newline`, without its CRLF.
 pub(super) fn line(window: &[u8], start: usize, newline: usize) -> Result<&[u8], S3Error> {
     window[start..newline]
         .strip_suffix(b"\r")

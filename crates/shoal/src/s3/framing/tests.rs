@@ -1,4 +1,4 @@
-//! What the framing accepts and refuses, whatever the pieces it arrives in.
+//! Requests that the framing accepts and refuses, in whatever pieces they arrive.
 
 use http::header::{CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Uri};
@@ -9,7 +9,7 @@ use proptest::{collection, prop_oneof};
 use super::{Framing, MAX_FIELDS, MAX_HEAD_BYTES, Position};
 use crate::s3::error::ErrorCode;
 
-/// What came of a whole stream: bytes passed, heads passed, where it stands, and the refusal.
+/// The outcome of a whole stream: bytes passed, heads passed, the position, and the refusal.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     passed: usize,
@@ -77,7 +77,7 @@ fn accepted(stream: impl AsRef<[u8]>, heads: u64) {
     assert_eq!(follow(stream), expected, "{}", stream.escape_ascii());
 }
 
-/// A GET with these lines behind `Host`.
+/// A GET with these lines after `Host`.
 fn with_lines(lines: &str) -> String {
     format!("GET /b/k HTTP/1.1\r\nHost: h\r\n{lines}\r\n")
 }
@@ -413,7 +413,7 @@ fn the_position_tells_what_is_awaited() {
     assert_eq!(framing.position(), Position::BetweenRequests);
 }
 
-/// Pieces of which requests, right and wrong, are made.
+/// Pieces from which requests, right and wrong, are made.
 fn fragment() -> impl Strategy<Value = Vec<u8>> {
     let known = prop::sample::select(vec![
         "GET /b/k HTTP/1.1\r\n",
@@ -524,7 +524,7 @@ proptest! {
             prop_assert!(read.is_some(), "accepted, but not by the HTTP library: {}", head.escape_ascii());
             let (length, body) = read.unwrap();
             prop_assert!(passed >= length, "heads pass whole");
-            // The same stream, cut off behind its first head, leaves the framing where the library would be.
+            // The same stream, cut off after its first head, leaves the framing where the library would be.
             let mut first = Framing::default();
             first.follow(&head[..length]);
             prop_assert_eq!(first.heads(), 1);

@@ -1,8 +1,8 @@
-//! Which headers of the lake's answer describe the version, and which were meant for one caller alone.
+//! The headers of the lake's answer that describe the version, and those meant for one caller alone.
 //!
-//! A version is shared by all who may read it, so it keeps only the headers on a list. Everything else (tags, locks,
-//! replication, CORS, cookies, headers the node has never heard of) reaches the caller whose question the lake
-//! answered, and no other.
+//! All callers who may read a version share it, so it keeps only the headers on a list. Everything else
+//! (tags, locks, replication, CORS, cookies, headers that the node has never heard of) reaches only the
+//! caller whose request the lake answered.
 
 use http::{HeaderMap, HeaderName, header};
 
@@ -13,7 +13,7 @@ pub(super) fn of_version(answer: &HeaderMap) -> HeaderMap {
     chosen(answer, is_of_version)
 }
 
-/// Drops what does not describe the version.
+/// Drops the headers that do not describe the version.
 pub(super) fn retain_of_version(headers: HeaderMap) -> HeaderMap {
     if headers.keys().all(is_of_version) {
         headers
@@ -42,10 +42,11 @@ fn chosen(headers: &HeaderMap, belongs: impl Fn(&HeaderName) -> bool) -> HeaderM
     kept
 }
 
-/// How the names of checksums begin.
+/// The prefix of the names of checksums.
 const CHECKSUM: &str = "x-amz-checksum-";
 
-/// Headers that one immutable version has in every answer, to every caller (AWS's `GetObject`, and Ceph RGW's own).
+/// Whether one immutable version has this header in every answer, to every caller (AWS's `GetObject`, and
+/// Ceph RGW's own headers).
 fn is_of_version(name: &HeaderName) -> bool {
     const OF_S3: [&str; 9] = [
         "x-amz-missing-meta",
@@ -75,7 +76,7 @@ fn is_of_version(name: &HeaderName) -> bool {
     }
 }
 
-/// Headers between the node and the lake: the node's own answer has its own, or none.
+/// Headers between the node and the lake: the node's own answer has its own values, or none.
 const OF_THE_EXCHANGE: [&str; 10] = [
     "age",
     "alt-svc",

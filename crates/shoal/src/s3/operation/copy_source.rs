@@ -16,18 +16,18 @@ pub static COPY_SOURCE: HeaderName = HeaderName::from_static("x-amz-copy-source"
 pub enum CopySource {
     /// An object by its name.
     Object(ObjectName),
-    /// A `+` is spelled as it is. Some lakes read a blank there, as in a form, so the source is the one
-    /// object or the other.
+    /// A name with a literal `+`. Some lakes read a blank there, as in a form, so the source is one of these
+    /// two objects.
     Either(ObjectName, ObjectName),
-    /// An Amazon Resource Name. Which bucket stands behind an access point only the lake knows.
+    /// An Amazon Resource Name. Only the lake knows which bucket is behind an access point.
     Arn,
 }
 
 impl CopySource {
     /// Reads the source that a header names, or the query of a presigned URL in its place.
     ///
-    /// Errors: `InvalidArgument`, as AWS has it, for two sources, no object, a name that is not encoded right
-    /// or parameters other than one `versionId`.
+    /// Fails with `InvalidArgument`, as AWS does, for two sources, for no object, for a wrongly encoded name,
+    /// and for parameters other than one `versionId`.
     pub(super) fn of(headers: &HeaderMap, query: &Query) -> Result<Option<Self>, S3Error> {
         let of_header = headers.get_all(&COPY_SOURCE).iter().map(HeaderValue::as_bytes);
         let of_query = query
@@ -61,7 +61,7 @@ impl CopySource {
         Ok(Self::Either(name, object(&as_form, version.as_deref())?))
     }
 
-    /// The objects that may be meant.
+    /// The objects that the request may mean.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectName> {
         let (one, other) = match self {
             Self::Object(name) => (Some(name), None),
@@ -71,7 +71,7 @@ impl CopySource {
         one.into_iter().chain(other)
     }
 
-    /// How the lake is told of it; `None`: as the client wrote it.
+    /// The header for the lake; `None` means the header as the client wrote it.
     pub fn header(&self) -> Option<HeaderValue> {
         let Self::Object(name) = self else {
             return None;
@@ -81,7 +81,7 @@ impl CopySource {
     }
 }
 
-/// The object that a path names. The slash before the key may be encoded as well: examples of AWS do it.
+/// The object that a path names. The slash before the key may also be encoded, as in examples of AWS.
 fn object(path: &[u8], version: Option<&str>) -> Result<ObjectName, S3Error> {
     let decoded = decode_strictly(path).ok_or_else(|| invalid("Invalid copy source encoding"))?;
     let decoded = decoded.strip_prefix(b"/").unwrap_or(&decoded);
@@ -100,7 +100,7 @@ fn object(path: &[u8], version: Option<&str>) -> Result<ObjectName, S3Error> {
     })
 }
 
-/// The version that stands behind the path, and nothing else may.
+/// The version after the path, where no other parameter is allowed.
 fn version(parameters: &[u8]) -> Result<String, S3Error> {
     let unsupported = || invalid("Unsupported copy source parameter.");
     let parameters = std::str::from_utf8(parameters).map_err(|_| unsupported())?;

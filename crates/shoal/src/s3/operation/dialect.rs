@@ -5,10 +5,10 @@ use http::HeaderMap;
 use super::query::Query;
 use crate::s3::error::{ErrorCode, S3Error};
 
-/// How a request differs from the operation that it looks like.
+/// The way in which a request differs from the operation that it looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Dialect {
-    /// It does not.
+    /// It does not differ.
     None,
     /// It is another operation on the same object.
     OfObject,
@@ -16,13 +16,12 @@ pub(super) enum Dialect {
     OfBucket,
 }
 
-/// Headers by which a program takes one method for another, whatever the lake makes of them.
+/// Headers by which some programs take one method for another, whatever the lake makes of them.
 const OTHER_METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 
 impl Dialect {
-    /// Reads the headers, which presigned URLs may carry in their query, and the key.
-    ///
-    /// Errors: `NotImplemented` for a header that names another method.
+    /// Reads the key and the headers, which presigned URLs may carry in their query. Fails with
+    /// `NotImplemented` for a header that names another method.
     pub(super) fn of(headers: &HeaderMap, query: &Query, key: Option<&[u8]>) -> Result<Self, S3Error> {
         let mut dialect = Self::None;
         for name in headers.keys().map(http::HeaderName::as_str) {
@@ -37,7 +36,7 @@ impl Dialect {
         for (name, _) in query.iter() {
             dialect = dialect.max(Self::of_header(&name.to_ascii_lowercase()));
         }
-        // Ceph RGW reads a name up to a NUL, in places.
+        // Ceph RGW reads a name only up to a NUL in some places.
         if key.is_some_and(|key| memchr::memchr(0, key).is_some()) {
             dialect = Self::OfBucket;
         }
@@ -46,12 +45,12 @@ impl Dialect {
 
     fn of_header(name: &str) -> Self {
         match name {
-            // RenameObject, whose source is gone afterwards, and an archive that MinIO and devices of AWS
+            // RenameObject, whose source is gone afterwards, and an archive that MinIO and AWS devices
             // unpack.
             "x-amz-rename-source" | "x-amz-meta-snowball-auto-extract" => Self::OfBucket,
-            // AppendObject: what comes is not all of the object.
+            // AppendObject: the request does not bring the whole object.
             "x-amz-write-offset-bytes" => Self::OfObject,
-            // For instance a removal of all keys that begin so, or a file in an archive.
+            // For example a removal of all keys with a prefix, or a file in an archive.
             name if name.starts_with("x-minio-") => Self::OfBucket,
             _ => Self::None,
         }

@@ -1,4 +1,4 @@
-//! Which query parameters mean what. Names are compared as S3 does, letter by letter; another spelling is
+//! The meanings of query parameters. Names are compared as S3 does, letter by letter; another spelling is
 //! another name.
 
 use http::HeaderName;
@@ -7,7 +7,7 @@ use http::header;
 /// Parameters that do not turn a GET or HEAD into another operation, beside [`response_override`].
 const OF_READS: [&str; 3] = ["versionId", "partNumber", "x-id"];
 
-/// Those of a listing of objects.
+/// Parameters of a listing of objects.
 const OF_LISTS: [&str; 12] = [
     "list-type",
     "prefix",
@@ -23,7 +23,7 @@ const OF_LISTS: [&str; 12] = [
     "allow-unordered",
 ];
 
-/// Those of a listing of uploads.
+/// Parameters of a listing of uploads.
 const OF_UPLOADS: [&str; 8] = [
     "uploads",
     "prefix",
@@ -35,7 +35,7 @@ const OF_UPLOADS: [&str; 8] = [
     "x-id",
 ];
 
-/// Others whose value, or presence, this node acts upon.
+/// Other parameters whose value or presence this node acts upon.
 const OTHERS: [&str; 6] = [
     "uploadId",
     "delete",
@@ -57,14 +57,14 @@ pub(super) fn is_of_uploads(name: &str) -> bool {
     OF_UPLOADS.contains(&name)
 }
 
-/// Whether this node gives the parameter a meaning, so that it must not be there twice: lakes differ in which
-/// of the two they believe. The gate looks after those of presigned URLs.
+/// Whether this node gives the parameter a meaning. Such a parameter must not appear twice, because lakes
+/// differ in which of the two values they believe. The gate checks the parameters of presigned URLs.
 pub(super) fn is_known(name: &str) -> bool {
     is_of_reads(name) || is_of_lists(name) || is_of_uploads(name) || OTHERS.contains(&name)
 }
 
-/// Whether it stands for a header, as presigned URLs may carry them, and leaves a part what it is: a copied
-/// one has bytes that do not come with the request.
+/// Whether the parameter stands for a header, as presigned URLs may carry them. The source of a copy does not
+/// count: a copied part has bytes that do not come with the request.
 pub(super) fn is_header(name: &str) -> bool {
     let has_prefix = name
         .get(..6)

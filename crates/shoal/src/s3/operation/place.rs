@@ -1,4 +1,4 @@
-//! Which bucket and key a request names, in path or host, decoded once.
+//! The bucket and the key that a request names, in path or host, decoded once.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Place {
     /// Reads the path, and the host where `domain` enables virtual-host style.
     pub(super) fn of(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
         let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
-        // `*` and what else is no path names nothing that S3 has.
+        // `*`, like any other target that is not a path, names nothing in S3.
         let path = path.strip_prefix('/').ok_or_else(no_path)?;
         let (bucket, key) = match hosted {
             Some(bucket) => (Cow::Borrowed(bucket.as_bytes()), Some(path)),
@@ -39,9 +39,9 @@ impl Place {
     }
 }
 
-/// The name, if a bucket may have it: letters, digits and `-._`, as S3 allowed them once, and the `:` behind
-/// which Ceph RGW names a bucket of a tenant. With another byte, above all a slash, a lake that decodes the
-/// path before it splits it would find another bucket, and a key.
+/// Returns the name if a bucket may have it: letters, digits and `-._`, as S3 once allowed them, and the `:`
+/// after which Ceph RGW names a bucket of a tenant. With any other byte, above all a slash, a lake that
+/// decodes the path before it splits it would find another bucket and a key.
 pub(super) fn bucket_name(bytes: &[u8]) -> Result<&str, S3Error> {
     let may_stand = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
     let is_name = !matches!(bytes, b"" | b"." | b"..") && bytes.iter().all(may_stand);
@@ -49,8 +49,8 @@ pub(super) fn bucket_name(bytes: &[u8]) -> Result<&str, S3Error> {
     name.ok_or_else(|| S3Error::new(ErrorCode::InvalidBucketName, "The specified bucket is not valid."))
 }
 
-/// Rewrites a virtual-host style target to path style; the path's bytes stay as they are, for old signatures
-/// cover them.
+/// Rewrites a virtual-host style target to path style; the path's bytes stay as they are, because old
+/// signatures cover them.
 pub(crate) fn path_style(
     target: &PathAndQuery,
     host: Option<&str>,
@@ -79,9 +79,8 @@ fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
     (rest.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
 }
 
-/// Decodes a part of a path, in which a `+` is a `+`.
-///
-/// Errors: `InvalidURI` for a percent sign that is not followed by two hexadecimal digits.
+/// Decodes a part of a path, in which a `+` is a `+`. Fails with `InvalidURI` for a percent sign that is not
+/// followed by two hexadecimal digits.
 fn decode(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
     decode_strictly(text.as_bytes()).ok_or_else(|| {
         S3Error::new(

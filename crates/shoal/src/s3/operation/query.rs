@@ -1,4 +1,4 @@
-//! The query of a request, decoded once: what this node reads, and what the lake is told.
+//! The query of a request, decoded once: the parameters for this node, and those for the lake.
 
 use std::fmt;
 
@@ -14,23 +14,26 @@ use crate::s3::target;
 /// The parameter of a presigned URL that names its signer.
 const CREDENTIAL: &str = "X-Amz-Credential";
 
-/// Decoded query parameters in order.
+/// Decoded query parameters, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query(Vec<Parameter>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parameter {
     name: String,
-    /// `None` for one without `=`. A client's is UTF-8; a key from which a listing goes on need not be.
+    /// `None` for a parameter without `=`. A client's value is UTF-8; a key from which a listing continues
+    /// need not be.
     value: Option<Vec<u8>>,
 }
 
 impl Query {
     /// Splits and decodes a raw query once; a `+` is a blank, as in every S3 implementation.
     ///
-    /// Errors: `InvalidURI` for what is not UTF-8; `InvalidArgument` for a parameter that may mean two
-    /// things: one that this node knows and that is there twice, and a name with a `=` in it, where Ceph RGW
-    /// begins the value.
+    /// # Errors
+    ///
+    /// Fails with `InvalidURI` if the query is not UTF-8, and with `InvalidArgument` for a parameter that may
+    /// mean two things: a parameter known to this node that appears twice, and a name that contains a `=`,
+    /// where Ceph RGW begins the value.
     pub fn parse(raw: Option<&str>) -> Result<Self, S3Error> {
         let pairs = raw.into_iter().flat_map(|raw| raw.split('&'));
         let query = pairs
@@ -53,7 +56,7 @@ impl Query {
         Ok(())
     }
 
-    /// Whether the parameter is there, with or without a value.
+    /// Whether the parameter is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
         self.0.iter().any(|parameter| parameter.name == name)
     }
@@ -63,7 +66,7 @@ impl Query {
         self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
     }
 
-    /// Whether the parameter is there with a value.
+    /// Whether the parameter is present with a value.
     pub(super) fn says(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| !value.is_empty())
     }
@@ -83,7 +86,7 @@ impl Query {
         })
     }
 
-    /// The query with other values for some parameters. `None` takes one away; a new one stands at the end.
+    /// The query with these values at its end in place of earlier ones. `None` removes a parameter.
     #[must_use]
     pub fn with(mut self, values: &[(&str, Option<&[u8]>)]) -> Self {
         self.0
@@ -98,7 +101,7 @@ impl Query {
         self
     }
 
-    /// The parameters for the lake: everything but the credentials of a presigned URL, which were verified here.
+    /// The parameters for the lake: all but the credentials of a presigned URL, which were verified here.
     pub(super) fn without_credentials(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
         let is_version2 = self.is_presigned_by_version2();
         self.0
@@ -107,8 +110,8 @@ impl Query {
             .map(Parameter::spelled)
     }
 
-    /// The query of a presigned URL that names `access_key`, and a signature of nothing in the place of its
-    /// own: the claim without the proof.
+    /// The query of a presigned URL that names `access_key`, with a dummy signature: the claim without the
+    /// proof.
     #[must_use]
     pub(super) fn presigned_in_name(mut self, access_key: &str) -> Self {
         for Parameter { name, value } in &mut self.0 {
@@ -127,14 +130,14 @@ impl Query {
         self.0.iter().map(Parameter::spelled)
     }
 
-    /// The names of version 2 are plain words: without an access key they are another's.
+    /// Version 2 uses plain words as names: without an access key, they are not its parameters.
     fn is_presigned_by_version2(&self) -> bool {
         let [access_key, ..] = sigv2::PARAMETERS;
         self.has(access_key)
     }
 }
 
-/// All of it in the one spelling for the lake.
+/// Writes all parameters in the one spelling for the lake.
 impl fmt::Display for Query {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&target::query(self.spelled()))
@@ -173,7 +176,7 @@ fn is_credential(name: &str, is_version2: bool) -> bool {
     sigv4::PARAMETERS.contains(&name) || (is_version2 && sigv2::PARAMETERS.contains(&name))
 }
 
-/// The text behind the access key in a credential: a slash before a day and before each of three words.
+/// The text after the access key in a credential: a slash before a day and before each of three words.
 fn scope_of(credential: &[u8]) -> Option<Vec<u8>> {
     let slash = memchr::memrchr_iter(b'/', credential).nth(3)?;
     Some(credential[slash..].to_vec())

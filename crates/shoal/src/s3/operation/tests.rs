@@ -96,7 +96,7 @@ fn each_request_has_its_operation_and_its_effect() {
     }
 }
 
-/// Some lake finds another of them first, or takes a part without a number for an object.
+/// Some lake finds another of the operations first, or takes a part without a number for an object.
 #[test]
 fn a_write_with_the_parameters_of_several_operations_is_taken_for_any_of_them() {
     for (method, target, effect) in [

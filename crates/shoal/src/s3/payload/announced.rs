@@ -1,4 +1,4 @@
-//! What the head of a request announces about its body.
+//! The announcements of a request's head about its body.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
@@ -8,7 +8,7 @@ use super::{Payload, PayloadError};
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::sigv4::canonical::split_pair;
 
-/// Everything a body will be held against.
+/// Everything that a body is checked against.
 #[derive(Clone, Debug)]
 pub(super) struct Announced {
     /// `x-amz-content-sha256` and the seed of the chunk signatures.
@@ -23,17 +23,17 @@ pub(super) struct Announced {
     pub(super) trailer: Option<Trailer>,
 }
 
-/// A digest the body must have, and what the client is told when it does not.
+/// A digest that the body must have, and the client's error if it does not.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) algorithm: Algorithm,
     pub(super) digest: Vec<u8>,
-    /// `None` for the hash in the signature: the client is told both.
+    /// `None` for the hash in the signature: then the client is told both hashes.
     pub(super) otherwise: Option<PayloadError>,
 }
 
 impl Expected {
-    /// Holds the bytes so far against the digest; its algorithm must have been added.
+    /// Compares the digest with that of the bytes received; its algorithm must have been added.
     pub(super) fn check(&self, digests: &Digests) -> Result<(), PayloadError> {
         let computed = digests.of(self.algorithm);
         if computed == self.digest {
@@ -50,12 +50,12 @@ impl Expected {
 #[derive(Clone, Debug)]
 pub(super) struct Trailer {
     pub(super) name: String,
-    /// `None` for a checksum we do not know: the lake verifies it.
+    /// `None` for a checksum that this node does not know: the lake verifies it.
     pub(super) algorithm: Option<Algorithm>,
 }
 
 impl Announced {
-    /// Reads the head; what is wrong with it is known before a byte of the body is.
+    /// Reads the head, and finds its errors before a byte of the body is read.
     pub(super) fn read(parts: &Parts, payload: Payload) -> Result<Self, PayloadError> {
         let headers = &parts.headers;
         let hash = payload.hash;
@@ -89,8 +89,8 @@ impl Announced {
     }
 }
 
-/// Completing a multipart upload names the checksum of the object, which is not that of the list of parts sent;
-/// a copy has no body at all.
+/// Whether checksums in the headers are of the body. Completing a multipart upload names the checksum of the
+/// object, not of the list of parts that is sent; a copy has no body at all.
 fn checksums_are_of_the_body(parts: &Parts) -> bool {
     let query = parts.uri.query().unwrap_or_default();
     let has_upload_id = query
@@ -105,7 +105,7 @@ fn length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Payloa
         return Ok(None);
     };
     let digits = value.as_bytes();
-    // `parse` alone would take "+5".
+    // `parse` alone would accept "+5".
     let number = digits
         .iter()
         .all(u8::is_ascii_digit)
@@ -128,8 +128,8 @@ fn content_md5(headers: &HeaderMap) -> Result<Option<Expected>, PayloadError> {
     }))
 }
 
-/// The checksums that headers give. S3 refuses contradictory headers before it computes anything, so a wrong checksum
-/// beside such headers is told as that.
+/// The checksums that headers give. S3 refuses contradictory headers before it computes anything, so a wrong
+/// checksum beside such headers is reported as a contradiction.
 fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
     let given = Algorithm::CHECKSUMS.map(|algorithm| checksum(headers, algorithm));
     let count = given.iter().filter(|given| !matches!(given, Ok(None))).count();

@@ -1,4 +1,4 @@
-//! The body that the lake client sends: the client's, checked on the way.
+//! The body that the lake client sends: the S3 client's body, checked on the way.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
@@ -20,7 +20,7 @@ use super::room::Held;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::sigv4::SeedSignature;
 
-/// What went wrong with a body, if anything did; shared with whoever waits for the lake's answer.
+/// The error of a body, if it had one; shared with the task that waits for the lake's answer.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome(Arc<OnceLock<S3Error>>);
 
@@ -31,20 +31,20 @@ impl Outcome {
     }
 }
 
-/// Passes a body on and completes it only when it is right. Ends in an error otherwise, so that the lake sees a
-/// request broken off.
+/// Passes a body on and completes it only if it is right. Otherwise it ends in an error, so that the lake
+/// sees a request that breaks off.
 #[derive(Debug)]
 pub struct CheckedBody<B> {
     inner: B,
     checker: Checker,
     ready: VecDeque<Bytes>,
-    /// Bytes still to give, if their number was announced.
+    /// Bytes still to yield, if their number was announced.
     length_left: Option<u64>,
     ended: bool,
     outcome: Outcome,
     /// Gets a copy of the data.
     tap: Option<Tap>,
-    /// Gives the data without its framing in place of the wire form.
+    /// Whether to yield the data without its framing in place of the wire form.
     decodes: bool,
 }
 
@@ -58,8 +58,8 @@ impl fmt::Debug for Tap {
 }
 
 impl<B> CheckedBody<B> {
-    /// A body to be checked as the head of its request says. An empty one is checked at once, for nobody may ever
-    /// poll it.
+    /// Makes a body that is checked against the head of its request. An empty body is checked at once,
+    /// because it may never be polled.
     pub fn new(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
         let announced = Announced::read(parts, payload)?;
         let length_left = announced.length;
@@ -81,10 +81,11 @@ impl<B> CheckedBody<B> {
         })
     }
 
-    /// A body that this node takes for itself: gives the data without its framing, as it comes. Whoever takes it must forget it when
-    /// this ends in an error.
+    /// Makes a body that this node consumes itself: it yields the data without its framing, as it comes. The
+    /// caller must forget the data if the body ends in an error.
     pub fn taken_here(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
-        // A chunk goes on with a signature of ours. Nobody will verify these: any seed will do.
+        // Every chunk passes with a signature of this node. Nothing verifies these signatures, so any seed
+        // will do.
         let seed = payload.seed.clone();
         let mut body = Self::new(inner, parts, payload)?;
         if let Some(seed) = seed {
@@ -95,7 +96,8 @@ impl<B> CheckedBody<B> {
         Ok(body)
     }
 
-    /// Gives the data, without its framing, also to `tap`. Whether it was right is known at the end.
+    /// Gives the data, without its framing, also to `tap`. Only the end of the body tells whether the data
+    /// was right.
     #[must_use]
     pub fn tapped_by(mut self, tap: impl FnMut(Vec<Bytes>) + Send + Sync + 'static) -> Self {
         self.checker.keep_data();
@@ -103,7 +105,8 @@ impl<B> CheckedBody<B> {
         self
     }
 
-    /// All of it in memory. Errors: it is not right, or has more than so many bytes, of which `too_long` tells the client.
+    /// Collects the whole body in memory. Fails if the body is wrong, or if it has more than `bytes_max`
+    /// bytes, with `too_long` as the message for the client.
     pub async fn collect_at_most(mut self, bytes_max: usize, too_long: &'static str) -> Result<Bytes, S3Error>
     where
         Self: Body<Data = Bytes, Error = S3Error> + Unpin,
@@ -121,18 +124,18 @@ impl<B> CheckedBody<B> {
         Ok(held.keep_with(bytes))
     }
 
-    /// The checksum that came behind the data, once this has ended well.
+    /// The checksum after the data, once the body has ended without an error.
     pub fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
         self.checker.trailer()
     }
 
-    /// Where the error will be, should there be one.
+    /// The handle on which an error of this body will appear.
     pub fn outcome(&self) -> Outcome {
         self.outcome.clone()
     }
 
-    /// Signs chunks anew, beginning at the signature of the request to the lake. Must come before the first
-    /// poll when the client signed its chunks; does nothing to other bodies.
+    /// Signs chunks anew, beginning at the signature of the request to the lake. Must be called before the
+    /// first poll if the client signed its chunks; other bodies are unaffected.
     pub fn resign(&mut self, seed: SeedSignature) {
         self.checker.resign(seed);
     }
@@ -168,7 +171,7 @@ where
                 return Poll::Ready(None);
             }
             let checked = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
-                // Trailers of HTTP itself mean nothing to S3 and stop here.
+                // HTTP trailers mean nothing to S3 and stop here.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         let checked = this.checker.push(data, &mut this.ready);

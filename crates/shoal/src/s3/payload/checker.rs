@@ -20,17 +20,17 @@ const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
 /// Checks one body.
 #[derive(Debug)]
 pub(super) struct Checker {
-    /// Bytes on the wire still to come, if their number was announced.
+    /// Bytes still to come on the wire, if their number was announced.
     length_left: Option<u64>,
     digests: Digests,
     expected: Vec<Expected>,
     shape: Shape,
-    /// The last frame that might go on. It waits for the next one, or for the verdict: a body cut short must not be
-    /// whole by the count of its bytes when the lake has them all.
+    /// The last frame that may go on. It waits for the next one, or for the verdict: otherwise the lake could
+    /// have all bytes of a body before it is cut short, and take it for whole.
     last: Option<Bytes>,
-    /// Last chunk and trailer of an aws-chunked body; they wait for the verdict.
+    /// Last chunk and trailer of an aws-chunked body, which wait for the verdict.
     end: VecDeque<Bytes>,
-    /// The data without its framing, since it was last taken; only where somebody wants it.
+    /// The data without its framing since it was last taken, if it is kept at all.
     data: Option<Vec<Bytes>>,
 }
 
@@ -73,17 +73,17 @@ impl Checker {
         }
     }
 
-    /// From now on keeps the data of each frame to be taken by [`Checker::take_data`].
+    /// Keeps the data of each further frame for [`Checker::take_data`].
     pub(super) fn keep_data(&mut self) {
         self.data = Some(Vec::new());
     }
 
-    /// The data of the frames pushed since this was last called, without framing, verified or not.
+    /// The data of the frames since the last call, without framing, verified or not.
     pub(super) fn take_data(&mut self) -> Vec<Bytes> {
         self.data.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The checksum that came behind the data, once that has ended well.
+    /// The checksum after the data, once the body has ended without an error.
     pub(super) fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
         let Shape::Chunked(chunked) = &self.shape else {
             return None;
@@ -93,7 +93,7 @@ impl Checker {
         Some((name, HeaderValue::from_bytes(line.value()).ok()?))
     }
 
-    /// Sets the key that the lake verifies chunks with.
+    /// Sets the key with which the lake verifies chunks.
     pub(super) fn resign(&mut self, seed: SeedSignature) {
         if let Shape::Chunked(chunked) = &mut self.shape
             && let Some(signatures) = &mut chunked.signatures
@@ -102,7 +102,7 @@ impl Checker {
         }
     }
 
-    /// Takes the next frame; what may go on is appended to `out`.
+    /// Takes the next frame and appends the bytes that may go on to `out`.
     pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
         if let Some(left) = &mut self.length_left {
             *left = left
@@ -135,7 +135,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The body has ended: if all of it is right, what was held goes on too.
+    /// Ends the body: if all of it is right, the held bytes go on too.
     pub(super) fn finish(&mut self, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
         if self.length_left.is_some_and(|left| left > 0) {
             return Err(PayloadError::WrongLength);
@@ -164,7 +164,7 @@ struct Chunked {
     pending: Option<Pending>,
 }
 
-/// Both chains of signatures run over the same chunks.
+/// The client's and the node's chain of signatures, which run over the same chunks.
 #[derive(Debug)]
 struct Signatures {
     theirs: ChunkSigner,
@@ -172,12 +172,13 @@ struct Signatures {
     trailer_verified: bool,
 }
 
-/// A signed chunk that is not verified yet.
+/// A signed chunk before its verification.
 #[derive(Debug)]
 struct Pending {
     line: SizeLine,
     sha256: Sha256,
-    /// Held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes only.
+    /// Data held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes
+    /// only.
     data: Pieces,
     held_bytes: usize,
     held: Held,
@@ -264,7 +265,7 @@ impl Chunked {
     fn finish(&self, digests: &Digests) -> Result<(), PayloadError> {
         self.decoder.finish()?;
         let (Some(announced), Some(line)) = (&self.trailer, &self.trailer_seen) else {
-            // What was announced must come; what was not has been refused when it came.
+            // An announced trailer must arrive; one that was not announced was refused on arrival.
             return if self.trailer.is_none() {
                 Ok(())
             } else {
@@ -300,7 +301,7 @@ impl Signatures {
         }
     }
 
-    /// Verifies the client's signature of a chunk and gives its size line with ours.
+    /// Verifies the client's signature of a chunk and returns its size line with the node's signature.
     fn resign_chunk(&mut self, line: &SizeLine, data: Sha256) -> Result<Bytes, PayloadError> {
         let sha256: [u8; 32] = data.finalize().into();
         verify(self.theirs.sign_chunk(&sha256), line.signature())?;
@@ -308,7 +309,7 @@ impl Signatures {
         Ok(line.with_signature(ours.sign_chunk(&sha256).as_str()))
     }
 
-    /// Verifies the client's signature of the trailer and gives its line with ours.
+    /// Verifies the client's signature of the trailer and returns its line with the node's signature.
     fn resign_trailer(
         &mut self,
         line: &TrailerLine,

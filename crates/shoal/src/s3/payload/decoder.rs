@@ -5,8 +5,8 @@
 //! x-amz-checksum-crc32c:<base 64>CRLF   x-amz-trailer-signature:<64 digits>CRLF   CRLF
 //! ```
 //!
-//! Every event carries the bytes it was read from, so that the wire form can be passed on; all of them
-//! joined are the input. How the input is split into frames makes no difference.
+//! Every event carries the bytes that it was read from, so that the wire form can be passed on; all of them
+//! joined are the input. The split of the input into frames makes no difference.
 
 use std::ops::Range;
 
@@ -14,7 +14,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::s3::sigv4::hex;
 
-/// A signed chunk is held until its signature is verified, so it must be bounded. AWS clients send 64 KiB to 1 MiB.
+/// The largest signed chunk. Such a chunk is held until its signature is verified, so it must be bounded. AWS
+/// clients send 64 KiB to 1 MiB.
 pub const SIGNED_CHUNK_MAX_BYTES: u64 = 16 << 20;
 
 /// Longest size line: 16 digits, the signature, CRLF.
@@ -25,7 +26,7 @@ const TRAILER_LINE_MAX_BYTES: usize = 1024;
 /// One checksum and the signature.
 const TRAILER_LINES_MAX: usize = 2;
 
-/// What an aws-chunked body is made of.
+/// The optional elements of an aws-chunked body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Each size line carries a signature.
@@ -67,10 +68,10 @@ pub struct TrailerLine {
     value: Range<usize>,
 }
 
-/// Why a body is not aws-chunked as announced.
+/// The reason why a body is not aws-chunked as announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChunkError {
-    /// It ends before its last line.
+    /// The body ends before its last line.
     #[error("The aws-chunked body ends before its last chunk is complete.")]
     Truncated,
     /// The last chunk comes before the announced number of bytes.
@@ -82,12 +83,12 @@ pub enum ChunkError {
     /// A signed chunk over [`SIGNED_CHUNK_MAX_BYTES`].
     #[error("A signed chunk may hold at most 16 MiB.")]
     ChunkTooLarge,
-    /// No hexadecimal size, or something other than a signature behind it.
+    /// No hexadecimal size, or something other than a signature after it.
     #[error(
         "A chunk must begin with its size in hexadecimal and, if chunks are signed, its chunk-signature."
     )]
     MalformedSize,
-    /// A line without end.
+    /// A line that does not end within its bound.
     #[error("A line of the aws-chunked framing is too long.")]
     LineTooLong,
     /// LF without CR.
@@ -105,12 +106,13 @@ pub enum ChunkError {
     /// More lines than a checksum and a signature.
     #[error("The trailer has more than one checksum.")]
     TooManyTrailers,
-    /// Bytes behind the end.
+    /// Bytes after the end.
     #[error("There is data after the last chunk.")]
     DataAfterEnd,
 }
 
-/// The parser. Feed it frames with [`next`](Self::next) until it gives `None`; end with [`finish`](Self::finish).
+/// The parser. Feed it frames with [`next`](Self::next) until that returns `None`; end with
+/// [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Decoder {
     framing: Framing,
@@ -144,7 +146,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next event from the front of `input`; `None` when all of it is used up.
+    /// Takes the next event from the front of `input`; returns `None` when the input is used up.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Event>, ChunkError> {
         if input.is_empty() {
             return Ok(None);
@@ -154,7 +156,7 @@ impl Decoder {
             State::Data { left } => Ok(Some(self.data(left, input))),
             State::ChunkEnd => self.chunk_end(input),
             State::Trailer => self.trailer_line(input),
-            // The bytes behind an empty line were meant as the trailer.
+            // The bytes after an empty line were meant as the trailer.
             State::End if self.framing.trailer && self.trailer_lines == 0 => {
                 Err(ChunkError::MalformedTrailer)
             }
@@ -162,7 +164,7 @@ impl Decoder {
         }
     }
 
-    /// Says whether the input may end here.
+    /// Checks that the input may end here.
     pub fn finish(&self) -> Result<(), ChunkError> {
         if self.state == State::End {
             Ok(())
@@ -231,7 +233,8 @@ impl Decoder {
         TrailerLine::parse(wire).map(|line| Some(Event::Trailer(line)))
     }
 
-    /// Takes a line with its CRLF; `None` if the end is still to come, and what there is has been kept.
+    /// Takes a line with its CRLF; returns `None` if its end is still to come, and keeps the part that is
+    /// there.
     fn take_line(&mut self, input: &mut Bytes, max_bytes: usize) -> Result<Option<Bytes>, ChunkError> {
         loop {
             let room = max_bytes - self.line.len();

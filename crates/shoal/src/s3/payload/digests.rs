@@ -1,4 +1,4 @@
-//! The hashes and checksums a body can be held against.
+//! The hashes and checksums that a body can be checked against.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +25,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Those that `x-amz-checksum-…` names.
+    /// The algorithms of `x-amz-checksum-…` headers.
     pub const CHECKSUMS: [Self; 5] = [
         Self::Crc32,
         Self::Crc32c,
@@ -66,7 +66,7 @@ impl Algorithm {
             .find(|algorithm| algorithm.as_str() == name)
     }
 
-    /// Bytes of a digest.
+    /// Length of a digest in bytes.
     pub const fn len_bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
@@ -101,7 +101,7 @@ enum Running {
 }
 
 impl Digests {
-    /// Computes `algorithm` too, from here on.
+    /// Also computes `algorithm`, from now on.
     pub fn add(&mut self, algorithm: Algorithm) {
         if self.running.iter().any(|(running, _)| *running == algorithm) {
             return;
@@ -117,7 +117,7 @@ impl Digests {
         self.running.push((algorithm, hasher));
     }
 
-    /// The next bytes of the body.
+    /// Adds the next bytes of the body.
     pub fn update(&mut self, data: &[u8]) {
         for (_, hasher) in &mut self.running {
             match hasher {
@@ -129,12 +129,12 @@ impl Digests {
         }
     }
 
-    /// Whether the bytes so far have this digest; the algorithm must have been added.
+    /// Whether the bytes added have this digest; the algorithm must have been added.
     pub fn matches(&self, algorithm: Algorithm, expected: &[u8]) -> bool {
         self.of(algorithm) == expected
     }
 
-    /// The digest of the bytes so far; the algorithm must have been added.
+    /// The digest of the bytes added; the algorithm must have been added.
     pub fn of(&self, algorithm: Algorithm) -> Vec<u8> {
         let (_, hasher) = self
             .running

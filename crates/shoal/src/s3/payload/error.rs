@@ -1,4 +1,4 @@
-//! What can be wrong with a body, and what the client is told.
+//! The errors of a body, and the client's answers for them.
 
 use super::decoder::ChunkError;
 use super::digests::Algorithm;
@@ -6,7 +6,7 @@ use super::room::NoRoom;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::etag::hex;
 
-/// Why a body is not passed on to its end.
+/// The reason why a body is not passed on to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     /// The connection ended first, or the body has another length than announced.
@@ -18,7 +18,7 @@ pub enum PayloadError {
     /// aws-chunked without `x-amz-decoded-content-length`.
     #[error("You must provide the Content-Length HTTP header.")]
     MissingDecodedLength,
-    /// The body has another SHA-256 than `x-amz-content-sha256` says.
+    /// The body's SHA-256 differs from `x-amz-content-sha256`.
     #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
     WrongHash {
         /// The digest in the header.
@@ -29,22 +29,23 @@ pub enum PayloadError {
     /// `Content-MD5` is not 16 bytes of base 64.
     #[error("The Content-MD5 you specified was invalid.")]
     MalformedMd5,
-    /// The body has another MD5.
+    /// The body's MD5 differs.
     #[error("The Content-MD5 you specified did not match what we received.")]
     WrongMd5,
     /// `x-amz-checksum-*` is not base 64 of the right length.
     #[error("Value for x-amz-checksum-{} {} is invalid.", .0.as_str(), if *.1 { "trailing header" } else { "header" })]
     MalformedChecksum(Algorithm, bool),
-    /// The body has another checksum.
+    /// The body's checksum differs.
     #[error("The {} you specified did not match the calculated checksum.", .0.as_str().to_ascii_uppercase())]
     WrongChecksum(Algorithm),
-    /// The body has another checksum, and the request gave several.
+    /// The body's checksum differs, and the request gave several.
     #[error("Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")]
     SeveralChecksums,
-    /// The body has another checksum, and `x-amz-sdk-checksum-algorithm` names another algorithm than that of the checksum.
+    /// The body's checksum differs, and `x-amz-sdk-checksum-algorithm` names another algorithm than the
+    /// checksum's.
     #[error("Value for x-amz-sdk-checksum-algorithm header is invalid.")]
     OtherAlgorithm,
-    /// `x-amz-trailer` names something that is no checksum, or several.
+    /// `x-amz-trailer` names something other than a checksum, or several.
     #[error("The value specified in the x-amz-trailer header is not supported")]
     UnsupportedTrailer,
     /// The trailer is not the one that `x-amz-trailer` announced.
@@ -61,16 +62,16 @@ pub enum PayloadError {
     /// The aws-chunked framing is wrong.
     #[error("{0}")]
     Framing(#[from] ChunkError),
-    /// Too much is held already.
+    /// The node already holds too many bytes.
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
-    /// Ours: a signed body was sent on without the lake's key.
+    /// An error of the node: a signed body was sent on without the lake's key.
     #[error("We encountered an internal error. Please try again.")]
     NotResigned,
 }
 
 impl PayloadError {
-    /// The S3 code a client is told.
+    /// The S3 code that the client is told.
     pub fn code(&self) -> ErrorCode {
         match self {
             Self::WrongLength => ErrorCode::IncompleteBody,
@@ -114,8 +115,8 @@ impl PayloadError {
         )
     }
 
-    /// The message for the client: S3 has one sentence for lengths, one for the rest of the framing, and one for
-    /// trailers.
+    /// The message for the client: S3 has one sentence for lengths, one for the rest of the framing, and one
+    /// for trailers.
     fn message(&self) -> String {
         match self.code() {
             ErrorCode::IncompleteBody if self.is_of_another_length() => Self::WrongLength.to_string(),

@@ -1,8 +1,9 @@
-//! Bodies on their way to the lake: passed on in their wire form, and completed only when they are right.
+//! Bodies on their way to the lake: passed on in their wire form, and completed only if they are right.
 //!
-//! [`CheckedBody`] gives the lake the bytes the client sent, with chunk signatures replaced by ours, and keeps back
-//! the end until length, hash, signatures and checksums are known to be right. When something is wrong the body
-//! breaks off, the lake stores nothing, and [`Outcome`] holds the error to tell the client.
+//! [`CheckedBody`] gives the lake the bytes that the client sent, with chunk signatures replaced by the
+//! node's, and holds back the end until length, hash, signatures and checksums are known to be right. If
+//! something is wrong, the body breaks off, the lake stores nothing, and [`Outcome`] holds the error for the
+//! client.
 
 mod announced;
 mod body;
@@ -21,11 +22,12 @@ pub use error::PayloadError;
 
 use crate::s3::sigv4::{PayloadHash, SeedSignature};
 
-/// How a body is protected, as the verified head says.
+/// The protection of a body, as the verified head announces it.
 #[derive(Clone, Debug)]
 pub struct Payload {
-    /// `x-amz-content-sha256`, or what stands for it.
+    /// `x-amz-content-sha256`, or the value that stands in for it.
     pub hash: PayloadHash,
-    /// Where the client's chunk signatures begin; present if and only if the hash says that chunks are signed.
+    /// The start of the client's chain of chunk signatures; present if and only if the hash says that chunks
+    /// are signed.
     pub seed: Option<SeedSignature>,
 }

@@ -1,37 +1,37 @@
-//! Memory for bodies that have to be held before anything can be done with them.
+//! Memory for bodies that must be held before they can be used.
 //!
-//! A signed chunk is held until its signature is verified, a list of keys until it can be read. How many
-//! bytes come together in this way is bounded for the whole process and all senders: memory is the
-//! process's, too.
+//! A signed chunk is held until its signature is verified, and a list of keys until it can be read. The bytes
+//! held in this way are bounded for the whole process and all senders, because the memory is the process's,
+//! too.
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Bytes held at a time, in KiB.
+/// The most that is held at a time, in KiB.
 const ROOM_KIB: usize = 64 << 10;
 
-/// A share grows by so many KiB at a time.
+/// The step by which a share grows, in KiB.
 const STEP_KIB: usize = 64;
 
-/// So many bytes are held already that there is no room for more.
+/// The bytes held leave no room for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Too many bytes of requests are held; please reduce your rate.")]
 pub struct NoRoom;
 
 static ROOM: Semaphore = Semaphore::const_new(ROOM_KIB);
 
-/// A share of the room, given back when dropped.
+/// A share of the room, returned on drop.
 #[derive(Debug)]
 pub(super) struct Held(SemaphorePermit<'static>);
 
 impl Held {
-    /// Room for no bytes.
+    /// A share of no bytes.
     pub(super) fn none() -> Self {
         let nothing = ROOM.try_acquire_many(0).expect("nothing is always to be had");
         Self(nothing)
     }
 
-    /// Makes this share enough for so many bytes. Errors: there is no room for them.
+    /// Makes this share large enough for `bytes`. Fails if there is no room for them.
     pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let steps = bytes.div_ceil(STEP_KIB << 10);
         let missing_kib = (steps * STEP_KIB).saturating_sub(self.0.num_permits());
@@ -42,7 +42,7 @@ impl Held {
         Ok(())
     }
 
-    /// Bytes that keep their share for as long as any of them is held.
+    /// Makes these bytes keep their share for as long as any of them is held.
     pub(super) fn keep_with(self, bytes: Vec<u8>) -> Bytes {
         Bytes::from_owner(Kept { bytes, _held: self })
     }

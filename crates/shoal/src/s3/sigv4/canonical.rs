@@ -2,7 +2,8 @@
 //!
 //! S3's rules: path and query are percent-decoded once and encoded again strictly (RFC 3986 unreserved
 //! characters stay, hexadecimal is upper-case), the path keeps its slashes and its dot segments, the query is
-//! sorted by encoded name, then value. A `+` in the query is a space, as everywhere in S3 (AWS, Ceph, `MinIO`).
+//! sorted by encoded name, then value. A `+` in the query is a space, as everywhere in S3 (AWS, Ceph,
+//! `MinIO`).
 
 use std::ops::Range;
 
@@ -19,20 +20,20 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Query as it stands on the wire, without the `?`.
     pub query: &'a str,
-    /// All headers; those named in `signed_headers` are used.
+    /// All headers; only those named in `signed_headers` are used.
     pub headers: &'a HeaderMap,
     /// Value of the `host` line: the `Host` header, or `:authority` of HTTP/2.
     pub host: &'a [u8],
     /// Lower-case names joined by semicolons.
     pub signed_headers: &'a str,
-    /// `x-amz-content-sha256`, or what stands for it.
+    /// `x-amz-content-sha256`, or the value that stands in for it.
     pub payload_hash: &'a [u8],
 }
 
 /// A request that has no canonical form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CanonicalError {
-    /// A `%` in the path without two hexadecimal digits behind it.
+    /// A `%` in the path without two hexadecimal digits after it.
     #[error("the path has a % without two hexadecimal digits")]
     MalformedPath,
     /// A name in `signed_headers` that the request does not carry.
@@ -67,8 +68,8 @@ impl Request<'_> {
             if name == "host" {
                 write_header_value(self.host, out);
             } else {
-                // Looking through a dozen headers is quicker than hashing a name that is a string.
-                // Nearly all are spelled alike; the comparison that sees through the case of letters is slower.
+                // Looking through a dozen headers is quicker than hashing a name that is a string. Nearly all
+                // are spelled alike, and a comparison that ignores case is slower.
                 let is_named = |other: &HeaderName| other.as_str() == name || *other == *name;
                 let named = self.headers.iter().filter(|(other, _)| is_named(other));
                 let mut values = named.map(|(_, value)| value);
@@ -107,7 +108,8 @@ pub fn write_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> 
     }
 }
 
-/// Writes the query: sorted pairs without [`SIGNATURE_PARAMETER`]. A `%` that encodes nothing stands for itself.
+/// Writes the query: sorted pairs without [`SIGNATURE_PARAMETER`]. A `%` that encodes nothing stands for
+/// itself.
 pub fn write_query(query: &[u8], out: &mut Vec<u8>) {
     if query.is_empty() {
         return;
@@ -140,7 +142,7 @@ pub fn write_query(query: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Name and value of one parameter as they stand in the query; a parameter without `=` has an empty value.
+/// Splits one parameter into name and value as they stand in the query; without `=` the value is empty.
 pub fn split_pair(pair: &[u8]) -> (&[u8], &[u8]) {
     pair.iter()
         .position(|byte| *byte == b'=')
@@ -159,7 +161,7 @@ fn write_component(component: &[u8], out: &mut Vec<u8>) {
     each_decoded(rest, |byte| write_encoded(byte, false, out));
 }
 
-/// Writes the bytes up to the first that is not written as it is, all at once, and gives the rest.
+/// Writes the bytes before the first one that must be encoded, all at once, and returns the rest.
 fn write_plain<'a>(bytes: &'a [u8], is_plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) -> &'a [u8] {
     let end = bytes.iter().position(|byte| !is_plain(*byte));
     let (plain, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -211,7 +213,7 @@ fn is_unreserved(byte: u8) -> bool {
 
 /// Writes a header's value trimmed, with every run of blanks inside it as one space.
 fn write_header_value(value: &[u8], out: &mut Vec<u8>) {
-    // Most hold none.
+    // Most values contain no blanks.
     if memchr::memchr2(b' ', b'\t', value).is_none() {
         return out.extend_from_slice(value);
     }
@@ -279,7 +281,7 @@ mod tests {
             ("a%2Db=1", "a-b=1"),
             ("a=%", "a=%25"),
             ("a=%2525", "a=%2525"),
-            // '=' sorts behind '-' and '.', the end of a name before both.
+            // '=' sorts after '-' and '.', the end of a name before both.
             ("a-b=1&a=2&a.=3", "a=2&a-b=1&a.=3"),
             // Encoded, "é" begins with '%' and so comes before every letter.
             ("b=1&%c3%a9=2", "%C3%A9=2&b=1"),

@@ -5,12 +5,12 @@ use sha2::{Digest, Sha256};
 use super::payload_hash::EMPTY_SHA256;
 use super::{Signature, SigningKey, Timestamp, hex};
 
-/// Where a chain begins: the signature of the request head, and what it was made with.
+/// The start of a chain: the signature of the request head, and the inputs of that signature.
 #[derive(Clone, Debug)]
 pub struct SeedSignature {
     /// Signs every link of the chain.
     pub key: SigningKey,
-    /// When the head was signed.
+    /// The time at which the head was signed.
     pub timestamp: Timestamp,
     /// `day/region/s3/aws4_request`
     pub scope: String,
@@ -18,7 +18,7 @@ pub struct SeedSignature {
     pub signature: Signature,
 }
 
-/// Computes the signatures of chunks and trailer, each from the one before.
+/// Computes the signatures of chunks and trailer, each from the previous one.
 #[derive(Debug)]
 pub struct ChunkSigner {
     last: SeedSignature,

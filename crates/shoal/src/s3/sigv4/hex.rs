@@ -2,7 +2,7 @@
 
 /// Lower-case hexadecimal, as signatures and content hashes are written.
 pub fn encode(bytes: &[u8; 32]) -> [u8; 64] {
-    // Computed, not looked up: so the compiler takes sixteen digits at a time.
+    // Computed, not looked up, so that the compiler handles sixteen digits at a time.
     let mut text = [0; 64];
     for (pair, byte) in text.chunks_exact_mut(2).zip(bytes) {
         pair[0] = byte >> 4;
@@ -11,7 +11,7 @@ pub fn encode(bytes: &[u8; 32]) -> [u8; 64] {
     text.map(|value| value + if value < 10 { b'0' } else { b'a' - 10 })
 }
 
-/// The 32 bytes that 64 digits of either case stand for.
+/// The 32 bytes that 64 digits of either case encode.
 pub fn decode(text: &[u8]) -> Option<[u8; 32]> {
     let text: &[u8; 64] = text.try_into().ok()?;
     let mut bytes = [0; 32];

@@ -1,4 +1,4 @@
-//! Signing keys: derived from a secret once a day and region, then kept.
+//! Signing keys: derived from a secret once per day and region, then kept.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,7 +14,8 @@ use crate::secret::Secret;
 
 /// The key of one secret for one day and region.
 ///
-/// Kept as the state of an HMAC that has taken it in: two of the six blocks that a signature takes are hashed once a day.
+/// Kept as the state of an HMAC that has absorbed it, so that two of the six blocks that a signature takes
+/// are hashed only once a day.
 #[derive(Clone)]
 pub struct SigningKey(Arc<Hmac<Sha256>>);
 
@@ -43,7 +44,7 @@ impl fmt::Debug for SigningKey {
 /// Signing keys by access key. An access key has one secret and, nearly always, one day and region at a time.
 #[derive(Debug, Default)]
 pub struct KeyCache {
-    /// The names are those of identities and accounts that are known: no client chooses one.
+    /// The names are those of known identities and accounts: no client chooses one.
     keys: RwLock<HashMap<Box<str>, Derived, foldhash::fast::RandomState>>,
 }
 
@@ -56,7 +57,8 @@ struct Derived {
 }
 
 impl KeyCache {
-    /// Access keys remembered at most. Deriving again costs microseconds, so a full cache is simply emptied.
+    /// The most access keys that are remembered. Deriving a key again costs microseconds, so a full cache is
+    /// simply emptied.
     const CAPACITY: usize = 4096;
 
     /// The key for the day of `timestamp`.
@@ -113,7 +115,7 @@ mod tests {
         let tomorrow = day("20130525T000000Z");
         let (here, there) = ("us-east-1", "eu-west-1");
         let cache = KeyCache::default();
-        // Each question differs from the one before in one thing only.
+        // Each lookup differs from the previous one in one thing only.
         for (secret, day, region) in [
             (&one, today, here),
             (&one, tonight, here),

@@ -1,6 +1,6 @@
-//! AWS Signature Version 4: the canonical request, the signing keys, and how both sides use them.
+//! AWS Signature Version 4: the canonical request, the signing keys, and their use on both sides.
 //!
-//! The front recomputes what a client signed; the lake client signs anew. Both write the same canonical
+//! The front recomputes the client's signature; the lake client signs anew. Both write the same canonical
 //! request, so both live here. `aws-sigv4` derives the keys.
 
 pub mod canonical;
@@ -24,7 +24,7 @@ pub use sign::{SignError, Signer};
 pub use signature::Signature;
 pub use timestamp::Timestamp;
 
-/// The one algorithm spoken here, as the `Authorization` header and `X-Amz-Algorithm` name it.
+/// The only supported algorithm, as the `Authorization` header and `X-Amz-Algorithm` name it.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// The service in every credential scope.
@@ -33,8 +33,8 @@ pub const SERVICE: &str = "s3";
 /// The last word of every credential scope.
 pub const TERMINATOR: &str = "aws4_request";
 
-/// The query parameters of a presigned URL that the store it was made for reads and no other: its credentials
-/// and, last, the hash of the body.
+/// The query parameters of a presigned URL that only the store it was made for reads: its credentials and,
+/// last, the hash of the body.
 pub const PARAMETERS: [&str; 8] = [
     "X-Amz-Algorithm",
     "X-Amz-Credential",
@@ -48,7 +48,7 @@ pub const PARAMETERS: [&str; 8] = [
 
 /// The words of a list such as `SignedHeaders`.
 ///
-/// As [`str::split`], which on words this short spends more time on setting out than on searching.
+/// Like [`str::split`], which on words this short spends more time on setup than on searching.
 pub fn words(list: &str, separator: u8) -> impl Iterator<Item = &str> {
     debug_assert!(separator.is_ascii(), "a word begins and ends between characters");
     let ends = memchr::memchr_iter(separator, list.as_bytes()).chain([list.len()]);
@@ -57,7 +57,7 @@ pub fn words(list: &str, separator: u8) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `20130524/us-east-1/s3/aws4_request`: what a signature is valid for.
+/// `20130524/us-east-1/s3/aws4_request`: the scope that a signature is valid for.
 pub fn scope(timestamp: &Timestamp, region: &str) -> String {
     let day = timestamp.day();
     let mut scope = String::with_capacity(day.len() + region.len() + 17);
@@ -67,7 +67,7 @@ pub fn scope(timestamp: &Timestamp, region: &str) -> String {
     scope
 }
 
-/// The text whose HMAC is the signature of a request, in the place of its canonical form.
+/// The text whose HMAC is the signature of a request; it replaces the canonical form in its buffer.
 pub fn string_to_sign(timestamp: &Timestamp, scope: &str, canonical_request: Vec<u8>) -> Vec<u8> {
     use sha2::{Digest, Sha256};
 

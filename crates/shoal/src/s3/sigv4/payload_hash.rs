@@ -1,4 +1,4 @@
-//! What `x-amz-content-sha256` says about a body: its hash, or how else it is protected.
+//! The meaning of `x-amz-content-sha256`: the hash of a body, or another way of protecting it.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ impl PayloadHash {
         Self::Sha256(hex::decode(EMPTY_SHA256.as_bytes()).expect("a digest has 64 digits"))
     }
 
-    /// Reads the header's value; `None` if S3 knows no such value.
+    /// Reads the header's value; `None` if S3 does not define it.
     pub fn parse(value: &[u8]) -> Option<Self> {
         match value {
             b"UNSIGNED-PAYLOAD" => Some(Self::Unsigned),

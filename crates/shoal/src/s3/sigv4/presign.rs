@@ -9,7 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use super::sign::signed_headers;
 use super::{ALGORITHM, PayloadHash, SignError, Signer, Timestamp, canonical, scope};
 
-/// Everything but the unreserved characters of RFC 3986.
+/// All but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -17,10 +17,11 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 impl Signer<'_> {
-    /// Signs in the query: gives the path and query to ask for, valid for `expires` (whole seconds) from `now`.
+    /// Signs in the query: returns the path and query to request, valid for `expires` (whole seconds) from
+    /// `now`.
     ///
-    /// The headers that are signed must be sent as they are. A query signed before must have been cleaned of
-    /// its signature.
+    /// The headers that are signed must be sent as they are. A query that was signed before must have been
+    /// stripped of its signature.
     pub(crate) fn presign(
         &self,
         method: &Method,

@@ -14,21 +14,21 @@ const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 const X_AMZ_CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const X_AMZ_SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 
-/// Who signs, for which region.
+/// The signing account, and the region it signs for.
 #[derive(Clone, Copy, Debug)]
 pub struct Signer<'a> {
     /// The account at the lake.
     pub account: &'a Account,
     /// The lake's region.
     pub region: &'a str,
-    /// Keys derived before.
+    /// Cache of derived keys.
     pub keys: &'a KeyCache,
 }
 
-/// Why a request cannot be signed.
+/// The reason why a request cannot be signed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SignError {
-    /// The `Host` header is set by whoever knows the endpoint, before signing.
+    /// `Host` is missing; code that knows the endpoint sets it before signing.
     #[error("a request without Host cannot be signed")]
     MissingHost,
     /// The path or query cannot be written canonically.
@@ -42,8 +42,8 @@ pub enum SignError {
 impl Signer<'_> {
     /// Sets `x-amz-date`, `x-amz-content-sha256`, `x-amz-security-token` and `authorization`.
     ///
-    /// `host`, every `x-amz-*` header, `content-type` and `content-md5` are signed; headers of the connection are
-    /// not, for proxies rewrite them.
+    /// `host`, every `x-amz-*` header, `content-type` and `content-md5` are signed; headers of the connection
+    /// are not, because proxies rewrite them.
     pub fn sign(
         &self,
         method: &Method,

@@ -1,4 +1,4 @@
-//! A signature of version 4 as it is written, and the one way to compare it.
+//! A version 4 signature in its written form, and the one way to compare it.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const DIGITS: usize = 64;
 pub struct Signature([u8; DIGITS]);
 
 impl Signature {
-    /// Writes down what an HMAC came to.
+    /// Writes the result of an HMAC as digits.
     pub fn of(mac: &[u8; 32]) -> Self {
         Self(hex::encode(mac))
     }
@@ -23,7 +23,8 @@ impl Signature {
         std::str::from_utf8(&self.0).expect("digits are ASCII")
     }
 
-    /// Whether somebody who claims `digits` has signed as we have. How long it takes does not tell where they differ.
+    /// Whether the client's `digits` are this signature. The time that this takes does not reveal where they
+    /// differ.
     pub fn is(&self, digits: &[u8]) -> bool {
         let Ok(digits) = digits.try_into() else {
             return false;
@@ -34,7 +35,7 @@ impl Signature {
     }
 }
 
-/// Eight digits at a time: each comparison in constant time has its price.
+/// Splits the digits into words of eight, because each comparison in constant time has its price.
 fn words(digits: &[u8; DIGITS]) -> impl Iterator<Item = u64> {
     digits.as_chunks().0.iter().copied().map(u64::from_ne_bytes)
 }

@@ -1,4 +1,4 @@
-//! Our signatures against an independent implementation: the signer of `aws-sigv4`.
+//! The node's signatures against an independent implementation: the signer of `aws-sigv4`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -42,7 +42,7 @@ impl Sample {
         }
     }
 
-    /// What `aws-sigv4` makes of the request: the signature alone.
+    /// The signature that `aws-sigv4` computes for the request, without the rest.
     fn expected_signature(&self, settings: SigningSettings) -> String {
         let token = self
             .account
@@ -85,14 +85,14 @@ fn settings() -> SigningSettings {
     settings
 }
 
-/// A path as AWS clients write it: already encoded strictly, for `aws-sigv4` signs it as it stands.
+/// A path as AWS clients write it: already strictly encoded, because `aws-sigv4` signs it as it is.
 fn path() -> impl Strategy<Value = String> {
     collection::vec("[A-Za-z0-9._~-]|/|//|%20|%2B|%25|%E2%82%AC|\\.\\./", 0..12)
         .prop_map(|parts| format!("/{}", parts.concat()))
 }
 
 fn query() -> impl Strategy<Value = Option<String>> {
-    // A lone `%` is followed by no digit, or it would encode half a character of UTF-8: `aws-sigv4` replaces those.
+    // No digit follows a lone `%`: it would encode half a UTF-8 character, which `aws-sigv4` replaces.
     let component = "([A-Za-z0-9._~!$'()*,;:@/?-]|\\+|%2B|%20|%25|%3d|%26|%41|%C3%A9|%[~-])*";
     let pair = (component, option::of(component))
         .prop_map(|(name, value)| value.map_or(name.clone(), |value| format!("{name}={value}")));

@@ -1,11 +1,11 @@
-//! The moment a request was signed, in the one format that signatures know.
+//! The time at which a request was signed, in the one format that signatures use.
 
 use std::fmt;
 use std::time::SystemTime;
 
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
-/// A moment in whole seconds, together with its text `20130524T000000Z`.
+/// A time in whole seconds, together with its text `20130524T000000Z`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Timestamp {
     text: [u8; 16],
@@ -13,7 +13,7 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// The second in which `time` lies.
+    /// The second that contains `time`.
     pub fn at(time: SystemTime) -> Self {
         let utc = OffsetDateTime::from(time);
         let year = u32::try_from(utc.year().clamp(0, 9999)).expect("the year was clamped");
@@ -61,12 +61,12 @@ impl Timestamp {
         &self.as_str()[..8]
     }
 
-    /// Whether the credential scopes of both name one day.
+    /// Whether the credential scopes of both name the same day.
     pub fn is_same_day(&self, other: &Self) -> bool {
         self.text[..8] == other.text[..8]
     }
 
-    /// The moment itself.
+    /// The time itself.
     pub fn time(&self) -> SystemTime {
         self.time
     }

@@ -1,8 +1,8 @@
-//! The list of parts that makes an object of an upload, and how a lake answers it.
+//! The list of parts that turns an upload into an object, and a lake's answer to it.
 
 use super::{Document, Element, Malformed, Reader, set};
 
-/// S3 numbers parts up to this.
+/// The highest number of a part in S3.
 pub const PARTS_MAX: usize = 10_000;
 
 /// The parts that a request lists, in its order.
@@ -17,16 +17,16 @@ pub struct Completion {
 pub struct ListedPart {
     /// Its number.
     pub number: u16,
-    /// Its ETag as it is spelled, with quotes or without.
+    /// Its ETag as the client spells it, with or without quotes.
     pub etag: String,
-    /// Element and text of the checksum that is named beside it: `ChecksumCRC32`.
+    /// Element and text of the checksum that is listed with it: `ChecksumCRC32`.
     pub checksum: Option<(String, String)>,
 }
 
-/// What a lake says of an object that it has made of parts.
+/// A lake's description of an object that it has made of parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// Its ETag; empty where the lake names none.
+    /// Its ETag; empty if the lake names none.
     pub etag: String,
 }
 
@@ -46,7 +46,7 @@ impl Completion {
         Ok(Self { parts })
     }
 
-    /// The body of a request that says the same.
+    /// The body of an equivalent request.
     pub fn write(&self) -> String {
         let parts = self.parts.iter().map(|part| {
             let element = Element::new("Part")
@@ -85,7 +85,7 @@ impl ListedPart {
 }
 
 impl Completed {
-    /// Reads the answer. Lakes add elements of their own.
+    /// Reads the answer, to which lakes add further elements.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(bytes)?;
         let (tag, mut reader) = document.answer()?;

@@ -1,16 +1,16 @@
-//! The removal of many objects at once: what a client asks, and what a lake answers.
+//! The removal of many objects at once: a client's request, and a lake's answer.
 
 use super::{Document, Element, ErrorDocument, Malformed, Reader, set};
 
-/// S3 removes no more objects at once.
+/// The most objects that S3 removes at once.
 pub const KEYS_MAX: usize = 1_000;
 
-/// What a client asks to be removed.
+/// A client's request to remove objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deletion {
-    /// In the order of the request.
+    /// The keys, in the order of the request.
     pub keys: Vec<Key>,
-    /// Whether the client wants to hear of failures only.
+    /// Whether the client wants to hear only of failures.
     pub is_quiet: bool,
 }
 
@@ -23,22 +23,22 @@ pub struct Key {
     pub version: Option<String>,
     /// Remove it only if it has this ETag.
     pub etag: Option<String>,
-    /// Remove it only if it was modified then.
+    /// Remove it only if it was modified at this time.
     pub last_modified: Option<String>,
-    /// Remove it only if it has so many bytes.
+    /// Remove it only if it has this number of bytes.
     pub size: Option<String>,
 }
 
-/// What a lake answers.
+/// A lake's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletionResult {
-    /// The root, without what is understood here.
+    /// The root, without the elements that this node understands.
     root: Element,
-    /// One for each object, in the order of the lake.
+    /// One result for each object, in the order of the lake.
     pub results: Vec<Deleted>,
 }
 
-/// What became of one object.
+/// The result for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deleted {
     /// Its key.
@@ -47,11 +47,11 @@ pub struct Deleted {
     pub version: Option<String>,
     /// Whether it was removed.
     pub is_deleted: bool,
-    /// The lake's own words.
+    /// The lake's own element.
     element: Element,
 }
 
-/// Whether a version is the one that an object has where versions are not kept.
+/// Whether a version is the one that an object has if versions are not kept.
 fn is_current(version: Option<&str>) -> bool {
     version.is_none_or(|version| version == "null")
 }
@@ -79,7 +79,7 @@ impl Deletion {
         })
     }
 
-    /// The body of a request that says the same.
+    /// The body of an equivalent request.
     pub fn write(&self) -> String {
         let quiet = self.is_quiet.then(|| Element::leaf("Quiet", "true"));
         Element::root("Delete")
@@ -90,12 +90,12 @@ impl Deletion {
 }
 
 impl Key {
-    /// Whether this is about the object as it is now, not about one of its versions.
+    /// Whether this names the object as it is now, not one of its versions.
     pub fn is_current(&self) -> bool {
         is_current(self.version.as_deref())
     }
 
-    /// Whether it is removed only if it is as the client believes.
+    /// Whether the object is removed only if it is as the client expects.
     pub fn is_conditional(&self) -> bool {
         self.etag.is_some() || self.last_modified.is_some() || self.size.is_some()
     }
@@ -114,7 +114,7 @@ impl Key {
                 _ => return Err(Malformed),
             }
         }
-        // An empty element names nothing.
+        // An empty element counts as absent.
         let said = |text: &String| !text.is_empty();
         Ok(Self {
             key: key.filter(said).ok_or(Malformed)?,
@@ -140,7 +140,7 @@ impl Key {
 }
 
 impl DeletionResult {
-    /// Reads the answer. Lakes add elements of their own; what they add is kept.
+    /// Reads the answer. Lakes add further elements, which are kept.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(bytes)?;
         let (tag, mut reader) = document.answer()?;
@@ -152,7 +152,7 @@ impl DeletionResult {
             let is_deleted = tag.name() == "Deleted";
             let is_result = is_deleted || tag.name() == "Error";
             let element = reader.element(&tag)?;
-            // An error may be that of no object.
+            // An error may concern no object.
             match element.text_of("Key").filter(|_| is_result) {
                 Some(key) => results.push(Deleted {
                     key,
@@ -167,12 +167,12 @@ impl DeletionResult {
         Ok(Self { root, results })
     }
 
-    /// Whether the lake says of an object that it is removed, and nothing else.
+    /// Whether the lake says that an object is removed, and nothing else about it.
     pub fn is_removed(&self, key: &Key) -> bool {
         self.is_told_of(key) && !self.is_refused(key)
     }
 
-    /// Whether the lake says of an object that it is not removed.
+    /// Whether the lake says that an object is not removed.
     pub fn is_refused(&self, key: &Key) -> bool {
         let mut about = self.results.iter().filter(|result| result.is_about(key));
         about.any(|result| !result.is_deleted)
@@ -182,7 +182,7 @@ impl DeletionResult {
         self.results.iter().any(|result| result.is_about(key))
     }
 
-    /// Says of an object that it was not removed, and why; whatever was said of it before is overtaken.
+    /// Records that an object was not removed, and why; this replaces all earlier results for it.
     pub fn refuse(&mut self, key: &Key, code: &str, message: &str) {
         self.results.retain(|result| !result.is_about(key));
         let version = key
@@ -201,7 +201,7 @@ impl DeletionResult {
         });
     }
 
-    /// The answer for the client, who may not want to hear of what was removed.
+    /// The answer for the client, which may not want to hear of removed objects.
     pub fn write(&self, is_quiet: bool) -> String {
         let told = self
             .results
@@ -222,7 +222,7 @@ impl Default for DeletionResult {
 }
 
 impl Deleted {
-    /// Where versions are not kept an object has the version `null`, which lakes name or leave out.
+    /// Where versions are not kept, an object has the version `null`, which lakes name or leave out.
     fn is_about(&self, key: &Key) -> bool {
         let is_same = self.version == key.version;
         self.key == key.key && (is_same || (key.is_current() && is_current(self.version.as_deref())))
@@ -325,7 +325,7 @@ mod tests {
         }
     }
 
-    /// One of the ways in which a character may stand in a text.
+    /// One of the ways to spell a character in a text.
     fn spelled(character: char, way: u8) -> String {
         let code = u32::from(character);
         match (way % 6, character) {

@@ -1,4 +1,4 @@
-//! A part of a document: read as it stands, or put together here, and written.
+//! A part of a document: read as it is or put together here, and written.
 
 use std::fmt::Write as _;
 
@@ -8,16 +8,16 @@ use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 use super::NAMESPACE;
 use super::read::is_allowed;
 
-/// An element and what it holds.
+/// An element and its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// As it is spelled, with its prefix.
+    /// The name as it is spelled, with its prefix.
     name: String,
     attributes: Vec<(String, String)>,
     content: Vec<Content>,
 }
 
-/// What an element holds.
+/// One item in an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Element(Element),
@@ -25,7 +25,7 @@ pub(super) enum Content {
 }
 
 impl Element {
-    /// An empty one.
+    /// An empty element.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.into(),
@@ -34,41 +34,42 @@ impl Element {
         }
     }
 
-    /// An empty one in the namespace of S3: the root of a document.
+    /// An empty element in the namespace of S3: the root of a document.
     pub fn root(name: &str) -> Self {
         let mut root = Self::new(name);
         root.set_attribute("xmlns".into(), NAMESPACE.into());
         root
     }
 
-    /// One that holds a text.
+    /// An element that holds a text.
     pub fn leaf(name: &str, text: &str) -> Self {
         let mut leaf = Self::new(name);
         leaf.push_text(text);
         leaf
     }
 
-    /// With another element at its end.
+    /// The element with another element at its end.
     #[must_use]
     pub fn with(mut self, child: Self) -> Self {
         self.content.push(Content::Element(child));
         self
     }
 
-    /// With other elements at its end.
+    /// The element with other elements at its end.
     #[must_use]
     pub fn with_all(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.content.extend(children.into_iter().map(Content::Element));
         self
     }
 
-    /// With an element at its end that holds a text.
+    /// The element with another element at its end that holds a text.
     #[must_use]
     pub fn with_leaf(self, name: &str, text: impl AsRef<str>) -> Self {
         self.with(Self::leaf(name, text.as_ref()))
     }
 
-    /// An element to stand in `root`: in its namespace, which a name without the prefix of `root` does not say.
+    /// The element for use in `root`: in the namespace of `root`, which a name without the prefix of `root`
+    /// does not imply.
     #[must_use]
     pub fn inside(mut self, root: &Self) -> Self {
         let prefix = root.name.split_once(':').map(|(prefix, _)| prefix);
@@ -102,7 +103,7 @@ impl Element {
         self.children().find(|child| child.name() == name)
     }
 
-    /// The text that it holds itself.
+    /// The text directly in the element.
     pub fn text(&self) -> String {
         let texts = self.content.iter().filter_map(|content| match content {
             Content::Text(text) => Some(text.as_str()),
@@ -143,7 +144,7 @@ impl Element {
         }
     }
 
-    /// White space beside elements only shows how they are nested.
+    /// Drops white space beside elements, which only shows their nesting.
     pub(super) fn forget_layout(&mut self) {
         if self.children().next().is_some() {
             let is_layout =
@@ -187,8 +188,8 @@ fn put(writer: &mut Writer<Vec<u8>>, event: Event<'_>) {
     writer.write_event(event).expect("memory takes what is written");
 }
 
-/// The text with references for what it cannot hold as it is. Some parsers take no reference to a control character;
-/// S3 writes names in this way, and no other way tells them.
+/// The text, with references for characters that it cannot hold literally. Some parsers reject a reference to
+/// a control character, but S3 writes names in this way, and there is no other way to write them.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -208,7 +209,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// A text for people to read: what XML has no way to write is replaced.
+/// A text for people to read: characters that XML cannot express are replaced.
 pub fn shown(text: &str) -> String {
     let is_shown = |character: &char| is_allowed(*character);
     let characters = text.chars();

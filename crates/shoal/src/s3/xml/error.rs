@@ -1,18 +1,18 @@
-//! S3's error document: what went wrong, in the words of S3.
+//! S3's error document: an error, in the words of S3.
 
 use super::{Document, Element, Malformed};
 
-/// What a lake says went wrong.
+/// A lake's description of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorDocument {
-    /// The word for it: `NoSuchKey`.
+    /// The code: `NoSuchKey`.
     pub code: String,
-    /// The sentence for it.
+    /// The sentence.
     pub message: String,
 }
 
 impl ErrorDocument {
-    /// Whether a document tells of an error; lakes send some behind a `200`.
+    /// Reads an error, if the document is one; lakes send some with a `200`.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
         let document = Document::of(bytes)?;
         let (tag, mut reader) = document.answer()?;
@@ -27,7 +27,7 @@ impl ErrorDocument {
         }))
     }
 
-    /// An error as S3 writes it: without a namespace, its code and message first.
+    /// An error as S3 writes it: without a namespace, and with code and message first.
     pub fn write(code: &str, message: &str) -> Element {
         Element::new("Error")
             .with_leaf("Code", code)

@@ -1,9 +1,10 @@
-//! XML as S3 speaks it. Every document that the node reads, writes or rewrites passes through here.
+//! XML as S3 uses it. Every document that the node reads, writes or rewrites passes through here.
 //!
-//! [`Document`] and [`Reader`] take a document apart by the rules of XML 1.0 and its namespaces: comments, CDATA,
-//! references and prefixes are spellings of one content. [`Element`] holds a part of a document and writes it again.
-//! What acts on a document is what was read, and what goes on to another system is written from that: there is no
-//! second reading of the same bytes that could differ. Whatever the reader does not understand is [`Malformed`].
+//! [`Document`] and [`Reader`] parse a document by the rules of XML 1.0 and its namespaces: comments, CDATA,
+//! references and prefixes are spellings of one content. [`Element`] holds a part of a document and writes it
+//! again. The node acts on the content that it read, and writes documents for other systems from that
+//! content: there is no second reading of the same bytes that could differ. A document that the reader does
+//! not understand is [`Malformed`].
 
 mod completion;
 mod deletion;
@@ -20,12 +21,12 @@ pub use self::read::{Document, Reader, Tag};
 /// The namespace of S3's documents. A client may leave it out.
 pub const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
 
-/// A document is not XML, or says something that its schema does not know.
+/// A document that is not XML, or has content that its schema does not define.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the XML is not well-formed, or says what the schema does not know")]
 pub struct Malformed;
 
-/// Fills a place that a document may fill once.
+/// Fills a place that a document may fill only once.
 fn set<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
     match place.replace(value) {
         None => Ok(()),

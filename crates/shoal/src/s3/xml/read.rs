@@ -11,10 +11,10 @@ use quick_xml::name::ResolveResult;
 use super::element::{Content, Element};
 use super::{Malformed, NAMESPACE};
 
-/// The deepest document of S3 has six levels.
+/// The most levels of a document. The deepest document of S3 has six.
 const DEPTH_MAX: usize = 16;
 
-/// Attributes are compared with each other, so one element has few.
+/// The most bytes of an element's attributes: they are compared with each other, so an element must have few.
 const ATTRIBUTE_BYTES_MAX: usize = 4 << 10;
 
 /// A document whose bytes are text that XML allows.
@@ -22,14 +22,14 @@ const ATTRIBUTE_BYTES_MAX: usize = 4 << 10;
 pub struct Document<'a>(Cow<'a, str>);
 
 impl<'a> Document<'a> {
-    /// Takes UTF-8, with or without a byte order mark, and no other encoding.
+    /// Accepts UTF-8, with or without a byte order mark, and no other encoding.
     pub fn of(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         if !text.chars().all(is_allowed) {
             return Err(Malformed);
         }
-        // XML 1.0, 2.11: ends of lines are one character for everything that reads the document.
+        // XML 1.0, 2.11: line ends are one character for every reader of the document.
         Ok(Self(if text.contains('\r') {
             text.replace("\r\n", "\n").replace('\r', "\n").into()
         } else {
@@ -37,7 +37,8 @@ impl<'a> Document<'a> {
         }))
     }
 
-    /// The inside of the root of a client's document. It has this name and stands in the namespace of S3, or in none.
+    /// Enters the root of a client's document. The root has this name and is in the namespace of S3, or in
+    /// none.
     pub fn request(&self, root: &str) -> Result<Reader<'_>, Malformed> {
         let mut reader = Reader::new(&self.0, Some(NAMESPACE.into()));
         let tag = reader.root()?;
@@ -48,8 +49,9 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// The root of a lake's document, and its inside. Lakes differ in their namespaces: that of the root is the one
-    /// that is understood. Some send white space ahead while they think.
+    /// Enters the root of a lake's document, and returns its tag. Lakes differ in their namespaces: the
+    /// reader understands the one of the first element that has one, normally the root. Some lakes send white
+    /// space first while they work.
     pub fn answer(&self) -> Result<(Tag<'_>, Reader<'_>), Malformed> {
         let mut reader = Reader::new(self.0.trim_start(), None);
         let tag = reader.root()?;
@@ -57,10 +59,10 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Stands inside an element of a document.
+/// A position inside an element of a document.
 pub struct Reader<'a> {
     events: NsReader<&'a [u8]>,
-    /// Elements in another one are not understood.
+    /// The namespace of elements that are understood.
     namespace: Option<String>,
     depth: usize,
 }
@@ -79,7 +81,7 @@ impl Tag<'_> {
         if self.is_understood { name } else { "" }
     }
 
-    /// The element without what it holds: as it is spelled, with its attributes.
+    /// The element without its content: as it is spelled, with its attributes.
     pub fn to_element(&self) -> Result<Element, Malformed> {
         let mut element = Element::new(text_of(self.start.name().as_ref())?);
         for (name, value) in attributes(&self.start)? {
@@ -89,7 +91,7 @@ impl Tag<'_> {
     }
 }
 
-/// One thing that a document holds.
+/// One item of a document.
 enum Piece<'a> {
     Start(Tag<'a>),
     End,
@@ -110,8 +112,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next element inside the current one, which then is the current one; `None`: there is none, and the one
-    /// around it is current again. Between elements stands nothing but white space.
+    /// Enters the next element inside the current one. Returns `None` if there is none; then the enclosing
+    /// element is current again. Only white space may stand between elements.
     pub fn child(&mut self) -> Result<Option<Tag<'a>>, Malformed> {
         loop {
             match self.next()? {
@@ -123,7 +125,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All that the current element holds, which is text.
+    /// Reads the content of the current element, which must be text.
     pub fn text(&mut self) -> Result<String, Malformed> {
         let mut all = String::new();
         loop {
@@ -135,7 +137,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The current element, which begins with this tag, and all that it holds.
+    /// Reads the current element, which begins with this tag, with all of its content.
     pub fn element(&mut self, tag: &Tag<'a>) -> Result<Element, Malformed> {
         let mut open = vec![tag.to_element()?];
         loop {
@@ -156,7 +158,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The document ends here, behind its root.
+    /// Checks that the document ends here, after its root.
     pub fn end(mut self) -> Result<(), Malformed> {
         loop {
             match self.next()? {
@@ -185,7 +187,7 @@ impl<'a> Reader<'a> {
 
     fn next(&mut self) -> Result<Piece<'a>, Malformed> {
         loop {
-            // Text beside the root is given, and is no XML but for white space.
+            // The parser also yields text beside the root, where XML allows only white space.
             let piece = match self.events.read_event().map_err(|_| Malformed)? {
                 Event::Start(start) if self.depth > 0 => Piece::Start(self.enter(start)?),
                 Event::End(_) => {
@@ -262,7 +264,7 @@ fn check_declaration(declaration: &BytesDecl<'_>) -> Result<(), Malformed> {
     }
 }
 
-/// What a reference stands for. Names beyond the five of XML would be declared in a DTD.
+/// The character of a reference. Names beyond the five of XML would be declared in a DTD.
 fn meant(reference: &BytesRef<'_>) -> Result<String, Malformed> {
     if let Some(character) = reference.resolve_char_ref().map_err(|_| Malformed)? {
         return Ok(character.into());
@@ -276,7 +278,7 @@ fn text_of(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
 }
 
-/// The characters of XML 1.0. By reference S3 and its clients name others, too.
+/// Whether XML 1.0 allows the character. S3 and its clients also name others, by reference.
 pub(super) fn is_allowed(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
@@ -285,7 +287,7 @@ fn is_blank(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n'))
 }
 
-/// A name with a prefix or without one.
+/// Whether this is a name, with or without a prefix.
 fn is_name(name: &str) -> bool {
     let is_word = |word: &str| {
         let begins = |c: char| c.is_alphabetic() || c == '_';

@@ -97,10 +97,10 @@ async fn a_capacity_that_holds_nothing_is_refused_with_one_that_would_do() {
     put(&store, &version(1, "a", BLOCK), 0).await.unwrap();
 }
 
-/// A lower bound of what the disk held at one moment, although files come and go while we look.
+/// A lower bound of the bytes that the disk held at one moment, although files come and go during the walks.
 ///
-/// What was there on a first walk and still on a second was there between the two. A number used again for another file
-/// comes with another time.
+/// A file found by the first walk and again by the second was there between the two. A number that is used
+/// again for another file comes with another time.
 fn held_bytes(path: &Path) -> u64 {
     let (before, after) = (walk(path), walk(path));
     before
@@ -152,7 +152,7 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
             let store = Arc::clone(&store);
             tokio::spawn(async move {
                 for round in 0..40 {
-                    // Writers share some blocks, and have some of their own.
+                    // Writers share some blocks, and each has some that no other writes.
                     let version = version(round * 3 + writer % 3, "a", BLOCK - u64::from(round) * 50);
                     if let Ok(bytes) = put(&store, &version, 0).await {
                         assert_eq!(bytes, data(&version, 0));

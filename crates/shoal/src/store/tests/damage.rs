@@ -1,4 +1,4 @@
-//! Files that are not what was written: never served, never fatal, counted.
+//! Damaged and strange files: never served, never fatal, counted.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::{FileExt as _, symlink};
@@ -9,7 +9,7 @@ use super::{BLOCK, Departure, Lab, ROOMY, close, data, evictions, object, put, p
 use crate::s3::object::Version;
 use crate::store::Store;
 
-/// Forgets mappings, so that the next read asks the disk.
+/// Drops the mappings, so that the next read asks the disk.
 async fn cold(lab: &Lab, store: Arc<Store>) -> Arc<Store> {
     lab.reopen(store).await.0
 }
@@ -32,7 +32,8 @@ async fn a_flipped_bit_in_any_region_is_a_miss_and_the_block_can_be_stored_again
     let version = version(1, "a", BLOCK * 2);
     put_all(&store, &version).await;
     let length = file_bytes(&lab, &version, 0);
-    // First, middle and last byte of the data; object, version, index, length, checksum, headers; the tail's fields.
+    // First, middle and last byte of the data; object, version, index, length, checksum, headers; the tail's
+    // fields.
     let regions = [0, 5000, 9999, 10_000, 10_016, 10_032, 10_036, 10_044, 10_120]
         .into_iter()
         .chain([24, 20, 16, 8, 1].map(|from_end| length - from_end));

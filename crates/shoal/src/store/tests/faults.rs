@@ -1,4 +1,4 @@
-//! A disk that fails: reads fall through, fills pause, a probe brings it back.
+//! A disk that fails: reads fall through, fills pause, a successful probe resumes them.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use shoal_policy::admission::Refusal;
 use super::{BLOCK, Departure, Lab, ROOMY, data, evictions, put, put_all, refusals, until, version};
 use crate::store::{DiskFault, DiskOp, Health};
 
-/// Operations that fail, and with which errno.
+/// Operations that fail, each with its errno.
 #[derive(Clone, Default)]
 struct Faults(Arc<Mutex<Vec<(DiskOp, i32)>>>);
 
@@ -188,7 +188,7 @@ async fn a_block_stored_again_before_its_old_file_could_be_unlinked_stays() {
     let full = store.counters().taken_bytes;
     faults.set(&[(DiskOp::Remove, libc::EIO)]);
     store.remove_version(version.id);
-    // The probe asks another operation, so fills go on although nothing can be unlinked.
+    // The probe uses another operation, so fills go on although nothing can be unlinked.
     assert_eq!(store.probe(), Health::Serving);
     put_all(&store, &version).await;
     faults.set(&[]);

@@ -1,4 +1,5 @@
-//! Blocks of this node in their layers: they move when the hierarchy changes, and leave when their layer is to be smaller.
+//! Blocks of this node in their layers: they move when the hierarchy changes, and leave when their layer
+//! shrinks.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::store::{Departure, Store};
 const HERE: u64 = 0;
 const ELSEWHERE: u64 = 1;
 
-/// L2 is these nodes.
+/// A hierarchy whose L2 is these nodes.
 pub(super) fn cluster(nodes: &[u64]) -> Arc<Hierarchy> {
     let nodes = nodes.iter().map(|&node| (NodeId(node), ORDINARY_WEIGHT));
     let neighbourhood = Neighbourhood {
@@ -40,7 +41,7 @@ pub(super) fn split(store: &Store, percents: [u64; 2]) {
     store.resize_layers(&divide(store.room_bytes(), &percents));
 }
 
-/// What the layers say they hold is what is held, at any moment.
+/// Asserts that the layers together hold exactly the resident blocks; true at any moment.
 pub(super) fn assert_each_block_in_one_layer(store: &Store) {
     let ledger = store.ledger.lock();
     let (residency, layers) = (&ledger.residency, ledger.residency.policy().rooms());
@@ -75,7 +76,7 @@ async fn assert_whole(store: &Arc<Store>, version: &Version) {
 async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost_or_written_again() {
     let lab = lab(400);
     let (store, _) = lab.open();
-    // More blocks than one turn looks at.
+    // More blocks than one turn examines.
     let versions: Vec<_> = (0..30).map(|number| version(number, "a", BLOCK * 10)).collect();
     for version in &versions {
         put_all(&store, version).await;

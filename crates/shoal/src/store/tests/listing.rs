@@ -1,4 +1,4 @@
-//! What is here in the order of use, and why the rest is not.
+//! The blocks that are here in the order of use, and the reasons why others are not.
 
 use super::{Absence, BLOCK, Departure, Lab, ROOMY, Urgency, data, object, put, put_all, version};
 use bytes::Bytes;

@@ -31,10 +31,10 @@ use crate::s3::object::Version;
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;
 
-/// What the empty store takes on the file systems of this world, and a little room.
+/// Room for an empty store on common file systems, and a little more.
 const ROOMY: u64 = 8 << 20;
 
-/// A folder with a store in it, or about to have one.
+/// A folder that holds a store, or is about to.
 struct Lab {
     _folder: tempfile::TempDir,
     config: config::Store,
@@ -66,7 +66,7 @@ impl Lab {
         let fixed_bytes = store.counters().taken_bytes;
         let charge_bytes = store.disk.charge_bytes(BLOCK + 1000);
         lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
-        // Its threads may hold the folder a moment longer than we do.
+        // Its threads may hold the folder a moment longer than the test does.
         store.stop().into_iter().for_each(keeper::join);
         lab
     }
@@ -103,7 +103,7 @@ impl Lab {
         fs::read_dir(self.config.path.join("quarantine")).unwrap().count()
     }
 
-    /// Everything below the folder, as `du` counts it.
+    /// Returns the room of everything below the folder, as `du` counts it.
     fn disk_bytes(&self) -> u64 {
         disk_bytes(&self.config.path)
     }
@@ -115,7 +115,7 @@ async fn close(store: Arc<Store>) {
 }
 
 fn disk_bytes(path: &Path) -> u64 {
-    // A file may be renamed or unlinked while we look.
+    // A file may be renamed or unlinked during the walk.
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return 0;
     };
@@ -130,7 +130,7 @@ fn object(number: u8) -> ObjectId {
     ObjectId([number; 16])
 }
 
-/// A version of object `number`; `etag` tells its versions apart.
+/// Returns a version of object `number`; `etag` tells its versions apart.
 fn version(number: u8, etag: &str, size_bytes: u64) -> Arc<Version> {
     let etag = format!("\"{etag}\"");
     let mut headers = HeaderMap::new();
@@ -147,7 +147,7 @@ fn version(number: u8, etag: &str, size_bytes: u64) -> Arc<Version> {
     })
 }
 
-/// The bytes of a block: different for each block, and at each place in it.
+/// Returns the bytes of a block: different for each block, and at each position in it.
 fn data(version: &Version, index: u32) -> Vec<u8> {
     let mut state = u64::from_le_bytes(version.id.0[..8].try_into().unwrap()) ^ u64::from(index);
     let words = std::iter::from_fn(|| {
@@ -196,7 +196,7 @@ fn refusals(store: &Store, reason: Refusal) -> u64 {
         .1
 }
 
-/// Waits until something the background does has happened.
+/// Waits until the background threads have done something.
 async fn until(what: &str, mut happened: impl FnMut() -> bool) {
     for _ in 0..1000 {
         if happened() {

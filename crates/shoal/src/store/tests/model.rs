@@ -29,12 +29,12 @@ enum Step {
     Crowd(u8),
     /// The node stops and starts.
     Restart,
-    /// The node dies and leaves half-written and strange files behind, and some blocks cut.
+    /// The node dies and leaves half-written and strange files behind, and some cut blocks.
     Tear(Vec<(BlockName, Index)>),
     /// A bit flips on the disk while the node is down.
     Flip(BlockName, Index),
     Scrub,
-    /// Of this many nodes in L2 this is one.
+    /// This node is one of this many nodes in L2.
     Place(u64),
     /// L1 gets this many percent.
     Split(u64),
@@ -77,16 +77,16 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must be true of a block.
+/// The expected state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
-    /// It is whole on the disk, unless it had to make room.
+    /// It is whole on the disk, unless it was evicted.
     Whole,
     /// Its file is damaged: it must not be served.
     Damaged,
 }
 
-/// The store, and what we know of it.
+/// The store, and the test's knowledge of it.
 struct World {
     lab: Lab,
     store: Option<Arc<Store>>,
@@ -225,7 +225,8 @@ impl World {
         self.up();
     }
 
-    /// Flipping the same bit twice would mend the block; it is never served from then on, so look before that happens.
+    /// Marks a block as damaged. Flipping the same bit twice would mend the block, so damage is checked
+    /// before that can happen: the block is never served from then on.
     fn damaged(&mut self, name: BlockName) {
         self.expected.insert(name, Expected::Damaged);
     }
@@ -270,7 +271,7 @@ impl World {
                 ),
             }
         }
-        // Served damage is looked for at once, while each block is damaged in one place.
+        // The test reads damaged blocks at once, while each of them is damaged in one place.
         let is_damaged =
             |(name, state): (&BlockName, &Expected)| (*state == Expected::Damaged).then_some(*name);
         let damaged: Vec<_> = self.expected.iter().filter_map(is_damaged).collect();

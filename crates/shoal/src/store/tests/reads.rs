@@ -1,4 +1,4 @@
-//! What is put comes back, from memory and from disk, described and by name.
+//! Stored blocks come back, from memory and from disk, described and by name.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What survives a restart, and what does not.
+//! State that survives a restart, and state that does not.
 
 use std::fs;
 

@@ -1,4 +1,5 @@
-//! A part that is copied from another object: the lake's bytes of that, taken as if the client had sent them.
+//! Parts that are copied from another object. The node takes the lake's bytes of that object as if the client
+//! had sent them.
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
@@ -16,7 +17,7 @@ use crate::s3::operation::CopySource;
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::target;
 
-/// What the request says of the object that is copied, and how a read of it says that.
+/// The headers about the source of a copy, and the headers by which a read says the same.
 const OF_THE_SOURCE: [(&str, HeaderName); 5] = [
     ("x-amz-copy-source-range", header::RANGE),
     ("x-amz-copy-source-if-match", header::IF_MATCH),
@@ -64,7 +65,7 @@ impl Front {
     }
 }
 
-/// How many bytes a range has. Of an object that is copied both ends are named, and no other spelling is a range.
+/// Returns the number of bytes in a range. The range of a copy names both ends; no other spelling is valid.
 fn bytes_of(range: &HeaderValue) -> Result<u64, S3Error> {
     let ends = || {
         let (first, last) = range.to_str().ok()?.strip_prefix("bytes=")?.split_once('-')?;
@@ -78,7 +79,7 @@ fn bytes_of(range: &HeaderValue) -> Result<u64, S3Error> {
     })
 }
 
-/// How many bytes the lake gives, if it gives all that were asked for.
+/// Returns the number of bytes that the lake sends, if it sends all that the node asked for.
 fn size_of(source: &Response<LakeBody>, range_bytes: Option<u64>) -> Result<u64, S3Error> {
     let says = |code, message: &'static str| Err(S3Error::new(code, message));
     match source.status() {
@@ -98,7 +99,7 @@ fn size_of(source: &Response<LakeBody>, range_bytes: Option<u64>) -> Result<u64,
     let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
     match (length, range_bytes) {
         (None, _) => Err(broken_off()),
-        // A read ends with the object; what is copied is all of the range or nothing.
+        // A read ends with the object, but a copy takes all of the range or nothing.
         (Some(length), Some(asked)) if length != asked => says(
             ErrorCode::InvalidRange,
             "The range ends behind the object that is copied.",
@@ -114,7 +115,8 @@ fn broken_off() -> S3Error {
     )
 }
 
-/// The source that this node asks for. The node does not guess a source that may be either of two objects.
+/// Returns the source for the node to read. The node does not guess a source that may be either of two
+/// objects.
 fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
     let target = match source {
         Some(CopySource::Object(name)) => target::of_object(name).ok(),

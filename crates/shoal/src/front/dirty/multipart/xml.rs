@@ -1,4 +1,4 @@
-//! What is read and written about uploads, as S3 spells it. Pure.
+//! The XML of requests and answers about uploads, as S3 spells it. Pure.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::s3::payload::Algorithm;
 use crate::s3::time::rfc3339;
 use crate::s3::xml::{self, Completion, Element, Malformed};
 
-/// S3 shows no more parts at a time.
+/// The largest number of parts in an S3 page.
 const PAGE_PARTS_MAX: usize = 1000;
 
-/// Which parts are to be shown.
+/// The parts to show.
 pub(super) struct PartPage {
     marker: u16,
     most: usize,
@@ -30,7 +30,7 @@ pub(super) fn copied(part: &Part) -> Element {
     Element::root("CopyPartResult").with_all(told(part))
 }
 
-/// The answer that completes one.
+/// The answer that completes an upload.
 pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed) -> Element {
     let checksums = completed.checksums.iter().map(|(header, value)| {
         let element = match Algorithm::of_header(header.as_str()) {
@@ -85,7 +85,7 @@ fn read_checksum(name: &str, text: &str) -> Result<Checksum, Malformed> {
 }
 
 impl PartPage {
-    /// Reads the question; `None`: it makes no sense.
+    /// Reads the query. Returns `None` if it makes no sense.
     pub(super) fn parse(query: &Query) -> Option<Self> {
         let marker = query
             .get("part-number-marker")
@@ -97,7 +97,7 @@ impl PartPage {
         })
     }
 
-    /// The parts behind the marker, as many as fit.
+    /// Writes the parts after the marker, as many as fit.
     pub(super) fn write(&self, upload: &Upload, uploaded: &[Arc<Part>]) -> Element {
         let behind = uploaded.partition_point(|part| part.number <= self.marker);
         let most = self.most.min(PAGE_PARTS_MAX);
@@ -121,7 +121,7 @@ impl PartPage {
     }
 }
 
-/// What is said of the bytes of a part.
+/// Returns the elements that describe the bytes of a part.
 fn told(part: &Part) -> Vec<Element> {
     let modified = part.version.last_modified.map(rfc3339).unwrap_or_default();
     let mut told = vec![

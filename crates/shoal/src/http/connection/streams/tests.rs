@@ -32,13 +32,14 @@ const TIMEOUTS: Timeouts = Timeouts {
 const PIECE: &[u8] = &[b'x'; 16 * 1024];
 const PIECES: usize = 64;
 
-/// What does not happen within a day never does; on a clock that jumps a day is nothing.
+/// An event that does not happen within a day never does; on a clock that jumps, a day is nothing.
 const EVER: Duration = Duration::from_hours(24);
 
 type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 type Answered = Pin<Box<dyn Future<Output = Result<Response<AnyBody>, Infallible>> + Send>>;
 
-/// `/large` is a megabyte in pieces, `/slow` takes ten minutes, all else says how long its request's body was.
+/// `/large` is a megabyte in pieces, `/slow` takes ten minutes, every other path answers with the length of
+/// the request's body.
 fn answer(request: Request<ClientBody>) -> Answered {
     Box::pin(async move {
         if request.uri().path() == "/large" {
@@ -101,7 +102,7 @@ async fn a_client_that_asks_for_an_answer_and_never_takes_it_loses_its_connectio
     let start = Instant::now();
     let answer = client.get("/large").await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
-    // It still asks for other things, so that the connection as a whole is alive.
+    // The client still sends other requests, so that the connection as a whole is alive.
     for _ in 0..3 {
         client.get("/").await.unwrap();
         sleep(Duration::from_secs(10)).await;

@@ -1,4 +1,5 @@
-//! The listener with a certificate: HTTP/1.1 and HTTP/2 over TLS, handshakes that fail, certificates that change.
+//! The listener with a certificate: HTTP/1.1 and HTTP/2 over TLS, handshakes that fail, certificates that
+//! change.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What holds wherever the credentials stand, and without any.
+//! Rules that hold wherever the credentials stand, and without credentials.
 
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ fn credentials_stand_in_one_place_only() {
     );
     assert_eq!(refusal(&parts), Refusal::TwoKindsOfCredentials);
 
-    // One parameter of a signature is enough to be a second kind, however it is spelled.
+    // One parameter of a signature is enough to count as a second kind, however it is spelled.
     for parameter in [
         "X-Amz-Signature=0",
         "X%2DAmz-Credential=x",

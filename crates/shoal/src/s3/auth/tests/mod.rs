@@ -1,4 +1,4 @@
-//! The gate, request by request: who gets in, and what the others are told.
+//! The gate, request by request: which callers get in, and the errors that the others get.
 
 mod both;
 mod header;
@@ -17,7 +17,7 @@ use crate::s3::identity::{Account, Caller, Identities, Identity};
 use crate::s3::sigv4::{KeyCache, PayloadHash, Signer, Timestamp};
 use crate::secret::Secret;
 
-/// The account of Amazon's published examples, so that their signatures can be tried.
+/// The account of Amazon's published examples, so that tests can check their signatures.
 const ACCESS_KEY: &str = "AKIAIOSFODNN7EXAMPLE";
 const SECRET_KEY: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
 const HOST: &str = "examplebucket.s3.amazonaws.com";
@@ -87,7 +87,7 @@ fn signed(method: Method, target: &str, headers: &[(&'static str, &str)]) -> Par
     signed_at(now(), method, target, headers)
 }
 
-/// A presigned URL of an hour, used without further headers.
+/// A presigned URL that is valid for an hour, used without further headers.
 fn presigned(target: &str) -> Parts {
     presigned_at(now(), Duration::from_hours(1), target)
 }

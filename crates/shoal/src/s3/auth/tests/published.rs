@@ -1,4 +1,4 @@
-//! The examples of Amazon's documentation of Signature Version 4 for S3.
+//! The examples in Amazon's documentation of Signature Version 4 for S3.
 
 use std::time::Duration;
 

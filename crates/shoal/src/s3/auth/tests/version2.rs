@@ -190,7 +190,7 @@ fn a_signature_in_the_header_is_of_this_quarter_of_an_hour() {
         let parts = signed(Method::GET, "/b/k", &[(name, date)]);
         assert_eq!(verify(&parts).err(), expected, "{name}: {date}");
     }
-    // Of two dates that of Amazon counts.
+    // If both dates are present, Amazon's counts.
     let stale = ("date", "Tue, 27 Mar 2007 01:00:00 GMT");
     assert!(verify(&signed(Method::GET, "/b/k", &[stale, ("x-amz-date", DATE)])).is_ok());
 }

@@ -54,7 +54,7 @@ async fn an_unsigned_trailer_arrives_as_it_was_sent() {
         let wire = encoder.encode(DATA.chunks(16));
         chunked(&encoder, &wire).assert_whole(&wire).await;
     }
-    // A checksum of the future is for the lake to verify.
+    // The lake verifies a checksum that this node does not know.
     let encoder = unsigned(Some(("x-amz-checksum-xxhash128", "AAAA")));
     let wire = encoder.encode([DATA]);
     chunked(&encoder, &wire).assert_whole(&wire).await;
@@ -294,7 +294,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let sent = runtime.block_on(upload.send());
         if sent.refused.is_none() {
-            // The case of a size or a name may differ and blanks around a value; the data may not.
+            // The case of a size or a name and the blanks around a value may differ; the data may not.
             let length = data.len() as u64;
             prop_assert_eq!(decoded(encoder.framing(), length, &wire), data.clone());
             prop_assert_eq!(decoded(encoder.framing(), length, &sent.bytes), data);

@@ -57,7 +57,7 @@ fn data(events: &[Event]) -> Vec<u8> {
     data.collect::<Vec<&[u8]>>().concat()
 }
 
-/// What a right body decodes to.
+/// The data of a correct body.
 pub(super) fn decoded(framing: Framing, length: u64, body: &[u8]) -> Vec<u8> {
     data(&decode(framing, length, &[body]).unwrap())
 }

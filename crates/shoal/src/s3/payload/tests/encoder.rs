@@ -12,7 +12,7 @@ pub(super) struct Encoder<'a> {
     pub(super) seed: Option<SeedSignature>,
     /// Name and value of the trailer line.
     pub(super) trailer: Option<(&'a str, &'a str)>,
-    /// What ends a trailer line: CRLF, or LF CRLF as Amazon's documentation has it.
+    /// The end of a trailer line: CRLF, or LF CRLF as in Amazon's documentation.
     pub(super) trailer_end: &'a str,
 }
 
@@ -55,7 +55,7 @@ fn write_size_line(wire: &mut Vec<u8>, chunk: &[u8], signer: Option<&mut ChunkSi
     wire.extend_from_slice(b"\r\n");
 }
 
-/// Where the chain of signatures begins for whoever has `secret`.
+/// The start of the chain of signatures for the holder of `secret`.
 pub(super) fn seed(secret: &str) -> SeedSignature {
     let timestamp = Timestamp::parse(b"20130524T000000Z").unwrap();
     let key = SigningKey::derive(&Secret::new(secret), &timestamp, "us-east-1");

@@ -1,4 +1,4 @@
-//! Bodies of every mode, right and wrong: what the lake gets of them, and what the client is told.
+//! Bodies of every mode, right and wrong: the bytes that the lake gets, and the errors that the client gets.
 
 mod chunked;
 mod decoder;
@@ -23,7 +23,7 @@ use crate::s3::sigv4::PayloadHash;
 const CLIENT: &str = "the client's secret";
 const LAKE: &str = "our secret at the lake";
 
-/// What the lake received, and the error the client is told.
+/// The bytes that the lake received, and the error that the client is told.
 #[derive(Debug, PartialEq, Eq)]
 struct Sent {
     bytes: Vec<u8>,
@@ -115,7 +115,7 @@ impl Upload {
         }
     }
 
-    /// Everything arrives, byte for byte.
+    /// Asserts that everything arrives, byte for byte.
     async fn assert_whole(&self, expected: &[u8]) {
         assert_eq!(
             self.checked().unwrap().size_hint().exact(),
@@ -130,7 +130,7 @@ impl Upload {
         );
     }
 
-    /// The client is told `code`, and the lake got less than the whole.
+    /// Asserts that the client is told `code`, and that the lake got less than the whole.
     async fn assert_refused(&self, code: ErrorCode) {
         let sent = self.send().await;
         assert_eq!(sent.refused, Some(code), "{self:?}");
@@ -165,7 +165,7 @@ fn unsigned<'a>(trailer: Option<(&'a str, &'a str)>) -> Encoder<'a> {
     }
 }
 
-/// The same body as the lake must receive it.
+/// The same body in the form that the lake must receive.
 fn for_lake<'a>(encoder: &Encoder<'a>) -> Encoder<'a> {
     Encoder {
         seed: encoder.seed.as_ref().map(|_| seed(LAKE)),

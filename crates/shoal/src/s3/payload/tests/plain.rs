@@ -1,4 +1,4 @@
-//! Bodies as they are, and the digests that headers give of any body.
+//! Plain bodies, and the digests that headers give of any body.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -129,10 +129,10 @@ async fn a_wrong_checksum_beside_headers_that_contradict_it_is_told_as_the_contr
     several.assert_refused(ErrorCode::InvalidRequest).await;
     let other = wrong.clone().header("x-amz-sdk-checksum-algorithm", "SHA256");
     other.assert_refused(ErrorCode::InvalidRequest).await;
-    // The name of the algorithm has no case.
+    // The name of the algorithm is case-insensitive.
     let same = wrong.header("x-amz-sdk-checksum-algorithm", "CRC32");
     same.assert_refused(ErrorCode::BadDigest).await;
-    // A lake may take what contradicts itself and is right.
+    // A lake may accept headers that contradict each other if the checksum is right.
     let right = Upload::new(sha256(DATA), DATA).header("x-amz-checksum-crc32", DATA_CRC32);
     right
         .header("x-amz-sdk-checksum-algorithm", "SHA256")
@@ -152,7 +152,7 @@ async fn the_checksum_of_a_finished_upload_is_not_that_of_the_request_that_finis
     upload.assert_refused(ErrorCode::BadDigest).await;
     upload.target = "/bucket/key?uploadId=1";
     upload.assert_whole(DATA).await;
-    // A part has a checksum of its own.
+    // A part has its own checksum.
     upload.method = Method::PUT;
     upload.target = "/bucket/key?partNumber=1&uploadId=1";
     upload.assert_refused(ErrorCode::BadDigest).await;
