@@ -34,7 +34,7 @@ bench: ## Side by side with nginx and with the lake itself
 experiments: ## Published figures, simulated anew (ARGS="--quick d3n-fig11")
 	experiments/run.sh $(ARGS)
 
-lint: ## Format, clippy, licences and advisories, layers, tidiness
+lint: ## Format, clippy, links in comments, licences and advisories, layers, tidiness
 	scripts/lint.sh
 
 fmt: ## Format the code

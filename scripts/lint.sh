@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Format, clippy, dependencies, layers, tidiness. Every check runs, then the first failure counts.
+# Format, clippy, links in comments, dependencies, layers, tidiness. Every check runs, then the first failure counts.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
@@ -40,6 +40,12 @@ fuzz_lock() {
   cargo metadata --manifest-path fuzz/Cargo.toml --locked --quiet --format-version 1 > /dev/null
 }
 
+# For those who work on it: links to private items lead somewhere here.
+docs() {
+  RUSTDOCFLAGS='-D warnings -A rustdoc::private_intra_doc_links' \
+    cargo doc --workspace --no-deps --document-private-items --locked --quiet
+}
+
 layers() {
   if command -v python3 > /dev/null; then
     python3 scripts/layers.py
@@ -50,6 +56,7 @@ layers() {
 
 check 'cargo fmt' cargo fmt --all --check -- --files-with-diff
 check 'cargo clippy' cargo clippy --workspace --all-targets --locked -- -D warnings
+check 'cargo doc' docs
 check 'cargo deny' deny
 check 'lock file of fuzz/' fuzz_lock
 check 'layers' layers
