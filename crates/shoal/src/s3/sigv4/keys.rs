@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use aws_sigv4::sign::v4::generate_signing_key;
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::RwLock;
 use sha2::Sha256;
@@ -22,9 +21,13 @@ pub struct SigningKey(Arc<Hmac<Sha256>>);
 impl SigningKey {
     /// Derives the key: four HMACs.
     pub fn derive(secret: &Secret, day: &Timestamp, region: &str) -> Self {
-        let key = generate_signing_key(secret.expose(), day.time(), region, SERVICE);
-        let keyed = Hmac::new_from_slice(key.as_ref()).expect("HMAC takes keys of any length");
-        Self(Arc::new(keyed))
+        let first = keyed(format!("AWS4{}", secret.expose()).as_bytes());
+        let scope = [day.day(), region, SERVICE, "aws4_request"];
+        let key = scope.into_iter().fold(first, |mut mac, part| {
+            mac.update(part.as_bytes());
+            keyed(&mac.finalize().into_bytes())
+        });
+        Self(Arc::new(key))
     }
 
     /// The signature of `text`.
@@ -33,6 +36,10 @@ impl SigningKey {
         mac.update(text);
         Signature::of(&mac.finalize().into_bytes().into())
     }
+}
+
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
 impl fmt::Debug for SigningKey {

@@ -1,7 +1,7 @@
 //! AWS Signature Version 4: the canonical request, the signing keys, and their use on both sides.
 //!
 //! The front recomputes the client's signature; the lake client signs anew. Both write the same canonical
-//! request, so both live here. `aws-sigv4` derives the keys.
+//! request, so both live here. Tests compare every signature with that of `aws-sigv4`.
 
 pub mod canonical;
 pub mod chunks;
