@@ -316,7 +316,7 @@ pub(super) fn file_name(block: BlockId) -> String {
     format!("{}-{:08x}", block.version, block.index)
 }
 
-/// Returns the folder of a block: the digest's first byte, XORed with the index so that a long object fills
+/// Returns the folder of a block: the digest's first byte, XOR the index so that a long object fills
 /// all folders.
 pub(super) fn folder_of(block: BlockId) -> u16 {
     u16::from(block.version.0[0] ^ block.index.to_le_bytes()[0])
