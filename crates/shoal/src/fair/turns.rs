@@ -187,6 +187,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_payer_that_rested_makes_up_for_some_turns() {
+        let turns = Turns::new(512);
+        let mut taken = all(&turns).await;
+        let line_up = |payer, count| {
+            for _ in 0..count {
+                let turns = Arc::clone(&turns);
+                tokio::spawn(async move {
+                    if let Ok(turn) = turns.turn(payer, 1).await {
+                        std::mem::forget(turn);
+                    }
+                });
+            }
+        };
+        for (payer, count) in [(LIGHT, 1), (HOG, 100), (LIGHT, 4)] {
+            line_up(payer, count);
+            while turns.waiting_of(payer.id) < count {
+                tokio::task::yield_now().await;
+            }
+            drop(taken.drain(..count.min(24)));
+        }
+        assert_eq!((turns.waiting_of(HOG.id), turns.waiting_of(LIGHT.id)), (76, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn requests_that_were_given_up_cost_neither_turns_nor_memory() {
         let turns = Turns::new(512);
         let taken = all(&turns).await;
