@@ -1,4 +1,6 @@
-//! Your own eviction policy on your own trace: `cargo run --release -p shoal-sim --example own_policy -- TRACE 10GiB`.
+//! Your own eviction policy on your own trace.
+//!
+//! `cargo run --release -p shoal-sim --example own_policy -- TRACE 10GiB`
 //!
 //! First in, first out, beside the LRU that a node can run. A policy that wins here can go into a node: it
 //! implements the same trait.
