@@ -11,10 +11,10 @@ use shoal_policy::{NodeId, Source};
 
 use crate::blocks::placement::Placement;
 use crate::fetch::{Boarded, Fetcher, StreamTicket, Way};
-use crate::flights::{FlightError, Passenger};
-use crate::origin::Origin;
+use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
+use crate::single_flight::{FlightError, Passenger};
 use crate::store::Store;
 
 /// The number of retries for a block whose fetch failed under another reader, or was abandoned by it.

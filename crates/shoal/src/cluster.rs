@@ -12,13 +12,13 @@ use hyper::service::service_fn;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::block_server::{Host, Outcome};
 use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::dirty::{Desk, Dirty};
 use crate::front::body::ResponseBody;
-use crate::host::{Host, Outcome};
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Entrance};
 use crate::membership::{ClusterKey, Member, Membership, State, Terms, generation};

@@ -17,12 +17,12 @@ pub mod s3;
 
 // A GET: the version, its blocks, and where each comes from.
 pub mod blocks;
-pub mod catalog;
 pub mod fetch;
-pub mod flights;
 pub mod freshness;
-pub mod origin;
+pub mod grants;
 pub mod read;
+pub mod read_context;
+pub mod single_flight;
 pub mod store;
 
 // A PUT.
@@ -31,14 +31,14 @@ pub mod write;
 
 // The lake.
 pub mod endpoint;
-pub mod lake_watch;
+pub mod lake_health;
 
 // Other nodes.
+pub mod block_server;
 pub mod channel;
 pub mod cluster;
 pub mod cooperation;
 pub mod handoff;
-pub mod host;
 pub mod membership;
 pub mod peer;
 pub mod split;
@@ -50,14 +50,14 @@ pub mod config;
 pub mod metrics;
 
 // Ground.
-pub mod backing;
 pub mod chance;
 pub mod clock;
 pub mod encoding;
 pub mod fair;
-pub mod pieces;
+pub mod log_throttle;
+pub mod mapped_files;
+pub mod piece_buffer;
 pub mod secret;
-pub mod sending;
-pub mod shielded;
+pub mod sendfile;
 pub mod shutdown;
-pub mod throttle;
+pub mod sigbus_guard;

@@ -2,7 +2,7 @@
 //!
 //! This module neither counts nor logs: the answer carries the outcome, and the edge records it.
 
-mod openings;
+mod open_lock;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_policy::{BlockId, Layer, ObjectId};
 
-pub use self::openings::Openings;
+pub use self::open_lock::Openings;
 
-use self::openings::Opening;
+use self::open_lock::Opening;
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
-use crate::catalog::{Asked, Catalog, Checksums, is_refusal};
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
 use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header, whole};
-use crate::flights::FlightError;
-use crate::origin::Origin;
+use crate::grants::{Asked, Catalog, Checksums, is_refusal};
+use crate::read_context::Origin;
 use crate::s3::conditions::{Conditions, Verdict};
 use crate::s3::identity::CallerId;
 use crate::s3::object::{ObjectName, Uncacheable, Version, of_caller};
 use crate::s3::range::{ByteRange, RangeRequest};
+use crate::single_flight::FlightError;
 use crate::store::Store;
 
 /// The number of attempts at an object that changes while it is being opened.

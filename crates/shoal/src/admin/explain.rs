@@ -7,12 +7,12 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use serde::{Deserialize, Serialize};
 use shoal_policy::{BlockId, VersionId};
 
-use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::endpoint::Endpoint;
-use crate::flights::Flights;
+use crate::grants::Catalog;
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::uri::S3Uri;
+use crate::single_flight::Flights;
 use crate::store::{Absence, Store};
 
 /// The largest number of blocks in one answer.

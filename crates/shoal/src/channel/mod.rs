@@ -51,8 +51,8 @@ use self::records::{Key, Records};
 use self::stream::Stream;
 use self::unproven::Unproven;
 use crate::config;
-use crate::sending::Sending;
-use crate::shielded::Shielded;
+use crate::sendfile::Sending;
+use crate::sigbus_guard::Shielded;
 
 /// Time within which the other end must have proven itself.
 const PATIENCE: Duration = Duration::from_secs(5);

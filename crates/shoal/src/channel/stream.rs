@@ -13,8 +13,8 @@ use tokio_rustls::TlsStream;
 use super::mistrust::{Mistrust, Mistrusted, Other};
 use super::read_ahead::ReadAhead;
 use super::records::Records;
-use crate::sending::Sending;
-use crate::shielded::Shielded;
+use crate::sendfile::Sending;
+use crate::sigbus_guard::Shielded;
 
 /// A connection to another node, or from one. An altered byte ends it.
 pub struct NodeStream {

@@ -23,9 +23,9 @@ use super::records::Records;
 use super::request::Request;
 use super::upload::Uploader;
 use super::view::View;
-use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
+use crate::grants::Catalog;
 use crate::membership::{Member, State};
 use crate::s3::object::{ObjectName, Version};
 

@@ -17,12 +17,12 @@ use tokio::task::JoinHandle;
 
 use super::ahead::{Ahead, Kept, Sent};
 use crate::fetch::{Fetcher, WriterRoom};
-use crate::flights::FlightError;
 use crate::http::connection::ClientBody;
-use crate::pieces::Pieces;
+use crate::piece_buffer::Pieces;
 use crate::s3::error::S3Error;
 use crate::s3::etag;
 use crate::s3::payload::{CheckedBody, PayloadError};
+use crate::single_flight::FlightError;
 use crate::store::{Draft, Store};
 
 /// Complete blocks on their way to the disk beside the one that arrives.

@@ -22,12 +22,12 @@ use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
 };
 use crate::fetch::Fetcher;
-use crate::flights::FlightError;
-use crate::origin::Origin;
+use crate::read_context::Origin;
 use crate::s3::identity::{Caller, Identities, NODE};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::s3::sigv4::PayloadHash;
+use crate::single_flight::FlightError;
 use crate::store::Store;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");

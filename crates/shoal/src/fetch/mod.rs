@@ -1,11 +1,11 @@
 //! Brings blocks to this node: one block from the best place that has it, or a run of blocks from one
 //! response of the lake.
 
-mod carry;
-mod cursor;
+mod block_fetch;
+mod body_reader;
 mod hops;
-mod proof;
-mod stream;
+mod integrity;
+mod response_stream;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use shoal_policy::fair::Payer;
 use shoal_policy::{BlockId, Layer, NodeId};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-pub use self::cursor::{content_range, range_header, whole};
+pub use self::body_reader::{content_range, range_header, whole};
 pub use self::hops::HopEnd;
 
-use self::carry::Errand;
+use self::block_fetch::Errand;
 use self::hops::Hops;
-use self::proof::Proofs;
-use self::stream::Stream;
-use crate::catalog::Catalog;
+use self::integrity::Proofs;
+use self::response_stream::Stream;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
 use crate::fair::Turns;
-use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
-use crate::origin::Origin;
+use crate::grants::Catalog;
+use crate::read_context::Origin;
 use crate::s3::identity::NODE;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
+use crate::single_flight::{FlightError, Flights, Join, Pilot, Shipment};
 use crate::split::{Split, Timing};
 use crate::store::{Store, Urgency};
 
@@ -386,7 +386,7 @@ async fn acquire(
 #[derive(Debug)]
 pub struct Boarded {
     /// Reads the block.
-    pub passenger: crate::flights::Passenger,
+    pub passenger: crate::single_flight::Passenger,
     /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
     pub led: bool,
 }

@@ -8,12 +8,12 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
-use crate::catalog::{Catalog, is_refusal};
 use crate::endpoint::{
     Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody,
 };
 use crate::fetch::{content_range, whole};
 use crate::front::lake_errors;
+use crate::grants::{Catalog, is_refusal};
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::s3::auth::Verified;

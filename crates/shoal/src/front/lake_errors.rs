@@ -4,10 +4,10 @@ use http::StatusCode;
 
 use crate::clock;
 use crate::endpoint::{EndpointError, Failure, causes};
-use crate::flights::FlightError;
+use crate::log_throttle::Throttle;
 use crate::read::ReadError;
 use crate::s3::error::{ErrorCode, S3Error};
-use crate::throttle::Throttle;
+use crate::single_flight::FlightError;
 
 /// The error when the lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {

@@ -16,12 +16,12 @@ use crate::endpoint::causes;
 use crate::fair::in_flight::Place;
 use crate::front::access_log::{Access, access_line};
 use crate::front::respond::CacheStatus;
+use crate::log_throttle::Throttle;
 use crate::metrics::{Counted, Metrics};
 use crate::s3::error_xml::RequestId;
 use crate::s3::identity::Caller;
 use crate::s3::object::Uncacheable;
 use crate::s3::operation::{Classified, Operation};
-use crate::throttle::Throttle;
 
 /// The facts about a request, written to the metrics and the log when the response body ends.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
-use crate::catalog::Catalog;
 use crate::config::WriteMode;
 use crate::dirty::Dirty;
 use crate::endpoint::{Endpoint, LakeBody};
@@ -21,6 +20,7 @@ use crate::front::lake_errors;
 use crate::front::record::{Record, Subject};
 use crate::front::respond::{self, CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
+use crate::grants::Catalog;
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::http::listener::Peer;

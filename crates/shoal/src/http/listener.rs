@@ -36,9 +36,9 @@ use crate::http::tls::TlsReloader;
 use crate::metrics::ConnectionMetrics;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::identity::NEWCOMERS;
-use crate::sending::Sending;
-use crate::shielded::Shielded;
+use crate::sendfile::Sending;
 use crate::shutdown::Shutdown;
+use crate::sigbus_guard::Shielded;
 
 use accept::Acceptor;
 use crowd::Crowd;

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use shoal_policy::NodeId;
 
 use super::ALIVE;
-use super::health::Health;
+use super::circuit_breaker::Health;
 use super::request::BlockRequest;
 use crate::channel::Channel;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};

@@ -10,7 +10,7 @@
 //! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can
 //! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
 //! and one connection breaks: `writev` to a plain socket, which is how hits leave, and
-//! [`Shielded`](crate::shielded::Shielded) before TLS. Two cases are left: bytes between nodes that are
+//! [`Shielded`](crate::sigbus_guard::Shielded) before TLS. Two cases are left: bytes between nodes that are
 //! authenticated and not encrypted, and the bodies of dirty objects on their way to the lake. Touched at the
 //! very moment their disk fails, they would end the process.
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
@@ -20,7 +20,7 @@ use std::io;
 
 use memmap2::{Mmap, MmapOptions};
 
-use crate::backing::{self, Backing};
+use crate::mapped_files::{self, Backing};
 
 /// Read-only pages of a block file's data.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Mapping {
         // SAFETY: nothing shortens or rewrites a block's data, see the module.
         let pages = unsafe { options.map(file) }?;
         Ok(Self {
-            _backing: backing::register(&pages, file),
+            _backing: mapped_files::register(&pages, file),
             pages,
         })
     }

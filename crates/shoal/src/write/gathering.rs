@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::Uncached;
 use crate::fetch::Fetcher;
-use crate::pieces::Pieces;
+use crate::piece_buffer::Pieces;
 use crate::store::{Draft, Store};
 
 /// A copy of one write's bytes; clones share it.

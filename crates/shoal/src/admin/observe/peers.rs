@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use super::Observer;
+use crate::block_server::Outcome;
 use crate::channel::Mistrust;
 use crate::fetch::HopEnd;
-use crate::host::Outcome;
 use crate::metrics::{PeerMetrics, PeerTraffic};
 use crate::peer::Peer;
 

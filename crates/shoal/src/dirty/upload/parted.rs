@@ -11,10 +11,10 @@ use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
 use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
 use crate::dirty::{Manifest, PlacedPart};
 use crate::endpoint::LakeAccount;
-use crate::flights::FlightError;
 use crate::s3::etag;
 use crate::s3::identity::Caller;
 use crate::s3::payload::{Algorithm, Digests};
+use crate::single_flight::FlightError;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 

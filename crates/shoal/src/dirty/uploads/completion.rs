@@ -13,8 +13,8 @@ use crate::dirty::upload::UploadError;
 use crate::dirty::writing::{Order, Parted, WriteError};
 use crate::dirty::{Dirty, Unsettled};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
-use crate::flights::FlightError;
 use crate::s3::payload::Digests;
+use crate::single_flight::FlightError;
 
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

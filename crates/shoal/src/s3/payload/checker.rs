@@ -12,7 +12,7 @@ use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
 use super::room::{Held, NoRoom};
-use crate::pieces::Pieces;
+use crate::piece_buffer::Pieces;
 use crate::s3::sigv4::{ChunkSigner, SeedSignature, Signature};
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";

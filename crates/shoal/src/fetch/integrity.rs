@@ -13,11 +13,11 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use shoal_policy::VersionId;
 
-use crate::flights::FlightError;
-use crate::origin::Origin;
+use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::payload::{Algorithm, Digests};
 use crate::s3::sigv4::hex;
+use crate::single_flight::FlightError;
 
 /// The number of remembered versions whose bytes differed from the lake's checksum; the one noted longest ago
 /// makes room.

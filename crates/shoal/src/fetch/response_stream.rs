@@ -7,13 +7,13 @@ use futures_util::FutureExt as _;
 use http::Method;
 use tokio::sync::Notify;
 
-use super::cursor::{Cursor, resumption};
+use super::body_reader::{Cursor, resumption};
 use super::{Boarded, Fetcher, StreamTicket, shipment};
 use crate::endpoint::{LakeBody, Question};
-use crate::flights::{FlightError, Join, Pilot, Shipment};
-use crate::origin::Origin;
+use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
+use crate::single_flight::{FlightError, Join, Pilot, Shipment};
 use crate::store::Urgency;
 
 /// A response that fills blocks one after another.

@@ -10,7 +10,7 @@ use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use crate::backing;
+use crate::mapped_files;
 
 /// A client's socket without TLS.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl AsyncWrite for Sending {
         let pages = slices
             .iter()
             .enumerate()
-            .find_map(|(at, slice)| Some((at, backing::find(slice)?)));
+            .find_map(|(at, slice)| Some((at, mapped_files::find(slice)?)));
         // A head is one slice. More slices before the pages come from a client that asks ahead; they are sent
         // as they are.
         let Some((at @ 0..=1, (file, offset))) = pages else {
@@ -123,7 +123,7 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![SENT; LENGTH]).unwrap();
         let bytes = vec![COPIED; LENGTH];
-        let backing = registered.then(|| backing::register(&bytes, &file).unwrap());
+        let backing = registered.then(|| mapped_files::register(&bytes, &file).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();

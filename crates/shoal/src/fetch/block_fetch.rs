@@ -10,16 +10,16 @@ use http::{Method, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 
-use super::cursor::{Cursor, lake_error, range_header, resumption, skip_to};
+use super::body_reader::{Cursor, lake_error, range_header, resumption, skip_to};
 use super::hops::HopEnd;
 use super::{Fetcher, Way};
-use crate::catalog::is_refusal;
 use crate::endpoint::{EndpointRequest, Question};
-use crate::flights::{FlightError, Pilot};
-use crate::origin::Origin;
+use crate::grants::is_refusal;
 use crate::peer::{Asked, BlockRequest, Peer, PeerError};
+use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
+use crate::single_flight::{FlightError, Pilot};
 
 /// How long a peer may send nothing before it is asked whether it is alive.
 const PATIENCE: Duration = Duration::from_secs(1);

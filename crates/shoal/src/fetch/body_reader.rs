@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
-use super::proof::Proof;
+use super::integrity::Proof;
 use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
-use crate::flights::{FlightError, Pilot};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
+use crate::single_flight::{FlightError, Pilot};
 
 /// A response body, read in exact lengths.
 pub(super) struct Cursor {
