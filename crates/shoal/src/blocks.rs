@@ -10,11 +10,11 @@ use bytes::Bytes;
 use shoal_policy::{NodeId, Source};
 
 use crate::blocks::placement::Placement;
-use crate::fetch::{Boarded, Fetcher, StreamTicket, Way};
+use crate::fetch::{Fetcher, JoinedFetch, StreamTicket, Way};
 use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
-use crate::single_flight::{FlightError, Passenger};
+use crate::single_flight::{FetchError, Waiter};
 use crate::store::Store;
 
 /// The number of retries for a block whose fetch failed under another reader, or was abandoned by it.
@@ -112,21 +112,21 @@ struct Slot {
 enum SlotState {
     Resident(Bytes),
     Boarding(Pin<Box<dyn Future<Output = Found> + Send>>),
-    Aboard(Boarded),
+    Aboard(JoinedFetch),
     /// The block was here when the reader asked for it, and is no longer.
     Nowhere,
 }
 
 impl SlotState {
-    fn aboard(mut boarded: Boarded, wanted: ByteRange) -> Self {
-        boarded.passenger.seek(wanted.start);
+    fn aboard(mut boarded: JoinedFetch, wanted: ByteRange) -> Self {
+        boarded.waiter.seek(wanted.start);
         Self::Aboard(boarded)
     }
 }
 
 enum Found {
     Resident(Bytes),
-    Aboard(Boarded),
+    Aboard(JoinedFetch),
     Nowhere,
 }
 
@@ -172,7 +172,7 @@ impl BlockStream {
     }
 
     /// Waits until the first bytes are at hand, so that an error before them can still become a status.
-    pub async fn first_piece(&mut self) -> Result<(), FlightError> {
+    pub async fn first_piece(&mut self) -> Result<(), FetchError> {
         self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
         Ok(())
     }
@@ -183,14 +183,14 @@ impl BlockStream {
     }
 
     /// The next bytes; `None` at the end of the range.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
         match self.first.take() {
             Some(piece) => Poll::Ready(Some(Ok(piece))),
             None => self.poll_piece(cx),
         }
     }
 
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
         loop {
             self.fill_window(cx);
             let Some(slot) = self.slots.front_mut() else {
@@ -281,7 +281,7 @@ impl Slot {
         &mut self,
         cx: &mut Context<'_>,
         shelf: &Arc<Shelf>,
-    ) -> Poll<Result<(Bytes, Source), FlightError>> {
+    ) -> Poll<Result<(Bytes, Source), FetchError>> {
         loop {
             self.advance(cx);
             match &mut self.state {
@@ -290,10 +290,10 @@ impl Slot {
                     return Poll::Ready(Ok((piece, Source::Local)));
                 }
                 SlotState::Boarding(_) => return Poll::Pending,
-                SlotState::Nowhere => return Poll::Ready(Err(FlightError::NotHeld)),
+                SlotState::Nowhere => return Poll::Ready(Err(FetchError::NotHeld)),
                 SlotState::Aboard(boarded) => {
-                    let (own, source) = (boarded.led, boarded.passenger.source());
-                    match ready!(poll_passenger(&mut boarded.passenger, cx)) {
+                    let (own, source) = (boarded.led, boarded.waiter.source());
+                    match ready!(poll_passenger(&mut boarded.waiter, cx)) {
                         Ok(mut piece) => {
                             piece.truncate(piece.len().min(self.wanted.len() as usize));
                             return Poll::Ready(Ok((piece, source)));
@@ -316,22 +316,22 @@ fn is_busy(peer: Option<NodeId>, asked: impl Iterator<Item = Option<NodeId>>) ->
     peer.is_some() && asked.filter(|asked| *asked == peer).count() >= FROM_ONE_PEER
 }
 
-fn poll_passenger(passenger: &mut Passenger, cx: &mut Context<'_>) -> Poll<Result<Bytes, FlightError>> {
-    passenger
+fn poll_passenger(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
+    waiter
         .poll_piece(cx)
         .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
 /// Whether another reader's failure can be retried: a fetch that failed under another reader's name may
 /// succeed under this one's.
-fn is_anothers(error: &FlightError, own: bool) -> bool {
+fn is_anothers(error: &FetchError, own: bool) -> bool {
     match error {
-        FlightError::Abandoned => true,
-        FlightError::Changed | FlightError::Busy | FlightError::Mismatch => false,
+        FetchError::Abandoned => true,
+        FetchError::Changed | FetchError::Busy | FetchError::Mismatch => false,
         // A lake that was silent to one reader is silent to all, and this reader has waited as long.
-        FlightError::Lake(trouble) if trouble.kind().is_timeout() => false,
+        FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
         // The block was to be taken over, and was gone there: a reader may fetch it from elsewhere.
-        FlightError::NotHeld | FlightError::Status(_) | FlightError::Lake(_) => !own,
+        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) => !own,
     }
 }
 

@@ -41,7 +41,7 @@ use crate::s3::auth::Gate;
 use crate::s3::identity::Identities;
 use crate::s3::operation::Operation;
 use crate::shutdown::{self, Shutdown, Trigger};
-use crate::single_flight::Flights;
+use crate::single_flight::SingleFlight;
 use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
 use crate::write::{Through, WriteRules};
@@ -300,11 +300,17 @@ impl Parts {
         let (limits, ahead) = (&config.limits, config.limits.read_ahead_blocks);
         let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
         let catalog = Arc::new(Catalog::default());
-        let flights = Arc::new(Flights::default());
+        let single_flight = Arc::new(SingleFlight::default());
         let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(config));
-        let fetcher = fetcher(config, (&lake, &catalog, &store), &cooperation, &split, &flights);
+        let fetcher = fetcher(
+            config,
+            (&lake, &catalog, &store),
+            &cooperation,
+            &split,
+            &single_flight,
+        );
         let identities = Arc::new(Identities::new(reload::identities(config)));
         let reloads = Arc::new(Reloads::since(clock::utc_now()));
         let host = host(config, &identities, &lake, &store, &fetcher);
@@ -314,7 +320,7 @@ impl Parts {
             lake: Arc::clone(&lake),
             catalog: Arc::clone(&catalog),
             store: Arc::clone(&store),
-            flights: Arc::clone(&flights),
+            single_flight: Arc::clone(&single_flight),
             cooperation: Arc::clone(&cooperation),
         };
         let through = Arc::new(Through::new(
@@ -343,7 +349,7 @@ impl Parts {
             lake: Arc::clone(&lake),
             store: Arc::clone(&store),
             split: Arc::clone(&split),
-            flights,
+            single_flight,
             fetcher: Arc::clone(&fetcher),
             through: Arc::clone(&through),
             dirty: Arc::clone(&dirty),
@@ -473,14 +479,14 @@ fn fetcher(
     (lake, catalog, store): (&Arc<Endpoint>, &Arc<Catalog>, &Arc<Store>),
     cooperation: &Arc<Cooperation>,
     split: &Arc<Split>,
-    flights: &Arc<Flights>,
+    single_flight: &Arc<SingleFlight>,
 ) -> Arc<Fetcher> {
     Arc::new(Fetcher::new(
         (Arc::clone(lake), Arc::clone(catalog)),
         Arc::clone(cooperation),
         Arc::clone(split),
         Arc::clone(store),
-        Arc::clone(flights),
+        Arc::clone(single_flight),
         config.limits.fill_bytes,
         config.limits.read_ahead_blocks,
     ))

@@ -24,7 +24,7 @@ use crate::s3::conditions::{Conditions, Verdict};
 use crate::s3::identity::CallerId;
 use crate::s3::object::{ObjectName, Uncacheable, Version, of_caller};
 use crate::s3::range::{ByteRange, RangeRequest};
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 use crate::store::Store;
 
 /// The number of attempts at an object that changes while it is being opened.
@@ -217,7 +217,7 @@ pub enum ReadError {
     LakeStatus(StatusCode),
     /// A block cannot be fetched.
     #[error(transparent)]
-    Flight(FlightError),
+    Fetch(FetchError),
     /// Every attempt found another version.
     #[error("the object changes faster than it can be read")]
     Restless,
@@ -290,9 +290,9 @@ impl Reader {
                     };
                     return Ok(Answer::Known(Known::Object(reading), told));
                 }
-                Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
-                Err(FlightError::Mismatch) => return Ok(Answer::Bypass(Uncacheable::Mismatch)),
-                Err(error) => return Err(ReadError::Flight(error)),
+                Err(FetchError::Changed) => self.catalog.forget_object(&ask.name),
+                Err(FetchError::Mismatch) => return Ok(Answer::Bypass(Uncacheable::Mismatch)),
+                Err(error) => return Err(ReadError::Fetch(error)),
             }
         }
         Err(ReadError::Restless)

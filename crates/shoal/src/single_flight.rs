@@ -1,9 +1,10 @@
 //! One fetch per block, however many readers wait for it.
 //!
-//! A flight is a block on its way from another node or the lake. Its *pilot* brings the bytes in a separate
-//! task; its *passengers* read them as they arrive. A passenger that leaves does not disturb the others; when
-//! the last one leaves, the pilot is told. When the block is on disk the flight *lands*: the mapped file
-//! replaces the pieces in memory, so that a slow passenger holds page cache and not heap.
+//! The first reader that misses a block starts a fetch, which runs in a separate task. The task owns the
+//! [`Leader`] and pushes the bytes as they arrive; each reader owns a [`Waiter`] and reads them from there. A
+//! waiter that leaves does not disturb the others; when the last one leaves, the leader is told. When the
+//! block is on disk the fetch is complete: the mapped file replaces the pieces in memory, so that a slow
+//! waiter holds page cache and not heap.
 
 #[cfg(test)]
 mod tests;
@@ -21,16 +22,16 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 use crate::endpoint::Trouble;
 
-/// All flights of a node.
+/// All block fetches of a node that are in flight.
 #[derive(Debug, Default)]
-pub struct Flights {
-    in_the_air: Mutex<HashMap<BlockId, Arc<Flight>, foldhash::fast::RandomState>>,
+pub struct SingleFlight {
+    in_flight: Mutex<HashMap<BlockId, Arc<Fetch>, foldhash::fast::RandomState>>,
     coalesced: AtomicU64,
 }
 
-/// Why a flight did not bring its block.
+/// Why a fetch failed.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum FlightError {
+pub enum FetchError {
     /// The object is no longer the version the block belongs to.
     #[error("the object changed at the lake while it was read")]
     Changed,
@@ -44,20 +45,20 @@ pub enum FlightError {
     /// object.
     #[error("the lake sent other bytes than it says the object has")]
     Mismatch,
-    /// The memory window of the read path stayed full.
+    /// The memory window stayed full.
     #[error("too many bytes are on their way from the lake")]
     Busy,
     /// The block left this node's disk, and was not to be fetched.
     #[error("the block is not held any more")]
     NotHeld,
-    /// The pilot gave up because no passenger waited, just before this one came.
+    /// The leader gave up because no reader waited, just before this one joined.
     #[error("the fetch was abandoned")]
     Abandoned,
 }
 
-/// A block to bring.
+/// A block to fetch, and the order in which its bytes arrive.
 #[derive(Clone, Copy, Debug)]
-pub struct Shipment {
+pub struct BlockSpan {
     /// The block.
     pub id: BlockId,
     /// Its length in bytes.
@@ -67,24 +68,24 @@ pub struct Shipment {
     pub first: u64,
 }
 
-/// The result of [`Flights::join`].
+/// The result of [`SingleFlight::join`].
 #[derive(Debug)]
 pub enum Join {
-    /// The block is on its way already.
-    Aboard(Passenger),
-    /// The block landed in the meantime: look into the store again.
-    Landed,
+    /// The block is in flight already.
+    Joined(Waiter),
+    /// The block is in the store by now: look there again.
+    Stored,
     /// The block is not being fetched: the caller must fetch it, in a separate task.
-    Lead(Pilot, Passenger),
+    Lead(Leader, Waiter),
 }
 
 #[derive(Debug)]
-struct Flight {
-    shipment: Shipment,
+struct Fetch {
+    span: BlockSpan,
     state: Mutex<State>,
-    passengers: AtomicUsize,
-    /// Tells the pilot that passengers came or went; shared by the flights of one stream.
-    traffic: Arc<Notify>,
+    waiters: AtomicUsize,
+    /// Tells the leader that waiters came or went; shared by the fetches that one response fills.
+    waiters_changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
@@ -94,99 +95,99 @@ struct State {
     received: u64,
     /// Where the bytes come from now.
     source: Source,
-    /// The layer whose home the flight waits for.
-    climbs: Option<Layer>,
-    end: End,
+    /// The layer whose home the leader waits for.
+    awaited_home: Option<Layer>,
+    phase: Phase,
     wakers: Vec<Waker>,
     /// The share of the memory window that the pieces take; given back when they are dropped.
     window: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug)]
-enum End {
+enum Phase {
     /// Bytes are still coming.
-    Flying,
+    Receiving,
     /// All bytes are here, on the heap: the store did not take the block, or has not taken it yet.
-    Arrived,
+    Received,
     /// The block is on disk; its mapping serves every byte.
-    Landed(Bytes),
+    Stored(Bytes),
     /// No more bytes will come.
-    Failed(FlightError),
+    Failed(FetchError),
 }
 
-impl Flights {
-    /// Joins the flight of a block or starts one. `landed` looks into the store's index. It is called under
-    /// the same lock under which flights are removed, so that a block is never fetched twice because it
-    /// landed in between.
+impl SingleFlight {
+    /// Joins the fetch of a block or starts one. `is_stored` looks into the store's index. It is called under
+    /// the same lock under which fetches are removed, so that a block is never fetched twice because it
+    /// was stored in between.
     pub fn join(
         self: &Arc<Self>,
-        shipment: Shipment,
-        traffic: &Arc<Notify>,
-        landed: impl FnOnce() -> bool,
+        span: BlockSpan,
+        waiters_changed: &Arc<Notify>,
+        is_stored: impl FnOnce() -> bool,
     ) -> Join {
-        let mut in_the_air = self.in_the_air.lock();
-        if let Some(flight) = in_the_air.get(&shipment.id) {
-            let is_here = flight.is_here();
-            // The reader whose own opening announced the block does not share it yet.
-            let shared = flight.passengers.load(Ordering::Acquire) > 0;
+        let mut in_flight = self.in_flight.lock();
+        if let Some(fetch) = in_flight.get(&span.id) {
+            let is_here = fetch.is_here();
+            // A block that a response announced has no reader yet: the first one does not share it.
+            let shared = fetch.waiters.load(Ordering::Acquire) > 0;
             let waits = shared && !is_here;
             self.coalesced.fetch_add(u64::from(waits), Ordering::Relaxed);
-            return Join::Aboard(Passenger::board(flight, is_here));
+            return Join::Joined(Waiter::new(fetch, is_here));
         }
-        if landed() {
-            return Join::Landed;
+        if is_stored() {
+            return Join::Stored;
         }
-        let flight = Arc::new(Flight {
-            shipment,
+        let fetch = Arc::new(Fetch {
+            span,
             state: Mutex::new(State {
                 pieces: Vec::new(),
                 received: 0,
                 source: Source::Lake,
-                climbs: None,
-                end: End::Flying,
+                awaited_home: None,
+                phase: Phase::Receiving,
                 wakers: Vec::new(),
                 window: None,
             }),
-            passengers: AtomicUsize::new(0),
-            traffic: Arc::clone(traffic),
+            waiters: AtomicUsize::new(0),
+            waiters_changed: Arc::clone(waiters_changed),
         });
-        in_the_air.insert(shipment.id, Arc::clone(&flight));
-        let passenger = Passenger::board(&flight, false);
+        in_flight.insert(span.id, Arc::clone(&fetch));
+        let waiter = Waiter::new(&fetch, false);
         Join::Lead(
-            Pilot {
-                flight,
-                flights: Arc::clone(self),
+            Leader {
+                fetch,
+                single_flight: Arc::clone(self),
             },
-            passenger,
+            waiter,
         )
     }
 
-    /// Whether this node has every byte of the block, in memory or on disk. `landed` as for
-    /// [`Flights::join`].
-    pub fn holds(&self, id: BlockId, landed: impl FnOnce() -> bool) -> bool {
-        let in_the_air = self.in_the_air.lock();
-        match in_the_air.get(&id) {
-            Some(flight) => flight.is_here(),
-            None => landed(),
+    /// Whether this node has every byte of the block, in memory or on disk. `is_stored` as
+    /// for [`SingleFlight::join`].
+    pub fn holds(&self, id: BlockId, is_stored: impl FnOnce() -> bool) -> bool {
+        let in_flight = self.in_flight.lock();
+        match in_flight.get(&id) {
+            Some(fetch) => fetch.is_here(),
+            None => is_stored(),
         }
     }
 
-    /// Returns a seat in the flight of a block that is completely here and waits for the disk.
-    pub fn board_whole(&self, id: BlockId) -> Option<Passenger> {
-        let in_the_air = self.in_the_air.lock();
-        let flight = in_the_air.get(&id).filter(|flight| flight.is_here())?;
-        Some(Passenger::board(flight, true))
+    /// Joins the fetch of a block whose bytes are all here and wait for the disk.
+    pub fn join_whole(&self, id: BlockId) -> Option<Waiter> {
+        let in_flight = self.in_flight.lock();
+        let fetch = in_flight.get(&id).filter(|fetch| fetch.is_here())?;
+        Some(Waiter::new(fetch, true))
     }
 
-    /// Whether the block is on its way, or waits for the disk.
-    pub fn brings(&self, block: BlockId) -> bool {
-        self.in_the_air.lock().contains_key(&block)
+    /// Whether the block is in flight, or waits for the disk.
+    pub fn contains(&self, block: BlockId) -> bool {
+        self.in_flight.lock().contains_key(&block)
     }
 
-    /// The layer whose home a block on its way waits for.
-    pub fn climbs(&self, block: BlockId) -> Option<Layer> {
-        let flight = self.in_the_air.lock().get(&block).cloned();
-        flight.and_then(|flight| flight.state.lock().climbs)
+    /// The layer whose home a block in flight waits for.
+    pub fn awaited_home(&self, block: BlockId) -> Option<Layer> {
+        let fetch = self.in_flight.lock().get(&block).cloned();
+        fetch.and_then(|fetch| fetch.state.lock().awaited_home)
     }
 
     /// The number of reads that waited for a fetch that another read had started.
@@ -194,96 +195,100 @@ impl Flights {
         self.coalesced.load(Ordering::Relaxed)
     }
 
-    /// The number of blocks on their way now.
+    /// The number of blocks in flight now.
     pub fn count(&self) -> usize {
-        self.in_the_air.lock().len()
+        self.in_flight.lock().len()
     }
 
-    fn remove(&self, flight: &Arc<Flight>) {
-        let id = flight.shipment.id;
-        let mut in_the_air = self.in_the_air.lock();
-        if in_the_air
+    fn remove(&self, fetch: &Arc<Fetch>) {
+        let id = fetch.span.id;
+        let mut in_flight = self.in_flight.lock();
+        if in_flight
             .get(&id)
-            .is_some_and(|current| Arc::ptr_eq(current, flight))
+            .is_some_and(|current| Arc::ptr_eq(current, fetch))
         {
-            in_the_air.remove(&id);
+            in_flight.remove(&id);
         }
     }
 }
 
-impl Flight {
-    /// Whether the block is completely here, though the disk may not have it yet. For a passenger that boards
+impl Fetch {
+    /// Whether all bytes of the block are here, though the disk may not have them yet. To a waiter that joins
     /// now, the block comes from this node.
     fn is_here(&self) -> bool {
-        matches!(self.state.lock().end, End::Arrived | End::Landed(_))
+        matches!(self.state.lock().phase, Phase::Received | Phase::Stored(_))
     }
 }
 
-/// Brings a block. If it is dropped before the end, the flight fails as abandoned.
+/// The producing end of a fetch. If it is dropped before the end, the fetch fails as abandoned.
 #[derive(Debug)]
-pub struct Pilot {
-    flight: Arc<Flight>,
-    flights: Arc<Flights>,
+pub struct Leader {
+    fetch: Arc<Fetch>,
+    single_flight: Arc<SingleFlight>,
 }
 
-impl Pilot {
-    /// The block to bring.
-    pub fn shipment(&self) -> Shipment {
-        self.flight.shipment
+impl Leader {
+    /// The block to fetch.
+    pub fn span(&self) -> BlockSpan {
+        self.fetch.span
     }
 
-    /// Whether any passenger waits for the block.
-    pub fn is_awaited(&self) -> bool {
-        self.flight.passengers.load(Ordering::Acquire) > 0
+    /// Whether any reader waits for the block.
+    pub fn has_waiters(&self) -> bool {
+        self.fetch.waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Takes a share of the memory window for the bytes to come.
-    pub fn hold_window(&self, window: OwnedSemaphorePermit) {
-        self.flight.state.lock().window = Some(window);
+    /// Keeps a share of the memory window for the bytes to come, until they are dropped.
+    pub fn hold_memory(&self, window: OwnedSemaphorePermit) {
+        self.fetch.state.lock().window = Some(window);
     }
 
-    /// Sets where the bytes to come are from.
-    pub fn comes_from(&self, source: Source) {
-        self.flight.state.lock().source = source;
+    /// Sets the source of the bytes to come.
+    pub fn set_source(&self, source: Source) {
+        self.fetch.state.lock().source = source;
     }
 
     /// Notes that the block waits for its home in `layer`, until the returned value is dropped.
-    pub fn climbing(&self, layer: Layer) -> Climbing<'_> {
-        self.flight.state.lock().climbs = Some(layer);
-        Climbing(&self.flight)
+    pub fn awaits_home(&self, layer: Layer) -> HomeWait<'_> {
+        self.fetch.state.lock().awaited_home = Some(layer);
+        HomeWait(&self.fetch)
     }
 
     /// The number of bytes that have arrived.
     pub fn received(&self) -> u64 {
-        self.flight.state.lock().received
+        self.fetch.state.lock().received
     }
 
-    /// Hands on bytes that arrived; together they must be exactly the block, from the shipment's first byte
-    /// to the one before it.
+    /// Hands bytes that arrived to the waiters. Together they must be exactly the block, from the span's first
+    /// byte to the one before it.
+    ///
+    /// # Panics
+    ///
+    /// Panics if there are more bytes than the block has.
     pub fn push(&self, piece: Bytes) {
         self.change(|state| {
             state.received += piece.len() as u64;
             assert!(
-                state.received <= self.flight.shipment.len,
-                "a pilot pushes no more than its block"
+                state.received <= self.fetch.span.len,
+                "a leader pushes no more than its block"
             );
             state.pieces.push(piece);
-            if state.received == self.flight.shipment.len {
-                state.end = End::Arrived;
+            if state.received == self.fetch.span.len {
+                state.phase = Phase::Received;
             }
         });
     }
 
     /// The whole block from its first byte to its last, to be written to disk.
     pub fn pieces(&self) -> Vec<Bytes> {
-        self.pieces_and(None)
+        self.pieces_with(None)
     }
 
-    /// The same block once `last` has been pushed, too.
-    pub fn pieces_and(&self, last: Option<Bytes>) -> Vec<Bytes> {
-        let mut pieces = self.flight.state.lock().pieces.clone();
+    /// The pieces of the block as they will be once `last` has been pushed.
+    pub fn pieces_with(&self, last: Option<Bytes>) -> Vec<Bytes> {
+        let mut pieces = self.fetch.state.lock().pieces.clone();
         pieces.extend(last);
-        let Shipment { len, first, .. } = self.flight.shipment;
+        let BlockSpan { len, first, .. } = self.fetch.span;
         let mut before_the_turn = len - first;
         let turn = pieces.iter().position(|piece| {
             let is_turn = before_the_turn == 0;
@@ -294,46 +299,54 @@ impl Pilot {
         pieces
     }
 
-    /// Lands the block, which is in the store now: its mapping replaces the pieces.
-    pub fn land(self, mapped: Bytes) {
+    /// Completes the fetch of a block that is in the store now: its mapping replaces the pieces.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the mapping has another length than the block.
+    pub fn complete(self, mapped: Bytes) {
         assert_eq!(
             mapped.len() as u64,
-            self.flight.shipment.len,
-            "what landed is the whole block"
+            self.fetch.span.len,
+            "a stored block is whole"
         );
         self.change(|state| {
             state.pieces = Vec::new();
             state.window = None;
-            state.end = End::Landed(mapped);
+            state.phase = Phase::Stored(mapped);
         });
     }
 
-    /// Keeps the block, which the store did not take, in memory: its passengers read it from there, and no
-    /// others board.
-    pub fn keep(self) {
-        let state = self.flight.state.lock();
+    /// Completes the fetch of a block that the store did not take: its waiters read it from memory, and no
+    /// others join.
+    ///
+    /// # Panics
+    ///
+    /// Panics if bytes are missing.
+    pub fn complete_unstored(self) {
+        let state = self.fetch.state.lock();
         assert_eq!(
-            state.received, self.flight.shipment.len,
-            "only a complete block is kept"
+            state.received, self.fetch.span.len,
+            "only a complete block serves its waiters"
         );
     }
 
-    /// Fails the flight: no more bytes will come.
-    pub fn fail(self, error: FlightError) {
+    /// Fails the fetch for all waiters: no more bytes will come.
+    pub fn fail(self, error: FetchError) {
         self.end_with(error);
     }
 
-    fn end_with(&self, error: FlightError) {
+    fn end_with(&self, error: FetchError) {
         self.change(|state| {
             state.pieces = Vec::new();
             state.window = None;
-            state.end = End::Failed(error);
+            state.phase = Phase::Failed(error);
         });
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
         let wakers = {
-            let mut state = self.flight.state.lock();
+            let mut state = self.fetch.state.lock();
             change(&mut state);
             std::mem::take(&mut state.wakers)
         };
@@ -341,32 +354,32 @@ impl Pilot {
     }
 }
 
-/// Marks that a block waits for another node, which must not wait for it.
+/// Marks that a block waits for another node, which must not wait for this one.
 #[derive(Debug)]
 #[must_use = "a block waits for its home until this is dropped"]
-pub struct Climbing<'a>(&'a Flight);
+pub struct HomeWait<'a>(&'a Fetch);
 
-impl Drop for Climbing<'_> {
+impl Drop for HomeWait<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().climbs = None;
+        self.0.state.lock().awaited_home = None;
     }
 }
 
-impl Drop for Pilot {
+impl Drop for Leader {
     fn drop(&mut self) {
-        self.flights.remove(&self.flight);
-        let unfinished = matches!(self.flight.state.lock().end, End::Flying);
+        self.single_flight.remove(&self.fetch);
+        let unfinished = matches!(self.fetch.state.lock().phase, Phase::Receiving);
         if unfinished {
-            self.end_with(FlightError::Abandoned);
+            self.end_with(FetchError::Abandoned);
         }
     }
 }
 
-/// A reader of a block as it arrives, wherever it comes from.
+/// The reading end of a fetch: one reader of a block, as its bytes arrive.
 #[derive(Debug)]
-pub struct Passenger {
-    flight: Arc<Flight>,
-    /// Whether the whole block was here when this passenger boarded.
+pub struct Waiter {
+    fetch: Arc<Fetch>,
+    /// Whether the whole block was here when this waiter joined.
     found_here: bool,
     /// The next byte to read, counted from the start of the block.
     offset: u64,
@@ -375,12 +388,12 @@ pub struct Passenger {
     piece: (usize, u64),
 }
 
-impl Passenger {
-    fn board(flight: &Arc<Flight>, found_here: bool) -> Self {
-        flight.passengers.fetch_add(1, Ordering::AcqRel);
-        flight.traffic.notify_one();
+impl Waiter {
+    fn new(fetch: &Arc<Fetch>, found_here: bool) -> Self {
+        fetch.waiters.fetch_add(1, Ordering::AcqRel);
+        fetch.waiters_changed.notify_one();
         Self {
-            flight: Arc::clone(flight),
+            fetch: Arc::clone(fetch),
             found_here,
             offset: 0,
             piece: (0, 0),
@@ -389,7 +402,7 @@ impl Passenger {
 
     /// The block that is read.
     pub fn block(&self) -> BlockId {
-        self.flight.shipment.id
+        self.fetch.span.id
     }
 
     /// Continues reading at this byte of the block.
@@ -398,27 +411,27 @@ impl Passenger {
         self.piece = (0, 0);
     }
 
-    /// Where the bytes that arrive now come from: this node, if it had the whole block before this passenger
-    /// boarded.
+    /// The source of the bytes that arrive now: this node, if it had the whole block before this waiter
+    /// joined.
     pub fn source(&self) -> Source {
         if self.found_here {
             Source::Local
         } else {
-            self.flight.state.lock().source
+            self.fetch.state.lock().source
         }
     }
 
     /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
-    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FlightError>>> {
-        if self.offset == self.flight.shipment.len {
+    pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        if self.offset == self.fetch.span.len {
             return Poll::Ready(None);
         }
-        let flight = Arc::clone(&self.flight);
-        let mut state = flight.state.lock();
-        let piece = match &state.end {
-            End::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
-            End::Landed(block) => Some(block.slice(self.offset as usize..)),
-            End::Flying | End::Arrived => self.find(&state.pieces),
+        let fetch = Arc::clone(&self.fetch);
+        let mut state = fetch.state.lock();
+        let piece = match &state.phase {
+            Phase::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
+            Phase::Stored(block) => Some(block.slice(self.offset as usize..)),
+            Phase::Receiving | Phase::Received => self.find(&state.pieces),
         };
         if let Some(piece) = piece {
             self.offset += piece.len() as u64;
@@ -431,7 +444,7 @@ impl Passenger {
     }
 
     fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
-        let Shipment { len, first, .. } = self.flight.shipment;
+        let BlockSpan { len, first, .. } = self.fetch.span;
         let arrives = (self.offset + len - first) % len;
         let (mut index, mut start) = if arrives < self.piece.1 {
             (0, 0)
@@ -451,9 +464,9 @@ impl Passenger {
     }
 }
 
-impl Drop for Passenger {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        self.flight.passengers.fetch_sub(1, Ordering::AcqRel);
-        self.flight.traffic.notify_one();
+        self.fetch.waiters.fetch_sub(1, Ordering::AcqRel);
+        self.fetch.waiters_changed.notify_one();
     }
 }

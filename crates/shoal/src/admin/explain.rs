@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::grants::Catalog;
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::uri::S3Uri;
-use crate::single_flight::Flights;
+use crate::single_flight::SingleFlight;
 use crate::store::{Absence, Store};
 
 /// The largest number of blocks in one answer.
@@ -166,7 +166,7 @@ pub struct Explainer {
     /// Blocks on this node, and why others are not.
     pub store: Arc<Store>,
     /// Blocks on their way.
-    pub flights: Arc<Flights>,
+    pub single_flight: Arc<SingleFlight>,
     /// Homes.
     pub cooperation: Arc<Cooperation>,
 }
@@ -209,7 +209,7 @@ impl Explainer {
     fn place(&self, block: BlockId) -> BlockPlace {
         let (here, reason) = if self.store.contains(block) {
             (Presence::Resident, None)
-        } else if self.flights.brings(block) {
+        } else if self.single_flight.contains(block) {
             (Presence::Arriving, None)
         } else {
             match self.store.absence(block) {

@@ -25,7 +25,7 @@ use crate::handoff::Progress;
 use crate::membership::{self, Part, Stranger};
 use crate::metrics::Metrics;
 use crate::reload::Reloads;
-use crate::single_flight::Flights;
+use crate::single_flight::SingleFlight;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Departure, Health, LayerRoom, Store};
 use crate::write::Through;
@@ -44,7 +44,7 @@ pub struct Observer {
     /// How the layers share the room.
     pub split: Arc<Split>,
     /// Fetches on their way.
-    pub flights: Arc<Flights>,
+    pub single_flight: Arc<SingleFlight>,
     /// The memory window.
     pub fetcher: Arc<Fetcher>,
     /// Objects that are written through the cache.
@@ -91,7 +91,7 @@ impl Observer {
         let (lake, store, coalesced) = (
             self.lake.counters(),
             self.store.counters(),
-            self.flights.coalesced(),
+            self.single_flight.coalesced(),
         );
         let mut told = self.told.lock();
         measure_lake(metrics, &told.lake, &lake);
@@ -349,8 +349,8 @@ impl Observer {
             },
             "layers": self.layers(),
             "reads": {
-                "flights": self.flights.count(),
-                "coalesced_requests": self.flights.coalesced(),
+                "flights": self.single_flight.count(),
+                "coalesced_requests": self.single_flight.coalesced(),
                 "fill_bytes": self.fetcher.window_used_bytes(),
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
             },

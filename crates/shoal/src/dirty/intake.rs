@@ -22,7 +22,7 @@ use crate::piece_buffer::Pieces;
 use crate::s3::error::S3Error;
 use crate::s3::etag;
 use crate::s3::payload::{CheckedBody, PayloadError};
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 use crate::store::{Draft, Store};
 
 /// Complete blocks on their way to the disk beside the one that arrives.
@@ -56,7 +56,7 @@ pub enum IntakeError {
     Disk(Refusal),
     /// The memory for bytes on their way stays full.
     #[error("{0}")]
-    Window(FlightError),
+    Window(FetchError),
 }
 
 /// Where the bytes go.

@@ -27,7 +27,7 @@ impl Dirty {
         };
         let window = ask.window(self.ahead);
         let mut blocks = Box::new(BlockStream::new(Arc::new(shelf), range, window, None));
-        blocks.first_piece().await.map_err(ReadError::Flight)?;
+        blocks.first_piece().await.map_err(ReadError::Fetch)?;
         let reading = Reading {
             version,
             range,

@@ -27,7 +27,7 @@ use crate::s3::identity::{Caller, Identities, NODE};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::s3::sigv4::PayloadHash;
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 use crate::store::Store;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
@@ -87,7 +87,7 @@ pub enum UploadError {
     Misunderstood,
     /// The node that holds a block cannot be asked.
     #[error("a block cannot be read: {0}")]
-    Unread(FlightError),
+    Unread(FetchError),
     /// The lake said nothing.
     #[error(transparent)]
     Lake(#[from] EndpointError),
@@ -280,7 +280,7 @@ impl Uploader {
                 match piece {
                     Ok(piece) => Some((Ok(Frame::data(piece)), Some(blocks))),
                     Err(error) => {
-                        let missing = matches!(error, FlightError::NotHeld);
+                        let missing = matches!(error, FetchError::NotHeld);
                         trouble.missing.fetch_or(missing, Ordering::AcqRel);
                         Some((Err(BoxError::from(error)), None))
                     }

@@ -19,7 +19,7 @@ use crate::peer::{Asked, BlockRequest, Peer, PeerError};
 use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
-use crate::single_flight::{FlightError, Pilot};
+use crate::single_flight::{FetchError, Leader};
 
 /// How long a peer may send nothing before it is asked whether it is alive.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ enum HopLost {
     #[error(transparent)]
     Peer(#[from] PeerError),
     #[error("{0}")]
-    BrokeOff(FlightError),
+    BrokeOff(FetchError),
     #[error("it does not live any more")]
     Dead,
     #[error("it sends nothing")]
@@ -71,46 +71,46 @@ impl HopEnd {
 }
 
 impl Fetcher {
-    /// Gives the pilot its block.
-    pub(super) async fn carry(&self, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
+    /// Gives the leader its block.
+    pub(super) async fn carry(&self, errand: &Errand, leader: &Leader) -> Result<(), FetchError> {
         let len = errand.version.block_len(errand.index);
-        pilot.hold_window(self.room(errand.origin.caller().payer(), len).await?);
+        leader.hold_memory(self.room(errand.origin.caller().payer(), len).await?);
         let layer = match errand.way {
             Way::Route(layer) => layer,
-            Way::Handover(giver) => return self.take_over(giver, errand, pilot).await,
+            Way::Handover(giver) => return self.take_over(giver, errand, leader).await,
         };
         let block = errand.version.block(errand.index);
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
             && let Some((node, asked)) = self.next_peer(block, layer, &tried)
         {
-            pilot.comes_from(Source::Peer);
-            match self.carry_from_peer(node, asked, errand, pilot).await {
+            leader.set_source(Source::Peer);
+            match self.carry_from_peer(node, asked, errand, leader).await {
                 Ok(()) => return Ok(()),
                 Err(lost) => tracing::debug!(?node, ?asked, %lost, "a hop is lost"),
             }
             tried.push(node);
         }
         let proof = self.proofs.of(&errand.version, &errand.origin)?;
-        pilot.comes_from(Source::Lake);
+        leader.set_source(Source::Lake);
         let rest = ByteRange {
-            start: pilot.received(),
+            start: leader.received(),
             end: len,
         };
         self.ask_lake(&errand.version, errand.index, rest, &errand.origin)
             .await?
-            .fill(pilot, rest.len(), proof.as_ref())
+            .fill(leader, rest.len(), proof.as_ref())
             .await
     }
 
     /// Takes the block from the node that gives it away. It has no reader, so no other node is asked for it
     /// in any caller's name.
-    async fn take_over(&self, giver: NodeId, errand: &Errand, pilot: &Pilot) -> Result<(), FlightError> {
-        pilot.comes_from(Source::Peer);
-        let taken = self.carry_from_peer(giver, Asked::Holder, errand, pilot).await;
+    async fn take_over(&self, giver: NodeId, errand: &Errand, leader: &Leader) -> Result<(), FetchError> {
+        leader.set_source(Source::Peer);
+        let taken = self.carry_from_peer(giver, Asked::Holder, errand, leader).await;
         taken.map_err(|lost| {
             tracing::debug!(?giver, %lost, "a block was not taken over");
-            FlightError::NotHeld
+            FetchError::NotHeld
         })
     }
 
@@ -137,21 +137,21 @@ impl Fetcher {
         node: NodeId,
         asked: Asked,
         errand: &Errand,
-        pilot: &Pilot,
+        leader: &Leader,
     ) -> Result<(), HopLost> {
-        let hop = self.hop(node, asked, errand, pilot).await;
+        let hop = self.hop(node, asked, errand, leader).await;
         self.hops.count(HopEnd::of(&hop));
         hop
     }
 
-    async fn hop(&self, node: NodeId, asked: Asked, errand: &Errand, pilot: &Pilot) -> Result<(), HopLost> {
+    async fn hop(&self, node: NodeId, asked: Asked, errand: &Errand, leader: &Leader) -> Result<(), HopLost> {
         let peer = self.cooperation.peer(node).ok_or(HopLost::Gone)?;
         let part = ByteRange {
-            start: pilot.received(),
+            start: leader.received(),
             end: errand.version.block_len(errand.index),
         };
         let _climbing = match asked {
-            Asked::Home(layer) => Some(pilot.climbing(layer)),
+            Asked::Home(layer) => Some(leader.awaits_home(layer)),
             Asked::Holder | Asked::Heir(_) => None,
         };
         let request = BlockRequest {
@@ -165,8 +165,8 @@ impl Fetcher {
         };
         self.hedges.earn();
         let mut cursor = Cursor::new(peer.ask(&request).await?);
-        let filling = cursor.fill(pilot, part.len(), None);
-        let brought = self.unless_silent(&peer, pilot, filling).await;
+        let filling = cursor.fill(leader, part.len(), None);
+        let brought = self.unless_silent(&peer, leader, filling).await;
         if matches!(brought, Err(HopLost::BrokeOff(_) | HopLost::Dead)) {
             peer.broke_off();
         }
@@ -177,18 +177,18 @@ impl Fetcher {
     async fn unless_silent(
         &self,
         peer: &Peer,
-        pilot: &Pilot,
-        filling: impl Future<Output = Result<(), FlightError>>,
+        leader: &Leader,
+        filling: impl Future<Output = Result<(), FetchError>>,
     ) -> Result<(), HopLost> {
         let mut filling = std::pin::pin!(filling);
-        let (mut received, mut silences) = (pilot.received(), 0);
+        let (mut received, mut silences) = (leader.received(), 0);
         loop {
             tokio::select! {
                 filled = &mut filling => return filled.map_err(HopLost::BrokeOff),
                 () = tokio::time::sleep(PATIENCE) => {}
             }
-            if pilot.received() > received {
-                (received, silences) = (pilot.received(), 0);
+            if leader.received() > received {
+                (received, silences) = (leader.received(), 0);
                 continue;
             }
             silences += 1;
@@ -211,7 +211,7 @@ impl Fetcher {
         index: u32,
         part: ByteRange,
         origin: &Origin,
-    ) -> Result<Cursor, FlightError> {
+    ) -> Result<Cursor, FetchError> {
         let block_start = u64::from(index) * version.block_bytes;
         let wanted = ByteRange {
             start: block_start + part.start,
@@ -235,10 +235,10 @@ impl Fetcher {
 }
 
 /// Whether the lake's answer contradicts what the lake granted before: a refusal, or another version.
-fn ends_grant(error: &FlightError) -> bool {
+fn ends_grant(error: &FetchError) -> bool {
     match error {
-        FlightError::Changed => true,
-        FlightError::Status(status) => is_refusal(*status),
+        FetchError::Changed => true,
+        FetchError::Status(status) => is_refusal(*status),
         _ => false,
     }
 }

@@ -11,7 +11,7 @@ use super::integrity::Proof;
 use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
-use crate::single_flight::{FlightError, Pilot};
+use crate::single_flight::{FetchError, Leader};
 
 /// A response body, read in exact lengths.
 pub(super) struct Cursor {
@@ -27,38 +27,38 @@ impl Cursor {
         }
     }
 
-    /// Gives the pilot `missing` bytes. The block's last piece is proven together with all others before the
-    /// pilot gets it.
+    /// Gives the leader `missing` bytes. The block's last piece is proven together with all others before the
+    /// leader gets it.
     pub(super) async fn fill(
         &mut self,
-        pilot: &Pilot,
+        leader: &Leader,
         mut missing: u64,
         proof: Option<&Proof<'_>>,
-    ) -> Result<(), FlightError> {
+    ) -> Result<(), FetchError> {
         while missing > 0 {
             let piece = self.next(missing).await?;
             missing -= piece.len() as u64;
-            let completes_block = pilot.received() + piece.len() as u64 == pilot.shipment().len;
+            let completes_block = leader.received() + piece.len() as u64 == leader.span().len;
             if let Some(proof) = proof.filter(|_| completes_block) {
-                proof.holds_for(&pilot.pieces_and(Some(piece.clone())))?;
+                proof.holds_for(&leader.pieces_with(Some(piece.clone())))?;
             }
-            pilot.push(piece);
+            leader.push(piece);
         }
         Ok(())
     }
 
-    pub(super) async fn skip(&mut self, mut bytes: u64) -> Result<(), FlightError> {
+    pub(super) async fn skip(&mut self, mut bytes: u64) -> Result<(), FetchError> {
         while bytes > 0 {
             bytes -= self.next(bytes).await?.len() as u64;
         }
         Ok(())
     }
 
-    pub(super) async fn next(&mut self, at_most: u64) -> Result<Bytes, FlightError> {
+    pub(super) async fn next(&mut self, at_most: u64) -> Result<Bytes, FetchError> {
         while self.rest.is_empty() {
             let frame = self.body.frame().await;
             let frame =
-                frame.ok_or_else(|| FlightError::Lake("the lake sent less than it announced".into()))?;
+                frame.ok_or_else(|| FetchError::Lake("the lake sent less than it announced".into()))?;
             self.rest = frame.map_err(lake_error)?.into_data().unwrap_or_default();
         }
         let len = at_most.min(self.rest.len() as u64) as usize;
@@ -79,33 +79,33 @@ pub(super) fn skip_to<B>(
     version: &Version,
     wanted: ByteRange,
     response: &Response<B>,
-) -> Result<u64, FlightError> {
+) -> Result<u64, FetchError> {
     match response.status() {
         StatusCode::PARTIAL_CONTENT | StatusCode::OK => {}
         StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => {
-            return Err(FlightError::Changed);
+            return Err(FetchError::Changed);
         }
-        status => return Err(FlightError::Status(status)),
+        status => return Err(FetchError::Status(status)),
     }
     if response
         .headers()
         .get(header::ETAG)
         .is_none_or(|etag| etag.as_bytes() != version.etag.as_bytes())
     {
-        return Err(FlightError::Changed);
+        return Err(FetchError::Changed);
     }
     // Bytes in another encoding are other bytes, though a proxy that encodes may leave the ETag as it was.
     if !has_encoding_of(version, response.headers()) {
-        return Err(FlightError::Mismatch);
+        return Err(FetchError::Mismatch);
     }
     if response.status() == StatusCode::OK {
         let is_whole = content_length(response.headers()) == Some(version.size_bytes);
-        return is_whole.then_some(wanted.start).ok_or(FlightError::Mismatch);
+        return is_whole.then_some(wanted.start).ok_or(FetchError::Mismatch);
     }
     match content_range(response.headers()) {
         Some((range, size)) if size == version.size_bytes && range == wanted => Ok(0),
-        Some((_, size)) if size != version.size_bytes => Err(FlightError::Changed),
-        _ => Err(FlightError::Lake(
+        Some((_, size)) if size != version.size_bytes => Err(FetchError::Changed),
+        _ => Err(FetchError::Lake(
             "the lake answered with another range than it was asked for".into(),
         )),
     }
@@ -170,10 +170,10 @@ pub(super) fn resumption(
     )
 }
 
-pub(super) fn lake_error(error: EndpointError) -> FlightError {
+pub(super) fn lake_error(error: EndpointError) -> FetchError {
     match error.kind() {
-        Failure::Changed => FlightError::Changed,
-        _ => FlightError::Lake(error.into()),
+        Failure::Changed => FetchError::Changed,
+        _ => FetchError::Lake(error.into()),
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
         assert!(
             others
                 .iter()
-                .all(|judged| matches!(judged, Err(FlightError::Mismatch))),
+                .all(|judged| matches!(judged, Err(FetchError::Mismatch))),
             "{others:?}"
         );
         let changed = [
@@ -238,15 +238,15 @@ mod tests {
         assert!(
             changed
                 .iter()
-                .all(|judged| matches!(judged, Err(FlightError::Changed))),
+                .all(|judged| matches!(judged, Err(FetchError::Changed))),
             "{changed:?}"
         );
         assert!(matches!(
             judge(206, &[etag, ("content-range", "bytes 0-3/10")]),
-            Err(FlightError::Lake(_))
+            Err(FetchError::Lake(_))
         ));
-        assert!(matches!(judge(206, &[etag]), Err(FlightError::Lake(_))));
-        assert!(matches!(judge(503, &[]), Err(FlightError::Status(_))));
+        assert!(matches!(judge(206, &[etag]), Err(FetchError::Lake(_))));
+        assert!(matches!(judge(503, &[]), Err(FetchError::Status(_))));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::payload::{Algorithm, Digests};
 use crate::s3::sigv4::hex;
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 
 /// The number of remembered versions whose bytes differed from the lake's checksum; the one noted longest ago
 /// makes room.
@@ -70,12 +70,12 @@ impl Proofs {
         &'a self,
         version: &'a Version,
         origin: &'a Origin,
-    ) -> Result<Option<Proof<'a>>, FlightError> {
+    ) -> Result<Option<Proof<'a>>, FetchError> {
         if version.block_count() != 1 {
             return Ok(None);
         }
         if self.doubted.lock().contains(&version.id) {
-            return Err(FlightError::Mismatch);
+            return Err(FetchError::Mismatch);
         }
         let claim = Claim::of(&version.headers, &version.etag, version.size_bytes);
         Ok(claim.map(|claim| Proof {
@@ -89,7 +89,7 @@ impl Proofs {
 
 impl Proof<'_> {
     /// Checks the whole object, in `pieces`, against the lake's digest of it.
-    pub(super) fn holds_for(&self, pieces: &[Bytes]) -> Result<(), FlightError> {
+    pub(super) fn holds_for(&self, pieces: &[Bytes]) -> Result<(), FetchError> {
         let Self { proofs, claim, .. } = self;
         let by_etag = claim.algorithm == Algorithm::Md5;
         if claim.holds_for(pieces) {
@@ -105,7 +105,7 @@ impl Proof<'_> {
         let object = self.origin.target().as_str().escape_debug();
         let algorithm = claim.algorithm.as_str();
         tracing::warn!(%object, algorithm, "the lake sent other bytes than it says the object has; they are not kept");
-        Err(FlightError::Mismatch)
+        Err(FetchError::Mismatch)
     }
 }
 

@@ -31,7 +31,7 @@ use crate::read_context::Origin;
 use crate::s3::identity::NODE;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
-use crate::single_flight::{FlightError, Flights, Join, Pilot, Shipment};
+use crate::single_flight::{BlockSpan, FetchError, Join, Leader, SingleFlight};
 use crate::split::{Split, Timing};
 use crate::store::{Store, Urgency};
 
@@ -52,7 +52,7 @@ pub struct Fetcher {
     hops: Hops,
     proofs: Proofs,
     store: Arc<Store>,
-    flights: Arc<Flights>,
+    single_flight: Arc<SingleFlight>,
     /// Bytes that are on their way and not on disk; one permit a KiB.
     window: Arc<Semaphore>,
     /// The turns in which payers wait for the window.
@@ -94,23 +94,23 @@ pub struct WriterRoom {
 #[derive(Debug)]
 pub struct StreamTicket {
     /// The reader's seat in the first block of the response.
-    seat: Option<Boarded>,
+    seat: Option<JoinedFetch>,
     _owner: Arc<()>,
-    traffic: Arc<Notify>,
+    waiters_changed: Arc<Notify>,
 }
 
 impl StreamTicket {
     /// Returns the seat that is kept for the reader, if it is one in `block`. The seat is kept only for the
     /// first block that the reader asks for.
-    pub fn take_seat(&mut self, block: BlockId) -> Option<Boarded> {
+    pub fn take_seat(&mut self, block: BlockId) -> Option<JoinedFetch> {
         let seat = self.seat.take()?;
-        (seat.passenger.block() == block).then_some(seat)
+        (seat.waiter.block() == block).then_some(seat)
     }
 }
 
 impl Drop for StreamTicket {
     fn drop(&mut self) {
-        self.traffic.notify_one();
+        self.waiters_changed.notify_one();
     }
 }
 
@@ -121,7 +121,7 @@ impl Fetcher {
         cooperation: Arc<Cooperation>,
         split: Arc<Split>,
         store: Arc<Store>,
-        flights: Arc<Flights>,
+        single_flight: Arc<SingleFlight>,
         window_bytes: u64,
         ahead: usize,
     ) -> Self {
@@ -135,7 +135,7 @@ impl Fetcher {
             hops: Hops::default(),
             proofs: Proofs::default(),
             store,
-            flights,
+            single_flight,
             window: Arc::new(Semaphore::new(window_kib)),
             next_for_room: Turns::one_at_a_time(),
             window_kib,
@@ -170,7 +170,7 @@ impl Fetcher {
 
     /// Whether this node has every byte of the block, even if the block is not on disk yet.
     pub fn holds(&self, block: BlockId) -> bool {
-        self.store.contains(block) || self.flights.holds(block, || self.store.contains(block))
+        self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
     }
 
     /// Whether more than a quarter of the memory window would be taken with `bytes` more. If so, written data
@@ -193,15 +193,12 @@ impl Fetcher {
         index: u32,
         origin: &Arc<Origin>,
         way: Way,
-    ) -> Option<Boarded> {
-        let traffic = Arc::new(Notify::new());
-        match self.board(shipment(version, index, 0), &traffic) {
-            Join::Landed => None,
-            Join::Aboard(passenger) => Some(Boarded {
-                passenger,
-                led: false,
-            }),
-            Join::Lead(pilot, passenger) => {
+    ) -> Option<JoinedFetch> {
+        let waiters_changed = Arc::new(Notify::new());
+        match self.board(span(version, index, 0), &waiters_changed) {
+            Join::Stored => None,
+            Join::Joined(waiter) => Some(JoinedFetch { waiter, led: false }),
+            Join::Lead(leader, waiter) => {
                 let errand = Errand {
                     version: Arc::clone(version),
                     index,
@@ -210,8 +207,8 @@ impl Fetcher {
                 };
                 let missed = self.missed(version, index);
                 let this = Arc::clone(self);
-                tokio::spawn(async move { this.bring(errand, missed, pilot, traffic).await });
-                Some(Boarded { passenger, led: true })
+                tokio::spawn(async move { this.bring(errand, missed, leader, waiters_changed).await });
+                Some(JoinedFetch { waiter, led: true })
             }
         }
     }
@@ -245,40 +242,39 @@ impl Fetcher {
         (pieces, room): (Vec<Bytes>, OwnedSemaphorePermit),
         urgency: Urgency,
     ) -> Option<impl Future<Output = ()> + use<>> {
-        let pilot = self.lead(version, index)?;
-        pilot.hold_window(room);
+        let leader = self.lead(version, index)?;
+        leader.hold_memory(room);
         for piece in pieces {
-            pilot.push(piece);
+            leader.push(piece);
         }
         let urgency = if self.is_filling(0) { Urgency::Now } else { urgency };
         let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
         Some(async move {
-            let stored = store.put(version.block(index), version, pilot.pieces(), urgency);
-            end(pilot, stored.await);
+            let stored = store.put(version.block(index), version, leader.pieces(), urgency);
+            end(leader, stored.await);
         })
     }
 
     /// Returns a seat in the flight of a block that is completely here and waits for the disk.
-    pub fn join_whole(&self, block: BlockId) -> Option<Boarded> {
-        let passenger = self.flights.board_whole(block)?;
-        Some(Boarded {
-            passenger,
-            led: false,
-        })
+    pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
+        let waiter = self.single_flight.join_whole(block)?;
+        Some(JoinedFetch { waiter, led: false })
     }
 
     /// Starts the flight of a block that is neither here nor on its way; it has no reader yet.
-    fn lead(&self, version: &Version, index: u32) -> Option<Pilot> {
-        match self.board(shipment(version, index, 0), &Arc::default()) {
-            Join::Lead(pilot, _reader) => Some(pilot),
-            Join::Aboard(_) | Join::Landed => None,
+    fn lead(&self, version: &Version, index: u32) -> Option<Leader> {
+        match self.board(span(version, index, 0), &Arc::default()) {
+            Join::Lead(leader, _reader) => Some(leader),
+            Join::Joined(_) | Join::Stored => None,
         }
     }
 
     /// Whether a block on its way here waits for its home in a layer no wider than `layer`. The node that
     /// asks this one as that layer's home may be the very node that the block waits for.
     pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
-        self.flights.climbs(block).is_some_and(|climbs| climbs <= layer)
+        self.single_flight
+            .awaited_home(block)
+            .is_some_and(|awaited_home| awaited_home <= layer)
     }
 
     /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
@@ -302,44 +298,44 @@ impl Fetcher {
         self: Arc<Self>,
         errand: Errand,
         missed: Option<Timing>,
-        pilot: Pilot,
-        traffic: Arc<Notify>,
+        leader: Leader,
+        waiters_changed: Arc<Notify>,
     ) {
         let carried = tokio::select! {
-            carried = self.carry(&errand, &pilot) => carried,
+            carried = self.carry(&errand, &leader) => carried,
             // Dropping the response closes its connection.
-            () = abandoned(&pilot, &traffic) => return,
+            () = abandoned(&leader, &waiters_changed) => return,
         };
         match carried {
             Ok(()) => {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                self.land(errand.version, pilot, errand.way.urgency());
+                self.land(errand.version, leader, errand.way.urgency());
             }
-            Err(error) => pilot.fail(error),
+            Err(error) => leader.fail(error),
         }
     }
 
-    fn board(&self, shipment: Shipment, traffic: &Arc<Notify>) -> Join {
-        self.flights
-            .join(shipment, traffic, || self.store.contains(shipment.id))
+    fn board(&self, span: BlockSpan, waiters_changed: &Arc<Notify>) -> Join {
+        self.single_flight
+            .join(span, waiters_changed, || self.store.contains(span.id))
     }
 
     /// Starts writing a complete block to disk beside its readers' streams.
-    fn land(&self, version: Arc<Version>, pilot: Pilot, urgency: Urgency) {
-        let (block, pieces) = (pilot.shipment().id, pilot.pieces());
+    fn land(&self, version: Arc<Version>, leader: Leader, urgency: Urgency) {
+        let (block, pieces) = (leader.span().id, leader.pieces());
         self.store
-            .put_then(block, version, pieces, urgency, |stored| end(pilot, stored));
+            .put_then(block, version, pieces, urgency, |stored| end(leader, stored));
     }
 
     /// Waits in the turn of `payer` for a share of the memory window. Fails if the window stays full.
-    pub async fn room(&self, payer: Payer, bytes: u64) -> Result<OwnedSemaphorePermit, FlightError> {
+    pub async fn room(&self, payer: Payer, bytes: u64) -> Result<OwnedSemaphorePermit, FetchError> {
         let _next = self
             .next_for_room
             .turn(payer, bytes.div_ceil(1024))
             .await
-            .map_err(|_| FlightError::Busy)?;
+            .map_err(|_| FetchError::Busy)?;
         acquire(&self.window, bytes, self.window_kib).await
     }
 
@@ -351,7 +347,7 @@ impl Fetcher {
     /// # Errors
     ///
     /// Fails if the window stays full.
-    pub async fn room_of_writer(&self, bytes: u64) -> Result<WriterRoom, FlightError> {
+    pub async fn room_of_writer(&self, bytes: u64) -> Result<WriterRoom, FetchError> {
         Ok(WriterRoom {
             _of_writers: acquire(&self.writers, bytes, self.window_kib / 2).await?,
             _of_window: self.room(NODE, bytes).await?,
@@ -360,11 +356,11 @@ impl Fetcher {
 }
 
 /// Ends the flight of a complete block, whether the store has taken it or not.
-fn end(pilot: Pilot, stored: Result<Bytes, Refusal>) {
+fn end(leader: Leader, stored: Result<Bytes, Refusal>) {
     match stored {
-        Ok(mapped) => pilot.land(mapped),
+        Ok(mapped) => leader.complete(mapped),
         // A block that is not stored costs speed, never a read; the store has counted the reason.
-        Err(_refused) => pilot.keep(),
+        Err(_refused) => leader.complete_unstored(),
     }
 }
 
@@ -373,20 +369,20 @@ async fn acquire(
     window: &Arc<Semaphore>,
     bytes: u64,
     window_kib: usize,
-) -> Result<OwnedSemaphorePermit, FlightError> {
+) -> Result<OwnedSemaphorePermit, FetchError> {
     let kib = bytes.div_ceil(1024).min(window_kib as u64) as u32;
     let room = Arc::clone(window).acquire_many_owned(kib);
     match tokio::time::timeout(WINDOW_PATIENCE, room).await {
         Ok(permit) => Ok(permit.expect("the window is never closed")),
-        Err(_) => Err(FlightError::Busy),
+        Err(_) => Err(FetchError::Busy),
     }
 }
 
 /// A seat in a flight.
 #[derive(Debug)]
-pub struct Boarded {
+pub struct JoinedFetch {
     /// Reads the block.
-    pub passenger: crate::single_flight::Passenger,
+    pub waiter: crate::single_flight::Waiter,
     /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
     pub led: bool,
 }
@@ -394,14 +390,14 @@ pub struct Boarded {
 /// Waits until the last reader has left before the block's first byte came. Once the first byte is here, the
 /// rest comes along: most of it is paid for, and a reader of a few bytes leaves long before the block is
 /// complete.
-async fn abandoned(pilot: &Pilot, traffic: &Notify) {
-    while pilot.is_awaited() || pilot.received() > 0 {
-        traffic.notified().await;
+async fn abandoned(leader: &Leader, waiters_changed: &Notify) {
+    while leader.has_waiters() || leader.received() > 0 {
+        waiters_changed.notified().await;
     }
 }
 
-fn shipment(version: &Version, index: u32, first: u64) -> Shipment {
-    Shipment {
+fn span(version: &Version, index: u32, first: u64) -> BlockSpan {
+    BlockSpan {
         id: version.block(index),
         len: version.block_len(index),
         first,
@@ -420,23 +416,19 @@ mod tests {
     }
 
     fn ticket() -> StreamTicket {
-        let shipment = Shipment {
+        let span = BlockSpan {
             id: block(3),
             len: 6,
             first: 0,
         };
-        let Join::Lead(_pilot, passenger) =
-            Arc::<Flights>::default().join(shipment, &Arc::default(), || false)
+        let Join::Lead(_pilot, waiter) = Arc::<SingleFlight>::default().join(span, &Arc::default(), || false)
         else {
             panic!("nobody else flies");
         };
         StreamTicket {
-            seat: Some(Boarded {
-                passenger,
-                led: false,
-            }),
+            seat: Some(JoinedFetch { waiter, led: false }),
             _owner: Arc::default(),
-            traffic: Arc::default(),
+            waiters_changed: Arc::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::endpoint::{EndpointError, Failure, causes};
 use crate::log_throttle::Throttle;
 use crate::read::ReadError;
 use crate::s3::error::{ErrorCode, S3Error};
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 
 /// The error when the lake gave no answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
@@ -19,7 +19,7 @@ pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
         ReadError::LakeStatus(status) => of_status(*status),
-        ReadError::Flight(error) => not_brought(error),
+        ReadError::Fetch(error) => not_brought(error),
         ReadError::Restless => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The object changes faster than it can be read.",
@@ -28,19 +28,19 @@ pub fn unread(error: &ReadError) -> S3Error {
 }
 
 /// The error when a block did not arrive before the first byte of the answer.
-fn not_brought(error: &FlightError) -> S3Error {
+fn not_brought(error: &FetchError) -> S3Error {
     match error {
-        FlightError::Status(status) => of_status(*status),
-        FlightError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
-        FlightError::Busy => S3Error::new(
+        FetchError::Status(status) => of_status(*status),
+        FetchError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
+        FetchError::Busy => S3Error::new(
             ErrorCode::SlowDown,
             "Too many bytes are on their way from the lake; please reduce your rate.",
         ),
-        FlightError::Changed => S3Error::new(
+        FetchError::Changed => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The object changes faster than it can be read.",
         ),
-        FlightError::NotHeld => {
+        FetchError::NotHeld => {
             static LINES: Throttle = Throttle::new();
             if let Some(unsaid) = LINES.admit(clock::instant()) {
                 tracing::warn!(unsaid, "a node no longer holds a block that only nodes have");
@@ -50,8 +50,8 @@ fn not_brought(error: &FlightError) -> S3Error {
                 "A node of the cluster no longer holds a part of the object; please try again.",
             )
         }
-        FlightError::Mismatch => failed(Failure::Unintelligible, &error.to_string()),
-        FlightError::Abandoned => S3Error::new(
+        FetchError::Mismatch => failed(Failure::Unintelligible, &error.to_string()),
+        FetchError::Abandoned => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The fetch was given up by another reader; please try again.",
         ),

@@ -14,7 +14,7 @@ use crate::endpoint::LakeAccount;
 use crate::s3::etag;
 use crate::s3::identity::Caller;
 use crate::s3::payload::{Algorithm, Digests};
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
@@ -142,9 +142,9 @@ impl Parts<'_> {
     }
 }
 
-fn unread(error: FlightError) -> UploadError {
+fn unread(error: FetchError) -> UploadError {
     match error {
-        FlightError::NotHeld => UploadError::BlockMissing,
+        FetchError::NotHeld => UploadError::BlockMissing,
         error => UploadError::Unread(error),
     }
 }

@@ -14,7 +14,7 @@ use crate::dirty::writing::{Order, Parted, WriteError};
 use crate::dirty::{Dirty, Unsettled};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::s3::payload::Digests;
-use crate::single_flight::FlightError;
+use crate::single_flight::FetchError;
 
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -149,10 +149,10 @@ impl Dirty {
     }
 
     /// A part that is nowhere any more must be uploaded again. One whose holder is only out of reach may be found later.
-    fn unread(&self, upload: &Upload, part: &Part, error: &FlightError) -> Incomplete {
+    fn unread(&self, upload: &Upload, part: &Part, error: &FetchError) -> Incomplete {
         let holder = self.home.cooperation.peer(part.holder);
         let is_silent = holder.is_some_and(|peer| !peer.is_reachable());
-        let is_lost = matches!(error, FlightError::NotHeld) && !is_silent;
+        let is_lost = matches!(error, FetchError::NotHeld) && !is_silent;
         if !is_lost {
             tracing::debug!(%error, part = part.number, "a part cannot be read now");
             return Incomplete::Later;
