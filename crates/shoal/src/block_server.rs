@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, Request, Response, StatusCode, header};
 
-use crate::blocks::{BlockStream, Shelf, Ways, Window};
+use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
-use crate::fetch::{Fetcher, Way};
+use crate::fetch::{FetchVia, Fetcher};
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
 use crate::peer::ALIVE;
@@ -132,14 +132,14 @@ impl Host {
             return Err(Outcome::Misunderstood);
         }
         let id = block.version.block(block.index);
-        let ways = match block.asked {
+        let plan = match block.asked {
             Asked::Holder if !self.fetcher.holds(id) => return Err(Outcome::NotHeld),
-            Asked::Holder => Ways::None,
+            Asked::Holder => FetchPlan::None,
             Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
-            Asked::Home(layer) => Ways::All(Way::Route(layer)),
+            Asked::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
             // No reader waits for the block, so readers come first.
-            Asked::Heir(_) if self.fetcher.is_busy() => return Err(Outcome::Busy),
-            Asked::Heir(giver) => Ways::All(Way::Handover(giver)),
+            Asked::Heir(_) if self.fetcher.memory().is_busy() => return Err(Outcome::Busy),
+            Asked::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
         };
         let origin = self.origin(&block)?;
         let part = block.part;
@@ -153,7 +153,7 @@ impl Host {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::new(block.version),
             origin: Arc::new(origin),
-            ways,
+            plan,
         };
         let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
         let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use shoal_policy::{NodeId, Source};
 
 use crate::blocks::placement::Placement;
-use crate::fetch::{Fetcher, JoinedFetch, StreamTicket, Way};
+use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
 use crate::read_context::Origin;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
@@ -35,7 +35,7 @@ pub struct BlockStream {
     first: Option<Bytes>,
     tally: Tally,
     /// Keeps the opening response alive while this reader is there.
-    ticket: Option<StreamTicket>,
+    ticket: Option<StreamHandle>,
 }
 
 /// How many blocks are requested ahead. The number doubles with each block read, up to a bound, so that a
@@ -74,26 +74,26 @@ pub struct Shelf {
     /// The caller that asks the lake.
     pub origin: Arc<Origin>,
     /// How blocks that are not here are fetched.
-    pub ways: Ways,
+    pub plan: FetchPlan,
 }
 
 /// How blocks that are not here are fetched.
 #[derive(Clone, Debug)]
-pub enum Ways {
+pub enum FetchPlan {
     /// Not at all: only blocks that this node holds are given, on disk or waiting for it.
     None,
     /// All in one way.
-    All(Way),
+    All(FetchVia),
     /// Each from the node that holds it, or not at all: the lake does not have them yet.
     Placed(Arc<Placement>),
 }
 
-impl Ways {
-    fn to(&self, index: u32) -> Option<Way> {
+impl FetchPlan {
+    fn to(&self, index: u32) -> Option<FetchVia> {
         match self {
             Self::None => None,
             Self::All(way) => Some(*way),
-            Self::Placed(placement) => placement.holder(index).map(Way::Handover),
+            Self::Placed(placement) => placement.holder(index).map(FetchVia::Handover),
         }
     }
 }
@@ -136,7 +136,7 @@ impl Shelf {
         let id = self.version.block(index);
         loop {
             // Checked first: a block that no longer waits for the disk is on it.
-            if self.ways.to(index).is_none()
+            if self.plan.to(index).is_none()
                 && let Some(waiting) = self.fetcher.join_whole(id)
             {
                 return Found::Aboard(waiting);
@@ -147,7 +147,7 @@ impl Shelf {
                 self.fetcher.hit(&self.version, index);
                 return Found::Resident(block);
             }
-            let Some(way) = self.ways.to(index) else {
+            let Some(way) = self.plan.to(index) else {
                 return Found::Nowhere;
             };
             if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin, way) {
@@ -159,7 +159,7 @@ impl Shelf {
 
 impl BlockStream {
     /// Plans the stream of `range`; nothing is fetched before the first poll.
-    pub fn new(shelf: Arc<Shelf>, range: ByteRange, window: Window, ticket: Option<StreamTicket>) -> Self {
+    pub fn new(shelf: Arc<Shelf>, range: ByteRange, window: Window, ticket: Option<StreamHandle>) -> Self {
         Self {
             shelf,
             planned: range,
@@ -236,14 +236,14 @@ impl BlockStream {
             end: end - block_start,
         };
         let block = version.block(index);
-        let seat = self.ticket.as_mut().and_then(|ticket| ticket.take_seat(block));
-        let (state, peer) = if let Some(boarded) = seat {
+        let first = self.ticket.as_mut().and_then(|ticket| ticket.take_first(block));
+        let (state, peer) = if let Some(boarded) = first {
             (SlotState::aboard(boarded, wanted), None)
         } else if let Some(block) = self.shelf.store.get_resident(block) {
             self.shelf.fetcher.hit(version, index);
             (SlotState::Resident(block), None)
         } else {
-            let way = self.shelf.ways.to(index);
+            let way = self.shelf.plan.to(index);
             let peer = way.and_then(|way| self.shelf.fetcher.first_peer(block, way));
             if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
                 return None;

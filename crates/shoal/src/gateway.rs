@@ -24,7 +24,7 @@ use crate::cooperation::Cooperation;
 use crate::dirty::{self, Dirty, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::fair::in_flight::InFlight;
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, FetcherParts};
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
 use crate::grants::Catalog;
@@ -481,15 +481,16 @@ fn fetcher(
     split: &Arc<Split>,
     single_flight: &Arc<SingleFlight>,
 ) -> Arc<Fetcher> {
-    Arc::new(Fetcher::new(
-        (Arc::clone(lake), Arc::clone(catalog)),
-        Arc::clone(cooperation),
-        Arc::clone(split),
-        Arc::clone(store),
-        Arc::clone(single_flight),
-        config.limits.fill_bytes,
-        config.limits.read_ahead_blocks,
-    ))
+    let parts = FetcherParts {
+        lake: Arc::clone(lake),
+        catalog: Arc::clone(catalog),
+        cooperation: Arc::clone(cooperation),
+        split: Arc::clone(split),
+        store: Arc::clone(store),
+        single_flight: Arc::clone(single_flight),
+    };
+    let limits = &config.limits;
+    Arc::new(Fetcher::new(parts, limits.fill_bytes, limits.read_ahead_blocks))
 }
 
 fn host(

@@ -13,11 +13,11 @@ use shoal_policy::{BlockId, Layer, ObjectId};
 pub use self::open_lock::Openings;
 
 use self::open_lock::Opening;
-use crate::blocks::{BlockStream, Shelf, Ways, Window};
+use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
-use crate::fetch::{Fetcher, StreamTicket, Way, content_range, range_header, whole};
+use crate::fetch::{FetchVia, Fetcher, StreamHandle, content_range, range_header, whole_range};
 use crate::grants::{Asked, Catalog, Checksums, is_refusal};
 use crate::read_context::Origin;
 use crate::s3::conditions::{Conditions, Verdict};
@@ -227,7 +227,7 @@ pub enum ReadError {
 struct Pinned {
     version: Arc<Version>,
     told: Told,
-    ticket: Option<StreamTicket>,
+    ticket: Option<StreamHandle>,
     /// Whether the version's bytes came with the answer that named it, so that none of it was here.
     opened: bool,
 }
@@ -445,7 +445,7 @@ impl Reader {
         let sent = if is_part {
             content_range(headers)
         } else {
-            whole(headers)
+            whole_range(headers)
         };
         let (range, size_bytes) = sent.ok_or(Uncacheable::NoLength)?;
         let version = Version::from_response(ask.object, headers, size_bytes, self.block_bytes)?;
@@ -472,14 +472,14 @@ impl Reader {
         ask: &Ask,
         version: &Arc<Version>,
         range: ByteRange,
-        ticket: Option<StreamTicket>,
+        ticket: Option<StreamHandle>,
     ) -> BlockStream {
         let shelf = Shelf {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             origin: Arc::clone(&ask.origin),
-            ways: Ways::All(Way::Route(Layer::L1)),
+            plan: FetchPlan::All(FetchVia::Route(Layer::L1)),
         };
         BlockStream::new(Arc::new(shelf), range, ask.window(self.ahead), ticket)
     }

@@ -108,7 +108,7 @@ impl Observer {
         metrics.corrupt_blocks(store.corrupt_blocks - before.map_or(0, |before| before.corrupt_blocks));
         metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
         metrics.set_store_paused(self.store.health() != Health::Serving);
-        metrics.set_fill_bytes(self.fetcher.window_used_bytes());
+        metrics.set_fill_bytes(self.fetcher.memory().used_bytes());
         let written_back = self.dirty.home().outcomes();
         self.measure_dirty(metrics, &told.written_back, &written_back);
         let upload_ends = self.dirty.upload_ends().to_vec();
@@ -351,7 +351,7 @@ impl Observer {
             "reads": {
                 "flights": self.single_flight.count(),
                 "coalesced_requests": self.single_flight.coalesced(),
-                "fill_bytes": self.fetcher.window_used_bytes(),
+                "fill_bytes": self.fetcher.memory().used_bytes(),
                 "fill_capacity_bytes": self.config.limits.fill_bytes,
             },
             "writes": { "underway": self.through.underway() },

@@ -16,7 +16,7 @@ use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
 use super::ahead::{Ahead, Kept, Sent};
-use crate::fetch::{Fetcher, WriterRoom};
+use crate::fetch::{Fetcher, WriterMemory};
 use crate::http::connection::ClientBody;
 use crate::piece_buffer::Pieces;
 use crate::s3::error::S3Error;
@@ -78,7 +78,7 @@ pub(super) struct Intake {
 struct Growing {
     pieces: Pieces,
     missing_bytes: u64,
-    room: WriterRoom,
+    room: WriterMemory,
 }
 
 impl Intake {
@@ -165,7 +165,7 @@ impl Intake {
             return Err(wrong_length());
         }
         self.written(WRITES).await?;
-        let room = self.fetcher.room_of_writer(missing_bytes).await;
+        let room = self.fetcher.memory().reserve_for_writer(missing_bytes).await;
         Ok(Growing {
             pieces: Pieces::default(),
             missing_bytes,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Dirty, Manifest};
-use crate::blocks::{BlockStream, Shelf, Ways};
+use crate::blocks::{BlockStream, FetchPlan, Shelf};
 use crate::read::{Answer, Ask, Known, ReadError, Reading, Residency};
 
 impl Dirty {
@@ -23,7 +23,7 @@ impl Dirty {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&version),
             origin: Arc::clone(&ask.origin),
-            ways: Ways::Placed(Arc::clone(&manifest.placement)),
+            plan: FetchPlan::Placed(Arc::clone(&manifest.placement)),
         };
         let window = ask.window(self.ahead);
         let mut blocks = Box::new(BlockStream::new(Arc::new(shelf), range, window, None));

@@ -17,7 +17,7 @@ use shoal_policy::NodeId;
 use super::manifest::Manifest;
 use super::uploads::Upload;
 use crate::blocks::placement::Placement;
-use crate::blocks::{BlockStream, Shelf, Ways, Window};
+use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
 };
@@ -252,7 +252,7 @@ impl Uploader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             origin: Arc::new(origin),
-            ways: Ways::Placed(placement),
+            plan: FetchPlan::Placed(placement),
         };
         BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None)
     }

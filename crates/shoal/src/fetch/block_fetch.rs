@@ -1,4 +1,4 @@
-//! Brings one block here, from its homes or from the lake.
+//! Fetches one block, from its homes or from the lake.
 //!
 //! Each stop of the route is asked only for the bytes that are still missing, so that a peer that dies in the
 //! middle of a block costs a hop and no byte twice. Only an answer of the lake can fail a read.
@@ -10,9 +10,9 @@ use http::{Method, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 
-use super::body_reader::{Cursor, lake_error, range_header, resumption, skip_to};
-use super::hops::HopEnd;
-use super::{Fetcher, Way};
+use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
+use super::hops::HopOutcome;
+use super::{FetchVia, Fetcher};
 use crate::endpoint::{EndpointRequest, Question};
 use crate::grants::is_refusal;
 use crate::peer::{Asked, BlockRequest, Peer, PeerError};
@@ -32,89 +32,89 @@ const SILENCES_MAX: u32 = 5;
 /// The number of peers that are asked for one block before the lake is.
 const HOPS_MAX: usize = 4;
 
-/// A block to bring, and the origin it is brought for.
-pub(super) struct Errand {
+/// A block to fetch, and the read it is fetched for.
+pub(super) struct BlockFetch {
     pub(super) version: Arc<Version>,
     pub(super) index: u32,
     pub(super) origin: Arc<Origin>,
-    pub(super) way: Way,
+    pub(super) via: FetchVia,
 }
 
-/// Why a peer did not bring a block to the end. The next stop is asked for the rest.
+/// Why a peer did not send all of a block. The next stop of the route is asked for the rest.
 #[derive(Debug, thiserror::Error)]
-enum HopLost {
-    #[error("it is not there any more")]
+enum HopError {
+    #[error("the node has left")]
     Gone,
     #[error(transparent)]
     Peer(#[from] PeerError),
     #[error("{0}")]
     BrokeOff(FetchError),
-    #[error("it does not live any more")]
+    #[error("the node is no longer alive")]
     Dead,
-    #[error("it sends nothing")]
+    #[error("the node sends nothing")]
     Stuck,
 }
 
-impl HopEnd {
-    fn of(hop: &Result<(), HopLost>) -> Self {
+impl HopOutcome {
+    fn of(hop: &Result<(), HopError>) -> Self {
         match hop {
             Ok(()) => Self::Brought,
-            Err(HopLost::Gone) => Self::Gone,
-            Err(HopLost::Peer(PeerError::Refused { .. } | PeerError::TooLong)) => Self::Refused,
-            Err(HopLost::Peer(PeerError::Endpoint(_))) => Self::Unreachable,
-            Err(HopLost::Peer(PeerError::Silent(_))) => Self::Silent,
-            Err(HopLost::BrokeOff(_) | HopLost::Peer(PeerError::BrokenOff(_))) => Self::BrokeOff,
-            Err(HopLost::Dead) => Self::Dead,
-            Err(HopLost::Stuck) => Self::Stuck,
+            Err(HopError::Gone) => Self::Gone,
+            Err(HopError::Peer(PeerError::Refused { .. } | PeerError::TooLong)) => Self::Refused,
+            Err(HopError::Peer(PeerError::Endpoint(_))) => Self::Unreachable,
+            Err(HopError::Peer(PeerError::Silent(_))) => Self::Silent,
+            Err(HopError::BrokeOff(_) | HopError::Peer(PeerError::BrokenOff(_))) => Self::BrokeOff,
+            Err(HopError::Dead) => Self::Dead,
+            Err(HopError::Stuck) => Self::Stuck,
         }
     }
 }
 
 impl Fetcher {
-    /// Gives the leader its block.
-    pub(super) async fn carry(&self, errand: &Errand, leader: &Leader) -> Result<(), FetchError> {
-        let len = errand.version.block_len(errand.index);
-        leader.hold_memory(self.room(errand.origin.caller().payer(), len).await?);
-        let layer = match errand.way {
-            Way::Route(layer) => layer,
-            Way::Handover(giver) => return self.take_over(giver, errand, leader).await,
+    /// Gives the leader all bytes of its block.
+    pub(super) async fn fetch_block(&self, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+        let len = fetch.version.block_len(fetch.index);
+        leader.hold_memory(self.memory.reserve(fetch.origin.caller().payer(), len).await?);
+        let layer = match fetch.via {
+            FetchVia::Route(layer) => layer,
+            FetchVia::Handover(giver) => return self.take_over(giver, fetch, leader).await,
         };
-        let block = errand.version.block(errand.index);
+        let block = fetch.version.block(fetch.index);
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
             && let Some((node, asked)) = self.next_peer(block, layer, &tried)
         {
             leader.set_source(Source::Peer);
-            match self.carry_from_peer(node, asked, errand, leader).await {
+            match self.fetch_from_peer(node, asked, fetch, leader).await {
                 Ok(()) => return Ok(()),
-                Err(lost) => tracing::debug!(?node, ?asked, %lost, "a hop is lost"),
+                Err(error) => tracing::debug!(?node, ?asked, %error, "a node did not send all of a block"),
             }
             tried.push(node);
         }
-        let proof = self.proofs.of(&errand.version, &errand.origin)?;
+        let check = self.integrity.of(&fetch.version, &fetch.origin)?;
         leader.set_source(Source::Lake);
         let rest = ByteRange {
             start: leader.received(),
             end: len,
         };
-        self.ask_lake(&errand.version, errand.index, rest, &errand.origin)
+        self.ask_lake(&fetch.version, fetch.index, rest, &fetch.origin)
             .await?
-            .fill(leader, rest.len(), proof.as_ref())
+            .fill(leader, rest.len(), check.as_ref())
             .await
     }
 
     /// Takes the block from the node that gives it away. It has no reader, so no other node is asked for it
     /// in any caller's name.
-    async fn take_over(&self, giver: NodeId, errand: &Errand, leader: &Leader) -> Result<(), FetchError> {
+    async fn take_over(&self, giver: NodeId, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
         leader.set_source(Source::Peer);
-        let taken = self.carry_from_peer(giver, Asked::Holder, errand, leader).await;
-        taken.map_err(|lost| {
-            tracing::debug!(?giver, %lost, "a block was not taken over");
+        let taken = self.fetch_from_peer(giver, Asked::Holder, fetch, leader).await;
+        taken.map_err(|error| {
+            tracing::debug!(?giver, %error, "a block was not taken over");
             FetchError::NotHeld
         })
     }
 
-    /// The node to ask next, other than those tried in vain.
+    /// The node to ask next, other than those already tried.
     fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Asked)> {
         let route = self.cooperation.route(block, asked, tried);
         route.into_iter().find_map(|stop| match stop {
@@ -125,49 +125,55 @@ impl Fetcher {
     }
 
     /// The node that is asked first for a block that is not here.
-    pub fn first_peer(&self, block: BlockId, way: Way) -> Option<NodeId> {
-        match way {
-            Way::Route(layer) => self.next_peer(block, layer, &[]).map(|(node, _)| node),
-            Way::Handover(giver) => Some(giver),
+    pub fn first_peer(&self, block: BlockId, via: FetchVia) -> Option<NodeId> {
+        match via {
+            FetchVia::Route(layer) => self.next_peer(block, layer, &[]).map(|(node, _)| node),
+            FetchVia::Handover(giver) => Some(giver),
         }
     }
 
-    async fn carry_from_peer(
+    async fn fetch_from_peer(
         &self,
         node: NodeId,
         asked: Asked,
-        errand: &Errand,
+        fetch: &BlockFetch,
         leader: &Leader,
-    ) -> Result<(), HopLost> {
-        let hop = self.hop(node, asked, errand, leader).await;
-        self.hops.count(HopEnd::of(&hop));
+    ) -> Result<(), HopError> {
+        let hop = self.hop(node, asked, fetch, leader).await;
+        self.hops.count(HopOutcome::of(&hop));
         hop
     }
 
-    async fn hop(&self, node: NodeId, asked: Asked, errand: &Errand, leader: &Leader) -> Result<(), HopLost> {
-        let peer = self.cooperation.peer(node).ok_or(HopLost::Gone)?;
+    async fn hop(
+        &self,
+        node: NodeId,
+        asked: Asked,
+        fetch: &BlockFetch,
+        leader: &Leader,
+    ) -> Result<(), HopError> {
+        let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
         let part = ByteRange {
             start: leader.received(),
-            end: errand.version.block_len(errand.index),
+            end: fetch.version.block_len(fetch.index),
         };
-        let _climbing = match asked {
+        let _home_wait = match asked {
             Asked::Home(layer) => Some(leader.awaits_home(layer)),
             Asked::Holder | Asked::Heir(_) => None,
         };
         let request = BlockRequest {
-            version: Version::clone(&errand.version),
-            index: errand.index,
+            version: Version::clone(&fetch.version),
+            index: fetch.index,
             part,
             asked,
-            caller: errand.origin.caller().into(),
-            name: errand.origin.name().cloned(),
-            headers: errand.origin.headers().clone(),
+            caller: fetch.origin.caller().into(),
+            name: fetch.origin.name().cloned(),
+            headers: fetch.origin.headers().clone(),
         };
         self.hedges.earn();
-        let mut cursor = Cursor::new(peer.ask(&request).await?);
-        let filling = cursor.fill(leader, part.len(), None);
+        let mut body = BodyReader::new(peer.ask(&request).await?);
+        let filling = body.fill(leader, part.len(), None);
         let brought = self.unless_silent(&peer, leader, filling).await;
-        if matches!(brought, Err(HopLost::BrokeOff(_) | HopLost::Dead)) {
+        if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
             peer.broke_off();
         }
         brought
@@ -179,12 +185,12 @@ impl Fetcher {
         peer: &Peer,
         leader: &Leader,
         filling: impl Future<Output = Result<(), FetchError>>,
-    ) -> Result<(), HopLost> {
+    ) -> Result<(), HopError> {
         let mut filling = std::pin::pin!(filling);
         let (mut received, mut silences) = (leader.received(), 0);
         loop {
             tokio::select! {
-                filled = &mut filling => return filled.map_err(HopLost::BrokeOff),
+                filled = &mut filling => return filled.map_err(HopError::BrokeOff),
                 () = tokio::time::sleep(PATIENCE) => {}
             }
             if leader.received() > received {
@@ -193,13 +199,13 @@ impl Fetcher {
             }
             silences += 1;
             tokio::select! {
-                filled = &mut filling => return filled.map_err(HopLost::BrokeOff),
+                filled = &mut filling => return filled.map_err(HopError::BrokeOff),
                 lives = peer.lives() => if !lives {
-                    return Err(HopLost::Dead);
+                    return Err(HopError::Dead);
                 },
             }
             if silences >= SILENCES_MAX && self.hedges.spend() {
-                return Err(HopLost::Stuck);
+                return Err(HopError::Stuck);
             }
         }
     }
@@ -211,7 +217,7 @@ impl Fetcher {
         index: u32,
         part: ByteRange,
         origin: &Origin,
-    ) -> Result<Cursor, FetchError> {
+    ) -> Result<BodyReader, FetchError> {
         let block_start = u64::from(index) * version.block_bytes;
         let wanted = ByteRange {
             start: block_start + part.start,
@@ -221,16 +227,16 @@ impl Fetcher {
         let question = Question::of(&self.lake, &request);
         let response = self.lake.send(request).await.map_err(lake_error)?;
         let contradicted = self.catalog.revoker(origin.caller().id(), version.object);
-        let skip = skip_to(version, wanted, &response).inspect_err(|error| {
+        let skip = bytes_before(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
                 contradicted();
             }
         })?;
         let part = wanted.start - skip..wanted.end;
         let resumption = resumption(question, version, part, contradicted);
-        let mut cursor = Cursor::new(response.into_body().resumed_by(resumption));
-        cursor.skip(skip).await?;
-        Ok(cursor)
+        let mut body = BodyReader::new(response.into_body().resumed_by(resumption));
+        body.skip(skip).await?;
+        Ok(body)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Reads responses of other nodes and of the lake in exact lengths and checks that they bring what was asked
-//! for.
+//! Reads responses of other nodes and of the lake in exact lengths, and checks that they have the requested
+//! bytes.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
-use super::integrity::Proof;
+use super::integrity::IntegrityCheck;
 use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{FetchError, Leader};
 
 /// A response body, read in exact lengths.
-pub(super) struct Cursor {
+pub(super) struct BodyReader {
     body: LakeBody,
     rest: Bytes,
 }
 
-impl Cursor {
+impl BodyReader {
     pub(super) fn new(body: LakeBody) -> Self {
         Self {
             body,
@@ -33,14 +33,14 @@ impl Cursor {
         &mut self,
         leader: &Leader,
         mut missing: u64,
-        proof: Option<&Proof<'_>>,
+        check: Option<&IntegrityCheck<'_>>,
     ) -> Result<(), FetchError> {
         while missing > 0 {
             let piece = self.next(missing).await?;
             missing -= piece.len() as u64;
             let completes_block = leader.received() + piece.len() as u64 == leader.span().len;
-            if let Some(proof) = proof.filter(|_| completes_block) {
-                proof.holds_for(&leader.pieces_with(Some(piece.clone())))?;
+            if let Some(check) = check.filter(|_| completes_block) {
+                check.verify(&leader.pieces_with(Some(piece.clone())))?;
             }
             leader.push(piece);
         }
@@ -75,7 +75,7 @@ pub fn range_header(range: ByteRange) -> HeaderValue {
 /// Checks that a response brings `wanted` of `version`; returns the number of bytes that come before it.
 ///
 /// The ETag catches a lake that ignores `If-Match`, the status one that ignores `Range`.
-pub(super) fn skip_to<B>(
+pub(super) fn bytes_before<B>(
     version: &Version,
     wanted: ByteRange,
     response: &Response<B>,
@@ -142,7 +142,7 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
 }
 
 /// The byte range and the size of a response without `Content-Range`.
-pub fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
+pub fn whole_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
     Some((
         ByteRange {
@@ -206,7 +206,7 @@ mod tests {
     fn only_the_wanted_bytes_of_the_pinned_version_are_accepted() {
         let wanted = ByteRange { start: 4, end: 8 };
         let judge =
-            |status, headers: &[(&str, &str)]| skip_to(&version(), wanted, &response(status, headers));
+            |status, headers: &[(&str, &str)]| bytes_before(&version(), wanted, &response(status, headers));
         let etag = ("etag", "\"e\"");
         assert_eq!(judge(206, &[etag, ("content-range", "bytes 4-7/10")]).unwrap(), 0);
         assert_eq!(

@@ -1,16 +1,16 @@
-//! Counts how requests for blocks to other nodes ended, for metrics.
+//! Counts the outcomes of requests for blocks to other nodes, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How one such request ended. Every end but the first costs a read only time: the next stop of the route is
-/// asked.
+/// The outcome of one such request, a *hop*. Every outcome but the first costs a read only time: the next stop
+/// of the route is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HopEnd {
+pub enum HopOutcome {
     /// All requested bytes came.
     Brought,
     /// The node had left before it was asked.
     Gone,
-    /// The node refused: it does not hold the block, is busy, or would wait in a circle.
+    /// The node refused: it does not hold the block, is busy, or would wait in a cycle.
     Refused,
     /// The node could not be reached.
     Unreachable,
@@ -25,12 +25,12 @@ pub enum HopEnd {
     Stuck,
 }
 
-/// Counts hops by their ends. A hop that no reader waits for any more is not counted.
+/// Counts hops by outcome. A hop that no reader waits for any longer is not counted.
 #[derive(Debug, Default)]
-pub(super) struct Hops([AtomicU64; HopEnd::ALL.len()]);
+pub(super) struct HopCounters([AtomicU64; HopOutcome::ALL.len()]);
 
-impl HopEnd {
-    /// Every end, in the order of declaration.
+impl HopOutcome {
+    /// Every outcome, in the order of declaration.
     pub const ALL: [Self; 8] = [
         Self::Brought,
         Self::Gone,
@@ -57,12 +57,12 @@ impl HopEnd {
     }
 }
 
-impl Hops {
-    pub(super) fn count(&self, end: HopEnd) {
-        self.0[end as usize].fetch_add(1, Ordering::Relaxed);
+impl HopCounters {
+    pub(super) fn count(&self, outcome: HopOutcome) {
+        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn counts(&self) -> [(HopEnd, u64); HopEnd::ALL.len()] {
-        HopEnd::ALL.map(|end| (end, self.0[end as usize].load(Ordering::Relaxed)))
+    pub(super) fn counts(&self) -> [(HopOutcome, u64); HopOutcome::ALL.len()] {
+        HopOutcome::ALL.map(|outcome| (outcome, self.0[outcome as usize].load(Ordering::Relaxed)))
     }
 }

@@ -21,7 +21,7 @@ use crate::single_flight::FetchError;
 
 /// The number of remembered versions whose bytes differed from the lake's checksum; the one noted longest ago
 /// makes room.
-const DOUBTED_MAX: usize = 1024;
+const MISMATCHED_MAX: usize = 1024;
 
 /// Objects of up to this many bytes are checked against their ETag. MD5 does 0.6 GB a second: 7 us of
 /// processor time for 4 KiB and 27 us for an object of this size, about a tenth of the other costs of a cold
@@ -29,87 +29,93 @@ const DOUBTED_MAX: usize = 1024;
 /// which SDKs ask for by default, does 17 GB a second.
 const MD5_BYTES_MAX: u64 = 16 << 10;
 
-/// The state that checks of whole objects share.
+/// The state that the checks of all objects share.
 #[derive(Debug)]
-pub(super) struct Proofs {
-    doubted: Mutex<LruCache<VersionId, ()>>,
+pub(super) struct IntegrityChecks {
+    mismatched: Mutex<LruCache<VersionId, ()>>,
     /// Whether an object has come whose ETag was its MD5. Until then an ETag that looks like an MD5 may be
     /// anything, and at some lakes it is.
     etags_are_md5: AtomicBool,
 }
 
-/// An object to come, and the digest that its bytes must have.
-pub(super) struct Proof<'a> {
-    proofs: &'a Proofs,
+/// The check of one object to come: the digest that its bytes must have.
+pub(super) struct IntegrityCheck<'a> {
+    checks: &'a IntegrityChecks,
     version: &'a Version,
     origin: &'a Origin,
-    claim: Claim,
+    expected: ExpectedDigest,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Claim {
+struct ExpectedDigest {
     algorithm: Algorithm,
     digest: Vec<u8>,
 }
 
-impl Default for Proofs {
+impl Default for IntegrityChecks {
     fn default() -> Self {
-        let room = NonZeroUsize::new(DOUBTED_MAX).expect("some are remembered");
+        let room = NonZeroUsize::new(MISMATCHED_MAX).expect("the bound is not zero");
         Self {
-            doubted: Mutex::new(LruCache::new(room)),
+            mismatched: Mutex::new(LruCache::new(room)),
             etags_are_md5: AtomicBool::new(false),
         }
     }
 }
 
-impl Proofs {
-    /// Returns the proof for the bytes of `version`, if the lake gives a digest of them.
+impl IntegrityChecks {
+    /// Returns the check of the bytes of `version`, if the lake gives a digest of them.
     ///
-    /// Fails if other bytes came before.
+    /// # Errors
+    ///
+    /// Fails as a mismatch if the lake has sent other bytes before.
     pub(super) fn of<'a>(
         &'a self,
         version: &'a Version,
         origin: &'a Origin,
-    ) -> Result<Option<Proof<'a>>, FetchError> {
+    ) -> Result<Option<IntegrityCheck<'a>>, FetchError> {
         if version.block_count() != 1 {
             return Ok(None);
         }
-        if self.doubted.lock().contains(&version.id) {
+        if self.mismatched.lock().contains(&version.id) {
             return Err(FetchError::Mismatch);
         }
-        let claim = Claim::of(&version.headers, &version.etag, version.size_bytes);
-        Ok(claim.map(|claim| Proof {
-            proofs: self,
+        let expected = ExpectedDigest::of(&version.headers, &version.etag, version.size_bytes);
+        Ok(expected.map(|expected| IntegrityCheck {
+            checks: self,
             version,
             origin,
-            claim,
+            expected,
         }))
     }
 }
 
-impl Proof<'_> {
+impl IntegrityCheck<'_> {
     /// Checks the whole object, in `pieces`, against the lake's digest of it.
-    pub(super) fn holds_for(&self, pieces: &[Bytes]) -> Result<(), FetchError> {
-        let Self { proofs, claim, .. } = self;
-        let by_etag = claim.algorithm == Algorithm::Md5;
-        if claim.holds_for(pieces) {
+    ///
+    /// # Errors
+    ///
+    /// Fails as a mismatch if the bytes have another digest.
+    pub(super) fn verify(&self, pieces: &[Bytes]) -> Result<(), FetchError> {
+        let Self { checks, expected, .. } = self;
+        let by_etag = expected.algorithm == Algorithm::Md5;
+        if expected.matches(pieces) {
             if by_etag {
-                proofs.etags_are_md5.store(true, Ordering::Relaxed);
+                checks.etags_are_md5.store(true, Ordering::Relaxed);
             }
             return Ok(());
         }
-        if by_etag && !proofs.etags_are_md5.load(Ordering::Relaxed) {
+        if by_etag && !checks.etags_are_md5.load(Ordering::Relaxed) {
             return Ok(());
         }
-        proofs.doubted.lock().put(self.version.id, ());
+        checks.mismatched.lock().put(self.version.id, ());
         let object = self.origin.target().as_str().escape_debug();
-        let algorithm = claim.algorithm.as_str();
+        let algorithm = expected.algorithm.as_str();
         tracing::warn!(%object, algorithm, "the lake sent other bytes than it says the object has; they are not kept");
         Err(FetchError::Mismatch)
     }
 }
 
-impl Claim {
+impl ExpectedDigest {
     /// The cheapest digest to check of all that the lake gives for the whole object.
     fn of(headers: &HeaderMap, etag: &str, size_bytes: u64) -> Option<Self> {
         let is_of_parts = headers
@@ -125,7 +131,7 @@ impl Claim {
         cheapest_first.find_map(checksum).or_else(md5)
     }
 
-    /// An ETag of 32 digits is the MD5 of an object that was written at one go, unless a key of the object's
+    /// An ETag of 32 digits is the MD5 of an object that was written in one request, unless a key of the object's
     /// owner encrypts it.
     fn of_etag(headers: &HeaderMap, etag: &str) -> Option<Self> {
         let encryption = headers.get("x-amz-server-side-encryption");
@@ -144,7 +150,7 @@ impl Claim {
         })
     }
 
-    fn holds_for(&self, pieces: &[Bytes]) -> bool {
+    fn matches(&self, pieces: &[Bytes]) -> bool {
         let mut digests = Digests::default();
         digests.add(self.algorithm);
         for piece in pieces {
@@ -168,16 +174,20 @@ mod tests {
     );
     const ETAG: &str = "\"25f9e794323b453885f5181f1b624d0b\"";
 
-    fn claim(headers: &[(&'static str, &'static str)], etag: &str, size_bytes: u64) -> Option<Claim> {
+    fn expected(
+        headers: &[(&'static str, &'static str)],
+        etag: &str,
+        size_bytes: u64,
+    ) -> Option<ExpectedDigest> {
         let pairs = headers
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
-        Claim::of(&pairs.collect(), etag, size_bytes)
+        ExpectedDigest::of(&pairs.collect(), etag, size_bytes)
     }
 
     #[test]
-    fn the_cheapest_thing_that_the_lake_says_of_the_whole_is_checked() {
-        let algorithm = |headers: &[_], etag| claim(headers, etag, 9).map(|claim| claim.algorithm);
+    fn the_cheapest_digest_of_the_whole_object_is_checked() {
+        let algorithm = |headers: &[_], etag| expected(headers, etag, 9).map(|expected| expected.algorithm);
         assert_eq!(algorithm(&[SHA256, CRC32], ETAG), Some(Algorithm::Crc32));
         assert_eq!(algorithm(&[SHA256], ETAG), Some(Algorithm::Sha256));
         assert_eq!(algorithm(&[], ETAG), Some(Algorithm::Md5));
@@ -201,18 +211,18 @@ mod tests {
 
     #[test]
     fn an_md5_is_checked_of_small_objects_only_and_a_crc_of_all() {
-        assert!(claim(&[], ETAG, MD5_BYTES_MAX).is_some());
-        assert_eq!(claim(&[], ETAG, MD5_BYTES_MAX + 1), None);
-        assert!(claim(&[CRC32], ETAG, u64::MAX).is_some());
+        assert!(expected(&[], ETAG, MD5_BYTES_MAX).is_some());
+        assert_eq!(expected(&[], ETAG, MD5_BYTES_MAX + 1), None);
+        assert!(expected(&[CRC32], ETAG, u64::MAX).is_some());
     }
 
     #[test]
-    fn a_claim_holds_for_its_bytes_however_they_come() {
+    fn a_digest_matches_its_bytes_in_any_pieces() {
         for headers in [&[CRC32][..], &[SHA256], &[]] {
-            let claim = claim(headers, ETAG, 9).unwrap();
-            assert!(claim.holds_for(&[Bytes::from("1234"), Bytes::from("56789")]));
-            assert!(!claim.holds_for(&[Bytes::from("1234"), Bytes::from("56780")]));
-            assert!(!claim.holds_for(&[Bytes::from("1234")]));
+            let expected = expected(headers, ETAG, 9).unwrap();
+            assert!(expected.matches(&[Bytes::from("1234"), Bytes::from("56789")]));
+            assert!(!expected.matches(&[Bytes::from("1234"), Bytes::from("56780")]));
+            assert!(!expected.matches(&[Bytes::from("1234")]));
         }
     }
 }

@@ -6,37 +6,33 @@ mod body_reader;
 mod hops;
 mod integrity;
 mod response_stream;
+mod window;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
-use shoal_policy::fair::Payer;
 use shoal_policy::{BlockId, Layer, NodeId};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-pub use self::body_reader::{content_range, range_header, whole};
-pub use self::hops::HopEnd;
+pub use self::body_reader::{content_range, range_header, whole_range};
+pub use self::hops::HopOutcome;
+pub use self::response_stream::StreamHandle;
+pub use self::window::{MemoryWindow, WriterMemory};
 
-use self::block_fetch::Errand;
-use self::hops::Hops;
-use self::integrity::Proofs;
-use self::response_stream::Stream;
+use self::block_fetch::BlockFetch;
+use self::hops::HopCounters;
+use self::integrity::IntegrityChecks;
+use self::response_stream::ResponseStream;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
-use crate::fair::Turns;
 use crate::grants::Catalog;
 use crate::read_context::Origin;
-use crate::s3::identity::NODE;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
-use crate::single_flight::{BlockSpan, FetchError, Join, Leader, SingleFlight};
+use crate::single_flight::{BlockSpan, Join, Leader, SingleFlight, Waiter};
 use crate::split::{Split, Timing};
 use crate::store::{Store, Urgency};
-
-/// A fetch that finds the memory window full waits this long for room before it gives up with `503 SlowDown`.
-const WINDOW_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The share of requests to peers, in percent, that may be given up for the lake because the peer is alive
 /// but sends nothing.
@@ -48,32 +44,43 @@ pub struct Fetcher {
     catalog: Arc<Catalog>,
     cooperation: Arc<Cooperation>,
     split: Arc<Split>,
-    hedges: Budget,
-    hops: Hops,
-    proofs: Proofs,
     store: Arc<Store>,
     single_flight: Arc<SingleFlight>,
-    /// Bytes that are on their way and not on disk; one permit a KiB.
-    window: Arc<Semaphore>,
-    /// The turns in which payers wait for the window.
-    next_for_room: Arc<Turns>,
-    window_kib: usize,
-    /// The part of the window that writers may take.
-    writers: Arc<Semaphore>,
-    /// The number of blocks announced ahead of the one that a stream is bringing.
+    memory: MemoryWindow,
+    hedges: Budget,
+    hops: HopCounters,
+    integrity: IntegrityChecks,
+    /// The number of blocks announced ahead of the one that a response is filling.
     ahead: u32,
+}
+
+/// The parts of a node that a [`Fetcher`] works with.
+#[derive(Clone)]
+pub struct FetcherParts {
+    /// The lake behind this node.
+    pub lake: Arc<Endpoint>,
+    /// The grants that an answer of the lake may end.
+    pub catalog: Arc<Catalog>,
+    /// The homes of blocks.
+    pub cooperation: Arc<Cooperation>,
+    /// Counts hits and misses of each layer.
+    pub split: Arc<Split>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// Blocks in flight.
+    pub single_flight: Arc<SingleFlight>,
 }
 
 /// Where a block may be fetched from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// Wherever the route leads. This node is asked for the block in this layer.
+pub enum FetchVia {
+    /// From any stop of the route. This node is asked for the block in this layer.
     Route(Layer),
-    /// This node, which gives the block away, and no other.
+    /// From this node alone, which gives the block away.
     Handover(NodeId),
 }
 
-impl Way {
+impl FetchVia {
     /// A node that gives a block away waits until it has arrived.
     const fn urgency(self) -> Urgency {
         match self {
@@ -83,88 +90,55 @@ impl Way {
     }
 }
 
-/// A share of the memory window for bytes that come at the pace of a client.
+/// A reader's end of a fetch that it has joined or started.
 #[derive(Debug)]
-pub struct WriterRoom {
-    _of_writers: OwnedSemaphorePermit,
-    _of_window: OwnedSemaphorePermit,
+pub struct JoinedFetch {
+    /// Reads the block.
+    pub waiter: Waiter,
+    /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
+    pub led: bool,
 }
 
-/// Keeps a stream going while its reader is there, even when the reader is slow.
-#[derive(Debug)]
-pub struct StreamTicket {
-    /// The reader's seat in the first block of the response.
-    seat: Option<JoinedFetch>,
-    _owner: Arc<()>,
-    waiters_changed: Arc<Notify>,
-}
-
-impl StreamTicket {
-    /// Returns the seat that is kept for the reader, if it is one in `block`. The seat is kept only for the
-    /// first block that the reader asks for.
-    pub fn take_seat(&mut self, block: BlockId) -> Option<JoinedFetch> {
-        let seat = self.seat.take()?;
-        (seat.waiter.block() == block).then_some(seat)
-    }
-}
-
-impl Drop for StreamTicket {
-    fn drop(&mut self) {
-        self.waiters_changed.notify_one();
+impl JoinedFetch {
+    const fn of_another(waiter: Waiter) -> Self {
+        Self { waiter, led: false }
     }
 }
 
 impl Fetcher {
-    /// `window_bytes` bounds the bytes on their way; `ahead` is a reader's read-ahead in blocks.
-    pub fn new(
-        (lake, catalog): (Arc<Endpoint>, Arc<Catalog>),
-        cooperation: Arc<Cooperation>,
-        split: Arc<Split>,
-        store: Arc<Store>,
-        single_flight: Arc<SingleFlight>,
-        window_bytes: u64,
-        ahead: usize,
-    ) -> Self {
-        let window_kib = (window_bytes >> 10) as usize;
+    /// A fetcher whose bytes in flight are bounded by `window_bytes`; `ahead` is a reader's read-ahead in
+    /// blocks.
+    pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
+        let FetcherParts {
+            lake,
+            catalog,
+            cooperation,
+            split,
+            store,
+            single_flight,
+        } = parts;
         Self {
             lake,
             catalog,
             cooperation,
             split,
-            hedges: Budget::new(HEDGES_PERCENT),
-            hops: Hops::default(),
-            proofs: Proofs::default(),
             store,
             single_flight,
-            window: Arc::new(Semaphore::new(window_kib)),
-            next_for_room: Turns::one_at_a_time(),
-            window_kib,
-            writers: Arc::new(Semaphore::new(window_kib / 2)),
+            memory: MemoryWindow::new(window_bytes),
+            hedges: Budget::new(HEDGES_PERCENT),
+            hops: HopCounters::default(),
+            integrity: IntegrityChecks::default(),
             ahead: ahead as u32,
         }
     }
 
-    /// Takes a share of the memory window for bytes that can do without one. Half of the window is left to
-    /// reads, which wait for their share.
-    pub fn spare_room(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        let kib = bytes.div_ceil(1024) as u32;
-        let spare = self
-            .window
-            .available_permits()
-            .saturating_sub(self.window_kib / 2);
-        if spare < kib as usize {
-            return None;
-        }
-        Arc::clone(&self.window).try_acquire_many_owned(kib).ok()
+    /// The memory for bytes that are not on disk yet.
+    pub fn memory(&self) -> &MemoryWindow {
+        &self.memory
     }
 
-    /// Bytes of the memory window in use.
-    pub fn window_used_bytes(&self) -> u64 {
-        (self.window_kib.saturating_sub(self.window.available_permits()) as u64) << 10
-    }
-
-    /// The number of block requests to other nodes since the node started, by how they ended.
-    pub fn hops(&self) -> [(HopEnd, u64); HopEnd::ALL.len()] {
+    /// The number of block requests to other nodes since the node started, by outcome.
+    pub fn hops(&self) -> [(HopOutcome, u64); HopOutcome::ALL.len()] {
         self.hops.counts()
     }
 
@@ -173,52 +147,101 @@ impl Fetcher {
         self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
     }
 
-    /// Whether more than a quarter of the memory window would be taken with `bytes` more. If so, written data
-    /// should leave the window soon, because the next writes and reads need it.
-    pub fn is_filling(&self, bytes: u64) -> bool {
-        let taken_kib = self.window_kib.saturating_sub(self.window.available_permits()) as u64;
-        taken_kib + bytes.div_ceil(1024) > self.window_kib as u64 / 4
+    /// Whether a block in flight waits for its home in a layer no wider than `layer`. The node that asks this
+    /// one as that layer's home may be the very node that the block waits for.
+    pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
+        let awaited = self.single_flight.awaited_home(block);
+        awaited.is_some_and(|awaited| awaited <= layer)
     }
 
-    /// Whether half of the memory window is taken. Work that no caller waits for should then wait.
-    pub fn is_busy(&self) -> bool {
-        self.window.available_permits() < self.window_kib / 2
-    }
-
-    /// Joins the flight of a block; if there is none, starts one in a separate task that goes `way`. Returns
-    /// `None` if the block has landed meanwhile.
+    /// Joins the fetch of a block; if there is none, starts one in a separate task. Returns `None` if the
+    /// block is in the store by now.
     pub fn join(
         self: &Arc<Self>,
         version: &Arc<Version>,
         index: u32,
         origin: &Arc<Origin>,
-        way: Way,
+        via: FetchVia,
     ) -> Option<JoinedFetch> {
         let waiters_changed = Arc::new(Notify::new());
-        match self.board(span(version, index, 0), &waiters_changed) {
+        match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
             Join::Stored => None,
-            Join::Joined(waiter) => Some(JoinedFetch { waiter, led: false }),
+            Join::Joined(waiter) => Some(JoinedFetch::of_another(waiter)),
             Join::Lead(leader, waiter) => {
-                let errand = Errand {
+                let fetch = BlockFetch {
                     version: Arc::clone(version),
                     index,
                     origin: Arc::clone(origin),
-                    way,
+                    via,
                 };
                 let missed = self.missed(version, index);
                 let this = Arc::clone(self);
-                tokio::spawn(async move { this.bring(errand, missed, leader, waiters_changed).await });
+                tokio::spawn(async move { this.run(fetch, missed, leader, waiters_changed).await });
                 Some(JoinedFetch { waiter, led: true })
             }
         }
     }
 
-    /// Notes that a reader asked for a block that is here.
+    /// Joins the fetch of a block whose bytes are all here and wait for the disk.
+    pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
+        let waiter = self.single_flight.join_whole(block)?;
+        Some(JoinedFetch::of_another(waiter))
+    }
+
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
+    /// If it starts inside a block, the bytes before it are requested afterwards, by `origin`: the reader's
+    /// bytes come first.
+    ///
+    /// Announces the first blocks before it returns, so that their readers join instead of asking the lake
+    /// again. Returns `None` if these blocks are in flight already; the response is dropped.
+    pub fn stream(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+        origin: &Arc<Origin>,
+    ) -> Option<StreamHandle> {
+        ResponseStream::begin(self, version, range, body, origin)
+    }
+
+    /// Takes a complete block that was written here: readers find it from now on, and the store has it when
+    /// the returned future ends. Returns `None` if the block is already here or in flight.
+    ///
+    /// A late block waits for the next writes to be over, as a block that was read waits for readers, unless
+    /// much is waiting.
+    pub fn insert_written(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        (pieces, memory): (Vec<Bytes>, OwnedSemaphorePermit),
+        urgency: Urgency,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let leader = match self.join_or_lead(span_of(version, index, 0), &Arc::default()) {
+            Join::Lead(leader, _no_reader_yet) => leader,
+            Join::Joined(_) | Join::Stored => return None,
+        };
+        leader.hold_memory(memory);
+        for piece in pieces {
+            leader.push(piece);
+        }
+        let urgency = if self.memory.is_filling(0) {
+            Urgency::Now
+        } else {
+            urgency
+        };
+        let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
+        Some(async move {
+            let stored = store.put(version.block(index), version, leader.pieces(), urgency);
+            complete(leader, stored.await);
+        })
+    }
+
+    /// Counts a reader's request for a block that is here.
     pub fn hit(&self, version: &Version, index: u32) {
         self.requested(version, index, true);
     }
 
-    /// Notes that a reader asked for a block that has to be brought; returns the timing of that, if it is
+    /// Counts a reader's request for a block that has to be fetched; returns the timing of the miss, if it is
     /// worth measuring.
     fn missed(&self, version: &Version, index: u32) -> Option<Timing> {
         self.requested(version, index, false)
@@ -230,161 +253,51 @@ impl Fetcher {
         self.split.requested(layer, block, version.block_len(index), held)
     }
 
-    /// Lands a complete block that was written here: readers find it from now on, and the store has it when
-    /// the returned future ends. Returns `None` if the block is already here or on its way.
-    ///
-    /// A late block waits for the next writes to be over, as a block that was read waits for readers, unless
-    /// much is waiting.
-    pub fn land_written(
-        self: &Arc<Self>,
-        version: &Arc<Version>,
-        index: u32,
-        (pieces, room): (Vec<Bytes>, OwnedSemaphorePermit),
-        urgency: Urgency,
-    ) -> Option<impl Future<Output = ()> + use<>> {
-        let leader = self.lead(version, index)?;
-        leader.hold_memory(room);
-        for piece in pieces {
-            leader.push(piece);
-        }
-        let urgency = if self.is_filling(0) { Urgency::Now } else { urgency };
-        let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
-        Some(async move {
-            let stored = store.put(version.block(index), version, leader.pieces(), urgency);
-            end(leader, stored.await);
-        })
-    }
-
-    /// Returns a seat in the flight of a block that is completely here and waits for the disk.
-    pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
-        let waiter = self.single_flight.join_whole(block)?;
-        Some(JoinedFetch { waiter, led: false })
-    }
-
-    /// Starts the flight of a block that is neither here nor on its way; it has no reader yet.
-    fn lead(&self, version: &Version, index: u32) -> Option<Leader> {
-        match self.board(span(version, index, 0), &Arc::default()) {
-            Join::Lead(leader, _reader) => Some(leader),
-            Join::Joined(_) | Join::Stored => None,
-        }
-    }
-
-    /// Whether a block on its way here waits for its home in a layer no wider than `layer`. The node that
-    /// asks this one as that layer's home may be the very node that the block waits for.
-    pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
-        self.single_flight
-            .awaited_home(block)
-            .is_some_and(|awaited_home| awaited_home <= layer)
-    }
-
-    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
-    /// If it starts inside a block, the bytes before it are requested afterwards, by `origin`: the reader's
-    /// bytes come first.
-    ///
-    /// Announces the first blocks before it returns, so that their readers join instead of asking the lake
-    /// again. Returns `None` if these blocks are already on their way; the response is dropped.
-    pub fn stream(
-        self: &Arc<Self>,
-        version: &Arc<Version>,
-        range: ByteRange,
-        body: LakeBody,
-        origin: &Arc<Origin>,
-    ) -> Option<StreamTicket> {
-        Stream::begin(self, version, range, body, origin)
-    }
-
-    /// Runs one block's fetch from start to end.
-    async fn bring(
+    /// Runs the fetch of one block from start to end.
+    async fn run(
         self: Arc<Self>,
-        errand: Errand,
+        fetch: BlockFetch,
         missed: Option<Timing>,
         leader: Leader,
         waiters_changed: Arc<Notify>,
     ) {
-        let carried = tokio::select! {
-            carried = self.carry(&errand, &leader) => carried,
+        let fetched = tokio::select! {
+            fetched = self.fetch_block(&fetch, &leader) => fetched,
             // Dropping the response closes its connection.
             () = abandoned(&leader, &waiters_changed) => return,
         };
-        match carried {
+        match fetched {
             Ok(()) => {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                self.land(errand.version, leader, errand.way.urgency());
+                self.write_to_store(fetch.version, leader, fetch.via.urgency());
             }
             Err(error) => leader.fail(error),
         }
     }
 
-    fn board(&self, span: BlockSpan, waiters_changed: &Arc<Notify>) -> Join {
-        self.single_flight
-            .join(span, waiters_changed, || self.store.contains(span.id))
+    fn join_or_lead(&self, span: BlockSpan, waiters_changed: &Arc<Notify>) -> Join {
+        let is_stored = || self.store.contains(span.id);
+        self.single_flight.join(span, waiters_changed, is_stored)
     }
 
-    /// Starts writing a complete block to disk beside its readers' streams.
-    fn land(&self, version: Arc<Version>, leader: Leader, urgency: Urgency) {
+    /// Starts writing a block whose bytes are all here to disk, beside its readers' streams.
+    fn write_to_store(&self, version: Arc<Version>, leader: Leader, urgency: Urgency) {
         let (block, pieces) = (leader.span().id, leader.pieces());
-        self.store
-            .put_then(block, version, pieces, urgency, |stored| end(leader, stored));
-    }
-
-    /// Waits in the turn of `payer` for a share of the memory window. Fails if the window stays full.
-    pub async fn room(&self, payer: Payer, bytes: u64) -> Result<OwnedSemaphorePermit, FetchError> {
-        let _next = self
-            .next_for_room
-            .turn(payer, bytes.div_ceil(1024))
-            .await
-            .map_err(|_| FetchError::Busy)?;
-        acquire(&self.window, bytes, self.window_kib).await
-    }
-
-    /// Waits for a share of the memory window for bytes that a client sends. All writers together get half of
-    /// the window: a client may be slow, and reads must not wait for it.
-    ///
-    /// A caller that waits for a share must not keep another one that only its client could set free.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the window stays full.
-    pub async fn room_of_writer(&self, bytes: u64) -> Result<WriterRoom, FetchError> {
-        Ok(WriterRoom {
-            _of_writers: acquire(&self.writers, bytes, self.window_kib / 2).await?,
-            _of_window: self.room(NODE, bytes).await?,
-        })
+        self.store.put_then(block, version, pieces, urgency, |stored| {
+            complete(leader, stored);
+        });
     }
 }
 
-/// Ends the flight of a complete block, whether the store has taken it or not.
-fn end(leader: Leader, stored: Result<Bytes, Refusal>) {
+/// Completes the fetch of a block, whether the store has taken it or not.
+fn complete(leader: Leader, stored: Result<Bytes, Refusal>) {
     match stored {
         Ok(mapped) => leader.complete(mapped),
         // A block that is not stored costs speed, never a read; the store has counted the reason.
         Err(_refused) => leader.complete_unstored(),
     }
-}
-
-/// Waits for memory; a request for more than the whole window takes all of it.
-async fn acquire(
-    window: &Arc<Semaphore>,
-    bytes: u64,
-    window_kib: usize,
-) -> Result<OwnedSemaphorePermit, FetchError> {
-    let kib = bytes.div_ceil(1024).min(window_kib as u64) as u32;
-    let room = Arc::clone(window).acquire_many_owned(kib);
-    match tokio::time::timeout(WINDOW_PATIENCE, room).await {
-        Ok(permit) => Ok(permit.expect("the window is never closed")),
-        Err(_) => Err(FetchError::Busy),
-    }
-}
-
-/// A seat in a flight.
-#[derive(Debug)]
-pub struct JoinedFetch {
-    /// Reads the block.
-    pub waiter: crate::single_flight::Waiter,
-    /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
-    pub led: bool,
 }
 
 /// Waits until the last reader has left before the block's first byte came. Once the first byte is here, the
@@ -396,52 +309,10 @@ async fn abandoned(leader: &Leader, waiters_changed: &Notify) {
     }
 }
 
-fn span(version: &Version, index: u32, first: u64) -> BlockSpan {
+fn span_of(version: &Version, index: u32, first: u64) -> BlockSpan {
     BlockSpan {
         id: version.block(index),
         len: version.block_len(index),
         first,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use shoal_policy::VersionId;
-
-    use super::*;
-
-    fn block(index: u32) -> BlockId {
-        let version = VersionId([7; 16]);
-        BlockId { version, index }
-    }
-
-    fn ticket() -> StreamTicket {
-        let span = BlockSpan {
-            id: block(3),
-            len: 6,
-            first: 0,
-        };
-        let Join::Lead(_pilot, waiter) = Arc::<SingleFlight>::default().join(span, &Arc::default(), || false)
-        else {
-            panic!("nobody else flies");
-        };
-        StreamTicket {
-            seat: Some(JoinedFetch { waiter, led: false }),
-            _owner: Arc::default(),
-            waiters_changed: Arc::default(),
-        }
-    }
-
-    #[test]
-    fn the_seat_is_for_whoever_asks_first_and_wants_that_block() {
-        let mut wanted = ticket();
-        assert!(wanted.take_seat(block(3)).is_some());
-        assert!(wanted.take_seat(block(3)).is_none(), "there is one");
-        let mut another = ticket();
-        assert!(another.take_seat(block(4)).is_none());
-        assert!(
-            another.take_seat(block(3)).is_none(),
-            "who reads on does not come back"
-        );
     }
 }

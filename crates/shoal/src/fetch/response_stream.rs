@@ -5,10 +5,11 @@ use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt as _;
 use http::Method;
+use shoal_policy::BlockId;
 use tokio::sync::Notify;
 
-use super::body_reader::{Cursor, resumption};
-use super::{Fetcher, JoinedFetch, StreamTicket, span};
+use super::body_reader::{BodyReader, resumption};
+use super::{Fetcher, JoinedFetch, span_of};
 use crate::endpoint::{LakeBody, Question};
 use crate::read_context::Origin;
 use crate::s3::object::Version;
@@ -16,8 +17,8 @@ use crate::s3::range::ByteRange;
 use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
 use crate::store::Urgency;
 
-/// A response that fills blocks one after another.
-pub(super) struct Stream {
+/// A response of the lake that fills blocks one after another.
+pub(super) struct ResponseStream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
     origin: Arc<Origin>,
@@ -33,10 +34,34 @@ pub(super) struct Stream {
     end: u32,
     owner: Weak<()>,
     waiters_changed: Arc<Notify>,
-    body: Cursor,
+    body: BodyReader,
 }
 
-impl Stream {
+/// Keeps a response going while its reader is there, even when the reader is slow.
+#[derive(Debug)]
+pub struct StreamHandle {
+    /// The reader's end of the first block of the response.
+    first: Option<JoinedFetch>,
+    _owner: Arc<()>,
+    waiters_changed: Arc<Notify>,
+}
+
+impl StreamHandle {
+    /// Returns the reading end that is kept for the reader, if it is one of `block`. It is kept only for the
+    /// first block that the reader asks for.
+    pub fn take_first(&mut self, block: BlockId) -> Option<JoinedFetch> {
+        let first = self.first.take()?;
+        (first.waiter.block() == block).then_some(first)
+    }
+}
+
+impl Drop for StreamHandle {
+    fn drop(&mut self) {
+        self.waiters_changed.notify_one();
+    }
+}
+
+impl ResponseStream {
     /// See [`Fetcher::stream`].
     pub(super) fn begin(
         fetcher: &Arc<Fetcher>,
@@ -44,7 +69,7 @@ impl Stream {
         range: ByteRange,
         body: LakeBody,
         origin: &Arc<Origin>,
-    ) -> Option<StreamTicket> {
+    ) -> Option<StreamHandle> {
         let whole_blocks_end = if range.end == version.size_bytes {
             u64::from(version.block_count())
         } else {
@@ -66,10 +91,10 @@ impl Stream {
             end: whole_blocks_end as u32,
             owner: Arc::downgrade(&owner),
             waiters_changed: Arc::new(Notify::new()),
-            body: Cursor::new(body.resumed_by(resumption)),
+            body: BodyReader::new(body.resumed_by(resumption)),
         };
-        let ticket = StreamTicket {
-            seat: Some(stream.announce()?),
+        let handle = StreamHandle {
+            first: Some(stream.announce()?),
             _owner: owner,
             waiters_changed: Arc::clone(&stream.waiters_changed),
         };
@@ -79,33 +104,33 @@ impl Stream {
         if run.as_mut().now_or_never().is_none() {
             tokio::spawn(run);
         }
-        Some(ticket)
+        Some(handle)
     }
 
-    /// Announces blocks until the window is full. The stream ends before a block that is here already or that
-    /// another fetch brings: the lake is not asked to send blocks that this node has.
+    /// Announces blocks until the window is full. The stream ends before a block that is here or in flight
+    /// already: the lake is not asked to send blocks that this node has.
     ///
-    /// Returns a seat in the first of them. The other waiters leave at once: a block is brought for
-    /// readers, not for the stream itself.
+    /// Returns the reading end of the first of them. The other waiters are dropped at once: a block is fetched
+    /// for readers, not for the stream itself.
     fn announce(&mut self) -> Option<JoinedFetch> {
-        let mut first_seat = None;
+        let mut first = None;
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
-            let first = std::mem::take(&mut self.first);
-            match self
-                .fetcher
-                .board(span(&self.version, self.next, first), &self.waiters_changed)
-            {
+            let first_byte = std::mem::take(&mut self.first);
+            match self.fetcher.join_or_lead(
+                span_of(&self.version, self.next, first_byte),
+                &self.waiters_changed,
+            ) {
                 Join::Lead(leader, waiter) => {
                     // A node that caches alone has nothing to divide: its misses are counted, not timed.
                     self.fetcher.missed(&self.version, self.next);
                     self.announced.push_back(leader);
-                    first_seat.get_or_insert(JoinedFetch { waiter, led: false });
+                    first.get_or_insert(JoinedFetch::of_another(waiter));
                 }
                 Join::Joined(_) | Join::Stored => self.end = self.next,
             }
             self.next += 1;
         }
-        first_seat
+        first
     }
 
     async fn run(mut self) {
@@ -131,7 +156,7 @@ impl Stream {
                 self.headless = Some(leader);
             } else {
                 self.fetcher
-                    .land(Arc::clone(&self.version), leader, Urgency::Late);
+                    .write_to_store(Arc::clone(&self.version), leader, Urgency::Late);
             }
         }
         self.complete_first();
@@ -140,9 +165,9 @@ impl Stream {
     async fn bring(&mut self, leader: &Leader) -> Result<(), FetchError> {
         let BlockSpan { len, first, .. } = leader.span();
         let payer = self.origin.caller().payer();
-        leader.hold_memory(self.fetcher.room(payer, len).await?);
-        let proof = self.fetcher.proofs.of(&self.version, &self.origin)?;
-        self.body.fill(leader, len - first, proof.as_ref()).await
+        leader.hold_memory(self.fetcher.memory.reserve(payer, len).await?);
+        let check = self.fetcher.integrity.of(&self.version, &self.origin)?;
+        self.body.fill(leader, len - first, check.as_ref()).await
     }
 
     /// Asks for the head of the first block in a separate task: the rest of the block has been paid for.
@@ -156,15 +181,15 @@ impl Stream {
             let BlockSpan { id, first, .. } = leader.span();
             let head = ByteRange { start: 0, end: first };
             let brought = async {
-                let proof = fetcher.proofs.of(&version, &origin)?;
+                let check = fetcher.integrity.of(&version, &origin)?;
                 fetcher
                     .ask_lake(&version, id.index, head, &origin)
                     .await?
-                    .fill(&leader, first, proof.as_ref())
+                    .fill(&leader, first, check.as_ref())
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.land(version, leader, Urgency::Late),
+                Ok(()) => fetcher.write_to_store(version, leader, Urgency::Late),
                 Err(error) => leader.fail(error),
             }
         });
@@ -181,5 +206,49 @@ impl Stream {
             }
             self.waiters_changed.notified().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::VersionId;
+
+    use super::*;
+    use crate::single_flight::SingleFlight;
+
+    fn block(index: u32) -> BlockId {
+        let version = VersionId([7; 16]);
+        BlockId { version, index }
+    }
+
+    fn handle() -> StreamHandle {
+        let span = BlockSpan {
+            id: block(3),
+            len: 6,
+            first: 0,
+        };
+        let Join::Lead(_leader, waiter) =
+            Arc::<SingleFlight>::default().join(span, &Arc::default(), || false)
+        else {
+            panic!("no other fetch is in flight");
+        };
+        StreamHandle {
+            first: Some(JoinedFetch::of_another(waiter)),
+            _owner: Arc::default(),
+            waiters_changed: Arc::default(),
+        }
+    }
+
+    #[test]
+    fn the_first_block_is_kept_for_a_reader_that_begins_with_it() {
+        let mut wanted = handle();
+        assert!(wanted.take_first(block(3)).is_some());
+        assert!(wanted.take_first(block(3)).is_none(), "it is given once");
+        let mut another = handle();
+        assert!(another.take_first(block(4)).is_none());
+        assert!(
+            another.take_first(block(3)).is_none(),
+            "a reader does not go back"
+        );
     }
 }

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use crate::endpoint::{
     Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody,
 };
-use crate::fetch::{content_range, whole};
+use crate::fetch::{content_range, whole_range};
 use crate::front::lake_errors;
 use crate::grants::{Catalog, is_refusal};
 use crate::http::connection::ClientBody;
@@ -94,7 +94,7 @@ fn resumed(
 ) -> Response<LakeBody> {
     let headers = response.headers();
     let sent = match response.status() {
-        StatusCode::OK => whole(headers),
+        StatusCode::OK => whole_range(headers),
         StatusCode::PARTIAL_CONTENT => content_range(headers),
         _ => None,
     };

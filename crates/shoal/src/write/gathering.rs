@@ -135,7 +135,11 @@ impl State {
         let is_growing = self.in_memory.last().is_some_and(|last| last.missing_bytes > 0);
         if !is_growing {
             // An object that will not fit begins to move to disk at once, which leaves it more time.
-            if self.fetcher.is_filling(self.size_bytes - self.received_bytes) {
+            if self
+                .fetcher
+                .memory()
+                .is_filling(self.size_bytes - self.received_bytes)
+            {
                 self.set_aside();
             }
             let next = self.begin_block()?;
@@ -149,7 +153,11 @@ impl State {
         if missing_bytes == 0 {
             return Err(Uncached::Incomplete);
         }
-        let room = self.fetcher.spare_room(missing_bytes).ok_or(Uncached::NoMemory)?;
+        let room = self
+            .fetcher
+            .memory()
+            .try_reserve_spare(missing_bytes)
+            .ok_or(Uncached::NoMemory)?;
         Ok(InMemory {
             pieces: Pieces::default(),
             missing_bytes,

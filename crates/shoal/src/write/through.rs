@@ -135,7 +135,7 @@ impl Through {
         }
         let landings = (behind..).zip(in_memory).filter_map(|(index, block)| {
             self.fetcher
-                .land_written(version, index, block.into_pieces(), urgency)
+                .insert_written(version, index, block.into_pieces(), urgency)
         });
         let landings: Vec<_> = landings.collect();
         async move {

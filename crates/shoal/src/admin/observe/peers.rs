@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use super::Observer;
 use crate::block_server::Outcome;
 use crate::channel::Mistrust;
-use crate::fetch::HopEnd;
+use crate::fetch::HopOutcome;
 use crate::metrics::{PeerMetrics, PeerTraffic};
 use crate::peer::Peer;
 
 /// Totals that are already in the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    hops: [u64; HopEnd::ALL.len()],
+    hops: [u64; HopOutcome::ALL.len()],
     answers: [u64; Outcome::ALL.len()],
     mistrusted: [u64; Mistrust::ALL.len()],
     traffic: HashMap<String, PeerTraffic>,
