@@ -13,7 +13,7 @@ use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
 use crate::peer::ALIVE;
 use crate::peer::{Asked, BlockRequest, CallerName};
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::identity::{Caller, Identities};
 use crate::s3::range::ByteRange;
 use crate::store::Store;
@@ -141,7 +141,7 @@ impl Host {
             Asked::Heir(_) if self.fetcher.memory().is_busy() => return Err(Outcome::Busy),
             Asked::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
         };
-        let origin = self.origin(&block)?;
+        let context = self.context(&block)?;
         let part = block.part;
         let start = u64::from(block.index) * self.block_bytes;
         let range = ByteRange {
@@ -152,7 +152,7 @@ impl Host {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::new(block.version),
-            origin: Arc::new(origin),
+            context: Arc::new(context),
             plan,
         };
         let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
@@ -163,8 +163,8 @@ impl Host {
         Ok(response)
     }
 
-    /// The origin by which this node asks the lake in the name of the peer's caller.
-    fn origin(&self, block: &BlockRequest) -> Result<Origin, Outcome> {
+    /// The context in which this node asks the lake on behalf of the peer's caller.
+    fn context(&self, block: &BlockRequest) -> Result<ReadContext, Outcome> {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,
             CallerName::AccessKey(key) => {
@@ -173,7 +173,7 @@ impl Host {
             }
         };
         let account = self.lake.account_for(&caller);
-        Ok(Origin::of_peer(
+        Ok(ReadContext::of_peer(
             account,
             caller,
             block.name.clone(),

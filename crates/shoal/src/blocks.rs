@@ -11,7 +11,7 @@ use shoal_policy::{NodeId, Source};
 
 use crate::blocks::placement::Placement;
 use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{FetchError, Waiter};
@@ -72,7 +72,7 @@ pub struct Shelf {
     /// The pinned version.
     pub version: Arc<Version>,
     /// The caller that asks the lake.
-    pub origin: Arc<Origin>,
+    pub context: Arc<ReadContext>,
     /// How blocks that are not here are fetched.
     pub plan: FetchPlan,
 }
@@ -150,7 +150,7 @@ impl Shelf {
             let Some(way) = self.plan.to(index) else {
                 return Found::Nowhere;
             };
-            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.origin, way) {
+            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.context, way) {
                 return Found::Aboard(boarded);
             }
         }

@@ -19,7 +19,7 @@ use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
 use crate::fetch::{FetchVia, Fetcher, StreamHandle, content_range, range_header, whole_range};
 use crate::grants::{Asked, Catalog, Checksums, is_refusal};
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::conditions::{Conditions, Verdict};
 use crate::s3::identity::CallerId;
 use crate::s3::object::{ObjectName, Uncacheable, Version, of_caller};
@@ -66,7 +66,7 @@ pub struct Ask {
     /// The conditions of the request.
     pub conditions: Conditions,
     /// How the lake is asked in the client's name.
-    pub origin: Arc<Origin>,
+    pub context: Arc<ReadContext>,
     /// How old a yes of the lake may be; zero if the client or the configuration wants the lake to be asked.
     pub reuse: Duration,
     /// `Cache-Control: only-if-cached`
@@ -406,8 +406,8 @@ impl Reader {
 
     /// Opens an unknown object: metadata and first bytes in one request.
     async fn open(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
-        let mut request = ask.origin.request(Method::GET);
-        request.headers.extend(ask.origin.conditions());
+        let mut request = ask.context.request(Method::GET);
+        request.headers.extend(ask.context.conditions());
         if let Some(range) = opening_range(ask.range, self.block_bytes, self.ahead) {
             request.headers.insert(header::RANGE, range);
         }
@@ -420,7 +420,7 @@ impl Reader {
                 let told = Some(Box::new(of_caller(response.headers())));
                 let ticket = self
                     .fetcher
-                    .stream(&version, range, response.into_body(), &ask.origin);
+                    .stream(&version, range, response.into_body(), &ask.context);
                 Ok(Pin::Version(Pinned {
                     version,
                     told,
@@ -478,7 +478,7 @@ impl Reader {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
-            origin: Arc::clone(&ask.origin),
+            context: Arc::clone(&ask.context),
             plan: FetchPlan::All(FetchVia::Route(Layer::L1)),
         };
         BlockStream::new(Arc::new(shelf), range, ask.window(self.ahead), ticket)
@@ -492,16 +492,16 @@ fn wants_checksums(ask: &Ask) -> bool {
 
 /// Whether a web page reads the object, so that the lake's CORS rules apply.
 fn is_of_page(ask: &Ask) -> bool {
-    ask.origin.headers().contains_key(header::ORIGIN)
+    ask.context.headers().contains_key(header::ORIGIN)
 }
 
 /// The cheapest request whose answer has all headers that the client is to see. For a web page this is a GET
 /// of one byte: the lake's CORS rules may treat a HEAD differently.
 fn question_of(ask: &Ask) -> EndpointRequest {
     if !is_of_page(ask) {
-        return ask.origin.request(Method::HEAD);
+        return ask.context.request(Method::HEAD);
     }
-    let mut request = ask.origin.request(Method::GET);
+    let mut request = ask.context.request(Method::GET);
     let first_byte = ByteRange { start: 0, end: 1 };
     request.headers.insert(header::RANGE, range_header(first_byte));
     request

@@ -1,4 +1,4 @@
-//! The caller in whose name the lake is asked for an object, and how it is asked.
+//! Builds the requests to the lake for one read, on behalf of the caller that reads.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,10 +14,10 @@ use crate::s3::object::ObjectName;
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::target;
 
-/// A client's read, as far as the lake should see it. Computed only when the lake is asked, which a hit never
-/// does.
+/// The caller of a read, and what of the client's request the lake should see. The latter is computed only when
+/// the lake is asked, which a hit never does.
 #[derive(Debug)]
-pub struct Origin {
+pub struct ReadContext {
     account: LakeAccount,
     caller: Caller,
     client: Arc<Parts>,
@@ -32,8 +32,9 @@ struct Forwarded {
     headers: HeaderMap,
 }
 
-impl Origin {
-    /// The read of `name` that `client` asks for in the name of `caller`, signed by `account`.
+impl ReadContext {
+    /// The context of a client's read of `name`: `client` is the head of its request, and requests to the lake are
+    /// signed by `account` on behalf of `caller`.
     pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
         Self {
             account,
@@ -44,8 +45,8 @@ impl Origin {
         }
     }
 
-    /// A read that another node requests: `headers` are those with which that node would ask the lake.
-    /// Without a name the lake cannot be asked for anything.
+    /// The context of a read that another node requests: `headers` are those that that node would send to the
+    /// lake. Without a name the lake cannot be asked for anything.
     pub fn of_peer(
         account: LakeAccount,
         caller: Caller,
@@ -90,7 +91,7 @@ impl Origin {
         })
     }
 
-    /// The target as this node writes it.
+    /// The target as this node writes it; `/` without a name.
     fn written(&self) -> PathAndQuery {
         match &self.name {
             Some(name) => target::of_object(name).expect("a name that is too long was refused"),
@@ -149,7 +150,7 @@ fn unconditional(mut headers: HeaderMap) -> HeaderMap {
 mod tests {
     use super::*;
 
-    fn origin(version: Option<&str>, headers: &[(&'static str, &'static str)]) -> Origin {
+    fn context(version: Option<&str>, headers: &[(&'static str, &'static str)]) -> ReadContext {
         let mut request = http::Request::new(());
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
@@ -160,19 +161,19 @@ mod tests {
             key: b"k/ %".as_slice().into(),
             version: version.map(Into::into),
         };
-        Origin::new(LakeAccount::Anonymous, Caller::Anonymous, client, name)
+        ReadContext::new(LakeAccount::Anonymous, Caller::Anonymous, client, name)
     }
 
     #[test]
     fn the_lake_is_asked_for_the_version_that_this_node_names() {
-        let target = |version| origin(version, &[]).request(Method::GET).target;
+        let target = |version| context(version, &[]).request(Method::GET).target;
         assert_eq!(target(Some("a+b&x")).as_str(), "/b/k/%20%25?versionId=a%2Bb%26x");
         assert_eq!(target(None).as_str(), "/b/k/%20%25");
     }
 
     #[test]
     fn what_this_node_answers_itself_is_not_asked_of_the_lake() {
-        let origin = origin(
+        let context = context(
             None,
             &[
                 ("range", "bytes=0-1"),
@@ -183,11 +184,11 @@ mod tests {
                 ("x-amz-request-payer", "requester"),
             ],
         );
-        let request = origin.request(Method::GET);
+        let request = context.request(Method::GET);
         let names: Vec<_> = request.headers.keys().map(http::HeaderName::as_str).collect();
         assert_eq!(names, ["accept-encoding", "x-amz-request-payer"]);
         assert_eq!(request.headers[header::ACCEPT_ENCODING], "identity");
-        let conditions: Vec<_> = origin.conditions().map(|(name, _)| name).collect();
+        let conditions: Vec<_> = context.conditions().map(|(name, _)| name).collect();
         assert_eq!(conditions, [header::IF_MATCH]);
     }
 }

@@ -22,7 +22,7 @@ impl Dirty {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&version),
-            origin: Arc::clone(&ask.origin),
+            context: Arc::clone(&ask.context),
             plan: FetchPlan::Placed(Arc::clone(&manifest.placement)),
         };
         let window = ask.window(self.ahead);

@@ -22,7 +22,7 @@ use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
 };
 use crate::fetch::Fetcher;
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::identity::{Caller, Identities, NODE};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
@@ -217,9 +217,9 @@ impl Uploader {
         range: ByteRange,
         (caller, account): (Caller, LakeAccount),
     ) -> BlockStream {
-        let origin = Origin::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
+        let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let placement = Arc::clone(&manifest.placement);
-        self.stream(&manifest.version, placement, range, origin)
+        self.stream(&manifest.version, placement, range, context)
     }
 
     /// The blocks of a part of an upload, all of which one node holds. Errors: nobody here signs for its writer.
@@ -236,8 +236,8 @@ impl Uploader {
             start: 0,
             end: version.size_bytes,
         };
-        let origin = Origin::of_peer(account, caller, Some(upload.name.clone()), HeaderMap::new());
-        Ok(self.stream(version, placement.into(), range, origin))
+        let context = ReadContext::of_peer(account, caller, Some(upload.name.clone()), HeaderMap::new());
+        Ok(self.stream(version, placement.into(), range, context))
     }
 
     fn stream(
@@ -245,13 +245,13 @@ impl Uploader {
         version: &Arc<Version>,
         placement: Arc<Placement>,
         range: ByteRange,
-        origin: Origin,
+        context: ReadContext,
     ) -> BlockStream {
         let shelf = Shelf {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
-            origin: Arc::new(origin),
+            context: Arc::new(context),
             plan: FetchPlan::Placed(placement),
         };
         BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None)

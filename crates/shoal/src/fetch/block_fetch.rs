@@ -16,7 +16,7 @@ use super::{FetchVia, Fetcher};
 use crate::endpoint::{EndpointRequest, Question};
 use crate::grants::is_refusal;
 use crate::peer::{Asked, BlockRequest, Peer, PeerError};
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{FetchError, Leader};
@@ -32,11 +32,11 @@ const SILENCES_MAX: u32 = 5;
 /// The number of peers that are asked for one block before the lake is.
 const HOPS_MAX: usize = 4;
 
-/// A block to fetch, and the read it is fetched for.
+/// A block to fetch, and the read that it is fetched for.
 pub(super) struct BlockFetch {
     pub(super) version: Arc<Version>,
     pub(super) index: u32,
-    pub(super) origin: Arc<Origin>,
+    pub(super) context: Arc<ReadContext>,
     pub(super) via: FetchVia,
 }
 
@@ -74,7 +74,7 @@ impl Fetcher {
     /// Gives the leader all bytes of its block.
     pub(super) async fn fetch_block(&self, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
         let len = fetch.version.block_len(fetch.index);
-        leader.hold_memory(self.memory.reserve(fetch.origin.caller().payer(), len).await?);
+        leader.hold_memory(self.memory.reserve(fetch.context.caller().payer(), len).await?);
         let layer = match fetch.via {
             FetchVia::Route(layer) => layer,
             FetchVia::Handover(giver) => return self.take_over(giver, fetch, leader).await,
@@ -91,13 +91,13 @@ impl Fetcher {
             }
             tried.push(node);
         }
-        let check = self.integrity.of(&fetch.version, &fetch.origin)?;
+        let check = self.integrity.of(&fetch.version, &fetch.context)?;
         leader.set_source(Source::Lake);
         let rest = ByteRange {
             start: leader.received(),
             end: len,
         };
-        self.ask_lake(&fetch.version, fetch.index, rest, &fetch.origin)
+        self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context)
             .await?
             .fill(leader, rest.len(), check.as_ref())
             .await
@@ -165,9 +165,9 @@ impl Fetcher {
             index: fetch.index,
             part,
             asked,
-            caller: fetch.origin.caller().into(),
-            name: fetch.origin.name().cloned(),
-            headers: fetch.origin.headers().clone(),
+            caller: fetch.context.caller().into(),
+            name: fetch.context.name().cloned(),
+            headers: fetch.context.headers().clone(),
         };
         self.hedges.earn();
         let mut body = BodyReader::new(peer.ask(&request).await?);
@@ -216,17 +216,17 @@ impl Fetcher {
         version: &Version,
         index: u32,
         part: ByteRange,
-        origin: &Origin,
+        context: &ReadContext,
     ) -> Result<BodyReader, FetchError> {
         let block_start = u64::from(index) * version.block_bytes;
         let wanted = ByteRange {
             start: block_start + part.start,
             end: block_start + part.end,
         };
-        let request = block_request(version, wanted, origin);
+        let request = block_request(version, wanted, context);
         let question = Question::of(&self.lake, &request);
         let response = self.lake.send(request).await.map_err(lake_error)?;
-        let contradicted = self.catalog.revoker(origin.caller().id(), version.object);
+        let contradicted = self.catalog.revoker(context.caller().id(), version.object);
         let skip = bytes_before(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
                 contradicted();
@@ -249,8 +249,8 @@ fn ends_grant(error: &FetchError) -> bool {
     }
 }
 
-fn block_request(version: &Version, wanted: ByteRange, origin: &Origin) -> EndpointRequest {
-    let mut request = origin.request(Method::GET);
+fn block_request(version: &Version, wanted: ByteRange, context: &ReadContext) -> EndpointRequest {
+    let mut request = context.request(Method::GET);
     request.headers.insert(header::RANGE, range_header(wanted));
     request.headers.insert(header::IF_MATCH, version.etag_header());
     request

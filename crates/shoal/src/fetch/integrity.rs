@@ -13,7 +13,7 @@ use lru::LruCache;
 use parking_lot::Mutex;
 use shoal_policy::VersionId;
 
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::payload::{Algorithm, Digests};
 use crate::s3::sigv4::hex;
@@ -42,7 +42,7 @@ pub(super) struct IntegrityChecks {
 pub(super) struct IntegrityCheck<'a> {
     checks: &'a IntegrityChecks,
     version: &'a Version,
-    origin: &'a Origin,
+    context: &'a ReadContext,
     expected: ExpectedDigest,
 }
 
@@ -71,7 +71,7 @@ impl IntegrityChecks {
     pub(super) fn of<'a>(
         &'a self,
         version: &'a Version,
-        origin: &'a Origin,
+        context: &'a ReadContext,
     ) -> Result<Option<IntegrityCheck<'a>>, FetchError> {
         if version.block_count() != 1 {
             return Ok(None);
@@ -83,7 +83,7 @@ impl IntegrityChecks {
         Ok(expected.map(|expected| IntegrityCheck {
             checks: self,
             version,
-            origin,
+            context,
             expected,
         }))
     }
@@ -108,7 +108,7 @@ impl IntegrityCheck<'_> {
             return Ok(());
         }
         checks.mismatched.lock().put(self.version.id, ());
-        let object = self.origin.target().as_str().escape_debug();
+        let object = self.context.target().as_str().escape_debug();
         let algorithm = expected.algorithm.as_str();
         tracing::warn!(%object, algorithm, "the lake sent other bytes than it says the object has; they are not kept");
         Err(FetchError::Mismatch)

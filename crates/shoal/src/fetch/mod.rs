@@ -27,7 +27,7 @@ use self::response_stream::ResponseStream;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
 use crate::grants::Catalog;
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{BlockSpan, Join, Leader, SingleFlight, Waiter};
@@ -160,7 +160,7 @@ impl Fetcher {
         self: &Arc<Self>,
         version: &Arc<Version>,
         index: u32,
-        origin: &Arc<Origin>,
+        context: &Arc<ReadContext>,
         via: FetchVia,
     ) -> Option<JoinedFetch> {
         let waiters_changed = Arc::new(Notify::new());
@@ -171,7 +171,7 @@ impl Fetcher {
                 let fetch = BlockFetch {
                     version: Arc::clone(version),
                     index,
-                    origin: Arc::clone(origin),
+                    context: Arc::clone(context),
                     via,
                 };
                 let missed = self.missed(version, index);
@@ -189,7 +189,7 @@ impl Fetcher {
     }
 
     /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
-    /// If it starts inside a block, the bytes before it are requested afterwards, by `origin`: the reader's
+    /// If it starts inside a block, the bytes before it are requested afterwards, in `context`: the reader's
     /// bytes come first.
     ///
     /// Announces the first blocks before it returns, so that their readers join instead of asking the lake
@@ -199,9 +199,9 @@ impl Fetcher {
         version: &Arc<Version>,
         range: ByteRange,
         body: LakeBody,
-        origin: &Arc<Origin>,
+        context: &Arc<ReadContext>,
     ) -> Option<StreamHandle> {
-        ResponseStream::begin(self, version, range, body, origin)
+        ResponseStream::begin(self, version, range, body, context)
     }
 
     /// Takes a complete block that was written here: readers find it from now on, and the store has it when

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use super::body_reader::{BodyReader, resumption};
 use super::{Fetcher, JoinedFetch, span_of};
 use crate::endpoint::{LakeBody, Question};
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
@@ -21,7 +21,7 @@ use crate::store::Urgency;
 pub(super) struct ResponseStream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
-    origin: Arc<Origin>,
+    context: Arc<ReadContext>,
     /// The leaders of the blocks to come, the next one first.
     announced: VecDeque<Leader>,
     /// The first block, if the response began inside it: all of it has arrived except its head.
@@ -68,22 +68,22 @@ impl ResponseStream {
         version: &Arc<Version>,
         range: ByteRange,
         body: LakeBody,
-        origin: &Arc<Origin>,
+        context: &Arc<ReadContext>,
     ) -> Option<StreamHandle> {
         let whole_blocks_end = if range.end == version.size_bytes {
             u64::from(version.block_count())
         } else {
             range.end / version.block_bytes
         };
-        let question = Question::of(&fetcher.lake, &origin.request(Method::GET));
+        let question = Question::of(&fetcher.lake, &context.request(Method::GET));
         let part = range.start..range.end;
-        let contradicted = fetcher.catalog.revoker(origin.caller().id(), version.object);
+        let contradicted = fetcher.catalog.revoker(context.caller().id(), version.object);
         let resumption = resumption(question, version, part, contradicted);
         let owner = Arc::new(());
         let mut stream = Self {
             fetcher: Arc::clone(fetcher),
             version: Arc::clone(version),
-            origin: Arc::clone(origin),
+            context: Arc::clone(context),
             announced: VecDeque::new(),
             headless: None,
             next: (range.start / version.block_bytes) as u32,
@@ -164,9 +164,9 @@ impl ResponseStream {
 
     async fn bring(&mut self, leader: &Leader) -> Result<(), FetchError> {
         let BlockSpan { len, first, .. } = leader.span();
-        let payer = self.origin.caller().payer();
+        let payer = self.context.caller().payer();
         leader.hold_memory(self.fetcher.memory.reserve(payer, len).await?);
-        let check = self.fetcher.integrity.of(&self.version, &self.origin)?;
+        let check = self.fetcher.integrity.of(&self.version, &self.context)?;
         self.body.fill(leader, len - first, check.as_ref()).await
     }
 
@@ -176,14 +176,14 @@ impl ResponseStream {
             return;
         };
         let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
-        let origin = Arc::clone(&self.origin);
+        let context = Arc::clone(&self.context);
         tokio::spawn(async move {
             let BlockSpan { id, first, .. } = leader.span();
             let head = ByteRange { start: 0, end: first };
             let brought = async {
-                let check = fetcher.integrity.of(&version, &origin)?;
+                let check = fetcher.integrity.of(&version, &context)?;
                 fetcher
-                    .ask_lake(&version, id.index, head, &origin)
+                    .ask_lake(&version, id.index, head, &context)
                     .await?
                     .fill(&leader, first, check.as_ref())
                     .await

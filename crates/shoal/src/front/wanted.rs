@@ -11,7 +11,7 @@ use super::respond::{self, CacheStatus, Wishes};
 use super::serve::{Admitted, Front};
 use crate::clock;
 use crate::read::{Ask, HeadAnswer, Known, Told};
-use crate::read_context::Origin;
+use crate::read_context::ReadContext;
 use crate::s3::auth::Credentials;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::object::{ObjectName, Uncacheable};
@@ -111,7 +111,7 @@ impl Front {
             object: name.id(self.lake.url()),
             range: head.range.unwrap_or(RangeRequest::Whole),
             conditions: head.conditions,
-            origin: Arc::new(Origin::new(
+            context: Arc::new(ReadContext::new(
                 self.lake.account_for(&admitted.verified.caller),
                 admitted.verified.caller.clone(),
                 Arc::clone(&admitted.parts),
