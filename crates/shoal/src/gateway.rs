@@ -27,7 +27,7 @@ use crate::fair::in_flight::InFlight;
 use crate::fetch::{Fetcher, FetcherParts};
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, ListenError, Peer};
@@ -299,14 +299,14 @@ impl Parts {
     ) -> Self {
         let (limits, ahead) = (&config.limits, config.limits.read_ahead_blocks);
         let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
-        let catalog = Arc::new(Catalog::default());
+        let grants = Arc::new(Grants::default());
         let single_flight = Arc::new(SingleFlight::default());
         let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(config));
         let fetcher = fetcher(
             config,
-            (&lake, &catalog, &store),
+            (&lake, &grants, &store),
             &cooperation,
             &split,
             &single_flight,
@@ -318,7 +318,7 @@ impl Parts {
         let explainer = Explainer {
             node: config.node.name.clone(),
             lake: Arc::clone(&lake),
-            catalog: Arc::clone(&catalog),
+            grants: Arc::clone(&grants),
             store: Arc::clone(&store),
             single_flight: Arc::clone(&single_flight),
             cooperation: Arc::clone(&cooperation),
@@ -327,7 +327,7 @@ impl Parts {
             Arc::clone(&store),
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),
-            Arc::clone(&catalog),
+            Arc::clone(&grants),
             (config.store.block_bytes, config.store.capacity_bytes),
         ));
         let writing = WriteRules::new(&config.write);
@@ -337,7 +337,7 @@ impl Parts {
             store: Arc::clone(&store),
             fetcher: Arc::clone(&fetcher),
             cooperation: Arc::clone(&cooperation),
-            catalog: Arc::clone(&catalog),
+            grants: Arc::clone(&grants),
             identities: Arc::clone(&identities),
         };
         let dirty = Arc::new(Dirty::open(dirty, config).await);
@@ -363,7 +363,7 @@ impl Parts {
         let reader = Reader {
             lake: Arc::clone(&lake),
             store,
-            catalog: Arc::clone(&catalog),
+            grants: Arc::clone(&grants),
             fetcher,
             cooperation: Arc::clone(&cooperation),
             ahead,
@@ -374,7 +374,7 @@ impl Parts {
         let front = Front {
             gate,
             lake: Arc::clone(&lake),
-            catalog,
+            grants,
             reader,
             freshness: ArcSwap::from_pointee(FreshnessRules::new(&config.freshness)),
             writing: ArcSwap::from_pointee(writing),
@@ -476,14 +476,14 @@ fn layers(config: &Config) -> usize {
 
 fn fetcher(
     config: &Config,
-    (lake, catalog, store): (&Arc<Endpoint>, &Arc<Catalog>, &Arc<Store>),
+    (lake, grants, store): (&Arc<Endpoint>, &Arc<Grants>, &Arc<Store>),
     cooperation: &Arc<Cooperation>,
     split: &Arc<Split>,
     single_flight: &Arc<SingleFlight>,
 ) -> Arc<Fetcher> {
     let parts = FetcherParts {
         lake: Arc::clone(lake),
-        catalog: Arc::clone(catalog),
+        grants: Arc::clone(grants),
         cooperation: Arc::clone(cooperation),
         split: Arc::clone(split),
         store: Arc::clone(store),

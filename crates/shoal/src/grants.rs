@@ -20,7 +20,7 @@ use crate::s3::identity::CallerId;
 use crate::s3::object::{ObjectName, Version};
 
 const SHARDS: usize = 16;
-/// Versions kept in memory, all shards together; at one to two KiB each this bounds the catalog to about 24
+/// Versions kept in memory, all shards together; at one to two KiB each this bounds [`Grants`] to about 24
 /// MiB.
 const OBJECTS: usize = 16_384;
 /// The number of callers remembered for one object; the caller that asked longest ago makes room.
@@ -31,10 +31,10 @@ const BUCKET_EPOCHS: usize = 256;
 /// The lake's refusals are counted the same way: a collision costs an answer that is not remembered.
 const REFUSALS: usize = 4096;
 
-/// This node's knowledge about objects; bounded, and safe to lose.
+/// Grants, and the version of each object that was current last; bounded, and safe to lose.
 #[derive(Debug)]
-pub struct Catalog {
-    shards: Vec<Mutex<LruCache<ObjectId, Known>>>,
+pub struct Grants {
+    shards: Vec<Mutex<LruCache<ObjectId, KnownObject>>>,
     object_epochs: Vec<AtomicU64>,
     bucket_epochs: Vec<AtomicU64>,
     refusals: Vec<AtomicU64>,
@@ -48,9 +48,10 @@ struct Epoch {
     bucket: u64,
 }
 
-/// The moment at which a caller asks about an object, to be given with the lake's answer.
+/// The moment at which the lake is asked about an object. It is given with the answer, so that an answer that a
+/// write or a refusal has overtaken is recognized.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct QuestionStamp {
     at: Instant,
     epoch: Epoch,
     /// The number of times that the lake had refused this caller this object.
@@ -58,7 +59,7 @@ pub struct Asked {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownObject {
     version: Arc<Version>,
     checksums: Checksums,
     grants: Vec<Grant>,
@@ -71,13 +72,13 @@ struct Grant {
     epoch: Epoch,
 }
 
-/// Whether the headers of a version were asked for with `x-amz-checksum-mode: ENABLED`.
+/// Whether the headers of a version were requested with `x-amz-checksum-mode: ENABLED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checksums {
     /// They were: the lake has no checksum that is not among them.
-    Asked,
+    Requested,
     /// They were not: a client that wants them has to ask the lake.
-    Unasked,
+    NotRequested,
 }
 
 /// The lake's remembered yes.
@@ -97,7 +98,7 @@ pub fn is_refusal(status: StatusCode) -> bool {
     )
 }
 
-impl Default for Catalog {
+impl Default for Grants {
     fn default() -> Self {
         let per_shard = NonZeroUsize::new(OBJECTS / SHARDS).expect("a shard holds something");
         let zeros = |count| (0..count).map(|_| AtomicU64::new(0)).collect();
@@ -113,35 +114,41 @@ impl Default for Catalog {
     }
 }
 
-impl Catalog {
+impl Grants {
     /// The version last seen, current or not.
     pub fn version(&self, object: ObjectId) -> Option<Arc<Version>> {
         let mut shard = self.shard(object).lock();
         shard.get(&object).map(|known| Arc::clone(&known.version))
     }
 
-    /// Returns the moment of a question about an object, to be given with its answer.
-    pub fn asking(&self, caller: CallerId, name: &ObjectName, object: ObjectId, now: Instant) -> Asked {
-        Asked {
+    /// Stamps a question about an object that is about to be asked.
+    pub fn stamp(
+        &self,
+        caller: CallerId,
+        name: &ObjectName,
+        object: ObjectId,
+        now: Instant,
+    ) -> QuestionStamp {
+        QuestionStamp {
             at: now,
             epoch: self.epoch(name),
             refusals: self.refusals(caller, object).load(Ordering::Acquire),
         }
     }
 
-    /// The current version, if the lake said yes to this caller less than `reuse` before `asked` and no write
+    /// The current version, if the lake said yes to this caller less than `reuse` before `stamp` and no write
     /// came since.
     pub fn granted(
         &self,
         caller: CallerId,
         object: ObjectId,
-        asked: Asked,
+        stamp: QuestionStamp,
         reuse: Duration,
     ) -> Option<Granted> {
         let mut shard = self.shard(object).lock();
         let known = shard.get(&object)?;
         let grant = known.grants.iter().find(|grant| grant.caller == caller)?;
-        let holds = grant.epoch == asked.epoch && asked.at.saturating_duration_since(grant.at) < reuse;
+        let holds = grant.epoch == stamp.epoch && stamp.at.saturating_duration_since(grant.at) < reuse;
         holds.then(|| Granted {
             version: Arc::clone(&known.version),
             checksums: known.checksums,
@@ -158,17 +165,17 @@ impl Catalog {
         name: &ObjectName,
         version: &Arc<Version>,
         checksums: Checksums,
-        asked: Asked,
+        stamp: QuestionStamp,
         reusable: bool,
     ) {
         let object = version.object;
         let mut shard = self.shard(object).lock();
         // Checked under the lock that a refusal takes after it was counted.
         let refusals = self.refusals(caller, object).load(Ordering::Acquire);
-        if self.epoch(name) != asked.epoch || refusals != asked.refusals {
+        if self.epoch(name) != stamp.epoch || refusals != stamp.refusals {
             return;
         }
-        let known = shard.get_or_insert_mut(object, || Known {
+        let known = shard.get_or_insert_mut(object, || KnownObject {
             version: Arc::clone(version),
             checksums,
             grants: Vec::new(),
@@ -186,8 +193,8 @@ impl Catalog {
             }
             known.grants.push(Grant {
                 caller,
-                at: asked.at,
-                epoch: asked.epoch,
+                at: stamp.at,
+                epoch: stamp.epoch,
             });
         }
     }
@@ -204,8 +211,8 @@ impl Catalog {
 
     /// Returns a function that ends the caller's grant whenever it is called.
     pub fn revoker(self: &Arc<Self>, caller: CallerId, object: ObjectId) -> Arc<dyn Fn() + Send + Sync> {
-        let catalog = Arc::clone(self);
-        Arc::new(move || catalog.revoke(caller, object))
+        let grants = Arc::clone(self);
+        Arc::new(move || grants.revoke(caller, object))
     }
 
     /// Notes a version that was written here, unless another one is known. A reader of the object then asks
@@ -213,9 +220,9 @@ impl Catalog {
     pub fn introduce(&self, version: &Arc<Version>) {
         let mut shard = self.shard(version.object).lock();
         if !shard.contains(&version.object) {
-            let known = Known {
+            let known = KnownObject {
                 version: Arc::clone(version),
-                checksums: Checksums::Unasked,
+                checksums: Checksums::NotRequested,
                 grants: Vec::new(),
             };
             shard.put(version.object, known);
@@ -223,12 +230,12 @@ impl Catalog {
     }
 
     /// Voids every grant for the object (whatever its `versionId`).
-    pub fn forget_object(&self, name: &ObjectName) {
+    pub fn invalidate_object(&self, name: &ObjectName) {
         self.object_epoch(name).fetch_add(1, Ordering::AcqRel);
     }
 
     /// Voids every grant for the bucket's objects.
-    pub fn forget_bucket(&self, bucket: &str) {
+    pub fn invalidate_bucket(&self, bucket: &str) {
         self.bucket_epoch(bucket).fetch_add(1, Ordering::AcqRel);
     }
 
@@ -252,7 +259,7 @@ impl Catalog {
         &self.bucket_epochs[self.hasher.hash_one(bucket) as usize % BUCKET_EPOCHS]
     }
 
-    fn shard(&self, object: ObjectId) -> &Mutex<LruCache<ObjectId, Known>> {
+    fn shard(&self, object: ObjectId) -> &Mutex<LruCache<ObjectId, KnownObject>> {
         &self.shards[usize::from(object.0[0]) % SHARDS]
     }
 }
@@ -266,7 +273,7 @@ mod tests {
     const FOREVER: Duration = Duration::MAX;
 
     struct Story {
-        catalog: Catalog,
+        grants: Grants,
         name: ObjectName,
         now: Instant,
     }
@@ -279,7 +286,7 @@ mod tests {
                 version: None,
             };
             Self {
-                catalog: Catalog::default(),
+                grants: Grants::default(),
                 name,
                 now: crate::clock::instant(),
             }
@@ -299,29 +306,35 @@ mod tests {
         }
 
         fn learn(&self, caller: CallerId, etag: &str) {
-            self.learn_of(caller, etag, self.asking(caller, Duration::ZERO), true);
+            self.learn_of(caller, etag, self.stamp(caller, Duration::ZERO), true);
         }
 
-        fn learn_of(&self, caller: CallerId, etag: &str, asked: Asked, reusable: bool) {
+        fn learn_of(&self, caller: CallerId, etag: &str, stamp: QuestionStamp, reusable: bool) {
             let version = self.version(etag);
-            self.catalog
-                .learn(caller, &self.name, &version, Checksums::Unasked, asked, reusable);
+            self.grants.learn(
+                caller,
+                &self.name,
+                &version,
+                Checksums::NotRequested,
+                stamp,
+                reusable,
+            );
         }
 
-        fn asking(&self, caller: CallerId, later: Duration) -> Asked {
+        fn stamp(&self, caller: CallerId, later: Duration) -> QuestionStamp {
             let object = self.name.id("lake");
-            self.catalog.asking(caller, &self.name, object, self.now + later)
+            self.grants.stamp(caller, &self.name, object, self.now + later)
         }
 
         fn known(&self) -> Arc<str> {
-            let version = self.catalog.version(self.name.id("lake"));
+            let version = self.grants.version(self.name.id("lake"));
             Arc::clone(&version.unwrap().etag)
         }
 
         fn granted(&self, caller: CallerId, reuse: Duration, later: Duration) -> bool {
-            let asked = self.asking(caller, later);
-            self.catalog
-                .granted(caller, self.name.id("lake"), asked, reuse)
+            let stamp = self.stamp(caller, later);
+            self.grants
+                .granted(caller, self.name.id("lake"), stamp, reuse)
                 .is_some()
         }
     }
@@ -347,20 +360,20 @@ mod tests {
     fn a_write_through_us_voids_grants_but_keeps_the_version_to_ask_about() {
         let story = Story::new();
         story.learn(ALICE, "1");
-        story.catalog.forget_object(&story.name);
+        story.grants.invalidate_object(&story.name);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
         assert_eq!(&*story.known(), "1");
         story.learn(ALICE, "1");
-        story.catalog.forget_bucket("b");
+        story.grants.invalidate_bucket("b");
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
     }
 
     #[test]
     fn an_answer_that_a_write_overtook_is_not_kept() {
         let story = Story::new();
-        let asked = story.asking(ALICE, Duration::ZERO);
-        story.catalog.forget_object(&story.name);
-        story.learn_of(ALICE, "1", asked, true);
+        let stamp = story.stamp(ALICE, Duration::ZERO);
+        story.grants.invalidate_object(&story.name);
+        story.learn_of(ALICE, "1", stamp, true);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
     }
 
@@ -370,30 +383,30 @@ mod tests {
         let object = story.name.id("lake");
         story.learn(ALICE, "1");
         story.learn(BOB, "1");
-        let asked = story.asking(ALICE, Duration::ZERO);
-        story.catalog.revoke(ALICE, object);
+        let stamp = story.stamp(ALICE, Duration::ZERO);
+        story.grants.revoke(ALICE, object);
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
         assert!(
             story.granted(BOB, FOREVER, Duration::ZERO),
             "Bob was told nothing"
         );
-        story.learn_of(ALICE, "1", asked, true);
+        story.learn_of(ALICE, "1", stamp, true);
         assert!(
             !story.granted(ALICE, FOREVER, Duration::ZERO),
-            "asked before the refusal"
+            "stamp before the refusal"
         );
         story.learn(ALICE, "1");
-        assert!(story.granted(ALICE, FOREVER, Duration::ZERO), "asked after it");
+        assert!(story.granted(ALICE, FOREVER, Duration::ZERO), "stamp after it");
     }
 
     #[test]
     fn a_yes_to_a_question_of_its_own_kind_teaches_the_version_and_grants_nothing() {
         let story = Story::new();
-        story.learn_of(ALICE, "1", story.asking(ALICE, Duration::ZERO), false);
+        story.learn_of(ALICE, "1", story.stamp(ALICE, Duration::ZERO), false);
         assert_eq!(&*story.known(), "1");
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
         story.learn(ALICE, "1");
-        story.learn_of(ALICE, "1", story.asking(ALICE, Duration::ZERO), false);
+        story.learn_of(ALICE, "1", story.stamp(ALICE, Duration::ZERO), false);
         assert!(
             story.granted(ALICE, FOREVER, Duration::ZERO),
             "an older yes stands"
@@ -415,11 +428,11 @@ mod tests {
     #[test]
     fn a_version_that_was_written_is_one_to_ask_about_and_nobodys_permission() {
         let story = Story::new();
-        story.catalog.introduce(&story.version("1"));
+        story.grants.introduce(&story.version("1"));
         assert_eq!(&*story.known(), "1");
         assert!(!story.granted(ALICE, FOREVER, Duration::ZERO));
         story.learn(ALICE, "1");
-        story.catalog.introduce(&story.version("2"));
+        story.grants.introduce(&story.version("2"));
         assert_eq!(&*story.known(), "1", "what the lake has said is known better");
         assert!(story.granted(ALICE, FOREVER, Duration::ZERO));
     }

@@ -18,7 +18,7 @@ use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
 use crate::fetch::{FetchVia, Fetcher, StreamHandle, content_range, range_header, whole_range};
-use crate::grants::{Asked, Catalog, Checksums, is_refusal};
+use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
 use crate::read_context::ReadContext;
 use crate::s3::conditions::{Conditions, Verdict};
 use crate::s3::identity::CallerId;
@@ -39,7 +39,7 @@ pub struct Reader {
     /// Blocks on disk.
     pub store: Arc<Store>,
     /// Versions and grants.
-    pub catalog: Arc<Catalog>,
+    pub grants: Arc<Grants>,
     /// Blocks from elsewhere.
     pub fetcher: Arc<Fetcher>,
     /// The nodes that share blocks with this one.
@@ -253,7 +253,7 @@ impl Reader {
     /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
     pub async fn read(&self, ask: &Ask) -> Result<Answer, ReadError> {
         for _ in 0..RESTARTS {
-            let pinned = match self.granted(ask, self.asking(ask)) {
+            let pinned = match self.granted(ask, self.stamp(ask)) {
                 Some(version) => Pinned::unasked(version),
                 // The part that waits for the lake is boxed, so that a hit carries none of it along.
                 None => match Box::pin(self.pin(ask)).await? {
@@ -290,7 +290,7 @@ impl Reader {
                     };
                     return Ok(Answer::Known(Known::Object(reading), told));
                 }
-                Err(FetchError::Changed) => self.catalog.forget_object(&ask.name),
+                Err(FetchError::Changed) => self.grants.invalidate_object(&ask.name),
                 Err(FetchError::Mismatch) => return Ok(Answer::Bypass(Uncacheable::Mismatch)),
                 Err(error) => return Err(ReadError::Fetch(error)),
             }
@@ -300,20 +300,20 @@ impl Reader {
 
     /// Answers a HEAD from a remembered yes; `None` if the lake must be asked.
     pub fn head(&self, ask: &Ask) -> Option<HeadAnswer> {
-        let version = self.granted(ask, self.asking(ask))?;
+        let version = self.granted(ask, self.stamp(ask))?;
         Some(HeadAnswer::of(version, &ask.conditions))
     }
 
-    /// Returns the moment of a question to the lake, to be given with its answer.
-    pub fn asking(&self, ask: &Ask) -> Asked {
-        self.catalog
-            .asking(ask.caller, &ask.name, ask.object, clock::instant())
+    /// Stamps a question to the lake that is about to be asked; the stamp is given with the answer.
+    pub fn stamp(&self, ask: &Ask) -> QuestionStamp {
+        self.grants
+            .stamp(ask.caller, &ask.name, ask.object, clock::instant())
     }
 
     /// Notes the lake's answer to an unconditional HEAD. An answer that names no version teaches nothing.
-    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, asked: Asked) {
+    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, stamp: QuestionStamp) {
         if response.status() == StatusCode::OK {
-            self.learn(ask, response.status(), response.headers(), asked).ok();
+            self.learn(ask, response.status(), response.headers(), stamp).ok();
         }
     }
 
@@ -321,21 +321,21 @@ impl Reader {
     async fn pin(&self, ask: &Ask) -> Result<Pin, ReadError> {
         let mut waited = false;
         loop {
-            let asked = self.asking(ask);
+            let stamp = self.stamp(ask);
             // Another request of the same caller may have asked while this one waited.
-            if let Some(version) = self.granted(ask, asked) {
+            if let Some(version) = self.granted(ask, stamp) {
                 return Ok(Pin::Version(Pinned::unasked(version)));
             }
             // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked only for
             // the version.
             if ask.only_if_cached || !self.cooperation.is_alone() || self.knows(ask.object).await {
-                return self.question(ask, asked).await;
+                return self.question(ask, stamp).await;
             }
             // Readers that open one object share only its bytes, not the permission: a reader that has waited
             // asks the lake itself.
             match self.openings.enter(ask.object) {
-                Opening::Lead(_guard) => return self.open(ask, asked).await,
-                Opening::Wait(_) if waited => return self.open(ask, asked).await,
+                Opening::Lead(_guard) => return self.open(ask, stamp).await,
+                Opening::Wait(_) if waited => return self.open(ask, stamp).await,
                 Opening::Wait(ended) => {
                     ended.await;
                     waited = true;
@@ -344,18 +344,18 @@ impl Reader {
         }
     }
 
-    fn granted(&self, ask: &Ask, asked: Asked) -> Option<Arc<Version>> {
+    fn granted(&self, ask: &Ask, stamp: QuestionStamp) -> Option<Arc<Version>> {
         if ask.reuse.is_zero() {
             return None;
         }
-        let known = self.catalog.granted(ask.caller, ask.object, asked, ask.reuse)?;
-        let is_enough = known.checksums == Checksums::Asked || !wants_checksums(ask);
+        let known = self.grants.granted(ask.caller, ask.object, stamp, ask.reuse)?;
+        let is_enough = known.checksums == Checksums::Requested || !wants_checksums(ask);
         is_enough.then_some(known.version)
     }
 
     /// Whether a version of the object has been seen, so that its blocks may be here.
     async fn knows(&self, object: ObjectId) -> bool {
-        if self.catalog.version(object).is_some() {
+        if self.grants.version(object).is_some() {
             return true;
         }
         // Blocks of another size are of no use; they are evicted in time.
@@ -368,14 +368,14 @@ impl Reader {
     ///
     /// The request carries no condition. A 304 would cost the lake as much and say less: tags, locks and
     /// metadata change without the ETag, and what a 304 tells of them differs from lake to lake.
-    async fn question(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
+    async fn question(&self, ask: &Ask, stamp: QuestionStamp) -> Result<Pin, ReadError> {
         if is_of_page(ask) && wants_checksums(ask) {
-            return self.open(ask, asked).await;
+            return self.open(ask, stamp).await;
         }
         let head = self.send(ask, question_of(ask)).await?.into_parts().0;
         match head.status {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
-                match self.learn(ask, head.status, &head.headers, asked) {
+                match self.learn(ask, head.status, &head.headers, stamp) {
                     Ok((version, _)) => Ok(Pin::Version(Pinned {
                         version,
                         told: Some(Box::new(of_caller(&head.headers))),
@@ -391,7 +391,7 @@ impl Reader {
             }
             // Any other answer has a body that only a GET brings: the client gets the answer it would get on
             // a cold object.
-            _ => self.open(ask, asked).await,
+            _ => self.open(ask, stamp).await,
         }
     }
 
@@ -399,13 +399,13 @@ impl Reader {
     async fn send(&self, ask: &Ask, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
         let response = self.lake.send(request).await?;
         if is_refusal(response.status()) {
-            self.catalog.revoke(ask.caller, ask.object);
+            self.grants.revoke(ask.caller, ask.object);
         }
         Ok(response)
     }
 
     /// Opens an unknown object: metadata and first bytes in one request.
-    async fn open(&self, ask: &Ask, asked: Asked) -> Result<Pin, ReadError> {
+    async fn open(&self, ask: &Ask, stamp: QuestionStamp) -> Result<Pin, ReadError> {
         let mut request = ask.context.request(Method::GET);
         request.headers.extend(ask.context.conditions());
         if let Some(range) = opening_range(ask.range, self.block_bytes, self.ahead) {
@@ -415,7 +415,7 @@ impl Reader {
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Ok(Pin::Answer(Box::new(Answer::Relay(Box::new(response)))));
         }
-        match self.learn(ask, response.status(), response.headers(), asked) {
+        match self.learn(ask, response.status(), response.headers(), stamp) {
             Ok((version, range)) => {
                 let told = Some(Box::new(of_caller(response.headers())));
                 let ticket = self
@@ -439,7 +439,7 @@ impl Reader {
         ask: &Ask,
         status: StatusCode,
         headers: &HeaderMap,
-        asked: Asked,
+        stamp: QuestionStamp,
     ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
         let is_part = status == StatusCode::PARTIAL_CONTENT;
         let sent = if is_part {
@@ -451,13 +451,13 @@ impl Reader {
         let version = Version::from_response(ask.object, headers, size_bytes, self.block_bytes)?;
         // Only a response to the whole object carries its checksums.
         let (version, checksums) = match (is_part, ask.checksum_mode) {
-            (true, _) => (version.without_checksums(), Checksums::Unasked),
-            (false, true) => (version, Checksums::Asked),
-            (false, false) => (version, Checksums::Unasked),
+            (true, _) => (version.without_checksums(), Checksums::NotRequested),
+            (false, true) => (version, Checksums::Requested),
+            (false, false) => (version, Checksums::NotRequested),
         };
         let version = Arc::new(version);
-        self.catalog
-            .learn(ask.caller, &ask.name, &version, checksums, asked, ask.plain);
+        self.grants
+            .learn(ask.caller, &ask.name, &version, checksums, stamp, ask.plain);
         Ok((version, range))
     }
 

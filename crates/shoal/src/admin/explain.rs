@@ -9,7 +9,7 @@ use shoal_policy::{BlockId, VersionId};
 
 use crate::cooperation::Cooperation;
 use crate::endpoint::Endpoint;
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::uri::S3Uri;
 use crate::single_flight::SingleFlight;
@@ -162,7 +162,7 @@ pub struct Explainer {
     /// Identifies objects by its URL.
     pub lake: Arc<Endpoint>,
     /// Current versions.
-    pub catalog: Arc<Catalog>,
+    pub grants: Arc<Grants>,
     /// Blocks on this node, and why others are not.
     pub store: Arc<Store>,
     /// Blocks on their way.
@@ -200,7 +200,7 @@ impl Explainer {
             version: None,
         };
         let id = name.id(self.lake.url());
-        match self.catalog.version(id) {
+        match self.grants.version(id) {
             Some(version) => Some(version),
             None => self.store.describe(id).await,
         }

@@ -154,7 +154,7 @@ impl Home {
         }
         let object = manifest.version.object;
         let _turn = self.turn(object).await;
-        self.catalog.forget_object(&manifest.name);
+        self.grants.invalidate_object(&manifest.name);
         if !self.forget(manifest).await {
             return Some("its record cannot be removed".into());
         }

@@ -25,7 +25,7 @@ use super::upload::Uploader;
 use super::view::View;
 use crate::clock;
 use crate::cooperation::Cooperation;
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::membership::{Member, State};
 use crate::s3::object::{ObjectName, Version};
 
@@ -38,7 +38,7 @@ pub struct Home {
     pub(super) cooperation: Arc<Cooperation>,
     pub(super) messenger: Messenger,
     pub(super) uploader: Uploader,
-    pub(super) catalog: Arc<Catalog>,
+    pub(super) grants: Arc<Grants>,
     /// Names the lake in the digests of its objects.
     pub(super) lake: Arc<str>,
     pub(super) flush_interval: Duration,
@@ -93,7 +93,7 @@ impl Home {
         records: Records,
         cooperation: Arc<Cooperation>,
         uploader: Uploader,
-        catalog: Arc<Catalog>,
+        grants: Arc<Grants>,
         lake: Arc<str>,
         flush_interval: Duration,
     ) -> Self {
@@ -102,7 +102,7 @@ impl Home {
             messenger: Messenger(Arc::clone(&cooperation)),
             cooperation,
             uploader,
-            catalog,
+            grants,
             lake,
             flush_interval,
             settled: Mutex::default(),
@@ -270,7 +270,7 @@ impl Home {
         self.fates
             .lock()
             .expect(object, clock::instant() + self.flush_interval);
-        self.catalog.forget_object(&manifest.name);
+        self.grants.invalidate_object(&manifest.name);
         self.count(Outcome::Committed);
         if self.records.is_crowded() {
             self.hurry.notify_one();

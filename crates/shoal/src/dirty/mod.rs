@@ -75,7 +75,7 @@ use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::s3::identity::Identities;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
@@ -113,7 +113,7 @@ pub struct Parts {
     /// Who is there.
     pub cooperation: Arc<Cooperation>,
     /// Versions and grants, void once an object is written.
-    pub catalog: Arc<Catalog>,
+    pub grants: Arc<Grants>,
     /// Who may have written what is flushed here.
     pub identities: Arc<Identities>,
 }
@@ -127,7 +127,7 @@ impl Dirty {
             store,
             fetcher,
             cooperation,
-            catalog,
+            grants,
             identities,
         } = parts;
         let capacity_bytes = config.store.capacity_bytes;
@@ -154,7 +154,7 @@ impl Dirty {
             records,
             cooperation,
             uploader,
-            catalog,
+            grants,
             lake.url().into(),
             config.write.flush_interval,
         );

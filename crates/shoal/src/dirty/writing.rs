@@ -218,7 +218,7 @@ impl Dirty {
         if committed.is_err() {
             self.write_through(manifest, conditions).await?;
         }
-        self.home.catalog.forget_object(&manifest.name);
+        self.home.grants.invalidate_object(&manifest.name);
         Ok(committed.err())
     }
 

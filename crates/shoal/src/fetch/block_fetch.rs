@@ -226,7 +226,7 @@ impl Fetcher {
         let request = block_request(version, wanted, context);
         let question = Question::of(&self.lake, &request);
         let response = self.lake.send(request).await.map_err(lake_error)?;
-        let contradicted = self.catalog.revoker(context.caller().id(), version.object);
+        let contradicted = self.grants.revoker(context.caller().id(), version.object);
         let skip = bytes_before(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
                 contradicted();

@@ -26,7 +26,7 @@ use self::integrity::IntegrityChecks;
 use self::response_stream::ResponseStream;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Budget, Endpoint, LakeBody};
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
@@ -41,7 +41,7 @@ const HEDGES_PERCENT: u32 = 10;
 /// Brings blocks from other nodes and from the lake to waiting readers and to the store.
 pub struct Fetcher {
     lake: Arc<Endpoint>,
-    catalog: Arc<Catalog>,
+    grants: Arc<Grants>,
     cooperation: Arc<Cooperation>,
     split: Arc<Split>,
     store: Arc<Store>,
@@ -60,7 +60,7 @@ pub struct FetcherParts {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,
     /// The grants that an answer of the lake may end.
-    pub catalog: Arc<Catalog>,
+    pub grants: Arc<Grants>,
     /// The homes of blocks.
     pub cooperation: Arc<Cooperation>,
     /// Counts hits and misses of each layer.
@@ -111,7 +111,7 @@ impl Fetcher {
     pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
         let FetcherParts {
             lake,
-            catalog,
+            grants,
             cooperation,
             split,
             store,
@@ -119,7 +119,7 @@ impl Fetcher {
         } = parts;
         Self {
             lake,
-            catalog,
+            grants,
             cooperation,
             split,
             store,

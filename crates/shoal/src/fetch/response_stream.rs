@@ -77,7 +77,7 @@ impl ResponseStream {
         };
         let question = Question::of(&fetcher.lake, &context.request(Method::GET));
         let part = range.start..range.end;
-        let contradicted = fetcher.catalog.revoker(context.caller().id(), version.object);
+        let contradicted = fetcher.grants.revoker(context.caller().id(), version.object);
         let resumption = resumption(question, version, part, contradicted);
         let owner = Arc::new(());
         let mut stream = Self {

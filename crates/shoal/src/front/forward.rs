@@ -13,7 +13,7 @@ use crate::endpoint::{
 };
 use crate::fetch::{content_range, whole_range};
 use crate::front::lake_errors;
-use crate::grants::{Catalog, is_refusal};
+use crate::grants::{Grants, is_refusal};
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::s3::auth::Verified;
@@ -23,8 +23,7 @@ use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operatio
 use crate::s3::payload::{CheckedBody, Outcome};
 use crate::write::Gathering;
 
-/// Sends a request on to the lake. Before and after, the catalog forgets everything that the request may
-/// change. The bytes of the body also go to `gathering`.
+/// Sends a request on to the lake. Before and after, every grant that the request may affect is voided. The bytes of the body also go to `gathering`.
 ///
 /// # Errors
 ///
@@ -32,14 +31,14 @@ use crate::write::Gathering;
 /// request and stored nothing), or if the lake does not answer.
 pub async fn forward(
     lake: &Arc<Endpoint>,
-    catalog: &Arc<Catalog>,
+    grants: &Arc<Grants>,
     parts: &Parts,
     body: ClientBody,
     verified: Verified,
     classified: &Classified,
     gathering: Option<Gathering>,
 ) -> Result<Response<LakeBody>, S3Error> {
-    let _forgotten = Forget::of(catalog, classified);
+    let _forgotten = Forget::of(grants, classified);
     let caller = verified.caller.id();
     let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());
     let target = target(lake, classified, &verified)?;
@@ -62,7 +61,7 @@ pub async fn forward(
     let contradicted = classified
         .object
         .as_ref()
-        .map(|name| catalog.revoker(caller, name.id(lake.url())));
+        .map(|name| grants.revoker(caller, name.id(lake.url())));
     // A refusal of any operation on the object puts the lake's earlier grants to this caller in doubt.
     if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
         && is_refusal(response.status())
@@ -172,19 +171,18 @@ async fn request_body(
     Ok((body, Some(outcome)))
 }
 
-/// Makes the catalog forget the object or bucket now and again when the request ends, however it ends: in
-/// between, the lake may change it at any moment.
+/// Voids the grants of the object or bucket now, and again when the request ends, however it ends: in between, the lake may change it at any moment.
 struct Forget {
-    catalog: Arc<Catalog>,
+    grants: Arc<Grants>,
     effect: Effect,
     classified: Classified,
 }
 
 impl Forget {
-    fn of(catalog: &Arc<Catalog>, classified: &Classified) -> Self {
+    fn of(grants: &Arc<Grants>, classified: &Classified) -> Self {
         let effect = classified.effect();
         let forget = Self {
-            catalog: Arc::clone(catalog),
+            grants: Arc::clone(grants),
             effect,
             classified: classified.clone(),
         };
@@ -194,8 +192,8 @@ impl Forget {
 
     fn apply(&self) {
         match (self.effect, &self.classified.object, &self.classified.bucket) {
-            (Effect::Object, Some(object), _) => self.catalog.forget_object(object),
-            (Effect::Bucket, _, Some(bucket)) => self.catalog.forget_bucket(bucket),
+            (Effect::Object, Some(object), _) => self.grants.invalidate_object(object),
+            (Effect::Bucket, _, Some(bucket)) => self.grants.invalidate_bucket(bucket),
             _ => {}
         }
     }

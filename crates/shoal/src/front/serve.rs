@@ -20,7 +20,7 @@ use crate::front::lake_errors;
 use crate::front::record::{Record, Subject};
 use crate::front::respond::{self, CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::http::listener::Peer;
@@ -44,7 +44,7 @@ pub struct Front {
     /// The lake.
     pub lake: Arc<Endpoint>,
     /// This node's knowledge of objects.
-    pub catalog: Arc<Catalog>,
+    pub grants: Arc<Grants>,
     /// Reads objects.
     pub reader: Reader,
     /// How long a permission of the lake holds.
@@ -252,11 +252,11 @@ impl Front {
             return Ok(wanted.respond_to_head(answer, record));
         }
         record.cache = Some(CacheStatus::Miss);
-        let asked = self.reader.asking(ask);
+        let stamp = self.reader.stamp(ask);
         let plain = ask.conditions.is_empty() && wishes.overrides.is_empty();
         let response = self.send_on(admitted, None).await?;
         if plain {
-            self.reader.learn_from_head(ask, &response, asked);
+            self.reader.learn_from_head(ask, &response, stamp);
         }
         Ok(relay(response))
     }
@@ -400,7 +400,7 @@ impl Front {
         } = *admitted;
         forward(
             &self.lake,
-            &self.catalog,
+            &self.grants,
             &parts,
             body,
             verified,

@@ -15,7 +15,7 @@ use super::gathering::{Gathered, Gathering};
 use super::parted::Aside;
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
-use crate::grants::Catalog;
+use crate::grants::Grants;
 use crate::s3::object::Version;
 use crate::s3::operation::{Classified, Operation};
 use crate::store::{Store, Urgency};
@@ -32,7 +32,7 @@ pub struct Through {
     pub(super) store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     cooperation: Arc<Cooperation>,
-    catalog: Arc<Catalog>,
+    grants: Arc<Grants>,
     pub(super) block_bytes: u64,
     pub(super) object_bytes_max: u64,
     pub(super) finishing: Finishing,
@@ -48,14 +48,14 @@ impl Through {
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
         cooperation: Arc<Cooperation>,
-        catalog: Arc<Catalog>,
+        grants: Arc<Grants>,
         (block_bytes, capacity_bytes): (u64, u64),
     ) -> Self {
         Self {
             store,
             fetcher,
             cooperation,
-            catalog,
+            grants,
             block_bytes,
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
             finishing: Finishing::default(),
@@ -95,7 +95,7 @@ impl Through {
         tokio::spawn(async move {
             let landing = this.finish(gathered, &version, Urgency::Late).await;
             // A version is found by its blocks on the disk, of which there may be none yet.
-            this.catalog.introduce(&version);
+            this.grants.introduce(&version);
             drop(unfinished);
             tokio::join!(landing, this.hand_over(&version));
             drop(underway);

@@ -216,9 +216,9 @@ impl Front {
             account: self.lake.account_for(asker.caller),
             payer: asker.caller.payer(),
         };
-        self.catalog.forget_bucket(bucket);
+        self.grants.invalidate_bucket(bucket);
         let answered = self.lake.send(request).await;
-        self.catalog.forget_bucket(bucket);
+        self.grants.invalidate_bucket(bucket);
         let (head, body) = answered
             .map_err(|error| lake_errors::unanswered(&error))?
             .into_parts();

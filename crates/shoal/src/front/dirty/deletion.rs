@@ -59,7 +59,7 @@ impl Front {
         let headers = without_body(&admitted.parts.headers);
         let asked = ("delete_object", Method::DELETE);
         let answer = self.ask_lake((&*admitted).into(), asked, target, headers).await?;
-        self.catalog.forget_object(name);
+        self.grants.invalidate_object(name);
         if !answer.status().is_success() {
             return Ok(relay(answer));
         }

@@ -104,7 +104,7 @@ impl Front {
             return Ok(Sight::Lake);
         };
         // The lake's earlier answers about the name are out of date, even once the lake has the object.
-        self.catalog.forget_object(name);
+        self.grants.invalidate_object(name);
         let is_own = is_writer(&admitted.verified.caller, manifest);
         match found {
             Found::Dirty(manifest) if is_own => Ok(Sight::Own(manifest)),
@@ -259,7 +259,7 @@ impl Front {
     /// Brings an object to the lake if it is dirty. A lost object stays lost, so that its writer hears of it.
     async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty.directory.flush(name).await.map_err(unsettled)?;
-        self.catalog.forget_object(name);
+        self.grants.invalidate_object(name);
         Ok(())
     }
 

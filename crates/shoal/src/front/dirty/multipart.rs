@@ -140,7 +140,7 @@ impl Front {
                 completed.map_err(lost)?.map_err(incomplete)?
             }
         };
-        self.catalog.forget_object(&upload.name);
+        self.grants.invalidate_object(&upload.name);
         let location = self
             .address(&parts)
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
