@@ -12,7 +12,7 @@ use crate::fetch::{FetchVia, Fetcher};
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
 use crate::peer::ALIVE;
-use crate::peer::{Asked, BlockRequest, CallerName};
+use crate::peer::{BlockRequest, CallerName, PeerRole};
 use crate::read_context::ReadContext;
 use crate::s3::identity::{Caller, Identities};
 use crate::s3::range::ByteRange;
@@ -132,14 +132,14 @@ impl Host {
             return Err(Outcome::Misunderstood);
         }
         let id = block.version.block(block.index);
-        let plan = match block.asked {
-            Asked::Holder if !self.fetcher.holds(id) => return Err(Outcome::NotHeld),
-            Asked::Holder => FetchPlan::None,
-            Asked::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
-            Asked::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
+        let plan = match block.role {
+            PeerRole::Holder if !self.fetcher.holds(id) => return Err(Outcome::NotHeld),
+            PeerRole::Holder => FetchPlan::None,
+            PeerRole::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
+            PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
             // No reader waits for the block, so readers come first.
-            Asked::Heir(_) if self.fetcher.memory().is_busy() => return Err(Outcome::Busy),
-            Asked::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
+            PeerRole::Heir(_) if self.fetcher.memory().is_busy() => return Err(Outcome::Busy),
+            PeerRole::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
         };
         let context = self.context(&block)?;
         let part = block.part;

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use crate::channel::Channel;
 use crate::clock;
 use crate::membership::{Member, Members, Notices, State};
-use crate::peer::{BlockRequest, Peer, Peers};
+use crate::peer::{BlockRequest, Peer, PeerConnector};
 use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
 
@@ -33,7 +33,7 @@ pub struct Cooperation {
     topology: String,
     /// The number of layers beyond the node's own.
     rings: usize,
-    peers: Peers,
+    peers: PeerConnector,
     view: ArcSwap<View>,
     notices: Arc<Notices>,
 }
@@ -47,7 +47,7 @@ struct View {
 
 impl Cooperation {
     /// A node that knows no other node yet. `layers` counts the node's own; a node of one layer caches alone.
-    pub fn new(name: &str, topology: &str, layers: usize, peers: Peers) -> Self {
+    pub fn new(name: &str, topology: &str, layers: usize, peers: PeerConnector) -> Self {
         let me = crate::membership::node_id(name);
         let rings = layers.saturating_sub(1);
         let alone = || Neighbourhood {
@@ -312,7 +312,7 @@ mod tests {
     use crate::channel::Channel;
     use crate::config::{self, Limits};
     use crate::membership::node_id;
-    use crate::peer::Peers;
+    use crate::peer::PeerConnector;
 
     fn cooperation(name: &str, topology: &str) -> Cooperation {
         let channel = Channel::new(name, &config::Cooperation::default(), 8);
@@ -320,7 +320,7 @@ mod tests {
             name,
             topology,
             3,
-            Peers::new(Arc::new(channel), &Limits::default()),
+            PeerConnector::new(Arc::new(channel), &Limits::default()),
         )
     }
 

@@ -34,7 +34,7 @@ use crate::http::listener::{self, ConnectionLimits, ListenError, Peer};
 use crate::http::tls::{TlsError, TlsReloader};
 use crate::lake_health::LakeWatch;
 use crate::metrics::Metrics;
-use crate::peer::Peers;
+use crate::peer::PeerConnector;
 use crate::read::{Openings, Reader};
 use crate::reload::{self, ReloadError, Reloader, Reloads};
 use crate::s3::auth::Gate;
@@ -525,6 +525,6 @@ fn gate(config: &Config, identities: Arc<Identities>) -> Gate {
 fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
     let channel = Channel::new(&node.name, &config.cooperation, config.limits.connections);
-    let peers = Peers::new(Arc::new(channel), &config.limits);
+    let peers = PeerConnector::new(Arc::new(channel), &config.limits);
     Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }

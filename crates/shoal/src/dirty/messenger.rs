@@ -129,7 +129,7 @@ impl Messenger {
             return Err(Unheard::LeftAlone(peer.name().into()));
         }
         let target = target.ok_or(PeerError::TooLong)?;
-        let (status, body) = peer.tell(verb, target, patience).await?;
+        let (status, body) = peer.call(verb, target, patience).await?;
         Ok(Answer::of(status, body))
     }
 }

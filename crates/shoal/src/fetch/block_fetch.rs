@@ -15,7 +15,7 @@ use super::hops::HopOutcome;
 use super::{FetchVia, Fetcher};
 use crate::endpoint::{EndpointRequest, Question};
 use crate::grants::is_refusal;
-use crate::peer::{Asked, BlockRequest, Peer, PeerError};
+use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
 use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
@@ -82,12 +82,12 @@ impl Fetcher {
         let block = fetch.version.block(fetch.index);
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
-            && let Some((node, asked)) = self.next_peer(block, layer, &tried)
+            && let Some((node, role)) = self.next_peer(block, layer, &tried)
         {
             leader.set_source(Source::Peer);
-            match self.fetch_from_peer(node, asked, fetch, leader).await {
+            match self.fetch_from_peer(node, role, fetch, leader).await {
                 Ok(()) => return Ok(()),
-                Err(error) => tracing::debug!(?node, ?asked, %error, "a node did not send all of a block"),
+                Err(error) => tracing::debug!(?node, ?role, %error, "a node did not send all of a block"),
             }
             tried.push(node);
         }
@@ -107,7 +107,7 @@ impl Fetcher {
     /// in any caller's name.
     async fn take_over(&self, giver: NodeId, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
         leader.set_source(Source::Peer);
-        let taken = self.fetch_from_peer(giver, Asked::Holder, fetch, leader).await;
+        let taken = self.fetch_from_peer(giver, PeerRole::Holder, fetch, leader).await;
         taken.map_err(|error| {
             tracing::debug!(?giver, %error, "a block was not taken over");
             FetchError::NotHeld
@@ -115,11 +115,11 @@ impl Fetcher {
     }
 
     /// The node to ask next, other than those already tried.
-    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Asked)> {
+    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, PeerRole)> {
         let route = self.cooperation.route(block, asked, tried);
         route.into_iter().find_map(|stop| match stop {
-            Stop::Home(node, layer) => Some((node, Asked::Home(layer))),
-            Stop::FormerHome(node) => Some((node, Asked::Holder)),
+            Stop::Home(node, layer) => Some((node, PeerRole::Home(layer))),
+            Stop::FormerHome(node) => Some((node, PeerRole::Holder)),
             Stop::Local | Stop::Lake => None,
         })
     }
@@ -135,11 +135,11 @@ impl Fetcher {
     async fn fetch_from_peer(
         &self,
         node: NodeId,
-        asked: Asked,
+        role: PeerRole,
         fetch: &BlockFetch,
         leader: &Leader,
     ) -> Result<(), HopError> {
-        let hop = self.hop(node, asked, fetch, leader).await;
+        let hop = self.hop(node, role, fetch, leader).await;
         self.hops.count(HopOutcome::of(&hop));
         hop
     }
@@ -147,7 +147,7 @@ impl Fetcher {
     async fn hop(
         &self,
         node: NodeId,
-        asked: Asked,
+        role: PeerRole,
         fetch: &BlockFetch,
         leader: &Leader,
     ) -> Result<(), HopError> {
@@ -156,25 +156,25 @@ impl Fetcher {
             start: leader.received(),
             end: fetch.version.block_len(fetch.index),
         };
-        let _home_wait = match asked {
-            Asked::Home(layer) => Some(leader.awaits_home(layer)),
-            Asked::Holder | Asked::Heir(_) => None,
+        let _home_wait = match role {
+            PeerRole::Home(layer) => Some(leader.awaits_home(layer)),
+            PeerRole::Holder | PeerRole::Heir(_) => None,
         };
         let request = BlockRequest {
             version: Version::clone(&fetch.version),
             index: fetch.index,
             part,
-            asked,
+            role,
             caller: fetch.context.caller().into(),
             name: fetch.context.name().cloned(),
             headers: fetch.context.headers().clone(),
         };
         self.hedges.earn();
-        let mut body = BodyReader::new(peer.ask(&request).await?);
+        let mut body = BodyReader::new(peer.get_block(&request).await?);
         let filling = body.fill(leader, part.len(), None);
         let brought = self.unless_silent(&peer, leader, filling).await;
         if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
-            peer.broke_off();
+            peer.note_failure();
         }
         brought
     }
@@ -200,7 +200,7 @@ impl Fetcher {
             silences += 1;
             tokio::select! {
                 filled = &mut filling => return filled.map_err(HopError::BrokeOff),
-                lives = peer.lives() => if !lives {
+                is_alive = peer.is_alive() => if !is_alive {
                     return Err(HopError::Dead);
                 },
             }

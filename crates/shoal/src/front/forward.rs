@@ -23,7 +23,8 @@ use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operatio
 use crate::s3::payload::{CheckedBody, Outcome};
 use crate::write::Gathering;
 
-/// Sends a request on to the lake. Before and after, every grant that the request may affect is voided. The bytes of the body also go to `gathering`.
+/// Sends a request on to the lake. Before and after, every grant that the request may affect is voided. The
+/// bytes of the body also go to `gathering`.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Decides whether a peer is worth asking. Pure: time is an argument.
+//! A circuit breaker: decides whether a request may be sent to a peer. Pure: time is an argument.
 //!
 //! Gossip notices within seconds that a node is dead. Until then, and where a node is alive but does not
 //! answer (stopped, overloaded, behind a broken link), reads would wait for it one after the other. So after
@@ -13,29 +13,29 @@ const FAILURES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The results of the last requests to a peer.
+/// The results of the last requests to a peer. The circuit is open while requests are held back.
 #[derive(Debug, Default)]
-pub(super) struct Health {
+pub(super) struct CircuitBreaker {
     failures: u32,
-    alone_until: Option<Instant>,
+    open_until: Option<Instant>,
 }
 
-impl Health {
+impl CircuitBreaker {
     /// Whether a request may be sent.
     pub(super) fn is_reachable(&self, now: Instant) -> bool {
-        self.alone_until.is_none_or(|until| until <= now)
+        self.open_until.is_none_or(|until| until <= now)
     }
 
     /// Notes that a request is about to be sent. If it is a probe, no other request is sent until its result
     /// is known.
-    pub(super) fn asking(&mut self, now: Instant) {
-        if self.alone_until.is_some() {
-            self.alone_until = Some(now + self.pause());
+    pub(super) fn sending(&mut self, now: Instant) {
+        if self.open_until.is_some() {
+            self.open_until = Some(now + self.pause());
         }
     }
 
     /// Notes that the peer has answered.
-    pub(super) fn answered(&mut self) {
+    pub(super) fn succeeded(&mut self) {
         *self = Self::default();
     }
 
@@ -43,7 +43,7 @@ impl Health {
     pub(super) fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= FAILURES_MAX {
-            self.alone_until = Some(now + self.pause());
+            self.open_until = Some(now + self.pause());
         }
     }
 
@@ -57,30 +57,30 @@ impl Health {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::{FAILURES_MAX, Health, PAUSE_MAX};
+    use super::{CircuitBreaker, FAILURES_MAX, PAUSE_MAX};
 
-    fn failed(times: u32, now: Instant) -> Health {
-        let mut health = Health::default();
+    fn failed(times: u32, now: Instant) -> CircuitBreaker {
+        let mut breaker = CircuitBreaker::default();
         for _ in 0..times {
-            health.asking(now);
-            health.failed(now);
+            breaker.sending(now);
+            breaker.failed(now);
         }
-        health
+        breaker
     }
 
     #[test]
     fn a_peer_is_left_alone_after_some_failures_in_a_row() {
         let now = crate::clock::instant();
         assert!(failed(FAILURES_MAX - 1, now).is_reachable(now));
-        let mut health = failed(FAILURES_MAX, now);
-        assert!(!health.is_reachable(now));
-        health.answered();
-        assert!(health.is_reachable(now));
-        let mut health = failed(FAILURES_MAX - 1, now);
-        health.answered();
-        health.failed(now);
+        let mut breaker = failed(FAILURES_MAX, now);
+        assert!(!breaker.is_reachable(now));
+        breaker.succeeded();
+        assert!(breaker.is_reachable(now));
+        let mut breaker = failed(FAILURES_MAX - 1, now);
+        breaker.succeeded();
+        breaker.failed(now);
         assert!(
-            health.is_reachable(now),
+            breaker.is_reachable(now),
             "failures with an answer between them are none"
         );
     }
@@ -88,18 +88,18 @@ mod tests {
     #[test]
     fn one_request_probes_and_the_pause_doubles_until_it_succeeds() {
         let mut now = crate::clock::instant();
-        let mut health = failed(FAILURES_MAX, now);
+        let mut breaker = failed(FAILURES_MAX, now);
         for seconds in [1, 2, 4, 8, 16, 30, 30] {
-            assert!(!health.is_reachable(now + Duration::from_millis(seconds * 1_000 - 1)));
+            assert!(!breaker.is_reachable(now + Duration::from_millis(seconds * 1_000 - 1)));
             now += Duration::from_secs(seconds);
-            assert!(health.is_reachable(now));
-            health.asking(now);
-            assert!(!health.is_reachable(now), "others wait for the probe");
-            health.failed(now);
+            assert!(breaker.is_reachable(now));
+            breaker.sending(now);
+            assert!(!breaker.is_reachable(now), "others wait for the probe");
+            breaker.failed(now);
         }
-        assert!(health.is_reachable(now + PAUSE_MAX));
-        health.asking(now + PAUSE_MAX);
-        health.answered();
-        assert!(health.is_reachable(now));
+        assert!(breaker.is_reachable(now + PAUSE_MAX));
+        breaker.sending(now + PAUSE_MAX);
+        breaker.succeeded();
+        assert!(breaker.is_reachable(now));
     }
 }

@@ -1,4 +1,4 @@
-//! Asks other nodes.
+//! Sends requests to other nodes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use shoal_policy::NodeId;
 
 use super::ALIVE;
-use super::circuit_breaker::Health;
+use super::circuit_breaker::CircuitBreaker;
 use super::request::BlockRequest;
 use crate::channel::Channel;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
@@ -23,7 +23,7 @@ use crate::s3::identity::NODE;
 use crate::s3::sigv4::PayloadHash;
 use crate::{clock, config};
 
-/// A healthy peer says within this time whether it will send a block; a peer that does not is in trouble.
+/// A healthy peer says within this time whether it will send a block; a peer that does not has failed.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time within which an offered block has to arrive.
@@ -32,9 +32,9 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 /// The size limit of any answer that is not a block.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Makes peers.
+/// Makes peers that share one channel and its limits.
 #[derive(Debug)]
-pub struct Peers {
+pub struct PeerConnector {
     limits: config::Limits,
     channel: Arc<Channel>,
 }
@@ -45,8 +45,8 @@ pub struct Peer {
     name: String,
     address: SocketAddr,
     endpoint: Endpoint,
-    health: Mutex<Health>,
-    asked: AtomicU64,
+    breaker: Mutex<CircuitBreaker>,
+    sent: AtomicU64,
     failed: AtomicU64,
 }
 
@@ -71,11 +71,11 @@ pub enum PeerError {
     #[error("{0} broke off")]
     BrokenOff(String),
     /// The version has more headers than a request between nodes can carry.
-    #[error("there is too much to say about the block")]
+    #[error("the description of the block does not fit in a request")]
     TooLong,
 }
 
-impl Peers {
+impl PeerConnector {
     /// Makes peers that are reached through `channel`. `limits` bounds the cost of a request.
     pub fn new(channel: Arc<Channel>, limits: &config::Limits) -> Self {
         Self {
@@ -105,8 +105,8 @@ impl Peers {
             name: name.into(),
             address,
             endpoint: Endpoint::to_node(self.channel.to(name, address), &self.limits),
-            health: Mutex::default(),
-            asked: AtomicU64::new(0),
+            breaker: Mutex::default(),
+            sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         })
     }
@@ -134,13 +134,13 @@ impl Peer {
 
     /// Whether the peer is worth asking now.
     pub fn is_reachable(&self) -> bool {
-        self.health.lock().is_reachable(clock::instant())
+        self.breaker.lock().is_reachable(clock::instant())
     }
 
     /// The number of requests sent to the peer, and of those that failed.
     pub fn counts(&self) -> (u64, u64) {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (load(&self.asked), load(&self.failed))
+        (load(&self.sent), load(&self.failed))
     }
 
     /// The bytes of response bodies that came from the peer.
@@ -148,27 +148,31 @@ impl Peer {
         self.endpoint.counters().bytes_received
     }
 
-    /// Asks for a part of a block; returns a body that brings exactly that part, unless it breaks off.
-    pub async fn ask(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
-        let request = question(
+    /// Requests a part of a block; returns a body that brings exactly that part, unless it breaks off.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses, cannot be reached, or does not say in time whether it will send the block.
+    pub async fn get_block(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
+        let request = request_to(
             Method::GET,
             "get_block",
             request.target().ok_or(PeerError::TooLong)?,
         );
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.health.lock().asking(clock::instant());
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
         let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
             Ok(response) => response.map_err(PeerError::from),
             Err(_) => Err(PeerError::Silent(self.name.clone())),
         };
         match response.map(Response::into_parts) {
             Ok((head, body)) if head.status == StatusCode::OK => {
-                self.health.lock().answered();
+                self.breaker.lock().succeeded();
                 Ok(body)
             }
             // The peer is alive: it answers that it is too busy, or does not have the block.
             Ok((head, _)) => {
-                self.health.lock().answered();
+                self.breaker.lock().succeeded();
                 let name = self.name.clone();
                 Err(PeerError::Refused {
                     name,
@@ -176,15 +180,19 @@ impl Peer {
                 })
             }
             Err(error) => {
-                self.broke_off();
+                self.note_failure();
                 Err(error)
             }
         }
     }
 
     /// Asks the peer to take a block over, and waits until the peer has all of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses the block or does not have all of it in time.
     pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
-        let mut body = self.ask(request).await?;
+        let mut body = self.get_block(request).await?;
         let arrives = async {
             while body.frame().await.transpose()?.is_some() {}
             Ok::<_, EndpointError>(())
@@ -193,20 +201,24 @@ impl Peer {
             Ok(arrived) => arrived.map_err(PeerError::from),
             Err(_) => Err(PeerError::Silent(self.name.clone())),
         };
-        arrived.inspect_err(|_| self.broke_off())
+        arrived.inspect_err(|_| self.note_failure())
     }
 
     /// Sends a request that is answered by a status and some bytes, within `patience`. It is sent once: if
     /// the answer is lost, the request may have had its effect.
-    pub async fn tell(
+    ///
+    /// # Errors
+    ///
+    /// Fails if no complete answer comes in time.
+    pub async fn call(
         &self,
         operation: &'static str,
         target: PathAndQuery,
         patience: Duration,
     ) -> Result<(StatusCode, Bytes), PeerError> {
-        let request = question(Method::POST, operation, target);
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.health.lock().asking(clock::instant());
+        let request = request_to(Method::POST, operation, target);
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
         let exchange = async {
             let (head, body) = self.endpoint.send(request).await?.into_parts();
             let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
@@ -218,29 +230,28 @@ impl Peer {
             Err(_) => Err(PeerError::Silent(self.name.clone())),
         };
         match &answer {
-            Ok(_) => self.health.lock().answered(),
-            Err(_) => self.broke_off(),
+            Ok(_) => self.breaker.lock().succeeded(),
+            Err(_) => self.note_failure(),
         }
         answer
     }
 
     /// Whether the peer answers at all.
-    pub async fn lives(&self) -> bool {
-        let request = question(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
+    pub async fn is_alive(&self) -> bool {
+        let request = request_to(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
         let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
         matches!(answer, Ok(Ok(_)))
     }
 
     /// Notes that the peer promised a block and did not send all of it.
-    pub fn broke_off(&self) {
+    pub fn note_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        self.health.lock().failed(clock::instant());
+        self.breaker.lock().failed(clock::instant());
     }
 }
 
-/// Builds a request whose target says everything. The connection says the rest: which node asks, and which
-/// node is meant.
-fn question(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
+/// Builds a request that consists of its target. The connection identifies both nodes.
+fn request_to(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
     EndpointRequest {
         operation,
         method,

@@ -12,8 +12,8 @@ mod circuit_breaker;
 mod client;
 mod request;
 
-pub use self::client::{Peer, PeerError, Peers};
-pub use self::request::{Asked, BlockRequest, CallerName};
+pub use self::client::{Peer, PeerConnector, PeerError};
+pub use self::request::{BlockRequest, CallerName, PeerRole};
 
 /// The path at which a node answers without doing anything else.
 pub(crate) const ALIVE: &str = "/alive";

@@ -4,8 +4,8 @@
 //! GET /blocks/<version>/<index>?ask=<base64 of the rest>&part=<first>-<end>
 //! ```
 //!
-//! The rest is encoded as in [`crate::encoding`]: in which role the node is asked, which caller asks, the
-//! object's target at the lake, headers for the lake, the version. Everything is in the path and the query.
+//! The rest is encoded as in [`crate::encoding`]: the role of the node that is asked, the caller, the object's
+//! target at the lake, headers for the lake, the version. Everything is in the path and the query.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub struct BlockRequest {
     /// The wanted bytes, counted from the start of the block.
     pub part: ByteRange,
     /// The role in which the other node is asked.
-    pub asked: Asked,
+    pub role: PeerRole,
     /// The caller in whose name the lake is asked.
     pub caller: CallerName,
     /// The object that the version belongs to, if the lake may be asked for it.
@@ -47,7 +47,7 @@ pub struct BlockRequest {
 
 /// The role in which a node is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum PeerRole {
     /// As the block's home in this layer: it brings the block from wherever it is.
     Home(Layer),
     /// As a node that may still hold the block: it gives what it has, and asks no other node.
@@ -88,7 +88,7 @@ impl BlockRequest {
             version: version.clone(),
             index,
             part: ByteRange { start: end - 1, end },
-            asked: Asked::Heir(giver),
+            role: PeerRole::Heir(giver),
             caller: CallerName::Anonymous,
             // The block has no reader, so the lake is not asked for it.
             name: None,
@@ -99,10 +99,10 @@ impl BlockRequest {
     /// The target of the request; `None` if it would be too long.
     pub fn target(&self) -> Option<PathAndQuery> {
         let mut rest = Vec::with_capacity(512);
-        match self.asked {
-            Asked::Holder => rest.push(HOLDER),
-            Asked::Home(layer) => rest.push(layer.0),
-            Asked::Heir(giver) => {
+        match self.role {
+            PeerRole::Holder => rest.push(HOLDER),
+            PeerRole::Home(layer) => rest.push(layer.0),
+            PeerRole::Heir(giver) => {
                 rest.push(HEIR);
                 rest.extend_from_slice(&giver.0.to_le_bytes());
             }
@@ -129,8 +129,11 @@ impl BlockRequest {
         PathAndQuery::try_from(target).ok()
     }
 
-    /// Parses a target that another node wrote, the inverse of [`BlockRequest::target`]: path and query must
-    /// mean the same block, and the part must lie in it.
+    /// Parses a target that another node wrote; the inverse of [`BlockRequest::target`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if path and query name different blocks, or the part does not lie in the block.
     pub fn parse(target: &PathAndQuery) -> Result<Self, Malformed> {
         let (id, index) = target
             .path()
@@ -145,19 +148,19 @@ impl BlockRequest {
         let (start, end) = part.split_once('-').ok_or(Malformed)?;
         let rest = URL_SAFE_NO_PAD.decode(rest).map_err(|_| Malformed)?;
         let mut reader = Reader::new(&rest);
-        let [asked] = reader.array()?;
-        let asked = match asked {
-            HOLDER => Asked::Holder,
-            HEIR => Asked::Heir(NodeId(reader.u64()?)),
+        let [role] = reader.array()?;
+        let role = match role {
+            HOLDER => PeerRole::Holder,
+            HEIR => PeerRole::Heir(NodeId(reader.u64()?)),
             1 => return Err(Malformed),
-            layer => Asked::Home(Layer(layer)),
+            layer => PeerRole::Home(Layer(layer)),
         };
         let caller = match reader.text()? {
             "" => CallerName::Anonymous,
             key => CallerName::AccessKey(key.into()),
         };
         let request = Self {
-            asked,
+            role,
             caller,
             name: match reader.text()? {
                 "" => None,
@@ -196,7 +199,7 @@ mod tests {
     use proptest::prelude::{any, proptest};
     use shoal_policy::{Layer, NodeId, ObjectId};
 
-    use super::{Asked, BlockRequest, CallerName};
+    use super::{BlockRequest, CallerName, PeerRole};
     use crate::s3::object::{ObjectName, Version};
     use crate::s3::range::ByteRange;
 
@@ -218,7 +221,7 @@ mod tests {
             },
             index: 2,
             part: ByteRange { start: 10, end: 50 },
-            asked: Asked::Home(Layer::L2),
+            role: PeerRole::Home(Layer::L2),
             caller: CallerName::AccessKey("AK".into()),
             name: Some(ObjectName {
                 bucket: "b".into(),
@@ -230,19 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn what_one_node_says_the_other_one_hears() {
-        for (asked, caller) in [
-            (Asked::Home(Layer(3)), CallerName::Anonymous),
-            (Asked::Holder, CallerName::AccessKey("AK".into())),
-            (Asked::Heir(NodeId(u64::MAX - 1)), CallerName::Anonymous),
+    fn a_request_is_read_as_it_was_written() {
+        for (role, caller) in [
+            (PeerRole::Home(Layer(3)), CallerName::Anonymous),
+            (PeerRole::Holder, CallerName::AccessKey("AK".into())),
+            (PeerRole::Heir(NodeId(u64::MAX - 1)), CallerName::Anonymous),
         ] {
-            let said = BlockRequest {
-                asked,
+            let sent = BlockRequest {
+                role,
                 caller,
                 ..request()
             };
-            let heard = BlockRequest::parse(&said.target().unwrap()).unwrap();
-            assert_eq!(format!("{heard:?}"), format!("{said:?}"));
+            let received = BlockRequest::parse(&sent.target().unwrap()).unwrap();
+            assert_eq!(format!("{received:?}"), format!("{sent:?}"));
         }
     }
 
@@ -252,7 +255,7 @@ mod tests {
             |request| request.index = 3,
             |request| request.part = ByteRange { start: 0, end: 51 },
             |request| request.part = ByteRange { start: 10, end: 10 },
-            |request| request.asked = Asked::Home(Layer::L1),
+            |request| request.role = PeerRole::Home(Layer::L1),
             |request| request.version.size_bytes = 251,
             |request| request.version.block_bytes = 0,
             |request| request.version.etag = "\"a\nb\"".into(),
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_too_much_to_say_is_not_sent() {
+    fn a_request_that_is_too_long_is_not_sent() {
         let mut long = request();
         let value = HeaderValue::try_from("x".repeat(50_000)).unwrap();
         long.headers.insert("x-amz-meta-long", value);

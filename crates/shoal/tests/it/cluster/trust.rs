@@ -11,7 +11,7 @@ use http::uri::PathAndQuery;
 use shoal::channel::{Channel, Mistrust};
 use shoal::config::{self, Limits};
 use shoal::membership::node_id;
-use shoal::peer::Peers;
+use shoal::peer::PeerConnector;
 use shoal::secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -119,11 +119,11 @@ async fn what_may_have_an_effect_is_said_once_even_when_its_answer_is_lost() {
     let asked = Arc::<AtomicU64>::default();
     let far = answers_once(listener, channel("n1"), Arc::clone(&asked));
     let far = tokio::spawn(far);
-    let peers = Peers::new(channel("n0"), &Limits::default());
+    let peers = PeerConnector::new(channel("n0"), &Limits::default());
     let peer = peers.at(node_id("n1"), "n1", address, &HashMap::new());
     let commit = || {
         let target = PathAndQuery::from_static("/dirty/commit?ask=");
-        peer.tell("commit", target, Duration::from_secs(2))
+        peer.call("commit", target, Duration::from_secs(2))
     };
     assert_eq!(commit().await.unwrap().0, http::StatusCode::OK);
     assert!(commit().await.is_err());
