@@ -35,7 +35,7 @@ pub struct BlockStream {
     first: Option<Bytes>,
     tally: Tally,
     /// Keeps the opening response alive while this reader is there.
-    ticket: Option<StreamHandle>,
+    stream_handle: Option<StreamHandle>,
 }
 
 /// How many blocks are requested ahead. The number doubles with each block read, up to a bound, so that a
@@ -159,7 +159,12 @@ impl Shelf {
 
 impl BlockStream {
     /// Plans the stream of `range`; nothing is fetched before the first poll.
-    pub fn new(shelf: Arc<Shelf>, range: ByteRange, window: Window, ticket: Option<StreamHandle>) -> Self {
+    pub fn new(
+        shelf: Arc<Shelf>,
+        range: ByteRange,
+        window: Window,
+        stream_handle: Option<StreamHandle>,
+    ) -> Self {
         Self {
             shelf,
             planned: range,
@@ -167,7 +172,7 @@ impl BlockStream {
             window,
             first: None,
             tally: Tally::default(),
-            ticket,
+            stream_handle,
         }
     }
 
@@ -236,7 +241,10 @@ impl BlockStream {
             end: end - block_start,
         };
         let block = version.block(index);
-        let first = self.ticket.as_mut().and_then(|ticket| ticket.take_first(block));
+        let first = self
+            .stream_handle
+            .as_mut()
+            .and_then(|stream_handle| stream_handle.take_first(block));
         let (state, peer) = if let Some(boarded) = first {
             (SlotState::aboard(boarded, wanted), None)
         } else if let Some(block) = self.shelf.store.get_resident(block) {

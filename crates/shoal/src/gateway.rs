@@ -35,7 +35,7 @@ use crate::http::tls::{TlsError, TlsReloader};
 use crate::lake_health::LakeWatch;
 use crate::metrics::Metrics;
 use crate::peer::PeerConnector;
-use crate::read::{Openings, Reader};
+use crate::read::{OpenLock, Reader};
 use crate::reload::{self, ReloadError, Reloader, Reloads};
 use crate::s3::auth::Gate;
 use crate::s3::identity::Identities;
@@ -368,7 +368,7 @@ impl Parts {
             cooperation: Arc::clone(&cooperation),
             ahead,
             block_bytes: config.store.block_bytes,
-            openings: Openings::default(),
+            open_lock: OpenLock::default(),
         };
         let gate = gate(config, Arc::clone(&identities));
         let front = Front {

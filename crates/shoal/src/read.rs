@@ -1,4 +1,5 @@
-//! Runs a GET: whether the caller may read, which version, which bytes of it, and from where.
+//! Runs a GET: decides whether the caller may read, which version is current, and which of its bytes are wanted,
+//! and opens the stream of their blocks.
 //!
 //! This module neither counts nor logs: the answer carries the outcome, and the edge records it.
 
@@ -10,9 +11,9 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_policy::{BlockId, Layer, ObjectId};
 
-pub use self::open_lock::Openings;
+pub use self::open_lock::OpenLock;
 
-use self::open_lock::Opening;
+use self::open_lock::OpenRole;
 use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
 use crate::clock;
 use crate::cooperation::Cooperation;
@@ -30,7 +31,7 @@ use crate::store::Store;
 /// The number of attempts at an object that changes while it is being opened.
 const RESTARTS: usize = 4;
 /// `X-Cache` considers only the first blocks of a range; 1 GiB at the default block size.
-const BLOCKS_LOOKED_AT: u32 = 256;
+const RESIDENCY_BLOCKS_MAX: u32 = 256;
 
 /// Reads objects for clients.
 pub struct Reader {
@@ -49,15 +50,15 @@ pub struct Reader {
     /// Size of a block.
     pub block_bytes: u64,
     /// Objects being opened for the first time.
-    pub openings: Openings,
+    pub open_lock: OpenLock,
 }
 
 /// A parsed GET.
 #[derive(Debug)]
-pub struct Ask {
+pub struct ReadRequest {
     /// The caller.
     pub caller: CallerId,
-    /// The object that it asks for.
+    /// The object that it reads.
     pub name: ObjectName,
     /// Digest of the name.
     pub object: ObjectId,
@@ -65,35 +66,38 @@ pub struct Ask {
     pub range: RangeRequest,
     /// The conditions of the request.
     pub conditions: Conditions,
-    /// How the lake is asked in the client's name.
+    /// How the lake is asked on behalf of the client.
     pub context: Arc<ReadContext>,
-    /// How old a yes of the lake may be; zero if the client or the configuration wants the lake to be asked.
+    /// How old a grant may be; zero if the client or the configuration wants the lake to be asked.
     pub reuse: Duration,
     /// `Cache-Control: only-if-cached`
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// Whether nothing in the head changes the caller's permission to read: a yes to this question may then
-    /// be reused.
+    /// Whether nothing in the head changes the caller's permission to read: the lake's yes may then be reused.
     pub plain: bool,
 }
 
-/// The headers that the lake gave to this caller alone, if it was asked for this read.
-pub type Told = Option<Box<HeaderMap>>;
+/// The headers that the lake gave to this caller alone, if the lake was asked for this read.
+pub type CallerHeaders = Option<Box<HeaderMap>>;
 
-impl Ask {
-    /// The bytes of `version` that this asks for; the answer itself, if there are none.
-    pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, Answer> {
+impl ReadRequest {
+    /// The bytes of `version` that the request wants.
+    ///
+    /// # Errors
+    ///
+    /// Returns the answer to the request if it has no bytes of the version.
+    pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, GetAnswer> {
         match self.conditions.judge(&version.etag, version.last_modified) {
             Verdict::Proceed => {}
-            Verdict::NotModified => return Err(Known::NotModified(Arc::clone(version)).into()),
-            Verdict::Failed(condition) => return Err(Known::PreconditionFailed(condition).into()),
+            Verdict::NotModified => return Err(KnownAnswer::NotModified(Arc::clone(version)).into()),
+            Verdict::Failed(condition) => return Err(KnownAnswer::PreconditionFailed(condition).into()),
         }
         if version.size_bytes == 0 && self.range != RangeRequest::Whole {
-            return Err(Answer::Bypass(Uncacheable::Dialect));
+            return Err(GetAnswer::Bypass(Uncacheable::Dialect));
         }
         let range = self.range.resolve(version.size_bytes);
-        range.map_err(|_| Known::Unsatisfiable(version.size_bytes).into())
+        range.map_err(|_| KnownAnswer::Unsatisfiable(version.size_bytes).into())
     }
 
     /// The window of a reader that may read `ahead` blocks ahead. A reader that asks for everything up to the
@@ -106,17 +110,17 @@ impl Ask {
 }
 
 /// The outcome of a GET.
-pub enum Answer {
+pub enum GetAnswer {
     /// An answer that this node knows.
-    Known(Known, Told),
+    Known(KnownAnswer, CallerHeaders),
     /// The lake's response, unchanged.
     Relay(Box<Response<LakeBody>>),
-    /// Forward the request untouched, and give this reason.
+    /// The request must be forwarded to the lake, for this reason.
     Bypass(Uncacheable),
 }
 
 /// A known answer to a GET.
-pub enum Known {
+pub enum KnownAnswer {
     /// Bytes of a version.
     Object(Reading),
     /// `304`
@@ -125,21 +129,21 @@ pub enum Known {
     PreconditionFailed(&'static str),
     /// `416`, with the size.
     Unsatisfiable(u64),
-    /// `504`: the client asked for only-if-cached, and some of the object is not cached.
+    /// `504`: the client sent `only-if-cached`, and some of the range is not cached.
     NotCached,
 }
 
-impl From<Known> for Answer {
-    fn from(known: Known) -> Self {
+impl From<KnownAnswer> for GetAnswer {
+    fn from(known: KnownAnswer) -> Self {
         Self::Known(known, None)
     }
 }
 
-impl Answer {
-    /// The same answer, with the headers that the lake has `told` the caller.
-    fn after(self, told: Told) -> Self {
+impl GetAnswer {
+    /// The same answer, with the headers that the lake gave this caller.
+    fn with_caller_headers(self, caller_headers: CallerHeaders) -> Self {
         match self {
-            Self::Known(known, _) => Self::Known(known, told),
+            Self::Known(known, _) => Self::Known(known, caller_headers),
             other => other,
         }
     }
@@ -179,7 +183,7 @@ pub struct Reading {
     pub residency: Residency,
 }
 
-/// How much of a range was here, on disk or waiting for it, when the client asked for it.
+/// How much of a range was here, on disk or waiting for it, when the request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Residency {
     /// Every block.
@@ -195,9 +199,9 @@ impl Residency {
     pub fn of(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Self {
         let first = (range.start / version.block_bytes) as u32;
         let end = range.end.div_ceil(version.block_bytes) as u32;
-        let looked_at = first..end.min(first.saturating_add(BLOCKS_LOOKED_AT));
-        let total = looked_at.len();
-        let held = looked_at.filter(|index| holds(version.block(*index)));
+        let considered = first..end.min(first.saturating_add(RESIDENCY_BLOCKS_MAX));
+        let total = considered.len();
+        let held = considered.filter(|index| holds(version.block(*index)));
         match held.count() {
             held if held == total => Self::All,
             0 => Self::None,
@@ -220,66 +224,70 @@ pub enum ReadError {
     Fetch(FetchError),
     /// Every attempt found another version.
     #[error("the object changes faster than it can be read")]
-    Restless,
+    ChangesTooOften,
 }
 
 /// A version to read, and how this node learned of it.
-struct Pinned {
+struct PinnedVersion {
     version: Arc<Version>,
-    told: Told,
-    ticket: Option<StreamHandle>,
-    /// Whether the version's bytes came with the answer that named it, so that none of it was here.
+    caller_headers: CallerHeaders,
+    stream_handle: Option<StreamHandle>,
+    /// Whether the version's bytes came with the answer that named it, so that none of them was here.
     opened: bool,
 }
 
-impl Pinned {
-    /// The lake's remembered yes.
-    fn unasked(version: Arc<Version>) -> Self {
+impl PinnedVersion {
+    /// The version of a grant: the lake was not asked.
+    fn granted(version: Arc<Version>) -> Self {
         Self {
             version,
-            told: None,
-            ticket: None,
+            caller_headers: None,
+            stream_handle: None,
             opened: false,
         }
     }
 }
 
-enum Pin {
-    Version(Pinned),
-    Answer(Box<Answer>),
+enum PinOutcome {
+    Version(PinnedVersion),
+    Answer(Box<GetAnswer>),
 }
 
 impl Reader {
     /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
-    pub async fn read(&self, ask: &Ask) -> Result<Answer, ReadError> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the lake or a block that is not here cannot be reached, or if the object changes too often.
+    pub async fn read(&self, request: &ReadRequest) -> Result<GetAnswer, ReadError> {
         for _ in 0..RESTARTS {
-            let pinned = match self.granted(ask, self.stamp(ask)) {
-                Some(version) => Pinned::unasked(version),
+            let pinned = match self.granted(request, self.stamp(request)) {
+                Some(version) => PinnedVersion::granted(version),
                 // The part that waits for the lake is boxed, so that a hit carries none of it along.
-                None => match Box::pin(self.pin(ask)).await? {
-                    Pin::Version(pinned) => pinned,
-                    Pin::Answer(answer) => return Ok(*answer),
+                None => match Box::pin(self.pin(request)).await? {
+                    PinOutcome::Version(pinned) => pinned,
+                    PinOutcome::Answer(answer) => return Ok(*answer),
                 },
             };
-            let Pinned {
+            let PinnedVersion {
                 version,
-                told,
-                ticket,
+                caller_headers,
+                stream_handle,
                 opened,
             } = pinned;
-            let range = match ask.locate(&version) {
+            let range = match request.locate(&version) {
                 Ok(range) => range,
-                Err(answer) => return Ok(answer.after(told)),
+                Err(answer) => return Ok(answer.with_caller_headers(caller_headers)),
             };
             let residency = if opened {
                 Residency::None
             } else {
                 Residency::of(&version, range, |block| self.holds(block))
             };
-            if ask.only_if_cached && residency != Residency::All {
-                return Ok(Answer::Known(Known::NotCached, told));
+            if request.only_if_cached && residency != Residency::All {
+                return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
             }
-            let mut blocks = Box::new(self.stream(ask, &version, range, ticket));
+            let mut blocks = Box::new(self.block_stream(request, &version, range, stream_handle));
             match blocks.first_piece().await {
                 Ok(()) => {
                     let reading = Reading {
@@ -288,55 +296,61 @@ impl Reader {
                         blocks,
                         residency,
                     };
-                    return Ok(Answer::Known(Known::Object(reading), told));
+                    return Ok(GetAnswer::Known(KnownAnswer::Object(reading), caller_headers));
                 }
-                Err(FetchError::Changed) => self.grants.invalidate_object(&ask.name),
-                Err(FetchError::Mismatch) => return Ok(Answer::Bypass(Uncacheable::Mismatch)),
+                Err(FetchError::Changed) => self.grants.invalidate_object(&request.name),
+                Err(FetchError::Mismatch) => return Ok(GetAnswer::Bypass(Uncacheable::Mismatch)),
                 Err(error) => return Err(ReadError::Fetch(error)),
             }
         }
-        Err(ReadError::Restless)
+        Err(ReadError::ChangesTooOften)
     }
 
-    /// Answers a HEAD from a remembered yes; `None` if the lake must be asked.
-    pub fn head(&self, ask: &Ask) -> Option<HeadAnswer> {
-        let version = self.granted(ask, self.stamp(ask))?;
-        Some(HeadAnswer::of(version, &ask.conditions))
+    /// Answers a HEAD from a grant; `None` if the lake must be asked.
+    pub fn head(&self, request: &ReadRequest) -> Option<HeadAnswer> {
+        let version = self.granted(request, self.stamp(request))?;
+        Some(HeadAnswer::of(version, &request.conditions))
     }
 
     /// Stamps a question to the lake that is about to be asked; the stamp is given with the answer.
-    pub fn stamp(&self, ask: &Ask) -> QuestionStamp {
+    pub fn stamp(&self, request: &ReadRequest) -> QuestionStamp {
         self.grants
-            .stamp(ask.caller, &ask.name, ask.object, clock::instant())
+            .stamp(request.caller, &request.name, request.object, clock::instant())
     }
 
-    /// Notes the lake's answer to an unconditional HEAD. An answer that names no version teaches nothing.
-    pub fn learn_from_head(&self, ask: &Ask, response: &Response<LakeBody>, stamp: QuestionStamp) {
+    /// Learns from the lake's answer to an unconditional HEAD. An answer that names no version is ignored.
+    pub fn learn_from_head(
+        &self,
+        request: &ReadRequest,
+        response: &Response<LakeBody>,
+        stamp: QuestionStamp,
+    ) {
         if response.status() == StatusCode::OK {
-            self.learn(ask, response.status(), response.headers(), stamp).ok();
+            self.learn(request, response.status(), response.headers(), stamp)
+                .ok();
         }
     }
 
     /// Returns the current version, if the lake lets this caller read it.
-    async fn pin(&self, ask: &Ask) -> Result<Pin, ReadError> {
+    async fn pin(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
         let mut waited = false;
         loop {
-            let stamp = self.stamp(ask);
+            let stamp = self.stamp(request);
             // Another request of the same caller may have asked while this one waited.
-            if let Some(version) = self.granted(ask, stamp) {
-                return Ok(Pin::Version(Pinned::unasked(version)));
+            if let Some(version) = self.granted(request, stamp) {
+                return Ok(PinOutcome::Version(PinnedVersion::granted(version)));
             }
             // Where nodes cooperate, bytes come through the homes of their blocks: the lake is asked only for
             // the version.
-            if ask.only_if_cached || !self.cooperation.is_alone() || self.knows(ask.object).await {
-                return self.question(ask, stamp).await;
+            if request.only_if_cached || !self.cooperation.is_alone() || self.knows(request.object).await {
+                return self.ask_for_version(request, stamp).await;
             }
             // Readers that open one object share only its bytes, not the permission: a reader that has waited
             // asks the lake itself.
-            match self.openings.enter(ask.object) {
-                Opening::Lead(_guard) => return self.open(ask, stamp).await,
-                Opening::Wait(_) if waited => return self.open(ask, stamp).await,
-                Opening::Wait(ended) => {
+            match self.open_lock.acquire(request.object) {
+                OpenRole::Lead(_guard) => return self.open(request, stamp).await,
+                OpenRole::Wait(_) if waited => return self.open(request, stamp).await,
+                OpenRole::Wait(ended) => {
                     ended.await;
                     waited = true;
                 }
@@ -344,12 +358,14 @@ impl Reader {
         }
     }
 
-    fn granted(&self, ask: &Ask, stamp: QuestionStamp) -> Option<Arc<Version>> {
-        if ask.reuse.is_zero() {
+    fn granted(&self, request: &ReadRequest, stamp: QuestionStamp) -> Option<Arc<Version>> {
+        if request.reuse.is_zero() {
             return None;
         }
-        let known = self.grants.granted(ask.caller, ask.object, stamp, ask.reuse)?;
-        let is_enough = known.checksums == Checksums::Requested || !wants_checksums(ask);
+        let known = self
+            .grants
+            .granted(request.caller, request.object, stamp, request.reuse)?;
+        let is_enough = known.checksums == Checksums::Requested || !wants_checksums(request);
         is_enough.then_some(known.version)
     }
 
@@ -363,26 +379,34 @@ impl Reader {
         described.is_some_and(|version| version.block_bytes == self.block_bytes)
     }
 
-    /// Asks everything in one request: may this caller read the object, which version is current, and what
-    /// are its headers?
+    /// Asks the lake in one request whether this caller may read the object, which version is current, and what
+    /// its headers are.
     ///
     /// The request carries no condition. A 304 would cost the lake as much and say less: tags, locks and
-    /// metadata change without the ETag, and what a 304 tells of them differs from lake to lake.
-    async fn question(&self, ask: &Ask, stamp: QuestionStamp) -> Result<Pin, ReadError> {
-        if is_of_page(ask) && wants_checksums(ask) {
-            return self.open(ask, stamp).await;
+    /// metadata change without the ETag, and lakes differ in which of them a 304 carries.
+    async fn ask_for_version(
+        &self,
+        request: &ReadRequest,
+        stamp: QuestionStamp,
+    ) -> Result<PinOutcome, ReadError> {
+        if is_of_page(request) && wants_checksums(request) {
+            return self.open(request, stamp).await;
         }
-        let head = self.send(ask, question_of(ask)).await?.into_parts().0;
+        let head = self
+            .send(request, permission_request(request))
+            .await?
+            .into_parts()
+            .0;
         match head.status {
             StatusCode::OK | StatusCode::PARTIAL_CONTENT => {
-                match self.learn(ask, head.status, &head.headers, stamp) {
-                    Ok((version, _)) => Ok(Pin::Version(Pinned {
+                match self.learn(request, head.status, &head.headers, stamp) {
+                    Ok((version, _)) => Ok(PinOutcome::Version(PinnedVersion {
                         version,
-                        told: Some(Box::new(of_caller(&head.headers))),
-                        ticket: None,
+                        caller_headers: Some(Box::new(of_caller(&head.headers))),
+                        stream_handle: None,
                         opened: false,
                     })),
-                    Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
+                    Err(reason) => Ok(PinOutcome::Answer(Box::new(GetAnswer::Bypass(reason)))),
                 }
             }
             // An overloaded lake is not asked twice.
@@ -391,52 +415,56 @@ impl Reader {
             }
             // Any other answer has a body that only a GET brings: the client gets the answer it would get on
             // a cold object.
-            _ => self.open(ask, stamp).await,
+            _ => self.open(request, stamp).await,
         }
     }
 
-    /// Asks the lake in the caller's name. A refusal ends the grants that this caller had before.
-    async fn send(&self, ask: &Ask, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
-        let response = self.lake.send(request).await?;
+    /// Sends a request to the lake on behalf of the caller. A refusal ends the grants that this caller had.
+    async fn send(
+        &self,
+        request: &ReadRequest,
+        lake_request: EndpointRequest,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let response = self.lake.send(lake_request).await?;
         if is_refusal(response.status()) {
-            self.grants.revoke(ask.caller, ask.object);
+            self.grants.revoke(request.caller, request.object);
         }
         Ok(response)
     }
 
     /// Opens an unknown object: metadata and first bytes in one request.
-    async fn open(&self, ask: &Ask, stamp: QuestionStamp) -> Result<Pin, ReadError> {
-        let mut request = ask.context.request(Method::GET);
-        request.headers.extend(ask.context.conditions());
-        if let Some(range) = opening_range(ask.range, self.block_bytes, self.ahead) {
-            request.headers.insert(header::RANGE, range);
+    async fn open(&self, request: &ReadRequest, stamp: QuestionStamp) -> Result<PinOutcome, ReadError> {
+        let mut lake_request = request.context.request(Method::GET);
+        lake_request.headers.extend(request.context.conditions());
+        if let Some(range) = opening_range(request.range, self.block_bytes, self.ahead) {
+            lake_request.headers.insert(header::RANGE, range);
         }
-        let response = self.send(ask, request).await?;
+        let response = self.send(request, lake_request).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
-            return Ok(Pin::Answer(Box::new(Answer::Relay(Box::new(response)))));
+            return Ok(PinOutcome::Answer(Box::new(GetAnswer::Relay(Box::new(response)))));
         }
-        match self.learn(ask, response.status(), response.headers(), stamp) {
+        match self.learn(request, response.status(), response.headers(), stamp) {
             Ok((version, range)) => {
-                let told = Some(Box::new(of_caller(response.headers())));
-                let ticket = self
-                    .fetcher
-                    .stream(&version, range, response.into_body(), &ask.context);
-                Ok(Pin::Version(Pinned {
+                let caller_headers = Some(Box::new(of_caller(response.headers())));
+                let stream_handle =
+                    self.fetcher
+                        .stream(&version, range, response.into_body(), &request.context);
+                Ok(PinOutcome::Version(PinnedVersion {
                     version,
-                    told,
-                    ticket,
+                    caller_headers,
+                    stream_handle,
                     opened: true,
                 }))
             }
-            Err(reason) => Ok(Pin::Answer(Box::new(Answer::Bypass(reason)))),
+            Err(reason) => Ok(PinOutcome::Answer(Box::new(GetAnswer::Bypass(reason)))),
         }
     }
 
-    /// Reads a version, and the range of its bytes that come along, from a `200` or `206`; notes that this
-    /// caller may read it.
+    /// Reads a version, and the range of its bytes in the body, from a `200` or `206`; grants the caller that
+    /// version.
     fn learn(
         &self,
-        ask: &Ask,
+        request: &ReadRequest,
         status: StatusCode,
         headers: &HeaderMap,
         stamp: QuestionStamp,
@@ -448,63 +476,71 @@ impl Reader {
             whole_range(headers)
         };
         let (range, size_bytes) = sent.ok_or(Uncacheable::NoLength)?;
-        let version = Version::from_response(ask.object, headers, size_bytes, self.block_bytes)?;
+        let version = Version::from_response(request.object, headers, size_bytes, self.block_bytes)?;
         // Only a response to the whole object carries its checksums.
-        let (version, checksums) = match (is_part, ask.checksum_mode) {
+        let (version, checksums) = match (is_part, request.checksum_mode) {
             (true, _) => (version.without_checksums(), Checksums::NotRequested),
             (false, true) => (version, Checksums::Requested),
             (false, false) => (version, Checksums::NotRequested),
         };
         let version = Arc::new(version);
-        self.grants
-            .learn(ask.caller, &ask.name, &version, checksums, stamp, ask.plain);
+        self.grants.learn(
+            request.caller,
+            &request.name,
+            &version,
+            checksums,
+            stamp,
+            request.plain,
+        );
         Ok((version, range))
     }
 
     /// Whether the block is here, on disk or waiting for it. All readers share the lock of the store's index;
-    /// a hit does without it.
+    /// a hit does not take it.
     fn holds(&self, block: BlockId) -> bool {
         self.store.is_mapped(block) || self.fetcher.holds(block)
     }
 
-    fn stream(
+    fn block_stream(
         &self,
-        ask: &Ask,
+        request: &ReadRequest,
         version: &Arc<Version>,
         range: ByteRange,
-        ticket: Option<StreamHandle>,
+        stream_handle: Option<StreamHandle>,
     ) -> BlockStream {
         let shelf = Shelf {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
-            context: Arc::clone(&ask.context),
+            context: Arc::clone(&request.context),
             plan: FetchPlan::All(FetchVia::Route(Layer::L1)),
         };
-        BlockStream::new(Arc::new(shelf), range, ask.window(self.ahead), ticket)
+        BlockStream::new(Arc::new(shelf), range, request.window(self.ahead), stream_handle)
     }
 }
 
 /// Whether checksums of the whole object are wanted.
-fn wants_checksums(ask: &Ask) -> bool {
-    ask.checksum_mode && ask.range == RangeRequest::Whole
+fn wants_checksums(request: &ReadRequest) -> bool {
+    request.checksum_mode && request.range == RangeRequest::Whole
 }
 
 /// Whether a web page reads the object, so that the lake's CORS rules apply.
-fn is_of_page(ask: &Ask) -> bool {
-    ask.context.headers().contains_key(header::ORIGIN)
+fn is_of_page(request: &ReadRequest) -> bool {
+    request.context.headers().contains_key(header::ORIGIN)
 }
 
 /// The cheapest request whose answer has all headers that the client is to see. For a web page this is a GET
 /// of one byte: the lake's CORS rules may treat a HEAD differently.
-fn question_of(ask: &Ask) -> EndpointRequest {
-    if !is_of_page(ask) {
-        return ask.context.request(Method::HEAD);
+fn permission_request(request: &ReadRequest) -> EndpointRequest {
+    if !is_of_page(request) {
+        return request.context.request(Method::HEAD);
     }
-    let mut request = ask.context.request(Method::GET);
+    let mut lake_request = request.context.request(Method::GET);
     let first_byte = ByteRange { start: 0, end: 1 };
-    request.headers.insert(header::RANGE, range_header(first_byte));
-    request
+    lake_request
+        .headers
+        .insert(header::RANGE, range_header(first_byte));
+    lake_request
 }
 
 /// The range that opens an unknown object: from the first wanted byte to the end of the blocks that the

@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use super::{Dirty, Manifest};
 use crate::blocks::{BlockStream, FetchPlan, Shelf};
-use crate::read::{Answer, Ask, Known, ReadError, Reading, Residency};
+use crate::read::{GetAnswer, KnownAnswer, ReadError, ReadRequest, Reading, Residency};
 
 impl Dirty {
     /// Answers a GET by the writer of an object.
-    pub async fn read(&self, ask: &Ask, manifest: &Manifest) -> Result<Answer, ReadError> {
+    pub async fn read(&self, request: &ReadRequest, manifest: &Manifest) -> Result<GetAnswer, ReadError> {
         let version = Arc::clone(&manifest.version);
-        let range = match ask.locate(&version) {
+        let range = match request.locate(&version) {
             Ok(range) => range,
             Err(answer) => return Ok(answer),
         };
         let residency = Residency::of(&version, range, |block| self.fetcher.holds(block));
-        if ask.only_if_cached && residency != Residency::All {
-            return Ok(Known::NotCached.into());
+        if request.only_if_cached && residency != Residency::All {
+            return Ok(KnownAnswer::NotCached.into());
         }
         let shelf = Shelf {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&version),
-            context: Arc::clone(&ask.context),
+            context: Arc::clone(&request.context),
             plan: FetchPlan::Placed(Arc::clone(&manifest.placement)),
         };
-        let window = ask.window(self.ahead);
+        let window = request.window(self.ahead);
         let mut blocks = Box::new(BlockStream::new(Arc::new(shelf), range, window, None));
         blocks.first_piece().await.map_err(ReadError::Fetch)?;
         let reading = Reading {
@@ -34,6 +34,6 @@ impl Dirty {
             blocks,
             residency,
         };
-        Ok(Known::Object(reading).into())
+        Ok(KnownAnswer::Object(reading).into())
     }
 }

@@ -20,7 +20,7 @@ pub fn unread(error: &ReadError) -> S3Error {
         ReadError::Lake(error) => unanswered(error),
         ReadError::LakeStatus(status) => of_status(*status),
         ReadError::Fetch(error) => not_brought(error),
-        ReadError::Restless => S3Error::new(
+        ReadError::ChangesTooOften => S3Error::new(
             ErrorCode::ServiceUnavailable,
             "The object changes faster than it can be read.",
         ),

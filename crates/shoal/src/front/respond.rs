@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
 use crate::config::WriteMode;
 use crate::front::body::ResponseBody;
-use crate::read::{Reading, Residency, Told};
+use crate::read::{CallerHeaders, Reading, Residency};
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::error_xml::{RequestId, error_xml};
 use crate::s3::hop_by_hop::MODE_HEADER;
@@ -113,7 +113,12 @@ pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
 }
 
 /// `200` or `206` with the bytes of a version, and the headers that the lake sent this caller with them.
-pub fn object(reading: Reading, told: Told, asked: RangeRequest, wishes: &Wishes) -> Response<ResponseBody> {
+pub fn object(
+    reading: Reading,
+    caller_headers: CallerHeaders,
+    asked: RangeRequest,
+    wishes: &Wishes,
+) -> Response<ResponseBody> {
     let Reading {
         version,
         range,
@@ -121,8 +126,15 @@ pub fn object(reading: Reading, told: Told, asked: RangeRequest, wishes: &Wishes
         ..
     } = reading;
     let mut response = Response::new(ResponseBody::blocks(blocks, range.len()));
-    let told = told.map_or_else(HeaderMap::new, |told| *told);
-    *response.status_mut() = describe(response.headers_mut(), &version, told, range, asked, wishes);
+    let caller_headers = caller_headers.map_or_else(HeaderMap::new, |caller_headers| *caller_headers);
+    *response.status_mut() = describe(
+        response.headers_mut(),
+        &version,
+        caller_headers,
+        range,
+        asked,
+        wishes,
+    );
     response
 }
 
@@ -162,8 +174,8 @@ pub fn not_modified(version: &Version) -> Response<ResponseBody> {
 }
 
 /// Adds the headers from the lake's answer to the caller that let a web page see an answer without an object.
-pub fn tell_page(headers: &mut HeaderMap, told: &HeaderMap) {
-    for (name, value) in told {
+pub fn tell_page(headers: &mut HeaderMap, caller_headers: &HeaderMap) {
+    for (name, value) in caller_headers {
         if name == header::VARY || name.as_str().starts_with("access-control-") {
             headers.append(name.clone(), value.clone());
         }
@@ -247,7 +259,7 @@ fn server_timing(head_time: Duration) -> HeaderValue {
 fn describe(
     headers: &mut HeaderMap,
     version: &Version,
-    told: HeaderMap,
+    caller_headers: HeaderMap,
     range: ByteRange,
     asked: RangeRequest,
     wishes: &Wishes,
@@ -258,13 +270,13 @@ fn describe(
     let is_part = asked != RangeRequest::Whole;
     // The checksums are those of the whole object; a client would take them for those of the part.
     let checksums = wishes.checksum_mode && !is_part;
-    headers.reserve(version.headers.len() + told.len() + wishes.overrides.len() + ADDED);
+    headers.reserve(version.headers.len() + caller_headers.len() + wishes.overrides.len() + ADDED);
     for (name, value) in &version.headers {
         if checksums || !name.as_str().starts_with("x-amz-checksum-") {
             headers.append(name.clone(), value.clone());
         }
     }
-    headers.extend(told);
+    headers.extend(caller_headers);
     for (name, value) in &wishes.overrides {
         headers.insert(name, value.clone());
     }

@@ -25,7 +25,7 @@ use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::http::listener::Peer;
 use crate::metrics::Metrics;
-use crate::read::{Answer, Reader};
+use crate::read::{GetAnswer, Reader};
 use crate::s3::auth::{Gate, Verified};
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::error_xml::RequestId;
@@ -206,7 +206,7 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let wanted = self.wanted(&admitted, name)?;
-        let name = &wanted.ask.name;
+        let name = &wanted.request.name;
         if self.may_be_dirty(name)
             && let Some(response) = Box::pin(self.get_dirty(&admitted, name, &wanted, record)).await?
         {
@@ -215,17 +215,19 @@ impl Front {
         if let Some(reason) = wanted.reason {
             return Box::pin(self.bypass(admitted, reason, record)).await;
         }
-        if let Some(settled) = self.through.unsettled(wanted.ask.object) {
+        if let Some(settled) = self.through.unsettled(wanted.request.object) {
             Box::pin(settled).await;
         }
-        let answer = self.reader.read(&wanted.ask).await;
+        let answer = self.reader.read(&wanted.request).await;
         Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
-            Answer::Known(known, told) => wanted.respond(known, told, admitted.parts.uri.path(), record),
-            Answer::Relay(response) => {
+            GetAnswer::Known(known, caller_headers) => {
+                wanted.respond(known, caller_headers, admitted.parts.uri.path(), record)
+            }
+            GetAnswer::Relay(response) => {
                 record.cache = Some(CacheStatus::Miss);
                 relay(*response)
             }
-            Answer::Bypass(reason) => return Box::pin(self.bypass(admitted, reason, record)).await,
+            GetAnswer::Bypass(reason) => return Box::pin(self.bypass(admitted, reason, record)).await,
         })
     }
 
@@ -238,7 +240,7 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let wanted = self.wanted(&admitted, name)?;
-        let name = &wanted.ask.name;
+        let name = &wanted.request.name;
         if self.may_be_dirty(name)
             && let Some(response) = self.head_dirty(&admitted, name, &wanted, record).await?
         {
@@ -247,16 +249,16 @@ impl Front {
         if wanted.is_about_a_part() || wanted.reason.is_some() {
             return self.pass_on(admitted).await;
         }
-        let Wanted { ask, wishes, .. } = &wanted;
-        if let Some(answer) = self.reader.head(ask) {
+        let Wanted { request, wishes, .. } = &wanted;
+        if let Some(answer) = self.reader.head(request) {
             return Ok(wanted.respond_to_head(answer, record));
         }
         record.cache = Some(CacheStatus::Miss);
-        let stamp = self.reader.stamp(ask);
-        let plain = ask.conditions.is_empty() && wishes.overrides.is_empty();
+        let stamp = self.reader.stamp(request);
+        let plain = request.conditions.is_empty() && wishes.overrides.is_empty();
         let response = self.send_on(admitted, None).await?;
         if plain {
-            self.reader.learn_from_head(ask, &response, stamp);
+            self.reader.learn_from_head(request, &response, stamp);
         }
         Ok(relay(response))
     }

@@ -10,7 +10,7 @@ use super::record::Record;
 use super::respond::{self, CacheStatus, Wishes};
 use super::serve::{Admitted, Front};
 use crate::clock;
-use crate::read::{Ask, HeadAnswer, Known, Told};
+use crate::read::{CallerHeaders, HeadAnswer, KnownAnswer, ReadRequest};
 use crate::read_context::ReadContext;
 use crate::s3::auth::Credentials;
 use crate::s3::error::{ErrorCode, S3Error};
@@ -21,7 +21,7 @@ use crate::s3::read_head::{Question, ReadHead};
 /// A parsed read.
 pub(super) struct Wanted {
     /// The question: object, range and conditions.
-    pub(super) ask: Ask,
+    pub(super) request: ReadRequest,
     /// The form of the answer that the client asked for.
     pub(super) wishes: Wishes,
     /// The reason, if only the lake may answer.
@@ -33,7 +33,7 @@ pub(super) struct Wanted {
 impl Wanted {
     /// Returns whether the read is about a part of the object. S3 also answers a HEAD of a part.
     pub(super) fn is_about_a_part(&self) -> bool {
-        self.ask.range != RangeRequest::Whole
+        self.request.range != RangeRequest::Whole
     }
 
     /// Returns whether a dirty object can answer the read. The lake does not have that object, so the node
@@ -45,29 +45,29 @@ impl Wanted {
     /// The response to a GET of `path`.
     pub(super) fn respond(
         &self,
-        known: Known,
-        told: Told,
+        known: KnownAnswer,
+        caller_headers: CallerHeaders,
         path: &str,
         record: &mut Record,
     ) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
         let mut response = match known {
-            Known::Object(reading) => {
-                record.cache = Some(CacheStatus::of(&reading, told.is_some()));
-                return respond::object(reading, told, self.ask.range, &self.wishes);
+            KnownAnswer::Object(reading) => {
+                record.cache = Some(CacheStatus::of(&reading, caller_headers.is_some()));
+                return respond::object(reading, caller_headers, self.request.range, &self.wishes);
             }
-            Known::NotModified(version) => respond::not_modified(&version),
-            Known::PreconditionFailed(condition) => {
+            KnownAnswer::NotModified(version) => respond::not_modified(&version),
+            KnownAnswer::PreconditionFailed(condition) => {
                 let error = precondition_failed().with("Condition", condition);
                 respond::error(&error, path, record.request_id)
             }
-            Known::Unsatisfiable(size) => {
-                respond::unsatisfiable(self.ask.range, size, path, record.request_id)
+            KnownAnswer::Unsatisfiable(size) => {
+                respond::unsatisfiable(self.request.range, size, path, record.request_id)
             }
-            Known::NotCached => respond::error(&not_cached(), path, record.request_id),
+            KnownAnswer::NotCached => respond::error(&not_cached(), path, record.request_id),
         };
-        if let Some(told) = told {
-            respond::tell_page(response.headers_mut(), &told);
+        if let Some(caller_headers) = caller_headers {
+            respond::tell_page(response.headers_mut(), &caller_headers);
         }
         response
     }
@@ -91,14 +91,14 @@ impl Front {
         let reason = uncacheable(admitted, &head, &wishes);
         let understood = head.question < Question::Foreign;
         Ok(Wanted {
-            ask: self.ask(admitted, name, head),
+            request: self.request(admitted, name, head),
             wishes,
             reason,
             understood,
         })
     }
 
-    fn ask(&self, admitted: &Admitted, name: ObjectName, head: ReadHead) -> Ask {
+    fn request(&self, admitted: &Admitted, name: ObjectName, head: ReadHead) -> ReadRequest {
         let signs_headers = admitted.verified.credentials == Credentials::Header;
         let plain = match head.question {
             Question::Plain => true,
@@ -106,7 +106,7 @@ impl Front {
             Question::Particular | Question::Foreign => false,
         };
         let reusable = plain && !head.cache_control.no_cache;
-        Ask {
+        ReadRequest {
             caller: admitted.verified.caller.id(),
             object: name.id(self.lake.url()),
             range: head.range.unwrap_or(RangeRequest::Whole),

@@ -1,4 +1,4 @@
-//! Chooses the read that opens an unknown object; the others wait for it.
+//! Lets one read open an unknown object while the other reads of it wait.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,33 +9,34 @@ use shoal_policy::ObjectId;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-/// The objects that are being opened: each has one leader, the other readers wait for its end.
+/// The objects that are being opened, each by one read. As with nginx's `proxy_cache_lock`, the others wait for
+/// its end.
 #[derive(Debug, Default)]
-pub struct Openings(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
+pub struct OpenLock(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
 
-/// How to handle an object that is not known yet.
-pub(super) enum Opening {
-    /// Open it; the others wait until the guard is gone.
-    Lead(OpeningGuard),
-    /// Wait until this ends.
+/// What a read of an object that is not known yet does.
+pub(super) enum OpenRole {
+    /// It opens the object; the others wait until the permit is dropped.
+    Lead(OpenPermit),
+    /// It waits until the other read has opened the object.
     Wait(OwnedNotified),
 }
 
-pub(super) struct OpeningGuard {
-    openings: Openings,
+pub(super) struct OpenPermit {
+    locked: OpenLock,
     object: ObjectId,
 }
 
-impl Openings {
-    pub(super) fn enter(&self, object: ObjectId) -> Opening {
-        let mut openings = self.0.lock();
-        match openings.entry(object) {
-            // Made under the lock, the waiter hears of an end that comes before it waits.
-            Entry::Occupied(ended) => Opening::Wait(Arc::clone(ended.get()).notified_owned()),
+impl OpenLock {
+    pub(super) fn acquire(&self, object: ObjectId) -> OpenRole {
+        let mut locked = self.0.lock();
+        match locked.entry(object) {
+            // Created under the mutex, so that the waiter is notified of an end before it is polled.
+            Entry::Occupied(ended) => OpenRole::Wait(Arc::clone(ended.get()).notified_owned()),
             Entry::Vacant(place) => {
                 place.insert(Arc::default());
-                Opening::Lead(OpeningGuard {
-                    openings: Self(Arc::clone(&self.0)),
+                OpenRole::Lead(OpenPermit {
+                    locked: Self(Arc::clone(&self.0)),
                     object,
                 })
             }
@@ -43,9 +44,9 @@ impl Openings {
     }
 }
 
-impl Drop for OpeningGuard {
+impl Drop for OpenPermit {
     fn drop(&mut self) {
-        if let Some(ended) = self.openings.0.lock().remove(&self.object) {
+        if let Some(ended) = self.locked.0.lock().remove(&self.object) {
             ended.notify_waiters();
         }
     }

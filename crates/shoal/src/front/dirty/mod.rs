@@ -19,7 +19,7 @@ use crate::front::record::Record;
 use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::serve::{Admitted, Front};
 use crate::front::wanted::Wanted;
-use crate::read::{Answer, HeadAnswer, ReadError};
+use crate::read::{GetAnswer, HeadAnswer, ReadError};
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::hop_by_hop::MODE_HEADER;
 use crate::s3::identity::Caller;
@@ -62,13 +62,13 @@ impl Front {
             self.flush(&manifest.name).await?;
             return Ok(None);
         }
-        let answer = self.dirty.read(&wanted.ask, &manifest).await;
+        let answer = self.dirty.read(&wanted.request, &manifest).await;
         match answer.map_err(|error| not_held(&error))? {
-            Answer::Known(known, told) => {
+            GetAnswer::Known(known, caller_headers) => {
                 let path = admitted.parts.uri.path();
-                Ok(Some(wanted.respond(known, told, path, record)))
+                Ok(Some(wanted.respond(known, caller_headers, path, record)))
             }
-            Answer::Relay(_) | Answer::Bypass(_) => {
+            GetAnswer::Relay(_) | GetAnswer::Bypass(_) => {
                 self.flush(&manifest.name).await?;
                 Ok(None)
             }
@@ -90,7 +90,7 @@ impl Front {
             self.flush(&manifest.name).await?;
             return Ok(None);
         }
-        let answer = HeadAnswer::of(Arc::clone(&manifest.version), &wanted.ask.conditions);
+        let answer = HeadAnswer::of(Arc::clone(&manifest.version), &wanted.request.conditions);
         Ok(Some(wanted.respond_to_head(answer, record)))
     }
 
