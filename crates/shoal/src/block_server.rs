@@ -1,11 +1,11 @@
-//! Gives blocks to other nodes.
+//! Serves blocks to other nodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, Request, Response, StatusCode, header};
 
-use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
+use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
 use crate::fetch::{FetchVia, Fetcher};
@@ -18,25 +18,25 @@ use crate::s3::identity::{Caller, Identities};
 use crate::s3::range::ByteRange;
 use crate::store::Store;
 
-/// Serves this node's peers.
-pub struct Host {
+/// Serves blocks to this node's peers.
+pub struct BlockServer {
     identities: Arc<Identities>,
     lake: Arc<Endpoint>,
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     block_bytes: u64,
     in_flight: Arc<InFlight>,
-    counts: [AtomicU64; Outcome::ALL.len()],
+    counts: [AtomicU64; ServeOutcome::ALL.len()],
 }
 
 /// The outcome of a peer's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ServeOutcome {
     /// The peer gets the block.
     Served,
     /// The block is not here, and the peer did not want it fetched.
     NotHeld,
-    /// The request would wait for a node that may be waiting for it.
+    /// The request would wait for a node that may be waiting for this one.
     Circular,
     /// The request cannot be understood, or the nodes are configured differently.
     Misunderstood,
@@ -44,7 +44,7 @@ pub enum Outcome {
     Busy,
 }
 
-impl Outcome {
+impl ServeOutcome {
     /// Every outcome.
     pub const ALL: [Self; 5] = [
         Self::Served,
@@ -77,8 +77,8 @@ impl Outcome {
     }
 }
 
-impl Host {
-    /// A node that gives blocks of `block_bytes` to other nodes, to `requests_max` requests at a time.
+impl BlockServer {
+    /// A server of blocks of `block_bytes` that answers `requests_max` requests at a time.
     pub fn new(
         identities: Arc<Identities>,
         lake: Arc<Endpoint>,
@@ -101,7 +101,7 @@ impl Host {
     /// Answers one request; the block comes with the body, as it arrives.
     pub fn serve(&self, request: &Request<ClientBody>) -> Response<ResponseBody> {
         let answer = self.answer(request);
-        let outcome = answer.as_ref().err().copied().unwrap_or(Outcome::Served);
+        let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
         answer.unwrap_or_else(|refusal| {
             let mut response = Response::new(ResponseBody::empty());
@@ -111,34 +111,39 @@ impl Host {
     }
 
     /// The number of requests since the start, by outcome.
-    pub fn counts(&self) -> [(Outcome, u64); Outcome::ALL.len()] {
-        Outcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
+    pub fn counts(&self) -> [(ServeOutcome, u64); ServeOutcome::ALL.len()] {
+        ServeOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }
 
-    fn answer(&self, request: &Request<ClientBody>) -> Result<Response<ResponseBody>, Outcome> {
+    fn answer(&self, request: &Request<ClientBody>) -> Result<Response<ResponseBody>, ServeOutcome> {
         if request.method() != Method::GET {
-            return Err(Outcome::Misunderstood);
+            return Err(ServeOutcome::Misunderstood);
         }
         let place = self
             .in_flight
             .try_enter(&Caller::Anonymous)
-            .map_err(|_| Outcome::Busy)?;
-        let target = request.uri().path_and_query().ok_or(Outcome::Misunderstood)?;
+            .map_err(|_| ServeOutcome::Busy)?;
+        let target = request
+            .uri()
+            .path_and_query()
+            .ok_or(ServeOutcome::Misunderstood)?;
         if target.path() == ALIVE {
             return Ok(Response::new(ResponseBody::empty()));
         }
-        let block = BlockRequest::parse(target).map_err(|_| Outcome::Misunderstood)?;
+        let block = BlockRequest::parse(target).map_err(|_| ServeOutcome::Misunderstood)?;
         if block.version.block_bytes != self.block_bytes {
-            return Err(Outcome::Misunderstood);
+            return Err(ServeOutcome::Misunderstood);
         }
         let id = block.version.block(block.index);
         let plan = match block.role {
-            PeerRole::Holder if !self.fetcher.holds(id) => return Err(Outcome::NotHeld),
+            PeerRole::Holder if !self.fetcher.holds(id) => return Err(ServeOutcome::NotHeld),
             PeerRole::Holder => FetchPlan::None,
-            PeerRole::Home(layer) if self.fetcher.waits_for_home(id, layer) => return Err(Outcome::Circular),
+            PeerRole::Home(layer) if self.fetcher.waits_for_home(id, layer) => {
+                return Err(ServeOutcome::Circular);
+            }
             PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
             // No reader waits for the block, so readers come first.
-            PeerRole::Heir(_) if self.fetcher.memory().is_busy() => return Err(Outcome::Busy),
+            PeerRole::Heir(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
             PeerRole::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
         };
         let context = self.context(&block)?;
@@ -148,14 +153,14 @@ impl Host {
             start: start + part.start,
             end: start + part.end,
         };
-        let shelf = Shelf {
+        let reader = BlockReader {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::new(block.version),
             context: Arc::new(context),
             plan,
         };
-        let stream = BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: 1 }, None);
+        let stream = BlockStream::new(Arc::new(reader), range, ReadAheadWindow { now: 1, max: 1 }, None);
         let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));
         response
             .headers_mut()
@@ -164,11 +169,11 @@ impl Host {
     }
 
     /// The context in which this node asks the lake on behalf of the peer's caller.
-    fn context(&self, block: &BlockRequest) -> Result<ReadContext, Outcome> {
+    fn context(&self, block: &BlockRequest) -> Result<ReadContext, ServeOutcome> {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,
             CallerName::AccessKey(key) => {
-                let identity = self.identities.get(key).ok_or(Outcome::Misunderstood)?;
+                let identity = self.identities.get(key).ok_or(ServeOutcome::Misunderstood)?;
                 Caller::Identity(identity)
             }
         };

@@ -27,32 +27,32 @@ const FROM_ONE_PEER: usize = 2;
 
 /// Streams a range of one version; every byte comes from that version or the stream ends in an error.
 pub struct BlockStream {
-    shelf: Arc<Shelf>,
+    reader: Arc<BlockReader>,
     /// The rest of the range, for which no slot has been opened.
     planned: ByteRange,
-    slots: VecDeque<Slot>,
-    window: Window,
+    slots: VecDeque<BlockSlot>,
+    window: ReadAheadWindow,
     first: Option<Bytes>,
-    tally: Tally,
-    /// Keeps the opening response alive while this reader is there.
+    sent: BytesBySource,
+    /// Keeps the response that opened the object going while this stream lasts.
     stream_handle: Option<StreamHandle>,
 }
 
 /// How many blocks are requested ahead. The number doubles with each block read, up to a bound, so that a
 /// reader that asks to the end and goes away after a few KiB (as S3A does) costs one block.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub struct ReadAheadWindow {
     /// The current maximum of blocks in slots.
     pub now: usize,
     /// The bound of `now`.
     pub max: usize,
 }
 
-/// The sources that the bytes of a response came from.
+/// The bytes of a response, by the source that they came from.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally([u64; 4]);
+pub struct BytesBySource([u64; 4]);
 
-impl Tally {
+impl BytesBySource {
     /// The bytes sent until now that came from `source`.
     pub fn bytes(self, source: Source) -> u64 {
         self.0[source as usize]
@@ -63,15 +63,15 @@ impl Tally {
     }
 }
 
-/// Where blocks of one version are found, and the caller in whose name they are fetched.
-pub struct Shelf {
+/// Opens blocks of one version, on behalf of one caller.
+pub struct BlockReader {
     /// Blocks on this node's disk.
     pub store: Arc<Store>,
     /// Blocks at the lake.
     pub fetcher: Arc<Fetcher>,
     /// The pinned version.
     pub version: Arc<Version>,
-    /// The caller that asks the lake.
+    /// The context of the read, for requests to the lake.
     pub context: Arc<ReadContext>,
     /// How blocks that are not here are fetched.
     pub plan: FetchPlan,
@@ -89,69 +89,69 @@ pub enum FetchPlan {
 }
 
 impl FetchPlan {
-    fn to(&self, index: u32) -> Option<FetchVia> {
+    fn via(&self, index: u32) -> Option<FetchVia> {
         match self {
             Self::None => None,
-            Self::All(way) => Some(*way),
+            Self::All(via) => Some(*via),
             Self::Placed(placement) => placement.holder(index).map(FetchVia::Handover),
         }
     }
 }
 
 /// One block's share of the response.
-struct Slot {
+struct BlockSlot {
     index: u32,
     /// The bytes of the block that remain to be sent, counted from its start.
     wanted: ByteRange,
     tries: u8,
-    state: SlotState,
+    state: BlockState,
     /// The node that the fetch asks first.
     peer: Option<NodeId>,
 }
 
-enum SlotState {
+enum BlockState {
     Resident(Bytes),
-    Boarding(Pin<Box<dyn Future<Output = Found> + Send>>),
-    Aboard(JoinedFetch),
-    /// The block was here when the reader asked for it, and is no longer.
-    Nowhere,
+    Opening(Pin<Box<dyn Future<Output = OpenedBlock> + Send>>),
+    Fetching(JoinedFetch),
+    /// The block was here when its slot was planned, and is no longer.
+    NotHeld,
 }
 
-impl SlotState {
-    fn aboard(mut boarded: JoinedFetch, wanted: ByteRange) -> Self {
-        boarded.waiter.seek(wanted.start);
-        Self::Aboard(boarded)
+impl BlockState {
+    fn fetching(mut joined: JoinedFetch, wanted: ByteRange) -> Self {
+        joined.waiter.seek(wanted.start);
+        Self::Fetching(joined)
     }
 }
 
-enum Found {
+enum OpenedBlock {
     Resident(Bytes),
-    Aboard(JoinedFetch),
-    Nowhere,
+    Fetching(JoinedFetch),
+    NotHeld,
 }
 
-impl Shelf {
-    /// Finds the block on this node's disk, or takes a seat in its flight.
-    async fn find(self: Arc<Self>, index: u32) -> Found {
+impl BlockReader {
+    /// Opens the block on this node's disk, or joins its fetch.
+    async fn open(self: Arc<Self>, index: u32) -> OpenedBlock {
         let id = self.version.block(index);
         loop {
             // Checked first: a block that no longer waits for the disk is on it.
-            if self.plan.to(index).is_none()
+            if self.plan.via(index).is_none()
                 && let Some(waiting) = self.fetcher.join_whole(id)
             {
-                return Found::Aboard(waiting);
+                return OpenedBlock::Fetching(waiting);
             }
             if self.store.contains(id)
                 && let Some(block) = self.store.load(id).await
             {
                 self.fetcher.hit(&self.version, index);
-                return Found::Resident(block);
+                return OpenedBlock::Resident(block);
             }
-            let Some(way) = self.plan.to(index) else {
-                return Found::Nowhere;
+            let Some(via) = self.plan.via(index) else {
+                return OpenedBlock::NotHeld;
             };
-            if let Some(boarded) = self.fetcher.join(&self.version, index, &self.context, way) {
-                return Found::Aboard(boarded);
+            if let Some(joined) = self.fetcher.join(&self.version, index, &self.context, via) {
+                return OpenedBlock::Fetching(joined);
             }
         }
     }
@@ -160,18 +160,18 @@ impl Shelf {
 impl BlockStream {
     /// Plans the stream of `range`; nothing is fetched before the first poll.
     pub fn new(
-        shelf: Arc<Shelf>,
+        reader: Arc<BlockReader>,
         range: ByteRange,
-        window: Window,
+        window: ReadAheadWindow,
         stream_handle: Option<StreamHandle>,
     ) -> Self {
         Self {
-            shelf,
+            reader,
             planned: range,
             slots: VecDeque::new(),
             window,
             first: None,
-            tally: Tally::default(),
+            sent: BytesBySource::default(),
             stream_handle,
         }
     }
@@ -183,8 +183,8 @@ impl BlockStream {
     }
 
     /// The bytes given until now, by source.
-    pub fn tally(&self) -> Tally {
-        self.tally
+    pub fn bytes_by_source(&self) -> BytesBySource {
+        self.sent
     }
 
     /// The next bytes; `None` at the end of the range.
@@ -201,7 +201,7 @@ impl BlockStream {
             let Some(slot) = self.slots.front_mut() else {
                 return Poll::Ready(None);
             };
-            let (piece, source) = match ready!(slot.poll_piece(cx, &self.shelf)) {
+            let (piece, source) = match ready!(slot.poll_piece(cx, &self.reader)) {
                 Ok(piece) => piece,
                 Err(error) => return Poll::Ready(Some(Err(error))),
             };
@@ -210,14 +210,14 @@ impl BlockStream {
                 self.slots.pop_front();
                 self.window.now = (self.window.now * 2).min(self.window.max);
             }
-            self.tally.add(source, piece.len());
+            self.sent.add(source, piece.len());
             if !piece.is_empty() {
                 return Poll::Ready(Some(Ok(piece)));
             }
         }
     }
 
-    /// Opens slots up to the window, and lets those behind the front start their fetch.
+    /// Plans slots up to the window, and polls those behind the front, so that their fetches start.
     fn fill_window(&mut self, cx: &mut Context<'_>) {
         while self.slots.len() < self.window.now
             && !self.planned.is_empty()
@@ -231,8 +231,8 @@ impl BlockStream {
     }
 
     /// Plans the next block's share, unless enough is on its way from the node that has it.
-    fn plan_slot(&mut self) -> Option<Slot> {
-        let version = &self.shelf.version;
+    fn plan_slot(&mut self) -> Option<BlockSlot> {
+        let version = &self.reader.version;
         let index = (self.planned.start / version.block_bytes) as u32;
         let block_start = u64::from(index) * version.block_bytes;
         let end = self.planned.end.min(block_start + version.block_bytes);
@@ -245,22 +245,22 @@ impl BlockStream {
             .stream_handle
             .as_mut()
             .and_then(|stream_handle| stream_handle.take_first(block));
-        let (state, peer) = if let Some(boarded) = first {
-            (SlotState::aboard(boarded, wanted), None)
-        } else if let Some(block) = self.shelf.store.get_resident(block) {
-            self.shelf.fetcher.hit(version, index);
-            (SlotState::Resident(block), None)
+        let (state, peer) = if let Some(joined) = first {
+            (BlockState::fetching(joined, wanted), None)
+        } else if let Some(block) = self.reader.store.get_resident(block) {
+            self.reader.fetcher.hit(version, index);
+            (BlockState::Resident(block), None)
         } else {
-            let way = self.shelf.plan.to(index);
-            let peer = way.and_then(|way| self.shelf.fetcher.first_peer(block, way));
+            let via = self.reader.plan.via(index);
+            let peer = via.and_then(|via| self.reader.fetcher.first_peer(block, via));
             if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
                 return None;
             }
-            let search = Arc::clone(&self.shelf).find(index);
-            (SlotState::Boarding(Box::pin(search)), peer)
+            let opening = Arc::clone(&self.reader).open(index);
+            (BlockState::Opening(Box::pin(opening)), peer)
         };
         self.planned.start = end;
-        Some(Slot {
+        Some(BlockSlot {
             index,
             wanted,
             tries: TRIES,
@@ -270,17 +270,17 @@ impl BlockStream {
     }
 }
 
-impl Slot {
-    /// Turns a finished search into the state that it found.
+impl BlockSlot {
+    /// Takes over the result of an opening that has finished.
     fn advance(&mut self, cx: &mut Context<'_>) {
-        let SlotState::Boarding(search) = &mut self.state else {
+        let BlockState::Opening(opening) = &mut self.state else {
             return;
         };
-        if let Poll::Ready(found) = search.as_mut().poll(cx) {
-            self.state = match found {
-                Found::Resident(block) => SlotState::Resident(block),
-                Found::Aboard(boarded) => SlotState::aboard(boarded, self.wanted),
-                Found::Nowhere => SlotState::Nowhere,
+        if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
+            self.state = match opened {
+                OpenedBlock::Resident(block) => BlockState::Resident(block),
+                OpenedBlock::Fetching(joined) => BlockState::fetching(joined, self.wanted),
+                OpenedBlock::NotHeld => BlockState::NotHeld,
             };
         }
     }
@@ -288,27 +288,27 @@ impl Slot {
     fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-        shelf: &Arc<Shelf>,
+        reader: &Arc<BlockReader>,
     ) -> Poll<Result<(Bytes, Source), FetchError>> {
         loop {
             self.advance(cx);
             match &mut self.state {
-                SlotState::Resident(block) => {
+                BlockState::Resident(block) => {
                     let piece = block.slice(self.wanted.start as usize..self.wanted.end as usize);
                     return Poll::Ready(Ok((piece, Source::Local)));
                 }
-                SlotState::Boarding(_) => return Poll::Pending,
-                SlotState::Nowhere => return Poll::Ready(Err(FetchError::NotHeld)),
-                SlotState::Aboard(boarded) => {
-                    let (own, source) = (boarded.led, boarded.waiter.source());
-                    match ready!(poll_passenger(&mut boarded.waiter, cx)) {
+                BlockState::Opening(_) => return Poll::Pending,
+                BlockState::NotHeld => return Poll::Ready(Err(FetchError::NotHeld)),
+                BlockState::Fetching(joined) => {
+                    let (own, source) = (joined.led, joined.waiter.source());
+                    match ready!(poll_waiter(&mut joined.waiter, cx)) {
                         Ok(mut piece) => {
                             piece.truncate(piece.len().min(self.wanted.len() as usize));
                             return Poll::Ready(Ok((piece, source)));
                         }
                         Err(error) if self.tries > 0 && is_anothers(&error, own) => {
                             self.tries -= 1;
-                            self.state = SlotState::Boarding(Box::pin(Arc::clone(shelf).find(self.index)));
+                            self.state = BlockState::Opening(Box::pin(Arc::clone(reader).open(self.index)));
                         }
                         Err(error) => return Poll::Ready(Err(error)),
                     }
@@ -318,27 +318,26 @@ impl Slot {
     }
 }
 
-/// Whether a node already brings its maximum for one response at a time; `asked` are the nodes that bring the
-/// rest.
+/// Whether a node already sends its maximum for one response at a time; `asked` are the nodes that send the
+/// other blocks.
 fn is_busy(peer: Option<NodeId>, asked: impl Iterator<Item = Option<NodeId>>) -> bool {
     peer.is_some() && asked.filter(|asked| *asked == peer).count() >= FROM_ONE_PEER
 }
 
-fn poll_passenger(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
+fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
     waiter
         .poll_piece(cx)
         .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
-/// Whether another reader's failure can be retried: a fetch that failed under another reader's name may
-/// succeed under this one's.
+/// Whether a failure can be retried because another reader's fetch failed: it may succeed on behalf of this one.
 fn is_anothers(error: &FetchError, own: bool) -> bool {
     match error {
         FetchError::Abandoned => true,
         FetchError::Changed | FetchError::Busy | FetchError::Mismatch => false,
         // A lake that was silent to one reader is silent to all, and this reader has waited as long.
         FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
-        // The block was to be taken over, and was gone there: a reader may fetch it from elsewhere.
+        // The block was to be taken over from a node that no longer has it: a reader may fetch it from elsewhere.
         FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) => !own,
     }
 }

@@ -12,7 +12,7 @@ use hyper::service::service_fn;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::block_server::{Host, Outcome};
+use crate::block_server::{BlockServer, ServeOutcome};
 use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
@@ -53,7 +53,7 @@ impl Cluster {
         (listener, channel): (TcpListener, Arc<Channel>),
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        services: (Arc<Host>, Arc<Dirty>),
+        services: (Arc<BlockServer>, Arc<Dirty>),
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -102,7 +102,7 @@ impl Cluster {
 async fn serve(
     (listener, channel): (TcpListener, Arc<Channel>),
     limits: ConnectionLimits,
-    (host, dirty): (Arc<Host>, Arc<Dirty>),
+    (host, dirty): (Arc<BlockServer>, Arc<Dirty>),
     stopping: Shutdown,
 ) {
     let desk = Arc::new(Desk::new(dirty));
@@ -119,7 +119,7 @@ async fn serve(
 }
 
 /// Answers with a block, or answers a request about dirty objects.
-async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
+async fn answer(host: &BlockServer, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
     let target = target.filter(|target| Dirty::is_asked(target));
     let Some(target) = target else {
@@ -129,7 +129,7 @@ async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Resp
     // A request that may have an effect is not a GET, which the asking node would repeat when the connection
     // breaks.
     if request.method() != Method::POST {
-        *response.status_mut() = Outcome::Misunderstood.status();
+        *response.status_mut() = ServeOutcome::Misunderstood.status();
         return response;
     }
     let answer = desk.answer(target).await;

@@ -15,7 +15,7 @@ use crate::admin::explain::Explainer;
 use crate::admin::hosts::Hosts;
 use crate::admin::observe::Observer;
 use crate::admin::server::{Admin, Readiness};
-use crate::block_server::Host;
+use crate::block_server::BlockServer;
 use crate::channel::Channel;
 use crate::clock;
 use crate::cluster::{Addresses, Cluster};
@@ -32,7 +32,7 @@ use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, ListenError, Peer};
 use crate::http::tls::{TlsError, TlsReloader};
-use crate::lake_health::LakeWatch;
+use crate::lake_health::LakeHealthCheck;
 use crate::metrics::Metrics;
 use crate::peer::PeerConnector;
 use crate::read::{OpenLock, Reader};
@@ -161,7 +161,7 @@ impl Gateway {
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
             tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
-            tokio::spawn(parts.lake_watch().run(stopping.clone())),
+            tokio::spawn(parts.lake_health().run(stopping.clone())),
             tokio::spawn(Arc::clone(&parts.dirty).run(cluster.is_some(), stopping.clone())),
             tokio::spawn(serve_s3(s3, tls, parts, stopping)),
         ];
@@ -281,7 +281,7 @@ struct Parts {
     observer: Arc<Observer>,
     explainer: Arc<Explainer>,
     cooperation: Arc<Cooperation>,
-    host: Arc<Host>,
+    host: Arc<BlockServer>,
     split: Arc<Split>,
     dirty: Arc<Dirty>,
     flushes: Arc<FlushOrders>,
@@ -414,8 +414,8 @@ impl Parts {
         }
     }
 
-    fn lake_watch(&self) -> LakeWatch {
-        LakeWatch::new(Arc::clone(&self.lake), Arc::clone(&self.identities))
+    fn lake_health(&self) -> LakeHealthCheck {
+        LakeHealthCheck::new(Arc::clone(&self.lake), Arc::clone(&self.identities))
     }
 
     fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
@@ -499,8 +499,8 @@ fn host(
     lake: &Arc<Endpoint>,
     store: &Arc<Store>,
     fetcher: &Arc<Fetcher>,
-) -> Host {
-    Host::new(
+) -> BlockServer {
+    BlockServer::new(
         Arc::clone(identities),
         Arc::clone(lake),
         Arc::clone(store),

@@ -50,21 +50,21 @@ pub struct Handoff {
     stopping: Shutdown,
     /// Held while the others are told, so that they hear orders in the order in which they were given.
     orders: tokio::sync::Mutex<()>,
-    now: Mutex<Now>,
+    current: Mutex<Current>,
 }
 
 #[derive(Debug, Default)]
-struct Now {
+struct Current {
     /// Counts orders: work for an earlier order ends.
     order: u64,
-    progress: Progress,
+    progress: HandoffProgress,
 }
 
 /// The progress of a handoff, as `/status` shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
+pub struct HandoffProgress {
     /// The phase of the node.
-    pub state: Phase,
+    pub state: HandoffPhase,
     /// Objects that the lake does not have yet and of which this node keeps a part. The node drains until
     /// there are none.
     #[serde(default)]
@@ -82,7 +82,7 @@ pub struct Progress {
 /// The phase of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum HandoffPhase {
     /// The node is home to its share of the blocks.
     #[default]
     Serving,
@@ -93,7 +93,7 @@ pub enum Phase {
 }
 
 /// The outcome of giving a block away.
-enum Fate {
+enum GiveOutcome {
     Given {
         bytes: u64,
     },
@@ -105,7 +105,7 @@ enum Fate {
 impl fmt::Debug for Handoff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handoff")
-            .field("now", &self.now)
+            .field("current", &self.current)
             .finish_non_exhaustive()
     }
 }
@@ -126,19 +126,19 @@ impl Handoff {
             herald,
             stopping,
             orders: tokio::sync::Mutex::default(),
-            now: Mutex::default(),
+            current: Mutex::default(),
         }
     }
 
     /// The progress of the handoff.
-    pub fn progress(&self) -> Progress {
-        self.now.lock().progress
+    pub fn progress(&self) -> HandoffProgress {
+        self.current.lock().progress
     }
 
     /// Begins to give blocks away, in a separate task, unless it has begun already.
     pub async fn begin(self: &Arc<Self>) {
         let _order = self.orders.lock().await;
-        let Some(order) = self.becomes(Phase::Draining) else {
+        let Some(order) = self.becomes(HandoffPhase::Draining) else {
             return;
         };
         // Read before the others are told: as long as this node counts itself in, it knows what it was home
@@ -154,24 +154,24 @@ impl Handoff {
     /// does.
     pub async fn end(&self) {
         let _order = self.orders.lock().await;
-        if self.becomes(Phase::Serving).is_some() {
+        if self.becomes(HandoffPhase::Serving).is_some() {
             self.herald.tell(State::Serving).await;
             tracing::info!("no longer draining");
         }
     }
 
     /// Starts a new order; returns `None` if the node is in that phase already.
-    fn becomes(&self, phase: Phase) -> Option<u64> {
-        let mut now = self.now.lock();
-        if (now.progress.state == Phase::Serving) == (phase == Phase::Serving) {
+    fn becomes(&self, phase: HandoffPhase) -> Option<u64> {
+        let mut current = self.current.lock();
+        if (current.progress.state == HandoffPhase::Serving) == (phase == HandoffPhase::Serving) {
             return None;
         }
-        now.order += 1;
-        now.progress = Progress {
+        current.order += 1;
+        current.progress = HandoffProgress {
             state: phase,
-            ..Progress::default()
+            ..HandoffProgress::default()
         };
-        Some(now.order)
+        Some(current.order)
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
@@ -192,56 +192,56 @@ impl Handoff {
             let mut blocks = self.store.held().await;
             blocks.retain(|block| seen.insert(*block));
             self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
-            let gifts = futures_util::stream::iter(blocks)
+            let given = futures_util::stream::iter(blocks)
                 .take_while(|_| std::future::ready(self.is_current(order)))
                 .map(|block| self.give(block, &before));
-            let noted = gifts.buffer_unordered(PARALLEL).for_each(|fate| {
-                self.note(order, |progress| progress.count(&fate));
+            let counted = given.buffer_unordered(PARALLEL).for_each(|outcome| {
+                self.note(order, |progress| progress.count(&outcome));
                 std::future::ready(())
             });
             tokio::select! {
-                () = noted => {}
+                () = counted => {}
                 () = self.stopping.begun() => return,
             }
         }
-        self.note(order, |progress| progress.state = Phase::Drained);
+        self.note(order, |progress| progress.state = HandoffPhase::Drained);
         if self.is_current(order) {
             tracing::info!(progress = ?self.progress(), "drained: this node may stop");
         }
     }
 
     fn is_current(&self, order: u64) -> bool {
-        self.now.lock().order == order
+        self.current.lock().order == order
     }
 
-    fn note(&self, order: u64, change: impl FnOnce(&mut Progress)) {
-        let mut now = self.now.lock();
-        if now.order == order {
-            change(&mut now.progress);
+    fn note(&self, order: u64, change: impl FnOnce(&mut HandoffProgress)) {
+        let mut current = self.current.lock();
+        if current.order == order {
+            change(&mut current.progress);
         }
     }
 
-    async fn give(&self, block: BlockId, before: &Hierarchy) -> Fate {
+    async fn give(&self, block: BlockId, before: &Hierarchy) -> GiveOutcome {
         let Some(version) = self.store.version_of(block).await else {
-            return Fate::Gone;
+            return GiveOutcome::Gone;
         };
         let mut pause = PAUSE_MIN;
         for _ in 0..TRIES {
             match self.offer(block, &version, before).await {
                 Ok(true) => {
                     let bytes = version.block_len(block.index);
-                    return Fate::Given { bytes };
+                    return GiveOutcome::Given { bytes };
                 }
-                Ok(false) => return Fate::Kept,
+                Ok(false) => return GiveOutcome::Kept,
                 Err(PeerError::Refused { status, .. }) if status != StatusCode::SERVICE_UNAVAILABLE => {
-                    return Fate::Kept;
+                    return GiveOutcome::Kept;
                 }
                 Err(error) => tracing::debug!(?block, %error, "a block was not taken over"),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
-        Fate::Kept
+        GiveOutcome::Kept
     }
 
     /// Asks every new home of a block to take it over; a home that already has the block says so at once.
@@ -256,16 +256,16 @@ impl Handoff {
     }
 }
 
-impl Progress {
-    fn count(&mut self, fate: &Fate) {
+impl HandoffProgress {
+    fn count(&mut self, outcome: &GiveOutcome) {
         self.blocks_left = self.blocks_left.saturating_sub(1);
-        match fate {
-            Fate::Given { bytes } => {
+        match outcome {
+            GiveOutcome::Given { bytes } => {
                 self.blocks_given += 1;
                 self.bytes_given += bytes;
             }
-            Fate::Kept => self.blocks_kept += 1,
-            Fate::Gone => {}
+            GiveOutcome::Kept => self.blocks_kept += 1,
+            GiveOutcome::Gone => {}
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Watches whether the lake answers and accepts the accounts that this node signs with. It asks at start, and
-//! again while there is doubt.
+//! The health check of the lake: whether it answers, and accepts the accounts that this node signs with. It runs
+//! at start, and again while there is doubt.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,55 +16,55 @@ use crate::shutdown::Shutdown;
 /// signs.
 const ACCOUNTS_MAX: usize = 64;
 
-/// A silent lake is asked again after this pause, which doubles up to the longest one.
+/// A lake that does not answer is asked again after this pause, which doubles up to the longest one.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(15);
 
 /// How often accounts that are refused or in doubt are checked.
-const DOUBT_PAUSE: Duration = Duration::from_mins(1);
+const RECHECK_PAUSE: Duration = Duration::from_mins(1);
 
 /// How often the results of clients' requests are checked for doubt.
-const GLANCE: Duration = Duration::from_secs(1);
+const DOUBT_POLL: Duration = Duration::from_secs(1);
 
-/// How often the log repeats the same trouble.
-const TELL_AGAIN: Duration = Duration::from_mins(1);
+/// How often the log repeats that the lake does not answer.
+const LOG_AGAIN: Duration = Duration::from_mins(1);
 
-/// Watches the lake for as long as the node runs.
-pub struct LakeWatch {
+/// Checks the lake for as long as the node runs.
+pub struct LakeHealthCheck {
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
     /// Present while the lake does not answer.
-    silence: Option<Silence>,
+    outage: Option<Outage>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Silence {
+struct Outage {
     /// How long to wait before the lake is asked again.
     pause: Duration,
-    /// When the log last said so.
-    told: Instant,
+    /// When this was last logged.
+    logged: Instant,
 }
 
-impl LakeWatch {
-    /// A watch that has not asked yet.
+impl LakeHealthCheck {
+    /// A check that has not run yet.
     pub fn new(lake: Arc<Endpoint>, identities: Arc<Identities>) -> Self {
         Self {
             lake,
             identities,
-            silence: None,
+            outage: None,
         }
     }
 
-    /// Asks at once, and then whenever there is doubt, until `stopping` begins.
+    /// Checks at once, and then whenever there is doubt, until `stopping` begins.
     pub async fn run(mut self, stopping: Shutdown) {
-        let watching = async {
+        let checking = async {
             loop {
                 self.ask().await;
                 self.wait_for_doubt().await;
             }
         };
         tokio::select! {
-            () = watching => {}
+            () = checking => {}
             () = stopping.begun() => {}
         }
     }
@@ -81,7 +81,7 @@ impl LakeWatch {
             let mut signers = accounts.iter().filter_map(LakeAccount::signer);
             signers.any(|(signer, whose)| whose == owner && signer.access_key == access_key)
         });
-        if self.silence.take().is_some() {
+        if self.outage.take().is_some() {
             tracing::info!(endpoint = self.lake.url(), "the lake answers");
         }
     }
@@ -112,8 +112,8 @@ impl LakeWatch {
     fn unheard(&mut self, unheard: &Unheard) {
         let now = clock::runtime_instant();
         let is_due = self
-            .silence
-            .is_none_or(|silence| now.saturating_duration_since(silence.told) >= TELL_AGAIN);
+            .outage
+            .is_none_or(|outage| now.saturating_duration_since(outage.logged) >= LOG_AGAIN);
         if is_due {
             tracing::warn!(
                 endpoint = self.lake.url(),
@@ -122,27 +122,27 @@ impl LakeWatch {
                 "the lake does not answer this node",
             );
         }
-        self.silence = Some(match self.silence {
-            None => Silence {
+        self.outage = Some(match self.outage {
+            None => Outage {
                 pause: PAUSE_MIN,
-                told: now,
+                logged: now,
             },
-            Some(silence) => Silence {
-                pause: (silence.pause * 2).min(PAUSE_MAX),
-                told: if is_due { now } else { silence.told },
+            Some(outage) => Outage {
+                pause: (outage.pause * 2).min(PAUSE_MAX),
+                logged: if is_due { now } else { outage.logged },
             },
         });
     }
 
     async fn wait_for_doubt(&self) {
-        if let Some(silence) = self.silence {
-            return tokio::time::sleep(silence.pause).await;
+        if let Some(outage) = self.outage {
+            return tokio::time::sleep(outage.pause).await;
         }
         let asked = clock::runtime_instant();
         let standing = self.lake.standing();
         loop {
-            tokio::time::sleep(GLANCE).await;
-            let is_time = clock::runtime_instant().saturating_duration_since(asked) >= DOUBT_PAUSE;
+            tokio::time::sleep(DOUBT_POLL).await;
+            let is_time = clock::runtime_instant().saturating_duration_since(asked) >= RECHECK_PAUSE;
             let is_doubtful = || standing.take_doubt() || !standing.refused_accounts().is_empty();
             if standing.is_silent() || is_time && is_doubtful() {
                 return;

@@ -1,5 +1,4 @@
-//! Log lines about the same trouble, at most one a second: a flood tells an operator less than its first
-//! line.
+//! Limits log lines about the same problem to one a second: a flood tells an operator less than its first line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,46 +9,46 @@ const EVERY: Duration = Duration::from_secs(1);
 
 /// Lets one line through a second and counts the others.
 #[derive(Debug)]
-pub struct Throttle {
+pub struct LogThrottle {
     latest: Mutex<Option<Instant>>,
-    unsaid: AtomicU64,
+    suppressed: AtomicU64,
 }
 
-impl Default for Throttle {
+impl Default for LogThrottle {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Throttle {
+impl LogThrottle {
     /// A throttle that lets the next line through.
     pub const fn new() -> Self {
         Self {
             latest: Mutex::new(None),
-            unsaid: AtomicU64::new(0),
+            suppressed: AtomicU64::new(0),
         }
     }
 
-    /// Whether to write a line now, and the number of lines not written since the latest one.
+    /// Whether to write a line now, and the number of lines suppressed since the latest one.
     pub fn admit(&self, now: Instant) -> Option<u64> {
         let mut latest = self.latest.lock();
         if latest.is_some_and(|latest| now.saturating_duration_since(latest) < EVERY) {
-            self.unsaid.fetch_add(1, Ordering::Relaxed);
+            self.suppressed.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         *latest = Some(now);
-        Some(self.unsaid.swap(0, Ordering::Relaxed))
+        Some(self.suppressed.swap(0, Ordering::Relaxed))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{EVERY, Throttle};
+    use super::{EVERY, LogThrottle};
     use crate::clock;
 
     #[test]
-    fn one_line_a_second_says_how_many_were_left_out() {
-        let (throttle, now) = (Throttle::new(), clock::instant());
+    fn one_line_a_second_counts_those_that_were_suppressed() {
+        let (throttle, now) = (LogThrottle::new(), clock::instant());
         assert_eq!(throttle.admit(now), Some(0));
         assert_eq!(throttle.admit(now), None);
         assert_eq!(throttle.admit(now + EVERY / 2), None);

@@ -16,72 +16,74 @@ use rustix::process::{Resource, getrlimit};
 /// The sizes, in bytes, at which pages are sent and not copied. Two sizes were measured: 64 KiB, where it
 /// takes a third off the server's processor time, and 4 MiB, where the copy is cheaper. The bounds lie around
 /// the first and below the second and were not measured.
-pub const WORTH_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
+pub const SENDFILE_BYTES: RangeInclusive<usize> = 32 << 10..=512 << 10;
 
 /// The maximum number of files that are kept open for this.
-const FILES: u64 = 1024;
+const FILES_MAX: u64 = 1024;
 
 /// Files take at most one in this many of the descriptors that the process may have: the rest are for
 /// clients.
 const DESCRIPTORS_A_FILE: u64 = 8;
 
 /// Mapped files by their first address.
-static BACKINGS: RwLock<BTreeMap<usize, Mapped>> = RwLock::new(BTreeMap::new());
+static MAPPED_FILES: RwLock<BTreeMap<usize, Entry>> = RwLock::new(BTreeMap::new());
 
-struct Mapped {
+struct Entry {
     file: Arc<File>,
     length: usize,
 }
 
-/// Keeps the file behind a mapping known. Must be dropped before the mapping is.
+/// Keeps a mapping in the table. Must be dropped before the mapping is.
 #[derive(Debug)]
-pub struct Backing {
+pub struct MappedFile {
     address: usize,
 }
 
-/// Notes that `bytes` are the first bytes of `file`, if that is worth a descriptor. Otherwise the bytes are
-/// copied, which is no error.
+/// Adds a mapping whose `bytes` are the first bytes of `file`, if that is worth a descriptor. Otherwise the bytes
+/// are copied, which is no error.
 ///
 /// The bytes must be those of a mapping that outlives the returned value.
-pub fn register(bytes: &[u8], file: &File) -> Option<Backing> {
-    if !WORTH_BYTES.contains(&bytes.len()) {
+pub fn register(bytes: &[u8], file: &File) -> Option<MappedFile> {
+    if !SENDFILE_BYTES.contains(&bytes.len()) {
         return None;
     }
     let address = bytes.as_ptr().addr();
-    let mut backings = BACKINGS.write();
-    if backings.len() as u64 >= files_max() {
+    let mut files = MAPPED_FILES.write();
+    if files.len() as u64 >= files_max() {
         return None;
     }
-    let mapped = Mapped {
+    let entry = Entry {
         file: Arc::new(file.try_clone().ok()?),
         length: bytes.len(),
     };
-    let before = backings.insert(address, mapped);
+    let before = files.insert(address, entry);
     debug_assert!(before.is_none(), "two mappings have no address in common");
-    Some(Backing { address })
+    Some(MappedFile { address })
 }
 
 fn files_max() -> u64 {
     let descriptors = getrlimit(Resource::Nofile).current;
-    descriptors.map_or(FILES, |descriptors| FILES.min(descriptors / DESCRIPTORS_A_FILE))
+    descriptors.map_or(FILES_MAX, |descriptors| {
+        FILES_MAX.min(descriptors / DESCRIPTORS_A_FILE)
+    })
 }
 
 /// The file that `bytes` are pages of, and where in it they begin.
 pub fn find(bytes: &[u8]) -> Option<(Arc<File>, u64)> {
-    if !WORTH_BYTES.contains(&bytes.len()) {
+    if !SENDFILE_BYTES.contains(&bytes.len()) {
         return None;
     }
     let address = bytes.as_ptr().addr();
-    let backings = BACKINGS.read();
-    let (first, mapped) = backings.range(..=address).next_back()?;
+    let files = MAPPED_FILES.read();
+    let (first, entry) = files.range(..=address).next_back()?;
     let offset = address - first;
-    (offset + bytes.len() <= mapped.length).then(|| (Arc::clone(&mapped.file), offset as u64))
+    (offset + bytes.len() <= entry.length).then(|| (Arc::clone(&entry.file), offset as u64))
 }
 
-impl Drop for Backing {
+impl Drop for MappedFile {
     fn drop(&mut self) {
-        let gone = BACKINGS.write().remove(&self.address);
-        debug_assert!(gone.is_some(), "a backing is dropped once");
+        let gone = MAPPED_FILES.write().remove(&self.address);
+        debug_assert!(gone.is_some(), "a mapping is removed once");
     }
 }
 
@@ -95,10 +97,10 @@ mod tests {
         // The real location of the bytes does not matter here; only addresses are compared.
         let bytes = vec![0_u8; 100 << 10];
         assert!(find(&bytes).is_none());
-        let backing = register(&bytes, &file).unwrap();
+        let guard = register(&bytes, &file).unwrap();
         assert_eq!(find(&bytes).unwrap().1, 0);
         assert_eq!(find(&bytes[5000..90_000]).unwrap().1, 5000);
-        drop(backing);
+        drop(guard);
         assert!(find(&bytes).is_none());
     }
 

@@ -1,4 +1,4 @@
-//! Bytes that wait in memory for others, in the pieces in which they came.
+//! Buffers bytes in the pieces in which they arrive, without a copy of large ones.
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,12 +7,12 @@ const SMALL_BYTES: usize = 4096;
 
 /// Bytes in order, kept as they came except for small pieces.
 #[derive(Debug, Default)]
-pub struct Pieces {
+pub struct PieceBuffer {
     whole: Vec<Bytes>,
     small: BytesMut,
 }
 
-impl Pieces {
+impl PieceBuffer {
     /// Adds bytes behind the others.
     pub fn push(&mut self, piece: Bytes) {
         if piece.len() < SMALL_BYTES {
@@ -40,12 +40,12 @@ impl Pieces {
 mod tests {
     use bytes::Bytes;
 
-    use super::{Pieces, SMALL_BYTES};
+    use super::{PieceBuffer, SMALL_BYTES};
 
     #[test]
     fn small_pieces_are_joined_and_stay_in_order() {
         let large = Bytes::from(vec![b'x'; SMALL_BYTES]);
-        let mut pieces = Pieces::default();
+        let mut pieces = PieceBuffer::default();
         for piece in ["a", "b"] {
             pieces.push(piece.into());
         }
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_large_piece_is_not_copied() {
         let large = Bytes::from(vec![b'x'; SMALL_BYTES]);
-        let mut pieces = Pieces::default();
+        let mut pieces = PieceBuffer::default();
         pieces.push(large.clone());
         assert_eq!(pieces.into_vec()[0].as_ptr(), large.as_ptr());
     }

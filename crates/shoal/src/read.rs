@@ -16,7 +16,7 @@ pub use self::answer::{CallerHeaders, GetAnswer, HeadAnswer, KnownAnswer, Readin
 pub use self::open_lock::OpenLock;
 
 use self::open_lock::OpenRole;
-use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
+use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::clock;
 use crate::cooperation::Cooperation;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
@@ -98,10 +98,10 @@ impl ReadRequest {
 
     /// The window of a reader that may read `ahead` blocks ahead. A reader that asks for everything up to the
     /// end may want little of it.
-    pub fn window(&self, ahead: usize) -> Window {
+    pub fn window(&self, ahead: usize) -> ReadAheadWindow {
         let open_ended = matches!(self.range, RangeRequest::From(_));
         let now = if open_ended { 1 } else { ahead };
-        Window { now, max: ahead }
+        ReadAheadWindow { now, max: ahead }
     }
 }
 
@@ -403,14 +403,14 @@ impl Reader {
         range: ByteRange,
         stream_handle: Option<StreamHandle>,
     ) -> BlockStream {
-        let shelf = Shelf {
+        let reader = BlockReader {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             context: Arc::clone(&request.context),
             plan: FetchPlan::All(FetchVia::Route(Layer::L1)),
         };
-        BlockStream::new(Arc::new(shelf), range, request.window(self.ahead), stream_handle)
+        BlockStream::new(Arc::new(reader), range, request.window(self.ahead), stream_handle)
     }
 }
 

@@ -1,4 +1,4 @@
-//! A plain socket that sends pages of files where that is cheaper than copying them.
+//! A plain socket that sends pages of mapped files by `sendfile` where that is cheaper than copying them.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -14,9 +14,9 @@ use crate::mapped_files;
 
 /// A client's socket without TLS.
 #[derive(Debug)]
-pub struct Sending(TcpStream);
+pub struct SendfileStream(TcpStream);
 
-impl Sending {
+impl SendfileStream {
     /// Sends through `stream`.
     pub fn new(stream: TcpStream) -> Self {
         Self(stream)
@@ -47,7 +47,7 @@ fn send_pages(
     }
 }
 
-impl AsyncWrite for Sending {
+impl AsyncWrite for SendfileStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().0).poll_write(cx, bytes)
     }
@@ -98,7 +98,7 @@ impl AsyncWrite for Sending {
     }
 }
 
-impl AsyncRead for Sending {
+impl AsyncRead for SendfileStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
     }
@@ -123,12 +123,12 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![SENT; LENGTH]).unwrap();
         let bytes = vec![COPIED; LENGTH];
-        let backing = registered.then(|| mapped_files::register(&bytes, &file).unwrap());
+        let guard = registered.then(|| mapped_files::register(&bytes, &file).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, _) = listener.accept().await.unwrap();
         let sending = async {
-            let mut stream = Sending::new(stream);
+            let mut stream = SendfileStream::new(stream);
             let mut left = [head, bytes.as_slice()];
             while left.iter().any(|slice| !slice.is_empty()) {
                 let slices = left.map(IoSlice::new);
@@ -146,7 +146,7 @@ mod tests {
         let mut all = Vec::new();
         // A socket may take less than all bytes at once; then the sender waits for the reader.
         tokio::join!(sending, async { client.read_to_end(&mut all).await.unwrap() });
-        drop(backing);
+        drop(guard);
         all
     }
 

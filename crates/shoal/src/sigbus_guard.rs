@@ -1,4 +1,4 @@
-//! A stream that reads the bytes given to it through the kernel before it writes them.
+//! Keeps an unreadable page of a mapped file from ending the process with SIGBUS.
 //!
 //! A hit is pages of a mapped file. If a page can no longer be read (the disk fails, the file was cut), the
 //! kernel gets an error when it copies the page, but TLS gets SIGBUS when it touches it, which ends the
@@ -24,12 +24,12 @@ thread_local! {
     static COPY: RefCell<Vec<u8>> = RefCell::new(vec![0; COPY_BYTES]);
 }
 
-/// Writes to `S` only bytes that the kernel could read.
+/// Writes to `S` copies of bytes that the kernel has made.
 #[derive(Debug)]
-pub struct Shielded<S>(S);
+pub struct SigbusGuard<S>(S);
 
-impl<S> Shielded<S> {
-    /// Shields writes to `stream`.
+impl<S> SigbusGuard<S> {
+    /// Guards writes to `stream`.
     pub fn new(stream: S) -> Self {
         Self(stream)
     }
@@ -58,7 +58,7 @@ fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
     usize::try_from(copied).map_err(|_| io::Error::last_os_error())
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Shielded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for SigbusGuard<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -71,7 +71,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Shielded<S> {
         let stream = Pin::new(&mut self.get_mut().0);
         COPY.with_borrow_mut(|bytes| match copy(slices, bytes) {
             Ok(copied) => stream.poll_write(cx, &bytes[..copied]),
-            // In a sandbox that forbids the call, there is no shield.
+            // In a sandbox that forbids the call, there is no guard.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                 stream.poll_write_vectored(cx, slices)
             }
@@ -92,7 +92,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Shielded<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Shielded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for SigbusGuard<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().0).poll_read(cx, buf)
     }
@@ -113,7 +113,7 @@ mod tests {
         let bytes: Vec<u8> = (0..200_000_u32).map(|position| (position % 251) as u8).collect();
         let sent = bytes.clone();
         let sending = tokio::spawn(async move {
-            let mut stream = Shielded::new(near);
+            let mut stream = SigbusGuard::new(near);
             let (mut head, mut rest) = sent.split_at(100);
             while !rest.is_empty() {
                 let count = stream
@@ -139,7 +139,7 @@ mod tests {
         let pages = unsafe { MmapOptions::new().map(&file) }.unwrap();
         file.set_len(0).unwrap();
         let (near, _far) = duplex(1 << 20);
-        let written = Shielded::new(near).write(&pages).await;
+        let written = SigbusGuard::new(near).write(&pages).await;
         assert_eq!(written.unwrap_err().raw_os_error(), Some(libc::EFAULT));
     }
 }

@@ -97,14 +97,14 @@ struct State {
     source: Source,
     /// The layer whose home the leader waits for.
     awaited_home: Option<Layer>,
-    phase: Phase,
+    phase: FetchPhase,
     wakers: Vec<Waker>,
     /// The share of the memory window that the pieces take; given back when they are dropped.
     window: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum FetchPhase {
     /// Bytes are still coming.
     Receiving,
     /// All bytes are here, on the heap: the store did not take the block, or has not taken it yet.
@@ -144,7 +144,7 @@ impl SingleFlight {
                 received: 0,
                 source: Source::Lake,
                 awaited_home: None,
-                phase: Phase::Receiving,
+                phase: FetchPhase::Receiving,
                 wakers: Vec::new(),
                 window: None,
             }),
@@ -216,7 +216,10 @@ impl Fetch {
     /// Whether all bytes of the block are here, though the disk may not have them yet. To a waiter that joins
     /// now, the block comes from this node.
     fn is_here(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Received | Phase::Stored(_))
+        matches!(
+            self.state.lock().phase,
+            FetchPhase::Received | FetchPhase::Stored(_)
+        )
     }
 }
 
@@ -274,7 +277,7 @@ impl Leader {
             );
             state.pieces.push(piece);
             if state.received == self.fetch.span.len {
-                state.phase = Phase::Received;
+                state.phase = FetchPhase::Received;
             }
         });
     }
@@ -313,7 +316,7 @@ impl Leader {
         self.change(|state| {
             state.pieces = Vec::new();
             state.window = None;
-            state.phase = Phase::Stored(mapped);
+            state.phase = FetchPhase::Stored(mapped);
         });
     }
 
@@ -340,7 +343,7 @@ impl Leader {
         self.change(|state| {
             state.pieces = Vec::new();
             state.window = None;
-            state.phase = Phase::Failed(error);
+            state.phase = FetchPhase::Failed(error);
         });
     }
 
@@ -368,7 +371,7 @@ impl Drop for HomeWait<'_> {
 impl Drop for Leader {
     fn drop(&mut self) {
         self.single_flight.remove(&self.fetch);
-        let unfinished = matches!(self.fetch.state.lock().phase, Phase::Receiving);
+        let unfinished = matches!(self.fetch.state.lock().phase, FetchPhase::Receiving);
         if unfinished {
             self.end_with(FetchError::Abandoned);
         }
@@ -429,9 +432,9 @@ impl Waiter {
         let fetch = Arc::clone(&self.fetch);
         let mut state = fetch.state.lock();
         let piece = match &state.phase {
-            Phase::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
-            Phase::Stored(block) => Some(block.slice(self.offset as usize..)),
-            Phase::Receiving | Phase::Received => self.find(&state.pieces),
+            FetchPhase::Failed(error) => return Poll::Ready(Some(Err(error.clone()))),
+            FetchPhase::Stored(block) => Some(block.slice(self.offset as usize..)),
+            FetchPhase::Receiving | FetchPhase::Received => self.find(&state.pieces),
         };
         if let Some(piece) = piece {
             self.offset += piece.len() as u64;

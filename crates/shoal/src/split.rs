@@ -1,7 +1,7 @@
 //! Decides how the layers of this node share its room, live (D3N IV-C; dissertation 4.4.3).
 //!
 //! The code that answers a request for a block reports the layer that was asked and whether it held the
-//! block, and times those misses that more room would have saved ([`Timing`]). Once a period the node finds
+//! block, and times those misses that more room would have saved ([`MissTimer`]). Once a period the node finds
 //! the split under which these requests would have waited least ([`shoal_policy::partition`]) and gives the
 //! store's layers their new targets; no block leaves before its room is needed. With a fixed split, requests
 //! are only counted.
@@ -41,25 +41,25 @@ pub struct Split {
     /// `None` when the split is fixed.
     partition: Option<Mutex<Adaptive>>,
     /// From L1 outwards.
-    counts: Box<[Count]>,
+    counts: Box<[LayerCounters]>,
 }
 
 /// The state from which an adaptive split is found.
 struct Adaptive {
     partition: Partition,
     /// From L1 outwards.
-    unanswered: Box<[Unanswered]>,
+    pending: Box<[PendingMisses]>,
 }
 
 /// The misses of a layer that are worth timing and not answered yet.
 #[derive(Clone, Debug, Default)]
-struct Unanswered {
+struct PendingMisses {
     misses: u32,
     /// The sum of the times at which they began, counted since the split began.
     began: Duration,
 }
 
-impl Unanswered {
+impl PendingMisses {
     /// How long they have waited at `now`, in total.
     fn waited(&self, now: Duration) -> Duration {
         (now * self.misses).saturating_sub(self.began)
@@ -70,13 +70,13 @@ impl Unanswered {
 /// given up, and says nothing.
 #[derive(Debug)]
 #[must_use = "dropping it gives the miss up"]
-pub struct Timing {
+pub struct MissTimer {
     split: Arc<Split>,
     layer: Layer,
     began: Duration,
 }
 
-impl Timing {
+impl MissTimer {
     /// Notes that the block has come, the way to the lake included.
     pub fn answered(self) {
         let latency = self.split.now().saturating_sub(self.began);
@@ -86,25 +86,25 @@ impl Timing {
     }
 }
 
-impl Drop for Timing {
+impl Drop for MissTimer {
     fn drop(&mut self) {
         if let Some(adaptive) = &self.split.partition {
-            let unanswered = &mut adaptive.lock().unanswered[place(self.layer)];
-            unanswered.misses -= 1;
-            unanswered.began -= self.began;
+            let pending = &mut adaptive.lock().pending[index_of(self.layer)];
+            pending.misses -= 1;
+            pending.began -= self.began;
         }
     }
 }
 
 #[derive(Debug, Default)]
-struct Count {
+struct LayerCounters {
     hits: AtomicU64,
     misses: AtomicU64,
 }
 
 /// The requests to a layer since the node started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Requests {
+pub struct LayerRequests {
     /// The layer.
     pub layer: Layer,
     /// Requested blocks that the layer held.
@@ -138,10 +138,10 @@ impl Split {
             partition: partition.map(|partition| {
                 Mutex::new(Adaptive {
                     partition,
-                    unanswered: vec![Unanswered::default(); layers].into(),
+                    pending: vec![PendingMisses::default(); layers].into(),
                 })
             }),
-            counts: (0..layers).map(|_| Count::default()).collect(),
+            counts: (0..layers).map(|_| LayerCounters::default()).collect(),
         }
     }
 
@@ -156,8 +156,8 @@ impl Split {
         block: BlockId,
         bytes: u64,
         held: bool,
-    ) -> Option<Timing> {
-        let count = &self.counts[place(layer)];
+    ) -> Option<MissTimer> {
+        let count = &self.counts[index_of(layer)];
         let counter = if held { &count.hits } else { &count.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         let mut adaptive = self.partition.as_ref()?.lock();
@@ -168,10 +168,10 @@ impl Split {
             return None;
         }
         let began = self.now();
-        let unanswered = &mut adaptive.unanswered[place(layer)];
-        unanswered.misses += 1;
-        unanswered.began += began;
-        Some(Timing {
+        let pending = &mut adaptive.pending[index_of(layer)];
+        pending.misses += 1;
+        pending.began += began;
+        Some(MissTimer {
             split: Arc::clone(self),
             layer,
             began,
@@ -186,13 +186,10 @@ impl Split {
         };
         let targets = {
             let now = self.now();
-            let Adaptive {
-                partition,
-                unanswered,
-            } = &mut *adaptive.lock();
-            let unanswered = unanswered.iter().map(|layer| layer.waited(now));
-            let unanswered: Vec<Duration> = unanswered.collect();
-            partition.adapt(self.pace, &unanswered);
+            let Adaptive { partition, pending } = &mut *adaptive.lock();
+            let pending = pending.iter().map(|layer| layer.waited(now));
+            let pending: Vec<Duration> = pending.collect();
+            partition.adapt(self.pace, &pending);
             sizes(partition, self.counts.len())
         };
         self.store.resize_layers(&targets);
@@ -216,9 +213,9 @@ impl Split {
     }
 
     /// The requests to each layer, from L1 outwards.
-    pub fn requests(&self) -> Vec<Requests> {
+    pub fn requests(&self) -> Vec<LayerRequests> {
         let layers = (1..).map(Layer).zip(&self.counts);
-        let requests = |(layer, count): (Layer, &Count)| Requests {
+        let requests = |(layer, count): (Layer, &LayerCounters)| LayerRequests {
             layer,
             hits: count.hits.load(Ordering::Relaxed),
             misses: count.misses.load(Ordering::Relaxed),
@@ -252,7 +249,7 @@ fn percent_of(room_bytes: u64, percent: u32) -> u64 {
     (u128::from(room_bytes) * u128::from(percent) / 100) as u64
 }
 
-fn place(layer: Layer) -> usize {
+fn index_of(layer: Layer) -> usize {
     usize::from(layer.0 - Layer::L1.0)
 }
 

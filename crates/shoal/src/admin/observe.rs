@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 use shoal_policy::admission::Refusal;
 
 use crate::admin::members::{Member, MemberState, Members};
-use crate::block_server::Host;
+use crate::block_server::BlockServer;
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{Dirty, FlushOrders, Outcome, UploadEnd};
 use crate::endpoint::{AccountRefusal, Counts, Endpoint};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
-use crate::handoff::Progress;
+use crate::handoff::HandoffProgress;
 use crate::membership::{self, Part, Stranger};
 use crate::metrics::Metrics;
 use crate::reload::Reloads;
 use crate::single_flight::SingleFlight;
-use crate::split::{Requests, Split};
+use crate::split::{LayerRequests, Split};
 use crate::store::{Counters, Departure, Health, LayerRoom, Store};
 use crate::write::Through;
 
@@ -58,7 +58,7 @@ pub struct Observer {
     /// The other nodes.
     pub cooperation: Arc<Cooperation>,
     /// Answers the requests of other nodes.
-    pub host: Arc<Host>,
+    pub host: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
     pub reloads: Arc<Reloads>,
     /// Where clients and where operators reach this node.
@@ -73,7 +73,7 @@ pub struct Told {
     lake: Counts,
     store: Option<Counters>,
     coalesced: u64,
-    layers: Vec<Requests>,
+    layers: Vec<LayerRequests>,
     peers: peers::Told,
     reloads: Vec<(&'static str, u64)>,
     written_back: Vec<(Outcome, u64)>,
@@ -86,7 +86,7 @@ pub struct Told {
 impl Observer {
     /// Sets the gauges, and adds the growth since the last call to the counters. `drain` is as for
     /// [`Self::status`].
-    pub fn measure(&self, metrics: &Metrics, drain: Option<&Progress>) {
+    pub fn measure(&self, metrics: &Metrics, drain: Option<&HandoffProgress>) {
         metrics.conditions().set(&self.conditions(drain));
         let (lake, store, coalesced) = (
             self.lake.counters(),
@@ -248,7 +248,7 @@ impl Observer {
         })
     }
 
-    fn measure_layers(&self, metrics: &Metrics, before: &[Requests], now: &[Requests]) {
+    fn measure_layers(&self, metrics: &Metrics, before: &[LayerRequests], now: &[LayerRequests]) {
         for room in self.store.layers() {
             metrics.set_layer_bytes(room.layer, room.used_bytes, room.target_bytes);
         }
@@ -318,7 +318,7 @@ impl Observer {
 
     /// Returns the node's state as JSON, for `/status`. `drain` says how far the node is in giving away what
     /// it holds.
-    pub fn status(&self, drain: Option<Progress>) -> Value {
+    pub fn status(&self, drain: Option<HandoffProgress>) -> Value {
         let conditions = self.conditions(drain.as_ref());
         let (lake, store) = (self.lake.counters(), self.store.counters());
         let health = match self.store.health() {

@@ -51,8 +51,8 @@ use self::records::{Key, Records};
 use self::stream::Stream;
 use self::unproven::Unproven;
 use crate::config;
-use crate::sendfile::Sending;
-use crate::sigbus_guard::Shielded;
+use crate::sendfile::SendfileStream;
+use crate::sigbus_guard::SigbusGuard;
 
 /// Time within which the other end must have proven itself.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -177,10 +177,14 @@ impl Channel {
         let stream = begun.into_stream(Arc::clone(&answer.config)).await;
         let stream = stream.map_err(|error| Mistrust::of(&error))?;
         if answer.transport == Transport::Encrypted {
-            return Ok(Stream::Encrypted(Box::new(Shielded::new(stream.into()))));
+            return Ok(Stream::Encrypted(Box::new(SigbusGuard::new(stream.into()))));
         }
         let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = Records::new(Sending::new(stream.into_inner().0.into_inner()), answered, asked);
+        let mut records = Records::new(
+            SendfileStream::new(stream.into_inner().0.into_inner()),
+            answered,
+            asked,
+        );
         let welcomed = records.write_all(WELCOME).await;
         welcomed.map_err(|error| Mistrust::of(&error))?;
         Ok(Stream::Authenticated(Box::new(records)))
@@ -210,10 +214,14 @@ impl Dialer {
         let offer = self.offers.iter().find(|(protocol, _)| protocol == agreed);
         let (_, transport) = offer.ok_or(Mistrust::NotOurs)?;
         if *transport == Transport::Encrypted {
-            return Ok(Stream::Encrypted(Box::new(Shielded::new(stream.into()))));
+            return Ok(Stream::Encrypted(Box::new(SigbusGuard::new(stream.into()))));
         }
         let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = Records::new(Sending::new(stream.into_inner().0.into_inner()), asked, answered);
+        let mut records = Records::new(
+            SendfileStream::new(stream.into_inner().0.into_inner()),
+            asked,
+            answered,
+        );
         let mut welcome = [0; WELCOME.len()];
         records.read_exact(&mut welcome).await.map_err(distrust)?;
         Ok(Stream::Authenticated(Box::new(records)))

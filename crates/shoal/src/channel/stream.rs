@@ -13,8 +13,8 @@ use tokio_rustls::TlsStream;
 use super::mistrust::{Mistrust, Mistrusted, Other};
 use super::read_ahead::ReadAhead;
 use super::records::Records;
-use crate::sendfile::Sending;
-use crate::sigbus_guard::Shielded;
+use crate::sendfile::SendfileStream;
+use crate::sigbus_guard::SigbusGuard;
 
 /// A connection to another node, or from one. An altered byte ends it.
 pub struct NodeStream {
@@ -27,8 +27,8 @@ pub struct NodeStream {
 
 /// The carrier of the bytes.
 pub(super) enum Stream {
-    Encrypted(Box<Shielded<TlsStream<ReadAhead<TcpStream>>>>),
-    Authenticated(Box<Records<Sending>>),
+    Encrypted(Box<SigbusGuard<TlsStream<ReadAhead<TcpStream>>>>),
+    Authenticated(Box<Records<SendfileStream>>),
 }
 
 /// Applies the same expression to either stream.

@@ -11,7 +11,7 @@ use super::block_on;
 use super::failure::Failure;
 use super::output::{Tone, bytes, counted, print, talk, tell};
 use crate::admin::client::{AdminClient, AdminUrl, AskError, Trouble};
-use crate::handoff::{Phase, Progress};
+use crate::handoff::{HandoffPhase, HandoffProgress};
 
 /// How often the command polls a draining node for its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -54,7 +54,7 @@ struct Order {
 #[derive(Debug, Deserialize)]
 struct Status {
     node: Name,
-    drain: Progress,
+    drain: HandoffProgress,
 }
 
 #[derive(Debug, Deserialize)]
@@ -79,7 +79,7 @@ impl Order {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
             match client.get::<Status>(&self.node, "/status").await {
-                Ok(status) if status.drain.state == Phase::Draining => {
+                Ok(status) if status.drain.state == HandoffPhase::Draining => {
                     silences = 0;
                     show(&status);
                 }
@@ -100,7 +100,7 @@ impl Order {
         Ok(())
     }
 
-    async fn give(&self, client: &AdminClient, order: &str) -> Result<Progress, Failure> {
+    async fn give(&self, client: &AdminClient, order: &str) -> Result<HandoffProgress, Failure> {
         let given = client.post(&self.node, order).await;
         given.map_err(|error| failure(&format!("the order {order} was not taken"), &error))
     }
@@ -108,7 +108,7 @@ impl Order {
     fn conclude(&self, Status { node, drain }: &Status) -> Result<(), Failure> {
         end_progress();
         let name = &node.name;
-        if drain.state == Phase::Serving {
+        if drain.state == HandoffPhase::Serving {
             let what = format!("{name} serves again: somebody else has ended the draining");
             return Err(Failure::Failed { what, hint: None });
         }

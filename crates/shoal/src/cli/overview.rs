@@ -10,7 +10,7 @@ use shoal_policy::Source;
 use crate::admin::client::{AdminClient, AdminUrl, AskError};
 use crate::admin::members::Members;
 use crate::conditions::Condition;
-use crate::handoff::Progress;
+use crate::handoff::HandoffProgress;
 
 /// The state of a cluster at one moment.
 #[derive(Debug, Serialize)]
@@ -52,7 +52,7 @@ pub(super) struct Numbers {
     pub(super) lake: LakeHealth,
     /// How the layers share the store's room; empty if the node does not say.
     pub(super) layers: Vec<LayerPage>,
-    pub(super) drain: Option<Progress>,
+    pub(super) drain: Option<HandoffProgress>,
     /// Conditions that an operator should know; none if the node does not say.
     pub(super) conditions: Vec<Condition>,
     pub(super) traffic: Traffic,
@@ -86,7 +86,7 @@ struct StatusPage {
     #[serde(default)]
     layers: Vec<LayerPage>,
     cooperation: Option<CooperationPage>,
-    drain: Option<Progress>,
+    drain: Option<HandoffProgress>,
     #[serde(default)]
     conditions: Vec<Condition>,
 }

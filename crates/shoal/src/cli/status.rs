@@ -12,7 +12,7 @@ use super::output::{bytes, counted, print};
 use super::overview::{Answer, NodeView, Overview, Traffic};
 use crate::admin::client::{AdminClient, AdminUrl};
 use crate::conditions::{Condition, ConditionName};
-use crate::handoff::Phase;
+use crate::handoff::HandoffPhase;
 
 const AFTER_HELP: &str = "\
 A column of a source is its share of the bytes that clients got. Counts begin with each node.
@@ -132,7 +132,7 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
 fn state(node: &NodeView) -> String {
     match (&node.answer, node.numbers().and_then(|numbers| numbers.drain)) {
         (Answer::Unreachable(_), _) => format!("{}?", node.state),
-        (_, Some(drain)) if drain.state == Phase::Drained => "drained".into(),
+        (_, Some(drain)) if drain.state == HandoffPhase::Drained => "drained".into(),
         _ => node.state.clone(),
     }
 }
@@ -209,7 +209,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 });
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
-            if let Some(drain) = numbers.drain.filter(|drain| drain.state != Phase::Serving) {
+            if let Some(drain) = numbers.drain.filter(|drain| drain.state != HandoffPhase::Serving) {
                 let (given, kept) = (counted(drain.blocks_given, "block"), drain.blocks_kept);
                 let size = bytes(drain.bytes_given);
                 let left = drain.blocks_left;
@@ -234,7 +234,7 @@ pub(super) mod tests {
 
     use super::super::overview::{LakeHealth, LayerPage, Numbers, StorePage};
     use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
-    use crate::handoff::{Phase, Progress};
+    use crate::handoff::{HandoffPhase, HandoffProgress};
 
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,
@@ -271,11 +271,11 @@ pub(super) mod tests {
                 Condition::new(ConditionName::Draining, "in the table"),
                 Condition::new(ConditionName::StorePaused, "it stores nothing: write: no space"),
             ],
-            drain: Some(Progress {
-                state: Phase::Drained,
+            drain: Some(HandoffProgress {
+                state: HandoffPhase::Drained,
                 blocks_given: 4,
                 blocks_kept: 1,
-                ..Progress::default()
+                ..HandoffProgress::default()
             }),
             traffic,
         };

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use super::ahead::{Ahead, Kept, Sent};
 use crate::fetch::{Fetcher, WriterMemory};
 use crate::http::connection::ClientBody;
-use crate::piece_buffer::Pieces;
+use crate::piece_buffer::PieceBuffer;
 use crate::s3::error::S3Error;
 use crate::s3::etag;
 use crate::s3::payload::{CheckedBody, PayloadError};
@@ -76,7 +76,7 @@ pub(super) struct Intake {
 
 /// The block that arrives.
 struct Growing {
-    pieces: Pieces,
+    pieces: PieceBuffer,
     missing_bytes: u64,
     room: WriterMemory,
 }
@@ -167,7 +167,7 @@ impl Intake {
         self.written(WRITES).await?;
         let room = self.fetcher.memory().reserve_for_writer(missing_bytes).await;
         Ok(Growing {
-            pieces: Pieces::default(),
+            pieces: PieceBuffer::default(),
             missing_bytes,
             room: room.map_err(IntakeError::Window)?,
         })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Dirty, Manifest};
-use crate::blocks::{BlockStream, FetchPlan, Shelf};
+use crate::blocks::{BlockReader, BlockStream, FetchPlan};
 use crate::read::{GetAnswer, KnownAnswer, ReadError, ReadRequest, Reading, Residency};
 
 impl Dirty {
@@ -18,7 +18,7 @@ impl Dirty {
         if request.only_if_cached && residency != Residency::All {
             return Ok(KnownAnswer::NotCached.into());
         }
-        let shelf = Shelf {
+        let reader = BlockReader {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&version),
@@ -26,7 +26,7 @@ impl Dirty {
             plan: FetchPlan::Placed(Arc::clone(&manifest.placement)),
         };
         let window = request.window(self.ahead);
-        let mut blocks = Box::new(BlockStream::new(Arc::new(shelf), range, window, None));
+        let mut blocks = Box::new(BlockStream::new(Arc::new(reader), range, window, None));
         blocks.first_piece().await.map_err(ReadError::Fetch)?;
         let reading = Reading {
             version,

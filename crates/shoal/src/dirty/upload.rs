@@ -17,7 +17,7 @@ use shoal_policy::NodeId;
 use super::manifest::Manifest;
 use super::uploads::Upload;
 use crate::blocks::placement::Placement;
-use crate::blocks::{BlockStream, FetchPlan, Shelf, Window};
+use crate::blocks::{BlockReader, BlockStream, FetchPlan, ReadAheadWindow};
 use crate::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, LakeAccount, RequestBody, RequestStream,
 };
@@ -247,14 +247,19 @@ impl Uploader {
         range: ByteRange,
         context: ReadContext,
     ) -> BlockStream {
-        let shelf = Shelf {
+        let reader = BlockReader {
             store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             context: Arc::new(context),
             plan: FetchPlan::Placed(placement),
         };
-        BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None)
+        BlockStream::new(
+            Arc::new(reader),
+            range,
+            ReadAheadWindow { now: 1, max: AHEAD },
+            None,
+        )
     }
 
     /// The bytes of a part of the object. They break off when it is cancelled: the lake stores nothing then.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::error::Failure;
 use super::patience::Pace;
-use crate::metrics::histogram::{Distribution, Durations};
+use crate::metrics::histogram::{DurationHistogram, HistogramSnapshot};
 
 /// The counts of an endpoint since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Counts {
     /// Requests and bodies that failed, by kind of failure.
     pub failures: BTreeMap<&'static str, u64>,
     /// Time until answers began: reads, writes, and writes that make the endpoint work.
-    pub first_byte: [(&'static str, Distribution); Pace::ALL.len()],
+    pub first_byte: [(&'static str, HistogramSnapshot); Pace::ALL.len()],
     /// Those requests that repeated an earlier one.
     pub retries: u64,
     /// Bodies that broke and were requested again from the break.
@@ -37,7 +37,7 @@ pub(super) struct Counters {
     requests: Mutex<BTreeMap<&'static str, u64>>,
     answers: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     failures: [AtomicU64; Failure::ALL.len()],
-    first_byte: [Durations; Pace::ALL.len()],
+    first_byte: [DurationHistogram; Pace::ALL.len()],
     retries: AtomicU64,
     resumes: AtomicU64,
     bytes_received: AtomicU64,

@@ -31,7 +31,7 @@ use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{BlockSpan, Join, Leader, SingleFlight, Waiter};
-use crate::split::{Split, Timing};
+use crate::split::{MissTimer, Split};
 use crate::store::{Store, Urgency};
 
 /// The share of requests to peers, in percent, that may be given up for the lake because the peer is alive
@@ -243,11 +243,11 @@ impl Fetcher {
 
     /// Counts a reader's request for a block that has to be fetched; returns the timing of the miss, if it is
     /// worth measuring.
-    fn missed(&self, version: &Version, index: u32) -> Option<Timing> {
+    fn missed(&self, version: &Version, index: u32) -> Option<MissTimer> {
         self.requested(version, index, false)
     }
 
-    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<Timing> {
+    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<MissTimer> {
         let block = version.block(index);
         let layer = self.store.layer_of(block);
         self.split.requested(layer, block, version.block_len(index), held)
@@ -257,7 +257,7 @@ impl Fetcher {
     async fn run(
         self: Arc<Self>,
         fetch: BlockFetch,
-        missed: Option<Timing>,
+        missed: Option<MissTimer>,
         leader: Leader,
         waiters_changed: Arc<Notify>,
     ) {

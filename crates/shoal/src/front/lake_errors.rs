@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use crate::clock;
 use crate::endpoint::{EndpointError, Failure, causes};
-use crate::log_throttle::Throttle;
+use crate::log_throttle::LogThrottle;
 use crate::read::ReadError;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::single_flight::FetchError;
@@ -41,7 +41,7 @@ fn not_brought(error: &FetchError) -> S3Error {
             "The object changes faster than it can be read.",
         ),
         FetchError::NotHeld => {
-            static LINES: Throttle = Throttle::new();
+            static LINES: LogThrottle = LogThrottle::new();
             if let Some(unsaid) = LINES.admit(clock::instant()) {
                 tracing::warn!(unsaid, "a node no longer holds a block that only nodes have");
             }
@@ -60,7 +60,7 @@ fn not_brought(error: &FetchError) -> S3Error {
 
 /// Logs the cause and the address for the operator, and tells the client only which part failed.
 fn failed(failure: Failure, causes: &str) -> S3Error {
-    static LINES: [Throttle; Failure::ALL.len()] = [const { Throttle::new() }; Failure::ALL.len()];
+    static LINES: [LogThrottle; Failure::ALL.len()] = [const { LogThrottle::new() }; Failure::ALL.len()];
     // The endpoint logs a refused account, once a minute.
     if failure != Failure::AccountRefused
         && let Some(unsaid) = LINES[failure as usize].admit(clock::instant())

@@ -10,14 +10,14 @@ use http::StatusCode;
 use http::request::Parts;
 use shoal_policy::Source;
 
-use crate::blocks::Tally;
+use crate::blocks::BytesBySource;
 use crate::clock;
 use crate::endpoint::causes;
 use crate::fair::in_flight::Place;
 use crate::front::access_log::{Access, access_line};
 use crate::front::respond::CacheStatus;
-use crate::log_throttle::Throttle;
-use crate::metrics::{Counted, Metrics};
+use crate::log_throttle::LogThrottle;
+use crate::metrics::{GaugeGuard, Metrics};
 use crate::s3::error_xml::RequestId;
 use crate::s3::identity::Caller;
 use crate::s3::object::Uncacheable;
@@ -28,7 +28,7 @@ use crate::s3::operation::{Classified, Operation};
 pub struct Record {
     metrics: Arc<Metrics>,
     started: Instant,
-    _in_flight: Counted,
+    _in_flight: GaugeGuard,
     /// `x-amz-request-id` of the answer.
     pub request_id: RequestId,
     /// The operation that the client asked for.
@@ -105,7 +105,7 @@ impl Record {
 
     /// Logs why the body broke off; the connection is aborted.
     pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
-        static LINES: Throttle = Throttle::new();
+        static LINES: LogThrottle = LogThrottle::new();
         if let Some(unsaid) = LINES.admit(clock::instant()) {
             let (request_id, operation) = (self.request_id.as_str(), self.operation.as_str());
             tracing::warn!(
@@ -120,7 +120,7 @@ impl Record {
 
     /// Writes the metrics and the log line. The body is over, sent or not, and its blocks came from the
     /// sources in `tally`.
-    pub fn end(&self, tally: Tally) {
+    pub fn end(&self, tally: BytesBySource) {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
             .request(self.operation.as_str(), self.status.as_u16(), duration);

@@ -36,9 +36,9 @@ use crate::http::tls::TlsReloader;
 use crate::metrics::ConnectionMetrics;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::identity::NEWCOMERS;
-use crate::sendfile::Sending;
+use crate::sendfile::SendfileStream;
 use crate::shutdown::Shutdown;
-use crate::sigbus_guard::Shielded;
+use crate::sigbus_guard::SigbusGuard;
 
 use accept::Acceptor;
 use crowd::Crowd;
@@ -310,7 +310,10 @@ where
             self.limits.timeouts,
         );
         let ended = match &self.entrance {
-            Entrance::Plain => self.speak_http1(Sending::new(stream), service, &exchange).await,
+            Entrance::Plain => {
+                self.speak_http1(SendfileStream::new(stream), service, &exchange)
+                    .await
+            }
             // Boxed: the state of TLS and of HTTP/2 takes many times the memory of a plain connection.
             Entrance::Tls(tls) => {
                 match Box::pin(self.speak_tls(tls, stream, (address, payer), service, &exchange)).await {
@@ -346,12 +349,15 @@ where
         let acceptor = tls.acceptor(http2.is_some());
         match timeout(self.limits.timeouts.header, acceptor.accept(stream)).await {
             Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Some(
-                self.speak_http2(Shielded::new(stream), payer, service, exchange)
+                self.speak_http2(SigbusGuard::new(stream), payer, service, exchange)
                     .await,
             ),
             Ok(Ok(stream)) => {
                 drop(http2);
-                Some(self.speak_http1(Shielded::new(stream), service, exchange).await)
+                Some(
+                    self.speak_http1(SigbusGuard::new(stream), service, exchange)
+                        .await,
+                )
             }
             Ok(Err(error)) => {
                 debug!(%address, %error, "no TLS connection came about");

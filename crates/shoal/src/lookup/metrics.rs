@@ -15,7 +15,7 @@ use super::answer::Transport;
 use super::polled::Standing;
 use super::sources::Allowance;
 use crate::admin::members::MemberState;
-use crate::metrics::Names;
+use crate::metrics::MetricRegistry;
 
 type Seconds = Gauge<f64, AtomicU64>;
 
@@ -53,7 +53,7 @@ pub struct LookupMetrics {
 
 impl Default for LookupMetrics {
     fn default() -> Self {
-        let mut names = Names::new();
+        let mut names = MetricRegistry::new();
         Self {
             questions: names.metric(
                 "lookup_questions",

@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::{Gauge, Names, ReasonLabel};
+use super::{Gauge, MetricRegistry, ReasonLabel};
 use crate::conditions::{Condition, ConditionName};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -21,17 +21,17 @@ pub struct ConditionMetrics {
 }
 
 impl ConditionMetrics {
-    pub(super) fn new(names: &mut Names) -> Self {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Self {
         Self {
-            conditions: names.metric(
+            conditions: registry.metric(
                 "condition",
                 "How often a condition holds of which an operator should know; 0 while it does not.",
             ),
-            account_refusals: names.metric(
+            account_refusals: registry.metric(
                 "lake_account_refusals",
                 "Requests that the lake refused for the account that signed them, not for what they asked.",
             ),
-            unheard: names.metric(
+            unheard: registry.metric(
                 "gossip_unheard",
                 "Datagrams on the port between nodes that were not heard, by reason.",
             ),

@@ -15,7 +15,7 @@ const BOUNDS_US: [u64; 18] = [
 
 /// A histogram of durations.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Durations(Arc<Cells>);
+pub(crate) struct DurationHistogram(Arc<Cells>);
 
 #[derive(Debug, Default)]
 struct Cells {
@@ -25,7 +25,7 @@ struct Cells {
     sum_us: AtomicU64,
 }
 
-impl Durations {
+impl DurationHistogram {
     /// Records one duration: two additions and a search among the bounds.
     pub(crate) fn observe(&self, duration: Duration) {
         let us = duration.as_micros() as u64;
@@ -35,7 +35,7 @@ impl Durations {
     }
 
     /// Adds the durations that another histogram recorded between two snapshots.
-    pub(crate) fn add(&self, before: &Distribution, now: &Distribution) {
+    pub(crate) fn add(&self, before: &HistogramSnapshot, now: &HistogramSnapshot) {
         for (index, count) in self.0.counts.iter().enumerate() {
             count.fetch_add(now.counts[index] - before.counts[index], Ordering::Relaxed);
         }
@@ -45,8 +45,8 @@ impl Durations {
     }
 
     /// Returns a snapshot of the recorded durations.
-    pub(crate) fn distribution(&self) -> Distribution {
-        Distribution {
+    pub(crate) fn distribution(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
             counts: self
                 .0
                 .counts
@@ -59,12 +59,12 @@ impl Durations {
 
 /// A snapshot of a histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Distribution {
+pub struct HistogramSnapshot {
     counts: [u64; BOUNDS_US.len() + 1],
     sum_us: u64,
 }
 
-impl Distribution {
+impl HistogramSnapshot {
     /// Returns the number of recorded durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
@@ -83,7 +83,7 @@ impl Distribution {
     }
 }
 
-impl EncodeMetric for Durations {
+impl EncodeMetric for DurationHistogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
         let counts: Vec<u64> = self
             .0
@@ -102,7 +102,7 @@ impl EncodeMetric for Durations {
     }
 }
 
-impl TypedMetric for Durations {
+impl TypedMetric for DurationHistogram {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
@@ -110,10 +110,10 @@ impl TypedMetric for Durations {
 mod tests {
     use std::time::Duration;
 
-    use super::{Distribution, Durations};
+    use super::{DurationHistogram, HistogramSnapshot};
 
-    fn recorded(times_ms: &[u64]) -> Durations {
-        let durations = Durations::default();
+    fn recorded(times_ms: &[u64]) -> DurationHistogram {
+        let durations = DurationHistogram::default();
         for ms in times_ms {
             durations.observe(Duration::from_millis(*ms));
         }
@@ -127,14 +127,14 @@ mod tests {
         assert_eq!(seen.percentile(50), Some(Duration::from_micros(2_500)));
         assert_eq!(seen.percentile(99), Some(Duration::from_millis(500)));
         assert_eq!(seen.percentile(100), Some(Duration::from_mins(1)));
-        assert_eq!(Distribution::default().percentile(50), None);
+        assert_eq!(HistogramSnapshot::default().percentile(50), None);
     }
 
     #[test]
     fn what_came_since_the_last_look_is_added_once() {
-        let (source, sink) = (recorded(&[1, 3]), Durations::default());
+        let (source, sink) = (recorded(&[1, 3]), DurationHistogram::default());
         let first = source.distribution();
-        sink.add(&Distribution::default(), &first);
+        sink.add(&HistogramSnapshot::default(), &first);
         source.observe(Duration::from_secs(1));
         sink.add(&first, &source.distribution());
         assert_eq!(sink.distribution(), source.distribution());

@@ -4,8 +4,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::{Gauge, Names};
-use crate::metrics::histogram::{Distribution, Durations};
+use super::{Gauge, MetricRegistry};
+use crate::metrics::histogram::{DurationHistogram, HistogramSnapshot};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AnswerLabels {
@@ -28,28 +28,28 @@ struct ClassLabel {
 pub struct LakeMetrics {
     answers: Family<AnswerLabels, Counter>,
     failures: Family<FailureLabel, Counter>,
-    first_byte: Family<ClassLabel, Durations>,
+    first_byte: Family<ClassLabel, DurationHistogram>,
     up: Gauge,
     resumes: Counter,
 }
 
 impl LakeMetrics {
-    pub(super) fn new(names: &mut Names) -> Self {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Self {
         Self {
-            answers: names.metric(
+            answers: registry.metric(
                 "lake_answers",
                 "Answers of the lake: exact statuses where they tell something, classes otherwise.",
             ),
-            failures: names.metric(
+            failures: registry.metric(
                 "lake_failures",
                 "Requests to the lake without an answer, and answers that broke off.",
             ),
-            first_byte: names.metric(
+            first_byte: registry.metric(
                 "lake_first_byte_seconds",
                 "From a request to the lake to the head of its answer; what a client uploads is part of it.",
             ),
-            up: names.metric("lake_up", "0 while the lake does not answer."),
-            resumes: names.metric(
+            up: registry.metric("lake_up", "0 while the lake does not answer."),
+            resumes: registry.metric(
                 "lake_resumes",
                 "Bodies from the lake that broke off and were asked for again from there.",
             ),
@@ -71,7 +71,7 @@ impl LakeMetrics {
     }
 
     /// Adds the times after which answers began between two snapshots.
-    pub fn first_bytes(&self, class: &'static str, before: &Distribution, now: &Distribution) {
+    pub fn first_bytes(&self, class: &'static str, before: &HistogramSnapshot, now: &HistogramSnapshot) {
         self.first_byte
             .get_or_create(&ClassLabel { class })
             .add(before, now);

@@ -28,7 +28,7 @@ pub use self::payers::PayerMetrics;
 pub use self::peers::{PeerMetrics, PeerTraffic};
 pub use self::reloads::ReloadMetrics;
 
-use crate::metrics::histogram::Durations;
+use crate::metrics::histogram::DurationHistogram;
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -79,9 +79,9 @@ struct LayerRequestLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    operations: HashMap<&'static str, Operation, foldhash::fast::RandomState>,
+    operations: HashMap<&'static str, OperationCounters, foldhash::fast::RandomState>,
     requests: Family<RequestLabels, Counter>,
-    durations: Family<OperationLabel, Durations>,
+    durations: Family<OperationLabel, DurationHistogram>,
     requests_in_flight: Gauge,
     read_bytes: [Counter; SOURCES.len()],
     lake_requests: Family<OperationLabel, Counter>,
@@ -116,17 +116,17 @@ impl Metrics {
     /// Creates the metrics of a node with these operations. Other operations are counted at a slightly higher
     /// cost.
     pub fn new(operations: &[&'static str]) -> Self {
-        let mut names = Names::new();
+        let mut registry = MetricRegistry::new();
         let requests = Family::default();
         let durations = Family::default();
         let read_bytes = Family::<SourceLabel, Counter>::default();
-        names.add("requests", "Requests answered.", &requests);
-        names.add(
+        registry.add("requests", "Requests answered.", &requests);
+        registry.add(
             "request_duration_seconds",
             "From a request's head to the end of its answer.",
             &durations,
         );
-        names.add(
+        registry.add(
             "read_bytes",
             "Bytes of objects sent to clients, by where they came from.",
             &read_bytes,
@@ -134,7 +134,7 @@ impl Metrics {
         Self {
             operations: operations
                 .iter()
-                .map(|&name| (name, Operation::new(name, &durations)))
+                .map(|&name| (name, OperationCounters::new(name, &durations)))
                 .collect(),
             requests,
             durations,
@@ -143,67 +143,67 @@ impl Metrics {
                     source: source.as_str(),
                 })
             }),
-            requests_in_flight: names.metric("requests_in_flight", "Requests being answered."),
-            lake_requests: names.metric("lake_requests", "Requests sent to the lake."),
-            lake: LakeMetrics::new(&mut names),
-            lake_bytes: names.metric("lake_bytes", "Bytes of objects received from the lake."),
-            coalesced_requests: names.metric(
+            requests_in_flight: registry.metric("requests_in_flight", "Requests being answered."),
+            lake_requests: registry.metric("lake_requests", "Requests sent to the lake."),
+            lake: LakeMetrics::new(&mut registry),
+            lake_bytes: registry.metric("lake_bytes", "Bytes of objects received from the lake."),
+            coalesced_requests: registry.metric(
                 "coalesced_requests",
                 "Reads that joined a fetch another had begun.",
             ),
-            retries: names.metric("retries", "Requests to the lake that were tried again."),
-            uncached: names.metric("uncached", "Reads whose object was not cached."),
-            resident_bytes: names.metric("resident_bytes", "Bytes of blocks on this node's disk."),
-            capacity_bytes: names.metric(
+            retries: registry.metric("retries", "Requests to the lake that were tried again."),
+            uncached: registry.metric("uncached", "Reads whose object was not cached."),
+            resident_bytes: registry.metric("resident_bytes", "Bytes of blocks on this node's disk."),
+            capacity_bytes: registry.metric(
                 "capacity_bytes",
                 "Bytes that blocks may take on this node's disk.",
             ),
-            fill_bytes: names.metric("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
-            evictions: names.metric("evictions", "Blocks that left the disk."),
-            corrupt_blocks: names.metric(
+            fill_bytes: registry.metric("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
+            evictions: registry.metric("evictions", "Blocks that left the disk."),
+            corrupt_blocks: registry.metric(
                 "corrupt_blocks",
                 "Blocks whose checksum was wrong; each was fetched anew.",
             ),
-            written_back: names.metric(
+            written_back: registry.metric(
                 "written_back",
                 "Objects acknowledged before the lake had them, by what became of them.",
             ),
-            dirty_objects: names.metric(
+            dirty_objects: registry.metric(
                 "dirty_objects",
                 "Objects that this node keeps for the lake, as a home or for their blocks.",
             ),
-            dirty_bytes: names.metric(
+            dirty_bytes: registry.metric(
                 "dirty_bytes",
                 "Bytes on this node's disk that the lake does not have.",
             ),
-            uploads_ended: names.metric(
+            uploads_ended: registry.metric(
                 "uploads_ended",
                 "Uploads in parts that this node kept, to be written back, by how they ended.",
             ),
-            reloads: ReloadMetrics::new(&mut names),
-            uploads_open: names.metric("uploads_open", "Uploads of these that have not ended."),
-            upload_bytes: names.metric(
+            reloads: ReloadMetrics::new(&mut registry),
+            uploads_open: registry.metric("uploads_open", "Uploads of these that have not ended."),
+            upload_bytes: registry.metric(
                 "upload_bytes",
                 "Bytes on this node's disk of parts that are not an object yet, for whichever node keeps the upload.",
             ),
-            store_paused: names.metric("store_paused", "1 while the disk takes no new blocks."),
-            layer_bytes: names.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
-            layer_target_bytes: names.metric(
+            store_paused: registry.metric("store_paused", "1 while the disk takes no new blocks."),
+            layer_bytes: registry.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
+            layer_target_bytes: registry.metric(
                 "layer_target_bytes",
                 "Bytes that the blocks of a layer may count on.",
             ),
-            layer_requests: names.metric(
+            layer_requests: registry.metric(
                 "layer_requests",
                 "Blocks asked of a layer, by whether it held them.",
             ),
-            peers: PeerMetrics::new(&mut names),
-            conditions: ConditionMetrics::new(&mut names),
-            payers: PayerMetrics::new(&mut names),
+            peers: PeerMetrics::new(&mut registry),
+            conditions: ConditionMetrics::new(&mut registry),
+            payers: PayerMetrics::new(&mut registry),
             connections: ConnectionMetrics {
-                open: names.metric("connections", "Open client connections."),
-                refusals: names.metric("refusals", "Connections and requests turned away."),
+                open: registry.metric("connections", "Open client connections."),
+                refusals: registry.metric("refusals", "Connections and requests turned away."),
             },
-            registry: names.into_registry(),
+            registry: registry.into_registry(),
         }
     }
 
@@ -236,8 +236,8 @@ impl Metrics {
     }
 
     /// Counts a request as being answered until the returned guard is dropped.
-    pub fn request_began(&self) -> Counted {
-        Counted::new(&self.requests_in_flight)
+    pub fn request_began(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.requests_in_flight)
     }
 
     /// Counts bytes of an object that were sent to a client.
@@ -399,8 +399,8 @@ pub struct ConnectionMetrics {
 
 impl ConnectionMetrics {
     /// Counts a connection as open until the returned guard is dropped.
-    pub fn opened(&self) -> Counted {
-        Counted::new(&self.open)
+    pub fn opened(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.open)
     }
 
     /// Counts a connection, or a request by its framing, that was turned away.
@@ -411,16 +411,16 @@ impl ConnectionMetrics {
 
 /// Adds one to a gauge while it lives.
 #[derive(Debug)]
-pub struct Counted(Gauge);
+pub struct GaugeGuard(Gauge);
 
-impl Counted {
+impl GaugeGuard {
     fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
@@ -431,14 +431,14 @@ const USUAL_STATUSES: [u16; 10] = [200, 206, 304, 204, 404, 403, 412, 416, 400, 
 
 /// The counters of one operation, kept at hand.
 #[derive(Debug)]
-struct Operation {
-    durations: Durations,
+struct OperationCounters {
+    durations: DurationHistogram,
     /// Created when the status first occurs, so that statuses that never occurred are not shown as zero.
     usual: [OnceLock<Counter>; USUAL_STATUSES.len()],
 }
 
-impl Operation {
-    fn new(operation: &'static str, durations: &Family<OperationLabel, Durations>) -> Self {
+impl OperationCounters {
+    fn new(operation: &'static str, durations: &Family<OperationLabel, DurationHistogram>) -> Self {
         let durations = durations.get_or_create_owned(&OperationLabel { operation });
         Self {
             durations,
@@ -455,9 +455,9 @@ impl Operation {
 }
 
 /// The registry while metrics are added to it.
-pub(crate) struct Names(Registry);
+pub(crate) struct MetricRegistry(Registry);
 
-impl Names {
+impl MetricRegistry {
     /// Creates a registry with only the version of the software in it.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("shoal");

@@ -5,7 +5,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::{Gauge, Names};
+use super::{Gauge, MetricRegistry};
 use crate::fair::in_flight::PayerUsage;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -24,25 +24,25 @@ pub struct PayerMetrics {
 }
 
 impl PayerMetrics {
-    pub(super) fn new(names: &mut Names) -> Self {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Self {
         Self {
-            in_flight: names.metric(
+            in_flight: registry.metric(
                 "identity_requests_in_flight",
                 "Requests of an identity being answered.",
             ),
-            waiting: names.metric(
+            waiting: registry.metric(
                 "waiting_requests",
                 "Requests of an identity that wait for a place among those being answered.",
             ),
-            waiting_for_lake: names.metric(
+            waiting_for_lake: registry.metric(
                 "lake_waiting_requests",
                 "Requests of an identity that wait for their turn at the lake.",
             ),
-            slowed: names.metric(
+            slowed: registry.metric(
                 "slowed_requests",
                 "Requests of an identity that were answered 503 SlowDown: it had too many in flight and in line.",
             ),
-            lake_level: names.metric(
+            lake_level: registry.metric(
                 "lake_turns",
                 "Requests that may be at the lake at a time, as the node has found out.",
             ),

@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::{Gauge, Names};
+use super::{Gauge, MetricRegistry};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PeerLabel {
@@ -45,21 +45,21 @@ pub struct PeerTraffic {
 }
 
 impl PeerMetrics {
-    pub(super) fn new(names: &mut Names) -> Self {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Self {
         Self {
-            hops: names.metric("hops", "Requests for blocks to other nodes, by how they ended."),
-            answers: names.metric("peer_answers", "Requests of other nodes, by what became of them."),
-            mistrusted: names.metric(
+            hops: registry.metric("hops", "Requests for blocks to other nodes, by how they ended."),
+            answers: registry.metric("peer_answers", "Requests of other nodes, by what became of them."),
+            mistrusted: registry.metric(
                 "peer_mistrusted",
                 "Connections from and to other nodes that ended because the other end was not believed.",
             ),
-            requests: names.metric("peer_requests", "Requests to another node."),
-            failures: names.metric(
+            requests: registry.metric("peer_requests", "Requests to another node."),
+            failures: registry.metric(
                 "peer_failures",
                 "Requests to another node that it did not answer, or not to the end.",
             ),
-            bytes: names.metric("peer_bytes", "Bytes of blocks received from another node."),
-            reachable: names.metric(
+            bytes: registry.metric("peer_bytes", "Bytes of blocks received from another node."),
+            reachable: registry.metric(
                 "peer_reachable",
                 "1 while another node is asked, 0 while it is left alone after failures.",
             ),

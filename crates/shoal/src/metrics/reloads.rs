@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
-use super::{Gauge, Names};
+use super::{Gauge, MetricRegistry};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -20,17 +20,17 @@ pub struct ReloadMetrics {
 }
 
 impl ReloadMetrics {
-    pub(super) fn new(names: &mut Names) -> Self {
+    pub(super) fn new(registry: &mut MetricRegistry) -> Self {
         Self {
-            reloads: names.metric(
+            reloads: registry.metric(
                 "config_reloads",
                 "Orders to read the configuration again: ok, or failed and the old one stays.",
             ),
-            ok: names.metric(
+            ok: registry.metric(
                 "config_reload_ok",
                 "0 when the latest reload failed: the files are not what is in force.",
             ),
-            time: names.metric(
+            time: registry.metric(
                 "config_reload_timestamp_seconds",
                 "When the configuration in force was read.",
             ),

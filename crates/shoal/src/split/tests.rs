@@ -8,7 +8,7 @@ use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::{BlockId, Layer, VersionId};
 use tempfile::TempDir;
 
-use super::{Requests, Split, Timing};
+use super::{LayerRequests, MissTimer, Split};
 use crate::config::{self, Cooperation, SplitRule};
 use crate::shutdown;
 use crate::store::Store;
@@ -64,7 +64,7 @@ impl Node {
             assert!(fresh.is_none(), "no size of L1 would have had it");
             let any = (Fingerprint::of_number(number.into()).0 % 900) as u32;
             let missed = self.split.requested(Layer::L2, block(2, any), BLOCK_BYTES, false);
-            missed.into_iter().for_each(Timing::answered);
+            missed.into_iter().for_each(MissTimer::answered);
         }
     }
 }
@@ -150,7 +150,7 @@ async fn only_misses_of_blocks_that_were_asked_for_before_are_worth_timing() {
     assert!(asked(Layer::L2, false));
     assert!(!asked(Layer::L2, true), "a hit");
     assert!(!asked(Layer::L1, false), "a first use in another layer");
-    let requests = |layer, hits, misses| Requests { layer, hits, misses };
+    let requests = |layer, hits, misses| LayerRequests { layer, hits, misses };
     let expected = [requests(Layer::L1, 0, 1), requests(Layer::L2, 1, 2)];
     assert_eq!(node.split.requests(), expected);
 }

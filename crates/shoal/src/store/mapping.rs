@@ -10,7 +10,7 @@
 //! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can
 //! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
 //! and one connection breaks: `writev` to a plain socket, which is how hits leave, and
-//! [`Shielded`](crate::sigbus_guard::Shielded) before TLS. Two cases are left: bytes between nodes that are
+//! [`SigbusGuard`](crate::sigbus_guard::SigbusGuard) before TLS. Two cases are left: bytes between nodes that are
 //! authenticated and not encrypted, and the bodies of dirty objects on their way to the lake. Touched at the
 //! very moment their disk fails, they would end the process.
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
@@ -20,13 +20,13 @@ use std::io;
 
 use memmap2::{Mmap, MmapOptions};
 
-use crate::mapped_files::{self, Backing};
+use crate::mapped_files::{self, MappedFile};
 
 /// Read-only pages of a block file's data.
 #[derive(Debug)]
 pub(super) struct Mapping {
     /// Dropped before the pages.
-    _backing: Option<Backing>,
+    _registered: Option<MappedFile>,
     pages: Mmap,
 }
 
@@ -38,7 +38,7 @@ impl Mapping {
         // SAFETY: nothing shortens or rewrites a block's data, see the module.
         let pages = unsafe { options.map(file) }?;
         Ok(Self {
-            _backing: mapped_files::register(&pages, file),
+            _registered: mapped_files::register(&pages, file),
             pages,
         })
     }
@@ -123,7 +123,7 @@ mod tests {
         drop(mapping);
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
         let cold = Mapping {
-            _backing: None,
+            _registered: None,
             // SAFETY: no other code changes the file of this test.
             pages: unsafe { memmap2::MmapOptions::new().len(5 << 20).map(&file) }.unwrap(),
         };

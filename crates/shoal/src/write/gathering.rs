@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::Uncached;
 use crate::fetch::Fetcher;
-use crate::piece_buffer::Pieces;
+use crate::piece_buffer::PieceBuffer;
 use crate::store::{Draft, Store};
 
 /// A copy of one write's bytes; clones share it.
@@ -55,7 +55,7 @@ impl Drop for Drafts {
 
 /// A block in memory, whole or growing.
 pub(super) struct InMemory {
-    pieces: Pieces,
+    pieces: PieceBuffer,
     missing_bytes: u64,
     room: OwnedSemaphorePermit,
 }
@@ -159,7 +159,7 @@ impl State {
             .try_reserve_spare(missing_bytes)
             .ok_or(Uncached::NoMemory)?;
         Ok(InMemory {
-            pieces: Pieces::default(),
+            pieces: PieceBuffer::default(),
             missing_bytes,
             room,
         })

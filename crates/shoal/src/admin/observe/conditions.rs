@@ -4,15 +4,15 @@ use super::Observer;
 use crate::clock;
 use crate::conditions::{Condition, ConditionName};
 use crate::config::CooperationMode;
-use crate::handoff::{Phase, Progress};
+use crate::handoff::{HandoffPhase, HandoffProgress};
 use crate::store::Health;
 
 impl Observer {
     /// Returns the conditions that an operator should know. `drain` says how far the node is in giving away
     /// what it holds.
-    pub fn conditions(&self, drain: Option<&Progress>) -> Vec<Condition> {
+    pub fn conditions(&self, drain: Option<&HandoffProgress>) -> Vec<Condition> {
         let mut conditions = self.of_the_lake();
-        if drain.is_some_and(|drain| drain.state != Phase::Serving) {
+        if drain.is_some_and(|drain| drain.state != HandoffPhase::Serving) {
             conditions.push(Condition::new(
                 ConditionName::Draining,
                 "it gives away what it holds, to be stopped; `shoal node undrain` lets it serve again",

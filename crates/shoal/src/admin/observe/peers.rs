@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Observer;
-use crate::block_server::Outcome;
+use crate::block_server::ServeOutcome;
 use crate::channel::Mistrust;
 use crate::fetch::HopOutcome;
 use crate::metrics::{PeerMetrics, PeerTraffic};
@@ -13,7 +13,7 @@ use crate::peer::Peer;
 #[derive(Debug, Default)]
 pub(super) struct Told {
     hops: [u64; HopOutcome::ALL.len()],
-    answers: [u64; Outcome::ALL.len()],
+    answers: [u64; ServeOutcome::ALL.len()],
     mistrusted: [u64; Mistrust::ALL.len()],
     traffic: HashMap<String, PeerTraffic>,
 }

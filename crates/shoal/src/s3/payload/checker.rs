@@ -12,7 +12,7 @@ use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
 use super::room::{Held, NoRoom};
-use crate::piece_buffer::Pieces;
+use crate::piece_buffer::PieceBuffer;
 use crate::s3::sigv4::{ChunkSigner, SeedSignature, Signature};
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
@@ -179,7 +179,7 @@ struct Pending {
     sha256: Sha256,
     /// Data held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes
     /// only.
-    data: Pieces,
+    data: PieceBuffer,
     held_bytes: usize,
     held: Held,
 }
@@ -216,7 +216,7 @@ impl Chunked {
                 self.pending = Some(Pending {
                     line,
                     sha256: Sha256::new(),
-                    data: Pieces::default(),
+                    data: PieceBuffer::default(),
                     held_bytes: 0,
                     held: Held::none(),
                 });
