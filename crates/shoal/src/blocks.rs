@@ -177,6 +177,10 @@ impl BlockStream {
     }
 
     /// Waits until the first bytes are at hand, so that an error before them can still become a status.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the block with the first bytes cannot be read.
     pub async fn first_piece(&mut self) -> Result<(), FetchError> {
         self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
         Ok(())
@@ -188,6 +192,10 @@ impl BlockStream {
     }
 
     /// The next bytes; `None` at the end of the range.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a block cannot be read.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
         match self.first.take() {
             Some(piece) => Poll::Ready(Some(Ok(piece))),
@@ -330,14 +338,16 @@ fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, 
         .map(|piece| piece.expect("a slot wants no byte past its block"))
 }
 
-/// Whether a failure can be retried because another reader's fetch failed: it may succeed on behalf of this one.
+/// Whether a failure can be retried because another reader's fetch failed: it may succeed on behalf of this
+/// one.
 fn is_anothers(error: &FetchError, own: bool) -> bool {
     match error {
         FetchError::Abandoned => true,
         FetchError::Changed | FetchError::Busy | FetchError::Mismatch => false,
         // A lake that was silent to one reader is silent to all, and this reader has waited as long.
         FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
-        // The block was to be taken over from a node that no longer has it: a reader may fetch it from elsewhere.
+        // The block was to be taken over from a node that no longer has it: a reader may fetch it from
+        // elsewhere.
         FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) => !own,
     }
 }

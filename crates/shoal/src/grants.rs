@@ -48,8 +48,8 @@ struct Epoch {
     bucket: u64,
 }
 
-/// The moment at which the lake is asked about an object. It is given with the answer, so that an answer that a
-/// write or a refusal has overtaken is recognized.
+/// The moment at which the lake is asked about an object. It is given with the answer, so that an answer that
+/// a write or a refusal has overtaken is recognized.
 #[derive(Clone, Copy, Debug)]
 pub struct QuestionStamp {
     at: Instant,
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_was_written_is_one_to_ask_about_and_nobodys_permission() {
+    fn a_written_version_is_one_to_ask_about_and_permits_no_caller() {
         let story = Story::new();
         story.grants.introduce(&story.version("1"));
         assert_eq!(&*story.known(), "1");

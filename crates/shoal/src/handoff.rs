@@ -1,9 +1,10 @@
-//! Lets a node that is to leave give its blocks away, so that the cluster does not lose them.
+//! Hands the blocks of a node that is about to leave to their new homes, so that the cluster does not lose
+//! them.
 //!
-//! The node says by gossip that it is home to no block any more, stays up, and asks the new home of each
-//! block to take the block over: the most recently used blocks first, a few at a time, and only while the new
-//! homes have room for blocks that no reader waits for. Nothing is removed here: until it stops, the node
-//! serves the blocks that it has.
+//! The node announces by gossip that it is no longer home to any block, stays up, and asks the new home of
+//! each block to take the block over: the most recently used blocks first, a few at a time, and only while
+//! the new homes have room for blocks that no reader waits for. Nothing is removed here: until it stops, the
+//! node serves the blocks that it has.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -28,8 +29,8 @@ use crate::store::Store;
 /// The number of blocks on their way to new homes at a time.
 const PARALLEL: usize = 4;
 
-/// While the first blocks go, others come from nodes that have not heard yet: the node goes through its
-/// blocks this many times.
+/// While the first blocks are handed over, nodes that have not received the announcement still send new ones:
+/// the node goes through its blocks this many times.
 const ROUNDS: usize = 2;
 
 /// The pause before objects that could not be flushed are tried again.
@@ -41,21 +42,21 @@ const TRIES: u32 = 8;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// Gives a node's blocks away, on order.
+/// The handoff of a node, which its operator begins and ends.
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
     dirty: Arc<Dirty>,
     herald: Herald,
     stopping: Shutdown,
-    /// Held while the others are told, so that they hear orders in the order in which they were given.
+    /// Held during an announcement, so that announcements are sent in the order of the orders.
     orders: tokio::sync::Mutex<()>,
     current: Mutex<Current>,
 }
 
 #[derive(Debug, Default)]
 struct Current {
-    /// Counts orders: work for an earlier order ends.
+    /// Counts orders: work for an earlier order stops.
     order: u64,
     progress: HandoffProgress,
 }
@@ -69,7 +70,7 @@ pub struct HandoffProgress {
     /// there are none.
     #[serde(default)]
     pub objects_dirty: u64,
-    /// Blocks that have not been looked at.
+    /// Blocks that have not been offered yet.
     pub blocks_left: u64,
     /// Blocks that their new homes have.
     pub blocks_given: u64,
@@ -86,19 +87,19 @@ pub enum HandoffPhase {
     /// The node is home to its share of the blocks.
     #[default]
     Serving,
-    /// The node gives away the blocks that it holds.
+    /// The node hands its blocks to other nodes.
     Draining,
-    /// The node has given away all blocks that others take. It may stop.
+    /// Other nodes have all the blocks that they take. The node may stop.
     Drained,
 }
 
-/// The outcome of giving a block away.
+/// The outcome of handing a block over.
 enum GiveOutcome {
     Given {
         bytes: u64,
     },
     Kept,
-    /// The block left the disk before its turn came.
+    /// The block had left the disk before it was offered.
     Gone,
 }
 
@@ -135,14 +136,13 @@ impl Handoff {
         self.current.lock().progress
     }
 
-    /// Begins to give blocks away, in a separate task, unless it has begun already.
+    /// Begins to hand blocks over, in a separate task, unless the node is draining already.
     pub async fn begin(self: &Arc<Self>) {
         let _order = self.orders.lock().await;
         let Some(order) = self.becomes(HandoffPhase::Draining) else {
             return;
         };
-        // Read before the others are told: as long as this node counts itself in, it knows what it was home
-        // to.
+        // Read before the announcement: until then, this node's hierarchy still contains the node itself.
         let before = self.cooperation.hierarchy();
         self.herald.tell(State::Draining).await;
         tracing::info!("draining: this node is home to nothing any more and gives away what it holds");
@@ -150,8 +150,8 @@ impl Handoff {
         tokio::spawn(async move { this.run(order, before).await });
     }
 
-    /// Makes the node serve again. It asks the new homes for the blocks that it has given away, as a newcomer
-    /// does.
+    /// Makes the node serve again. Like a new node, it asks other nodes for the blocks that it has handed
+    /// over.
     pub async fn end(&self) {
         let _order = self.orders.lock().await;
         if self.becomes(HandoffPhase::Serving).is_some() {
@@ -175,7 +175,7 @@ impl Handoff {
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
-        // Objects that the lake does not have come first, and are not left behind.
+        // Dirty objects come first: the node must not leave before the lake has them.
         loop {
             let objects_dirty = self.dirty.part().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);
@@ -244,7 +244,7 @@ impl Handoff {
         GiveOutcome::Kept
     }
 
-    /// Asks every new home of a block to take it over; a home that already has the block says so at once.
+    /// Asks every new home of a block to take it over; a home that already has the block answers at once.
     /// Returns `false` if there is no new home.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
         let request = BlockRequest::offer(version, block.index, self.cooperation.me());

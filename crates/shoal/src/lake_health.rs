@@ -1,5 +1,5 @@
-//! The health check of the lake: whether it answers, and accepts the accounts that this node signs with. It runs
-//! at start, and again while there is doubt.
+//! The health check of the lake: whether it answers, and accepts the accounts that this node signs with. It
+//! runs at start, and again while there is doubt.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Limits log lines about the same problem to one a second: a flood tells an operator less than its first line.
+//! Limits log lines about the same problem to one a second: a flood tells an operator less than its first
+//! line.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

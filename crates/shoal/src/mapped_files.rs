@@ -39,8 +39,8 @@ pub struct MappedFile {
     address: usize,
 }
 
-/// Adds a mapping whose `bytes` are the first bytes of `file`, if that is worth a descriptor. Otherwise the bytes
-/// are copied, which is no error.
+/// Adds a mapping whose `bytes` are the first bytes of `file`, if that is worth a descriptor. Otherwise the
+/// bytes are copied, which is no error.
 ///
 /// The bytes must be those of a mapping that outlives the returned value.
 pub fn register(bytes: &[u8], file: &File) -> Option<MappedFile> {

@@ -1,5 +1,5 @@
-//! Runs a GET: decides whether the caller may read, which version is current, and which of its bytes are wanted,
-//! and opens the stream of their blocks.
+//! Runs a GET: decides whether the caller may read, which version is current, and which of its bytes are
+//! wanted, and opens the stream of their blocks.
 //!
 //! This module neither counts nor logs: the answer carries the outcome, and the edge records it.
 
@@ -73,7 +73,8 @@ pub struct ReadRequest {
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// Whether nothing in the head changes the caller's permission to read: the lake's yes may then be reused.
+    /// Whether nothing in the head changes the caller's permission to read: the lake's yes may then be
+    /// reused.
     pub plain: bool,
 }
 
@@ -274,8 +275,8 @@ impl Reader {
         described.is_some_and(|version| version.block_bytes == self.block_bytes)
     }
 
-    /// Asks the lake in one request whether this caller may read the object, which version is current, and what
-    /// its headers are.
+    /// Asks the lake in one request whether this caller may read the object, which version is current, and
+    /// what its headers are.
     ///
     /// The request carries no condition. A 304 would cost the lake as much and say less: tags, locks and
     /// metadata change without the ETag, and lakes differ in which of them a 304 carries.

@@ -14,8 +14,8 @@ use crate::s3::object::ObjectName;
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::target;
 
-/// The caller of a read, and what of the client's request the lake should see. The latter is computed only when
-/// the lake is asked, which a hit never does.
+/// The caller of a read, and what of the client's request the lake should see. The latter is computed only
+/// when the lake is asked, which a hit never does.
 #[derive(Debug)]
 pub struct ReadContext {
     account: LakeAccount,
@@ -33,8 +33,8 @@ struct Forwarded {
 }
 
 impl ReadContext {
-    /// The context of a client's read of `name`: `client` is the head of its request, and requests to the lake are
-    /// signed by `account` on behalf of `caller`.
+    /// The context of a client's read of `name`: `client` is the head of its request, and requests to the
+    /// lake are signed by `account` on behalf of `caller`.
     pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
         Self {
             account,

@@ -2,7 +2,7 @@
 //!
 //! The first reader that misses a block starts a fetch, which runs in a separate task. The task owns the
 //! [`Leader`] and pushes the bytes as they arrive; each reader owns a [`Waiter`] and reads them from there. A
-//! waiter that leaves does not disturb the others; when the last one leaves, the leader is told. When the
+//! waiter that leaves does not disturb the others; when the last one leaves, the leader is notified. When the
 //! block is on disk the fetch is complete: the mapped file replaces the pieces in memory, so that a slow
 //! waiter holds page cache and not heap.
 
@@ -262,8 +262,8 @@ impl Leader {
         self.fetch.state.lock().received
     }
 
-    /// Hands bytes that arrived to the waiters. Together they must be exactly the block, from the span's first
-    /// byte to the one before it.
+    /// Hands bytes that arrived to the waiters. Together they must be exactly the block, from the span's
+    /// first byte to the one before it.
     ///
     /// # Panics
     ///
@@ -425,6 +425,10 @@ impl Waiter {
     }
 
     /// The next bytes of the block, as many as are at hand in one piece; `None` at its end.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the fetch has failed.
     pub fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
         if self.offset == self.fetch.span.len {
             return Poll::Ready(None);

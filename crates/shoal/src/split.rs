@@ -1,10 +1,10 @@
 //! Decides how the layers of this node share its room, live (D3N IV-C; dissertation 4.4.3).
 //!
 //! The code that answers a request for a block reports the layer that was asked and whether it held the
-//! block, and times those misses that more room would have saved ([`MissTimer`]). Once a period the node finds
-//! the split under which these requests would have waited least ([`shoal_policy::partition`]) and gives the
-//! store's layers their new targets; no block leaves before its room is needed. With a fixed split, requests
-//! are only counted.
+//! block, and times those misses that more room would have saved ([`MissTimer`]). Once a period the node
+//! finds the split under which these requests would have waited least ([`shoal_policy::partition`]) and gives
+//! the store's layers their new targets; no block leaves before its room is needed. With a fixed split,
+//! requests are only counted.
 //!
 //! A request takes one lock for about 20 ns and allocates nothing (`cargo bench -p shoal-policy --bench
 //! layers`).
@@ -67,7 +67,7 @@ impl PendingMisses {
 }
 
 /// A miss that is worth timing, from the request to the answer. A miss that is dropped without an answer was
-/// given up, and says nothing.
+/// given up and is not counted.
 #[derive(Debug)]
 #[must_use = "dropping it gives the miss up"]
 pub struct MissTimer {

@@ -10,7 +10,7 @@ use crate::encoding::{Malformed, Reader};
 pub struct Placement {
     /// Each node once.
     nodes: Vec<NodeId>,
-    /// For each block, the position of its node.
+    /// For each block, the position of its node in `nodes`.
     places: Vec<u16>,
 }
 
@@ -59,7 +59,11 @@ impl Placement {
         }
     }
 
-    /// Inverse of [`Placement::write`]: every place must be that of a node.
+    /// Inverse of [`Placement::write`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the bytes end early, or if a block is placed on no node.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (mut nodes, mut places) = (Vec::new(), Vec::new());
         for _ in 0..reader.u32()? {
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_is_read_back_and_a_place_without_a_node_is_refused() {
+    fn a_placement_is_read_as_it_was_written_and_a_place_without_a_node_is_refused() {
         let mut bytes = Vec::new();
         placement().write(&mut bytes);
         assert_eq!(Placement::read(&mut Reader::new(&bytes)), Ok(placement()));

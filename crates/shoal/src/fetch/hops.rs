@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The outcome of one such request, a *hop*. Every outcome but the first costs a read only time: the next stop
-/// of the route is asked.
+/// The outcome of one such request, a *hop*. Every outcome but the first costs a read only time: the next
+/// stop of the route is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopOutcome {
     /// All requested bytes came.

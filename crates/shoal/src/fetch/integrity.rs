@@ -131,8 +131,8 @@ impl ExpectedDigest {
         cheapest_first.find_map(checksum).or_else(md5)
     }
 
-    /// An ETag of 32 digits is the MD5 of an object that was written in one request, unless a key of the object's
-    /// owner encrypts it.
+    /// An ETag of 32 digits is the MD5 of an object that was written in one request, unless a key of the
+    /// object's owner encrypts it.
     fn of_etag(headers: &HeaderMap, etag: &str) -> Option<Self> {
         let encryption = headers.get("x-amz-server-side-encryption");
         if encryption.is_some_and(|kind| kind != "AES256") {

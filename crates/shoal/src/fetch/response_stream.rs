@@ -110,8 +110,8 @@ impl ResponseStream {
     /// Announces blocks until the window is full. The stream ends before a block that is here or in flight
     /// already: the lake is not asked to send blocks that this node has.
     ///
-    /// Returns the reading end of the first of them. The other waiters are dropped at once: a block is fetched
-    /// for readers, not for the stream itself.
+    /// Returns the reading end of the first of them. The other waiters are dropped at once: a block is
+    /// fetched for readers, not for the stream itself.
     fn announce(&mut self) -> Option<JoinedFetch> {
         let mut first = None;
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {

@@ -172,7 +172,8 @@ async fn request_body(
     Ok((body, Some(outcome)))
 }
 
-/// Voids the grants of the object or bucket now, and again when the request ends, however it ends: in between, the lake may change it at any moment.
+/// Voids the grants of the object or bucket now, and again when the request ends, however it ends: in
+/// between, the lake may change it at any moment.
 struct Forget {
     grants: Arc<Grants>,
     effect: Effect,

@@ -2,8 +2,8 @@
 //!
 //! A node calls a peer as it calls the lake ([`crate::endpoint`]), over a connection on which both nodes have
 //! proven their identity ([`crate::channel`]). So a request needs no separate signature, and an answer is
-//! known to come from the node that was asked. Users' keys never leave a node: a peer is told which identity
-//! asks, and signs for the lake with the keys in its own configuration.
+//! known to come from the node that was asked. Users' keys never leave a node: a request names the identity
+//! that asks, and the peer signs for the lake with the keys in its own configuration.
 //!
 //! The asking node has already admitted its client, and the lake has granted that client the object; the peer
 //! gives bytes of one immutable version. So this module decides only where bytes come from.

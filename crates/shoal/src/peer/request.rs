@@ -4,8 +4,8 @@
 //! GET /blocks/<version>/<index>?ask=<base64 of the rest>&part=<first>-<end>
 //! ```
 //!
-//! The rest is encoded as in [`crate::encoding`]: the role of the node that is asked, the caller, the object's
-//! target at the lake, headers for the lake, the version. Everything is in the path and the query.
+//! The rest is encoded as in [`crate::encoding`]: the role of the node that is asked, the caller, the
+//! object's target at the lake, headers for the lake, the version. Everything is in the path and the query.
 
 use std::sync::Arc;
 

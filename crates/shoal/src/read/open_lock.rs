@@ -9,8 +9,8 @@ use shoal_policy::ObjectId;
 use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
-/// The objects that are being opened, each by one read. As with nginx's `proxy_cache_lock`, the others wait for
-/// its end.
+/// The objects that are being opened, each by one read. As with nginx's `proxy_cache_lock`, the others wait
+/// for its end.
 #[derive(Debug, Default)]
 pub struct OpenLock(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
 
