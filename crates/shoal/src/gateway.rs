@@ -299,30 +299,23 @@ impl Parts {
     ) -> Self {
         let (limits, ahead) = (&config.limits, config.limits.read_ahead_blocks);
         let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
-        let grants = Arc::new(Grants::default());
-        let single_flight = Arc::new(SingleFlight::default());
+        let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
         let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(config));
-        let fetcher = fetcher(
-            config,
-            (&lake, &grants, &store),
-            &cooperation,
-            &split,
-            &single_flight,
-        );
-        let identities = Arc::new(Identities::new(reload::identities(config)));
-        let reloads = Arc::new(Reloads::since(clock::utc_now()));
-        let host = host(config, &identities, &lake, &store, &fetcher);
-        let host = Arc::new(host);
-        let explainer = Explainer {
-            node: config.node.name.clone(),
+        let fetching = FetcherParts {
             lake: Arc::clone(&lake),
             grants: Arc::clone(&grants),
+            cooperation: Arc::clone(&cooperation),
+            split: Arc::clone(&split),
             store: Arc::clone(&store),
             single_flight: Arc::clone(&single_flight),
-            cooperation: Arc::clone(&cooperation),
         };
+        let explainer = explainer(config, &fetching);
+        let fetcher = Arc::new(Fetcher::new(fetching, limits.fill_bytes, ahead));
+        let identities = Arc::new(Identities::new(reload::identities(config)));
+        let reloads = Arc::new(Reloads::since(clock::utc_now()));
+        let host = Arc::new(host(config, &identities, &lake, &store, &fetcher));
         let through = Arc::new(Through::new(
             Arc::clone(&store),
             Arc::clone(&fetcher),
@@ -474,23 +467,15 @@ fn layers(config: &Config) -> usize {
     }
 }
 
-fn fetcher(
-    config: &Config,
-    (lake, grants, store): (&Arc<Endpoint>, &Arc<Grants>, &Arc<Store>),
-    cooperation: &Arc<Cooperation>,
-    split: &Arc<Split>,
-    single_flight: &Arc<SingleFlight>,
-) -> Arc<Fetcher> {
-    let parts = FetcherParts {
-        lake: Arc::clone(lake),
-        grants: Arc::clone(grants),
-        cooperation: Arc::clone(cooperation),
-        split: Arc::clone(split),
-        store: Arc::clone(store),
-        single_flight: Arc::clone(single_flight),
-    };
-    let limits = &config.limits;
-    Arc::new(Fetcher::new(parts, limits.fill_bytes, limits.read_ahead_blocks))
+fn explainer(config: &Config, parts: &FetcherParts) -> Explainer {
+    Explainer {
+        node: config.node.name.clone(),
+        lake: Arc::clone(&parts.lake),
+        grants: Arc::clone(&parts.grants),
+        store: Arc::clone(&parts.store),
+        single_flight: Arc::clone(&parts.single_flight),
+        cooperation: Arc::clone(&parts.cooperation),
+    }
 }
 
 fn host(

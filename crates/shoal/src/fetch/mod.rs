@@ -55,7 +55,6 @@ pub struct Fetcher {
 }
 
 /// The parts of a node that a [`Fetcher`] works with.
-#[derive(Clone)]
 pub struct FetcherParts {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,
