@@ -145,7 +145,7 @@ impl Handoff {
         // Read before the announcement: until then, this node's hierarchy still contains the node itself.
         let before = self.cooperation.hierarchy();
         self.herald.tell(State::Draining).await;
-        tracing::info!("draining: this node is home to nothing any more and gives away what it holds");
+        tracing::info!("draining: this node is no longer home to any block and hands its blocks over");
         let this = Arc::clone(self);
         tokio::spawn(async move { this.run(order, before).await });
     }

@@ -27,7 +27,7 @@ const CAPACITY_BLOCKS_MIN: u64 = 16;
 /// With a shorter interval, the node would ask the lake about everything at once.
 const FLUSH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
-/// A flight writes one block while the next one arrives.
+/// A stream writes one block while the next one arrives.
 const FILL_BLOCKS_MIN: u64 = 2;
 /// A ring in which one node is this much heavier than the others is useless.
 const WEIGHT_PERCENT_MAX: u32 = 10_000;
