@@ -22,4 +22,5 @@ if ! command -v wrk > /dev/null; then
 fi
 binary=${SHOAL:-$(build_shoal "$root" release)}
 export PYTHONPATH="$root/experiments:$root/tests:$root"
+python3 -m net.fetch minio "$@" || exit 0
 in_scratch python3 -m testbed --shoal "$binary" "$@"

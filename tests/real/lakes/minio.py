@@ -13,14 +13,18 @@ from .base import ACCESS_KEY, SECRET_KEY, Account, Lake, LakeUnavailable, User, 
 MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
 
 
+def binary() -> Path:
+    """The path of the server."""
+    return go_binary("minio", MODULE)
+
+
 def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") -> Lake:
     """One MinIO on one folder. It has one account; `users` are names in it that may do everything."""
-    binary = go_binary("minio", MODULE)
     port = free_port()
     data = folder / "data"
     data.mkdir(parents=True)
     server = Process(
-        [binary, "server", "--address", f"{address}:{port}", "--console-address", f"127.0.0.1:{free_port()}", data],
+        [binary(), "server", "--address", f"{address}:{port}", "--console-address", f"127.0.0.1:{free_port()}", data],
         log=folder / "minio.log",
         env={
             "MINIO_ROOT_USER": ACCESS_KEY,
