@@ -28,6 +28,7 @@
 
 mod absence;
 mod catalogue;
+mod config;
 mod counters;
 mod departure;
 mod disk;
@@ -63,6 +64,7 @@ use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, NodeId, ObjectId, VersionId};
 
 pub use self::absence::Absence;
+pub use self::config::StoreConfig;
 pub use self::counters::{Counters, Departure};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
@@ -85,7 +87,6 @@ use self::quarantine::Quarantine;
 use self::records::Records;
 use self::writers::Writers;
 use crate::clock;
-use crate::config;
 use crate::s3::object::Version;
 
 /// Number of locks on file names: publishing and unlinking the same name must not overlap.
@@ -141,7 +142,7 @@ impl Store {
     /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
     /// [`Store::place`].
     pub fn open(
-        config: &config::Store,
+        config: &StoreConfig,
         mapped_bytes: u64,
         layers: usize,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
@@ -151,7 +152,7 @@ impl Store {
     /// Opens the store on a disk that fails when `fault` says so, with writers that wait up to `patience` for
     /// a burst to be over.
     pub fn open_with(
-        config: &config::Store,
+        config: &StoreConfig,
         mapped_bytes: u64,
         layers: usize,
         fault: Option<Arc<DiskFault>>,
@@ -467,7 +468,7 @@ impl Drop for Pin<'_> {
 
 /// Returns the room for files: the capacity without the files that always exist. `Err` is the least capacity
 /// that suffices.
-fn room_bytes(config: &config::Store, disk: &Disk) -> io::Result<Result<u64, u64>> {
+fn room_bytes(config: &StoreConfig, disk: &Disk) -> io::Result<Result<u64, u64>> {
     // Room to write one block while another one is read, and a third one leaves.
     const BLOCKS_LEAST: u64 = 4;
     let fixed_bytes = disk.fixed_bytes()?;

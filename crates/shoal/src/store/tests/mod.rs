@@ -24,8 +24,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
 
 use super::disk::DiskFault;
-use super::{Absence, Departure, Recovery, Store, Urgency, disk, keeper};
-use crate::config;
+use super::{Absence, Departure, Recovery, Store, StoreConfig, Urgency, disk, keeper};
 use crate::s3::object::Version;
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
@@ -37,7 +36,7 @@ const ROOMY: u64 = 8 << 20;
 /// A folder that holds a store, or is about to.
 struct Lab {
     _folder: tempfile::TempDir,
-    config: config::Store,
+    config: StoreConfig,
     mapped_bytes: u64,
     layers: usize,
 }
@@ -45,7 +44,7 @@ struct Lab {
 impl Lab {
     fn new(capacity_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = config::Store {
+        let config = StoreConfig {
             path: folder.path().join("store"),
             capacity_bytes,
             policy: PolicyName::Lru,
