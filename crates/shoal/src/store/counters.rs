@@ -6,7 +6,7 @@ use shoal_policy::admission::Refusal;
 
 /// Why a block left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Departure {
+pub enum RemovalReason {
     /// It was evicted to make room.
     Room,
     /// Its version or object was invalidated.
@@ -17,7 +17,7 @@ pub enum Departure {
     Unreadable,
 }
 
-impl Departure {
+impl RemovalReason {
     /// Every reason, for metrics and documentation.
     pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
 
@@ -51,7 +51,7 @@ pub struct Counters {
     /// Blocks written.
     pub stored_blocks: u64,
     /// Blocks that left, by reason.
-    pub evictions: Vec<(Departure, u64)>,
+    pub evictions: Vec<(RemovalReason, u64)>,
     /// Blocks not stored, by reason.
     pub refusals: Vec<(Refusal, u64)>,
     /// Blocks whose bytes were not those that were written, found when loaded, described or scrubbed.
@@ -70,7 +70,7 @@ pub struct Counters {
 
 /// The running counts behind [`Counters`].
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LiveCounters {
     pub(super) stored_blocks: Count,
     pub(super) corrupt_blocks: Count,
     pub(super) quarantined: Count,
@@ -78,7 +78,7 @@ pub(super) struct Tally {
     pub(super) scrubbed_blocks: Count,
     pub(super) scrub_passes: Count,
     pub(super) scrub_percent: Count,
-    evictions: [Count; Departure::ALL.len()],
+    evictions: [Count; RemovalReason::ALL.len()],
     refusals: [Count; Refusal::ALL.len()],
 }
 
@@ -100,8 +100,8 @@ impl Count {
     }
 }
 
-impl Tally {
-    pub(super) fn evicted(&self, reason: Departure) {
+impl LiveCounters {
+    pub(super) fn evicted(&self, reason: RemovalReason) {
         self.evictions[reason as usize].add(1);
     }
 
@@ -109,8 +109,8 @@ impl Tally {
         self.refusals[reason as usize].add(1);
     }
 
-    pub(super) fn evictions(&self) -> Vec<(Departure, u64)> {
-        Departure::ALL
+    pub(super) fn evictions(&self) -> Vec<(RemovalReason, u64)> {
+        RemovalReason::ALL
             .iter()
             .copied()
             .zip(self.evictions.iter().map(Count::get))
@@ -130,26 +130,24 @@ impl Tally {
 mod tests {
     use shoal_policy::admission::Refusal;
 
-    use super::{Departure, Tally};
+    use super::{LiveCounters, RemovalReason};
 
     #[test]
     fn each_reason_is_counted_under_its_own_name() {
-        let tally = Tally::default();
-        for (times, &reason) in Departure::ALL.iter().enumerate() {
-            (0..times).for_each(|_| tally.evicted(reason));
+        let live = LiveCounters::default();
+        for (times, &reason) in RemovalReason::ALL.iter().enumerate() {
+            (0..times).for_each(|_| live.evicted(reason));
         }
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
-            (0..times).for_each(|_| tally.refused(reason));
+            (0..times).for_each(|_| live.refused(reason));
         }
         assert!(
-            tally
-                .evictions()
+            live.evictions()
                 .into_iter()
-                .eq(Departure::ALL.iter().copied().zip(0..))
+                .eq(RemovalReason::ALL.iter().copied().zip(0..))
         );
         assert!(
-            tally
-                .refusals()
+            live.refusals()
                 .into_iter()
                 .eq(Refusal::ALL.iter().copied().zip(0..))
         );

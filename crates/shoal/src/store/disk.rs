@@ -69,7 +69,7 @@ pub(super) struct Disk {
 
 /// A block file that does not have its name yet.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct TempFile {
     pub(super) number: u64,
     pub(super) file: File,
     /// Room that the file takes on the disk.
@@ -121,8 +121,8 @@ impl Disk {
         Ok(there + self.charge_bytes(self.unit_bytes))
     }
 
-    /// Writes a block aside. [`Disk::remove_aside`] removes the remains of a failed write.
-    pub(super) fn write_aside(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<Aside> {
+    /// Writes a block aside. [`Disk::remove_temp`] removes the remains of a failed write.
+    pub(super) fn write_temp(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<TempFile> {
         self.check(DiskOp::Write)?;
         let mut options = OpenOptions::new();
         let mut file = options
@@ -134,7 +134,7 @@ impl Disk {
             .open(self.aside_path(number))?;
         write_all(&mut file, pieces, footer)?;
         let allocated_bytes = allocated_bytes(&file.metadata()?);
-        Ok(Aside {
+        Ok(TempFile {
             number,
             file,
             allocated_bytes,
@@ -142,19 +142,19 @@ impl Disk {
     }
 
     /// Appends to a file that was written aside.
-    pub(super) fn append(&self, aside: &Aside, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&self, aside: &TempFile, bytes: &[u8]) -> io::Result<()> {
         self.check(DiskOp::Write)?;
         (&aside.file).write_all(bytes)
     }
 
     /// Gives a written block its name, and replaces any file of that name.
-    pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
+    pub(super) fn publish(&self, aside: &TempFile, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.aside_path(aside.number), self.block_path(block))
     }
 
     /// Takes a block's name and footer from it, so that its data are as if they had been written aside.
-    pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<Aside> {
+    pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<TempFile> {
         self.check(DiskOp::Publish)?;
         let path = self.aside_path(number);
         fs::rename(self.block_path(block), &path)?;
@@ -162,7 +162,7 @@ impl Disk {
         file.set_len(data_bytes)?;
         file.seek(SeekFrom::End(0))?;
         let allocated_bytes = allocated_bytes(&file.metadata()?);
-        Ok(Aside {
+        Ok(TempFile {
             number,
             file,
             allocated_bytes,
@@ -170,7 +170,7 @@ impl Disk {
     }
 
     /// Gives a written record its name, and replaces any file of that name.
-    pub(super) fn publish_record(&self, aside: &Aside, version: VersionId) -> io::Result<()> {
+    pub(super) fn publish_record(&self, aside: &TempFile, version: VersionId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.aside_path(aside.number), self.record_path(version))
     }
@@ -186,7 +186,7 @@ impl Disk {
         self.unlink(&self.record_path(version))
     }
 
-    pub(super) fn remove_aside(&self, number: u64) -> io::Result<()> {
+    pub(super) fn remove_temp(&self, number: u64) -> io::Result<()> {
         self.unlink(&self.aside_path(number))
     }
 

@@ -10,7 +10,7 @@ use shoal_policy::residency::Reservation;
 use shoal_policy::{BlockId, VersionId};
 
 use super::Store;
-use super::disk::Aside;
+use super::disk::TempFile;
 use super::footer::{Checksum, Footer};
 use super::mapping::Mapping;
 use super::on_pool;
@@ -24,7 +24,7 @@ const FOOTER_BYTES: u64 = 1024;
 /// The bytes of a block on this disk, without a name. Dropping it removes them from the disk.
 pub struct Draft {
     store: Arc<Store>,
-    aside: Aside,
+    aside: TempFile,
     data_bytes: u64,
     data_checksum: u64,
     /// Taken when the draft becomes a block.
@@ -47,13 +47,13 @@ impl Store {
                 .await
                 .unwrap_or(Err(Refusal::Exhausted))
         };
-        drafted.inspect_err(|&refusal| self.tally.refused(refusal))
+        drafted.inspect_err(|&refusal| self.live.refused(refusal))
     }
 
     fn draft_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
         let number = self.sequence.fetch_add(1, Ordering::Relaxed);
         let mut room = self.reserve(self.disk.charge_bytes(data_bytes + FOOTER_BYTES))?;
-        match self.write_aside(number, pieces, &[], &mut room) {
+        match self.write_temp(number, pieces, &[], &mut room) {
             Ok(aside) => Ok(Draft {
                 aside,
                 data_bytes,
@@ -142,7 +142,7 @@ impl Draft {
         let store = Arc::clone(&self.store);
         let named = on_pool(move || self.name_now(&version, index)).await;
         let named = named.unwrap_or(Err(Refusal::Exhausted));
-        named.inspect_err(|&refusal| store.tally.refused(refusal))
+        named.inspect_err(|&refusal| store.live.refused(refusal))
     }
 
     fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {

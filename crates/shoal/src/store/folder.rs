@@ -76,13 +76,13 @@ fn hint(error: &io::Error) -> &'static str {
 
 /// Proof that the folder is a store of ours, and that no other process uses it while this value lives.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct FolderLock {
     /// Closing the file ends the lock; so does the end of the process, however it ends.
     _marker: File,
 }
 
 /// Creates or recognises the folder, and locks it.
-pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
+pub(super) fn claim(path: &Path) -> Result<FolderLock, StoreError> {
     let failed = |action| {
         move |error| StoreError::Io {
             path: path.into(),
@@ -125,7 +125,7 @@ pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
             found: found.trim_end().into(),
         });
     }
-    Ok(Claim { _marker: marker })
+    Ok(FolderLock { _marker: marker })
 }
 
 /// Checks that a folder has our marker, or is empty apart from files that file systems create themselves.

@@ -31,8 +31,8 @@ impl Store {
     pub fn place(&self, hierarchy: Arc<Hierarchy>) {
         self.hierarchy.store(Arc::clone(&hierarchy));
         self.ledger.lock().residency.policy_mut().set_hierarchy(hierarchy);
-        self.unsettled.store(true, Ordering::Release);
-        self.keeper.wake();
+        self.misplaced.store(true, Ordering::Release);
+        self.maintenance.wake();
     }
 
     /// Returns the layer that a block belongs to, whether it is here or not. Takes no lock.
@@ -58,8 +58,8 @@ impl Store {
 
     /// Moves some blocks to the layers that they belong to. Returns whether there is more to do.
     pub(super) fn settle_some(&self, moves: &mut Moves) -> bool {
-        if self.unsettled.swap(false, Ordering::AcqRel) {
-            *moves = Moves::of(self.ledger.lock().catalogue.versions());
+        if self.misplaced.swap(false, Ordering::AcqRel) {
+            *moves = Moves::of(self.ledger.lock().index.versions());
         }
         if !moves.versions.is_empty() {
             moves.take_turn(&mut self.ledger.lock());
@@ -83,7 +83,7 @@ impl Moves {
         while looked_at < BATCH
             && let Some(version) = self.versions.pop()
         {
-            let indexes = ledger.catalogue.blocks_of(version);
+            let indexes = ledger.index.blocks_of(version);
             looked_at += indexes.len();
             for index in indexes {
                 ledger.residency.policy_mut().settle(BlockId { version, index });

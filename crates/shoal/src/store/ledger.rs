@@ -11,7 +11,7 @@ use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-use super::catalogue::Catalogue;
+use super::index::Index;
 use super::mapping::Mapping;
 use super::mappings::Mappings;
 
@@ -24,7 +24,7 @@ type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) residency: Resident,
-    pub(super) catalogue: Catalogue,
+    pub(super) index: Index,
     mapped: Lru<BlockId>,
     mapped_bytes: u64,
     mapped_bytes_max: u64,
@@ -68,7 +68,7 @@ impl Ledger {
         let policy = Layered::new(layers, hierarchy);
         Self {
             residency: Residency::new(capacity_bytes, Watermarks::of(capacity_bytes), policy),
-            catalogue: Catalogue::default(),
+            index: Index::default(),
             mapped: Lru::default(),
             mapped_bytes: 0,
             mapped_bytes_max,
@@ -79,7 +79,7 @@ impl Ledger {
     /// Admits a block that has its name and its room.
     pub(super) fn admit(&mut self, room: Reservation, block: BlockId, object: ObjectId, sequence: u64) {
         self.residency.commit(room, block);
-        self.catalogue.insert(object, block, sequence);
+        self.index.insert(object, block, sequence);
     }
 
     /// Notes that blocks were used, perhaps a while ago.
@@ -214,7 +214,7 @@ impl Ledger {
         leaving: Leaving<BlockId>,
         mappings: &Mappings,
     ) -> (Leaving<BlockId>, Option<Arc<Mapping>>) {
-        self.catalogue.remove(leaving.key);
+        self.index.remove(leaving.key);
         self.mapped_bytes -= self.mapped.remove(&leaving.key).unwrap_or_default();
         let mapping = mappings.remove(leaving.key);
         (leaving, mapping)

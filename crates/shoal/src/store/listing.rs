@@ -22,7 +22,7 @@ impl Store {
         let (mut held, versions) = {
             let mut ledger = self.ledger.lock();
             ledger.touch(&uses);
-            (ledger.mapped_by_use(), ledger.catalogue.versions())
+            (ledger.mapped_by_use(), ledger.index.versions())
         };
         let mapped: HashSet<BlockId> = held.iter().copied().collect();
         let mut versions = versions;

@@ -26,25 +26,25 @@
 //! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
 //! about 300 bytes.
 
-mod absence;
-mod catalogue;
 mod config;
 mod counters;
-mod departure;
 mod disk;
 mod draft;
-mod fill;
+mod eviction_log;
 mod folder;
 mod footer;
-mod keeper;
+mod index;
 mod layers;
 mod ledger;
 mod listing;
+mod maintenance;
 mod mapping;
 mod mappings;
+mod publish;
 mod quarantine;
 mod records;
 mod recovery;
+mod removal;
 mod scrub;
 mod writers;
 
@@ -63,28 +63,28 @@ use parking_lot::{Mutex, MutexGuard};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, NodeId, ObjectId, VersionId};
 
-pub use self::absence::Absence;
 pub use self::config::StoreConfig;
-pub use self::counters::{Counters, Departure};
+pub use self::counters::{Counters, RemovalReason};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
+pub use self::eviction_log::Absence;
 pub use self::folder::StoreError;
 pub use self::records::Protection;
 pub use self::recovery::Recovery;
 pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
-use self::absence::Absences;
-use self::counters::Tally;
-use self::departure::Departing;
+use self::counters::LiveCounters;
 use self::disk::{Disk, ReadError};
-use self::folder::Claim;
-use self::keeper::Keeper;
+use self::eviction_log::EvictionLog;
+use self::folder::FolderLock;
 use self::ledger::Ledger;
+use self::maintenance::Maintenance;
 use self::mapping::Mapping;
 use self::mappings::Mappings;
 use self::quarantine::Quarantine;
 use self::records::Records;
+use self::removal::PendingRemoval;
 use self::writers::Writers;
 use crate::clock;
 use crate::s3::object::Version;
@@ -107,21 +107,21 @@ pub struct Store {
     hierarchy: ArcSwap<Hierarchy>,
     mappings: Mappings,
     names: [Mutex<()>; NAME_LOCKS],
-    departing: Mutex<Vec<Departing>>,
+    departing: Mutex<Vec<PendingRemoval>>,
     quarantine: Mutex<Quarantine>,
     records: Records,
     /// Sequence number of the next block written.
     sequence: AtomicU64,
     /// Whether blocks may lie in layers that they do not belong to.
-    unsettled: AtomicBool,
+    misplaced: AtomicBool,
     paused: AtomicBool,
     health: Mutex<Health>,
-    tally: Tally,
-    absences: Absences,
-    keeper: Keeper,
+    live: LiveCounters,
+    eviction_log: EvictionLog,
+    maintenance: Maintenance,
     writers: Writers,
     /// The last field, so that the folder is free only when nothing works in it any more.
-    _claim: Claim,
+    _claim: FolderLock,
 }
 
 /// Whether the disk takes new blocks.
@@ -194,18 +194,18 @@ impl Store {
             quarantine: Mutex::new(Quarantine::new(room_bytes)),
             records: Records::default(),
             sequence: AtomicU64::new(0),
-            unsettled: AtomicBool::new(false),
+            misplaced: AtomicBool::new(false),
             paused: AtomicBool::new(false),
             health: Mutex::new(Health::Serving),
-            tally: Tally::default(),
-            absences: Absences::default(),
-            keeper: Keeper::default(),
+            live: LiveCounters::default(),
+            eviction_log: EvictionLog::default(),
+            maintenance: Maintenance::default(),
             writers: Writers::new(patience),
             _claim: claim,
         };
         let recovery = store.recover().map_err(failed("read its folders"))?;
         let store = Arc::new(store);
-        Keeper::start(&store).map_err(failed("start its threads"))?;
+        Maintenance::start(&store).map_err(failed("start its threads"))?;
         Ok((store, recovery))
     }
 
@@ -239,7 +239,7 @@ impl Store {
 
     /// Returns the version of `object` that was stored last, among those that still have a block here.
     pub fn recall(&self, object: ObjectId) -> Option<VersionId> {
-        self.ledger.lock().catalogue.newest(object)
+        self.ledger.lock().index.newest(object)
     }
 
     /// Returns the lake's description of the version that [`Store::recall`] names, read from the footer of
@@ -252,7 +252,7 @@ impl Store {
 
     /// Returns the indexes of the blocks of `version` that are here, ascending.
     pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
-        self.ledger.lock().catalogue.blocks_of(version)
+        self.ledger.lock().index.blocks_of(version)
     }
 
     /// Whether the disk takes new blocks.
@@ -274,7 +274,7 @@ impl Store {
                 ledger.mapped_size(),
             )
         };
-        let tally = &self.tally;
+        let live = &self.live;
         Counters {
             resident_bytes,
             taken_bytes: taken_bytes + (self.capacity_bytes - room_bytes),
@@ -282,15 +282,15 @@ impl Store {
             blocks,
             mapped_blocks,
             mapped_bytes,
-            stored_blocks: tally.stored_blocks.get(),
-            evictions: tally.evictions(),
-            refusals: tally.refusals(),
-            corrupt_blocks: tally.corrupt_blocks.get(),
-            quarantined: tally.quarantined.get(),
-            io_errors: tally.io_errors.get(),
-            scrubbed_blocks: tally.scrubbed_blocks.get(),
-            scrub_passes: tally.scrub_passes.get(),
-            scrub_percent: tally.scrub_percent.get(),
+            stored_blocks: live.stored_blocks.get(),
+            evictions: live.evictions(),
+            refusals: live.refusals(),
+            corrupt_blocks: live.corrupt_blocks.get(),
+            quarantined: live.quarantined.get(),
+            io_errors: live.io_errors.get(),
+            scrubbed_blocks: live.scrubbed_blocks.get(),
+            scrub_passes: live.scrub_passes.get(),
+            scrub_percent: live.scrub_percent.get(),
         }
     }
 
@@ -298,14 +298,14 @@ impl Store {
     /// is dropped.
     pub async fn shutdown(&self) {
         let threads = self.stop();
-        on_pool(move || threads.into_iter().for_each(keeper::join)).await;
+        on_pool(move || threads.into_iter().for_each(maintenance::join)).await;
     }
 
     /// Tells the threads to end, and returns them so that the caller can wait for them.
     fn stop(&self) -> Vec<JoinHandle<()>> {
-        self.keeper.stop();
+        self.maintenance.stop();
         self.writers.stop();
-        self.keeper.take_threads()
+        self.maintenance.take_threads()
     }
 
     fn load_now(&self, block: BlockId) -> Option<Bytes> {
@@ -357,12 +357,12 @@ impl Store {
         loop {
             let block = {
                 let ledger = self.ledger.lock();
-                let version = ledger.catalogue.newest(object)?;
-                ledger.catalogue.any_block_of(version)?
+                let version = ledger.index.newest(object)?;
+                ledger.index.any_block_of(version)?
             };
             match self.disk.open_block(block) {
                 Ok((_, footer)) => return Some(Arc::new(footer.version)),
-                // The failed block left the catalogue, so the next round tries another one.
+                // The failed block left the index, so the next round tries another one.
                 Err(error) if self.read_failed(block, &error) => {}
                 Err(_) => return None,
             }
@@ -374,7 +374,7 @@ impl Store {
     fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
         let reason = match error {
             ReadError::Io(error) if is_exhaustion(error) => {
-                self.tally.io_errors.add(1);
+                self.live.io_errors.add(1);
                 tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
                 return false;
             }
@@ -385,14 +385,14 @@ impl Store {
                     io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
                 ) =>
             {
-                Departure::Unreadable
+                RemovalReason::Unreadable
             }
             ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 self.disk_failed("read a block", error);
-                Departure::Unreadable
+                RemovalReason::Unreadable
             }
             ReadError::Io(_) | ReadError::Footer(_) | ReadError::OtherBlock | ReadError::Checksum => {
-                Departure::Corrupt
+                RemovalReason::Corrupt
             }
         };
         self.condemn(block, reason, error);
@@ -401,7 +401,7 @@ impl Store {
 
     /// Marks the disk as failed: fills pause until [`Store::probe`] succeeds.
     fn disk_failed(&self, action: &str, error: &io::Error) {
-        self.tally.io_errors.add(1);
+        self.live.io_errors.add(1);
         let why = format!("{action}: {error}");
         let mut health = self.health.lock();
         if *health == Health::Serving {

@@ -99,7 +99,7 @@ impl Store {
         let number = self.sequence.fetch_add(1, Ordering::Relaxed);
         let mut room = self.reserve(self.disk.charge_bytes(record.len() as u64))?;
         let written = self
-            .write_aside(number, &[record.into()], &[], &mut room)
+            .write_temp(number, &[record.into()], &[], &mut room)
             .and_then(|aside| {
                 let named = self.disk.publish_record(&aside, version);
                 named.map_err(|error| self.write_failed("rename", &error))

@@ -94,7 +94,7 @@ impl Store {
             match self.quarantine_file(path) {
                 Ok(()) => {
                     recovery.quarantined += 1;
-                    self.tally.quarantined.add(1);
+                    self.live.quarantined.add(1);
                 }
                 Err(error) => {
                     recovery.unreadable += 1;

@@ -8,7 +8,7 @@ use rustix::fs::{Advice, fadvise};
 use shoal_policy::BlockId;
 
 use super::disk::{self, FOLDERS, ReadError};
-use super::keeper::Signal;
+use super::maintenance::Signal;
 use super::{Store, is_exhaustion};
 
 /// The read rate of the scrub: 100 GiB in under four hours, and less than a hundredth of an SSD's rate.
@@ -43,21 +43,21 @@ pub(super) fn run(store: &Weak<Store>, signal: &Signal) {
 impl Store {
     /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
     pub fn scrub(&self) -> u64 {
-        let before = self.tally.scrubbed_blocks.get();
+        let before = self.live.scrubbed_blocks.get();
         for folder in 0..FOLDERS {
             self.blocks_in(folder).into_iter().for_each(|block| {
                 self.scrub_block(block);
             });
             self.folder_scrubbed(folder);
         }
-        self.tally.scrubbed_blocks.get() - before
+        self.live.scrubbed_blocks.get() - before
     }
 
     fn folder_scrubbed(&self, folder: u16) {
         let done = u64::from(folder) + 1;
-        self.tally.scrub_percent.set(done * 100 / u64::from(FOLDERS));
+        self.live.scrub_percent.set(done * 100 / u64::from(FOLDERS));
         if folder + 1 == FOLDERS {
-            self.tally.scrub_passes.add(1);
+            self.live.scrub_passes.add(1);
         }
     }
 
@@ -82,7 +82,7 @@ impl Store {
         let read = self.reread(block);
         match read {
             Ok(bytes) => {
-                self.tally.scrubbed_blocks.add(1);
+                self.live.scrubbed_blocks.add(1);
                 bytes
             }
             Err(error) => {

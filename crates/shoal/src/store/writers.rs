@@ -47,13 +47,13 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Hands work to the threads.
 #[derive(Debug)]
 pub(super) struct Writers {
-    desk: Arc<Desk>,
+    shared: Arc<SharedQueue>,
     patience: Duration,
 }
 
 /// The state that the threads share.
 #[derive(Debug, Default)]
-struct Desk {
+struct SharedQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -85,7 +85,7 @@ impl Writers {
     /// Creates writers whose work waits up to `patience` for a burst to be over.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
-            desk: Arc::default(),
+            shared: Arc::default(),
             patience,
         }
     }
@@ -93,10 +93,10 @@ impl Writers {
     /// Starts the threads. They end when [`Writers::stop`] was called and the last job is done.
     pub(super) fn start(&self) -> io::Result<Vec<JoinHandle<()>>> {
         let threads = (0..THREADS).map(|_| {
-            let desk = Arc::clone(&self.desk);
+            let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("store-write".into());
-            let thread = thread.spawn(move || desk.work())?;
-            self.desk.queue.lock().threads += 1;
+            let thread = thread.spawn(move || shared.work())?;
+            self.shared.queue.lock().threads += 1;
             Ok(thread)
         });
         threads.collect()
@@ -104,8 +104,8 @@ impl Writers {
 
     /// Accepts no more work, and lets none of it wait.
     pub(super) fn stop(&self) {
-        self.desk.queue.lock().stopped = true;
-        self.desk.changed.notify_all();
+        self.shared.queue.lock().stopped = true;
+        self.shared.changed.notify_all();
     }
 
     /// Does `work`, which writes `bytes` bytes, on one of the threads. Returns `None` if the threads have
@@ -138,9 +138,9 @@ impl Writers {
         };
         let due = clock::instant() + patience;
         let job: Job = Box::new(job);
-        let rouses = self.desk.queue.lock().push(due, Waiting { bytes, job })?;
+        let rouses = self.shared.queue.lock().push(due, Waiting { bytes, job })?;
         if rouses {
-            self.desk.changed.notify_one();
+            self.shared.changed.notify_one();
         }
         Some(())
     }
@@ -179,7 +179,7 @@ impl Queue {
     }
 }
 
-impl Desk {
+impl SharedQueue {
     fn work(&self) {
         if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
             tracing::warn!(%error, "blocks are written at the priority of answers");

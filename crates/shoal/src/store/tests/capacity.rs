@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_policy::admission::Refusal;
 
-use super::{BLOCK, Departure, Lab, data, evictions, put, put_all, refusals, until, version};
+use super::{BLOCK, Lab, RemovalReason, data, evictions, put, put_all, refusals, until, version};
 use crate::store::{Store, StoreError};
 
 #[tokio::test]
@@ -27,8 +27,11 @@ async fn a_full_store_makes_room_and_never_exceeds_its_capacity() {
             "the newest is here"
         );
     }
-    assert!(evictions(&store, Departure::Room) >= 90);
-    assert_eq!(evictions(&store, Departure::Room) + store.counters().blocks, 100);
+    assert!(evictions(&store, RemovalReason::Room) >= 90);
+    assert_eq!(
+        evictions(&store, RemovalReason::Room) + store.counters().blocks,
+        100
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 
-use super::{BLOCK, Departure, Lab, ROOMY, data, evictions, put, put_all, refusals, until, version};
+use super::{BLOCK, Lab, ROOMY, RemovalReason, data, evictions, put, put_all, refusals, until, version};
 use crate::store::{DiskFault, DiskOp, Health};
 
 /// Operations that fail, each with its errno.
@@ -133,7 +133,7 @@ async fn a_block_the_disk_cannot_read_is_a_miss_and_the_disk_is_marked() {
     faults.set(&[(DiskOp::Read, libc::EIO)]);
     assert!(store.load(version.block(0)).await.is_none());
     assert!(!store.contains(version.block(0)), "it is not asked again");
-    assert_eq!(evictions(&store, Departure::Unreadable), 1);
+    assert_eq!(evictions(&store, RemovalReason::Unreadable), 1);
     assert!(matches!(store.health(), Health::Paused { .. }));
     faults.set(&[]);
     assert_eq!(store.load(version.block(1)).await.unwrap(), data(&version, 1));

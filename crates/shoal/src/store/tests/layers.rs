@@ -11,7 +11,7 @@ use shoal_policy::{Layer, NodeId};
 
 use super::{BLOCK, Lab, data, evictions, put, put_all, refusals, until, version};
 use crate::s3::object::Version;
-use crate::store::{Departure, Store};
+use crate::store::{RemovalReason, Store};
 
 const HERE: u64 = 0;
 const ELSEWHERE: u64 = 1;
@@ -181,7 +181,7 @@ async fn a_layer_without_a_share_refuses_what_comes_and_keeps_what_is_here() {
         "it is here already"
     );
     assert_eq!(
-        evictions(&store, Departure::Room),
+        evictions(&store, RemovalReason::Room),
         0,
         "its new home may ask for it"
     );

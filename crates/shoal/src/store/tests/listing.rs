@@ -1,6 +1,6 @@
 //! The blocks that are here in the order of use, and the reasons why others are not.
 
-use super::{Absence, BLOCK, Departure, Lab, ROOMY, Urgency, data, object, put, put_all, version};
+use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, object, put, put_all, version};
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 
@@ -41,7 +41,7 @@ async fn why_a_block_is_not_here_is_remembered() {
     assert_eq!(store.absence(here.block(0)), None, "nobody has asked for it");
     put(&store, &here, 0).await.unwrap();
     store.remove_object(object(1));
-    let left = Some(Absence::Left(Departure::Invalidated));
+    let left = Some(Absence::Removed(RemovalReason::Invalidated));
     assert_eq!(store.absence(here.block(0)), left);
     let other = Bytes::from(data(&here, 1)).slice(1..);
     let refused = store

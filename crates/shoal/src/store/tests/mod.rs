@@ -24,7 +24,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
 
 use super::disk::DiskFault;
-use super::{Absence, Departure, Recovery, Store, StoreConfig, Urgency, disk, keeper};
+use super::{Absence, Recovery, RemovalReason, Store, StoreConfig, Urgency, disk, maintenance};
 use crate::s3::object::Version;
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
@@ -66,7 +66,7 @@ impl Lab {
         let charge_bytes = store.disk.charge_bytes(BLOCK + 1000);
         lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
         // Its threads may hold the folder a moment longer than the test does.
-        store.stop().into_iter().for_each(keeper::join);
+        store.stop().into_iter().for_each(maintenance::join);
         lab
     }
 
@@ -175,7 +175,7 @@ async fn put_all(store: &Arc<Store>, version: &Arc<Version>) {
     }
 }
 
-fn evictions(store: &Store, reason: Departure) -> u64 {
+fn evictions(store: &Store, reason: RemovalReason) -> u64 {
     store
         .counters()
         .evictions

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 
 use super::{
-    BLOCK, Departure, Lab, ROOMY, Urgency, data, evictions, object, put, put_all, refusals, version,
+    BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, evictions, object, put, put_all, refusals, version,
 };
 use crate::s3::object::Version;
 
@@ -176,7 +176,7 @@ async fn invalidation_forgets_at_once_and_spares_others() {
     store.remove_object(object(1));
     assert_eq!(store.recall(object(1)), None);
     assert_eq!(store.get_resident(other.block(0)).unwrap(), data(&other, 0));
-    assert_eq!(evictions(&store, Departure::Invalidated), 5);
+    assert_eq!(evictions(&store, RemovalReason::Invalidated), 5);
     put_all(&store, &one).await;
     assert_eq!(
         store.load(one.block(2)).await.unwrap(),

@@ -8,7 +8,7 @@ use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
 use super::Store;
-use super::counters::Departure;
+use super::counters::RemovalReason;
 
 /// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
@@ -17,23 +17,23 @@ const REMEMBERED: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
     /// It was here and left.
-    Left(Departure),
+    Removed(RemovalReason),
     /// It was offered and not admitted.
     Refused(Refusal),
 }
 
 /// The last absences.
 #[derive(Debug)]
-pub(super) struct Absences(Mutex<LruCache<BlockId, Absence>>);
+pub(super) struct EvictionLog(Mutex<LruCache<BlockId, Absence>>);
 
-impl Default for Absences {
+impl Default for EvictionLog {
     fn default() -> Self {
         let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
         Self(Mutex::new(LruCache::new(remembered)))
     }
 }
 
-impl Absences {
+impl EvictionLog {
     pub(super) fn note(&self, block: BlockId, why: Absence) {
         self.0.lock().put(block, why);
     }
@@ -42,6 +42,6 @@ impl Absences {
 impl Store {
     /// Returns why a block is not here. `None` if the store does not remember it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
-        self.absences.0.lock().peek(&block).copied()
+        self.eviction_log.0.lock().peek(&block).copied()
     }
 }

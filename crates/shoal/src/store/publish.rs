@@ -11,12 +11,12 @@ use shoal_policy::residency::Reservation;
 use tokio::sync::oneshot;
 
 use super::Store;
-use super::absence::Absence;
-use super::departure::{Departing, FileName, Room};
-use super::disk::Aside;
+use super::disk::TempFile;
+use super::eviction_log::Absence;
 use super::footer::{Checksum, Footer};
 use super::is_exhaustion;
 use super::mapping::Mapping;
+use super::removal::{FileName, PendingRemoval, Room};
 use super::writers::Urgency;
 use crate::clock;
 use crate::s3::object::Version;
@@ -71,8 +71,8 @@ impl Store {
     }
 
     fn refused(&self, block: BlockId, refusal: Refusal) {
-        self.tally.refused(refusal);
-        self.absences.note(block, Absence::Refused(refusal));
+        self.live.refused(refusal);
+        self.eviction_log.note(block, Absence::Refused(refusal));
     }
 
     pub(super) fn check(&self, block: BlockId, version: &Version, data_bytes: u64) -> Result<(), Refusal> {
@@ -91,7 +91,7 @@ impl Store {
     }
 
     pub(super) fn takes_no_blocks(&self) -> bool {
-        self.paused.load(Ordering::Acquire) || self.keeper.is_stopped()
+        self.paused.load(Ordering::Acquire) || self.maintenance.is_stopped()
     }
 
     fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
@@ -104,7 +104,7 @@ impl Store {
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         let mut room = self.reserve(self.disk.charge_bytes(footer.data_bytes + encoded.len() as u64))?;
         let written = self
-            .write_aside(number, pieces, &encoded, &mut room)
+            .write_temp(number, pieces, &encoded, &mut room)
             .and_then(|aside| {
                 let mapping = Mapping::of(&aside.file, footer.data_bytes as usize);
                 Ok((
@@ -131,7 +131,7 @@ impl Store {
                 ledger.touch(&std::mem::take(&mut uses));
                 let reserved = ledger.reserve(bytes, &self.mappings);
                 if ledger.residency.is_crowded() {
-                    self.keeper.wake();
+                    self.maintenance.wake();
                 }
                 reserved
             };
@@ -146,16 +146,16 @@ impl Store {
         }
     }
 
-    pub(super) fn write_aside(
+    pub(super) fn write_temp(
         &self,
         number: u64,
         pieces: &[Bytes],
         footer: &[u8],
         room: &mut Reservation,
-    ) -> Result<Aside, Refusal> {
+    ) -> Result<TempFile, Refusal> {
         let aside = self
             .disk
-            .write_aside(number, pieces, footer)
+            .write_temp(number, pieces, footer)
             .map_err(|error| self.write_failed("write a block", &error))?;
         // Unusual file systems may take more room than the common ones.
         let beyond = aside.allocated_bytes.saturating_sub(room.bytes());
@@ -166,7 +166,7 @@ impl Store {
     pub(super) fn publish(
         &self,
         footer: &Footer,
-        aside: &Aside,
+        aside: &TempFile,
         mapping: Mapping,
         room: Reservation,
     ) -> Result<Bytes, Refusal> {
@@ -186,7 +186,7 @@ impl Store {
                 drop(ledger);
                 drop(name);
                 drop(unmapped);
-                self.tally.stored_blocks.add(1);
+                self.live.stored_blocks.add(1);
                 Ok(bytes)
             }
             Some(Err(error)) => {
@@ -218,8 +218,8 @@ impl Store {
 
     /// Removes a file that was written aside and is not going to be published.
     pub(super) fn abandon(&self, number: u64, room: Reservation) {
-        self.depart(Departing::new(
-            FileName::Aside(number),
+        self.depart(PendingRemoval::new(
+            FileName::TempFile(number),
             Room::Reserved(room),
             None,
         ));
@@ -227,7 +227,7 @@ impl Store {
 
     pub(super) fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
         if is_exhaustion(error) {
-            self.tally.io_errors.add(1);
+            self.live.io_errors.add(1);
             return Refusal::Exhausted;
         }
         self.disk_failed(action, error);

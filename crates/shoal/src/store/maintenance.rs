@@ -12,21 +12,21 @@ use super::layers::Moves;
 use super::{Health, Store};
 use crate::clock;
 
-/// How long the keeper sleeps when no other thread wakes it.
+/// How long the maintenance sleeps when no other thread wakes it.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How often the keeper checks whether readers have released the files that have left.
+/// How often the maintenance checks whether readers have released the files that have left.
 const DEPARTURES: Duration = Duration::from_millis(50);
 
-/// How long the keeper leaves the locks to others between moves of blocks from layer to layer.
+/// How long the maintenance leaves the locks to others between moves of blocks from layer to layer.
 const MOVES: Duration = Duration::from_millis(1);
 
-/// How often the keeper probes a failed disk.
+/// How often the maintenance probes a failed disk.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// The threads, and the signals that reach them.
 #[derive(Debug, Default)]
-pub(super) struct Keeper {
+pub(super) struct Maintenance {
     room: Arc<Signal>,
     scrub: Arc<Signal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -45,20 +45,20 @@ struct State {
     stopped: bool,
 }
 
-impl Keeper {
+impl Maintenance {
     /// Starts the threads. They hold the store weakly, and end with it.
     pub(super) fn start(store: &Arc<Store>) -> io::Result<()> {
-        let keeper = &store.keeper;
-        let mut threads = keeper.threads.lock();
-        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&keeper.room));
+        let maintenance = &store.maintenance;
+        let mut threads = maintenance.threads.lock();
+        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&maintenance.room));
         threads.push(spawn("store-room", move || keep_room(&weak, &signal))?);
-        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&keeper.scrub));
+        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&maintenance.scrub));
         threads.push(spawn("store-scrub", move || super::scrub::run(&weak, &signal))?);
         threads.extend(store.writers.start()?);
         Ok(())
     }
 
-    /// Wakes the keeper because room is short.
+    /// Wakes the maintenance because room is short.
     pub(super) fn wake(&self) {
         self.room.wake();
     }

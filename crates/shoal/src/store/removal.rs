@@ -7,9 +7,9 @@ use shoal_policy::residency::{Leaving, Reservation};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::Store;
-use super::absence::Absence;
-use super::counters::Departure;
+use super::counters::RemovalReason;
 use super::disk::ReadError;
+use super::eviction_log::Absence;
 use super::ledger::Victims;
 use super::mapping::Mapping;
 
@@ -18,7 +18,7 @@ const BATCH: usize = 16;
 
 /// A file whose room is taken until it is gone from the disk.
 #[derive(Debug)]
-pub(super) struct Departing {
+pub(super) struct PendingRemoval {
     file: FileName,
     room: Room,
     /// Readers keep an unlinked file on the disk for as long as they hold its mapping.
@@ -29,7 +29,7 @@ pub(super) struct Departing {
 #[derive(Debug)]
 pub(super) enum FileName {
     Block(BlockId),
-    Aside(u64),
+    TempFile(u64),
     Quarantined(String),
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Room {
     Reserved(Reservation),
 }
 
-impl Departing {
+impl PendingRemoval {
     pub(super) fn new(file: FileName, room: Room, mapping: Option<Weak<Mapping>>) -> Self {
         Self {
             file,
@@ -64,13 +64,13 @@ impl Store {
                 .ledger
                 .lock()
                 .remove(BlockId { version, index }, &self.mappings);
-            self.leave(victims, Departure::Invalidated);
+            self.leave(victims, RemovalReason::Invalidated);
         }
     }
 
     /// Invalidates every version of an object.
     pub fn remove_object(&self, object: ObjectId) {
-        let versions = self.ledger.lock().catalogue.versions_of(object);
+        let versions = self.ledger.lock().index.versions_of(object);
         for version in versions {
             self.remove_version(version);
         }
@@ -90,7 +90,7 @@ impl Store {
             if victims.is_empty() && is_crowded {
                 self.press();
             }
-            if victims.is_empty() || self.keeper.is_stopped() {
+            if victims.is_empty() || self.maintenance.is_stopped() {
                 return self.evicted(victims);
             }
             self.evicted(victims);
@@ -100,39 +100,39 @@ impl Store {
 
     /// Removes blocks that were evicted to make room.
     pub(super) fn evicted(&self, victims: Victims) {
-        self.leave(victims, Departure::Room);
+        self.leave(victims, RemovalReason::Room);
     }
 
     /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
     /// still hold it.
-    pub(super) fn condemn(&self, block: BlockId, reason: Departure, error: &ReadError) {
+    pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
         let victims = self.ledger.lock().remove(block, &self.mappings);
         for (leaving, mapping) in victims {
             tracing::warn!(?block, %error, "a block on disk is not what it should be; it will be fetched again");
-            if reason == Departure::Corrupt {
-                self.tally.corrupt_blocks.add(1);
+            if reason == RemovalReason::Corrupt {
+                self.live.corrupt_blocks.add(1);
             }
-            self.tally.evicted(reason);
-            self.absences.note(block, Absence::Left(reason));
+            self.live.evicted(reason);
+            self.eviction_log.note(block, Absence::Removed(reason));
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
-            let departing = Departing::new(FileName::Block(block), Room::Leaving(leaving), mapping);
+            let departing = PendingRemoval::new(FileName::Block(block), Room::Leaving(leaving), mapping);
             // A file that readers still hold is unlinked, so that its room is free when they are done.
             match if departing.is_held() {
                 Err(departing)
             } else {
                 self.quarantine_block(block, departing)
             } {
-                Ok(()) => self.tally.quarantined.add(1),
+                Ok(()) => self.live.quarantined.add(1),
                 Err(departing) => self.depart(departing),
             }
         }
     }
 
     /// Unlinks a file and gives its room back, now or as soon as that is possible.
-    pub(super) fn depart(&self, departing: Departing) {
+    pub(super) fn depart(&self, departing: PendingRemoval) {
         if let Some(departing) = self.try_depart(departing) {
             self.departing.lock().push(departing);
-            self.keeper.wake();
+            self.maintenance.wake();
         }
     }
 
@@ -155,7 +155,7 @@ impl Store {
     pub(super) fn keep_quarantined(&self, name: String, room: Reservation) {
         let leaving = self.quarantine.lock().push(name, room);
         for (name, room) in leaving {
-            self.depart(Departing::new(
+            self.depart(PendingRemoval::new(
                 FileName::Quarantined(name),
                 Room::Reserved(room),
                 None,
@@ -163,12 +163,12 @@ impl Store {
         }
     }
 
-    fn leave(&self, victims: Victims, reason: Departure) {
+    fn leave(&self, victims: Victims, reason: RemovalReason) {
         for (leaving, mapping) in victims {
-            self.tally.evicted(reason);
-            self.absences.note(leaving.key, Absence::Left(reason));
+            self.live.evicted(reason);
+            self.eviction_log.note(leaving.key, Absence::Removed(reason));
             let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
-            self.depart(Departing::new(
+            self.depart(PendingRemoval::new(
                 FileName::Block(leaving.key),
                 Room::Leaving(leaving),
                 mapping,
@@ -176,7 +176,7 @@ impl Store {
         }
     }
 
-    fn try_depart(&self, mut departing: Departing) -> Option<Departing> {
+    fn try_depart(&self, mut departing: PendingRemoval) -> Option<PendingRemoval> {
         if !departing.unlinked {
             if let Err(error) = self.unlink(&departing.file) {
                 self.disk_failed("remove a file", &error);
@@ -203,7 +203,7 @@ impl Store {
                     self.disk.remove_block(*block)
                 }
             }
-            FileName::Aside(number) => self.disk.remove_aside(*number),
+            FileName::TempFile(number) => self.disk.remove_temp(*number),
             FileName::Quarantined(name) => self.disk.remove_quarantined(name),
         }
     }
@@ -217,7 +217,7 @@ impl Store {
     }
 
     /// Moves a forgotten block's file to the quarantine. Hands it back if that is not possible.
-    fn quarantine_block(&self, block: BlockId, departing: Departing) -> Result<(), Departing> {
+    fn quarantine_block(&self, block: BlockId, departing: PendingRemoval) -> Result<(), PendingRemoval> {
         let Room::Leaving(leaving) = &departing.room else {
             return Err(departing);
         };

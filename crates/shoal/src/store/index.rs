@@ -6,7 +6,7 @@ use shoal_policy::{BlockId, ObjectId, VersionId};
 
 /// The versions that have a block here, by version ID and by object.
 #[derive(Debug, Default)]
-pub(super) struct Catalogue {
+pub(super) struct Index {
     versions: HashMap<VersionId, Held>,
     objects: HashMap<ObjectId, Vec<VersionId>>,
 }
@@ -24,7 +24,7 @@ struct Held {
 #[derive(Debug, Default)]
 struct BlockSet(Vec<(u32, u64)>);
 
-impl Catalogue {
+impl Index {
     /// Adds a block of a version of `object`.
     pub(super) fn insert(&mut self, object: ObjectId, block: BlockId, sequence: u64) {
         let held = self.versions.entry(block.version).or_insert_with(|| {
@@ -143,7 +143,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
     use shoal_policy::{BlockId, ObjectId, VersionId};
 
-    use super::{BlockSet, Catalogue};
+    use super::{BlockSet, Index};
 
     const OBJECT: ObjectId = ObjectId([1; 16]);
 
@@ -156,32 +156,32 @@ mod tests {
 
     #[test]
     fn the_version_stored_last_is_the_newest_until_its_last_block_leaves() {
-        let mut catalogue = Catalogue::default();
-        catalogue.insert(OBJECT, block(1, 0), 1);
-        catalogue.insert(OBJECT, block(2, 0), 2);
-        catalogue.insert(OBJECT, block(2, 9), 3);
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([2; 16])));
-        catalogue.remove(block(2, 0));
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([2; 16])));
-        catalogue.remove(block(2, 9));
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
-        catalogue.remove(block(1, 0));
-        assert_eq!(catalogue.newest(OBJECT), None);
+        let mut index = Index::default();
+        index.insert(OBJECT, block(1, 0), 1);
+        index.insert(OBJECT, block(2, 0), 2);
+        index.insert(OBJECT, block(2, 9), 3);
+        assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
+        index.remove(block(2, 0));
+        assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
+        index.remove(block(2, 9));
+        assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
+        index.remove(block(1, 0));
+        assert_eq!(index.newest(OBJECT), None);
         assert!(
-            catalogue.objects.is_empty() && catalogue.versions.is_empty(),
+            index.objects.is_empty() && index.versions.is_empty(),
             "nothing is left behind"
         );
     }
 
     #[test]
     fn a_version_stored_again_is_the_newest_again() {
-        let mut catalogue = Catalogue::default();
-        catalogue.insert(OBJECT, block(1, 0), 1);
-        catalogue.insert(OBJECT, block(2, 0), 2);
-        catalogue.insert(OBJECT, block(1, 1), 3);
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
-        assert_eq!(catalogue.blocks_of(VersionId([1; 16])), [0, 1]);
-        assert_eq!(catalogue.versions_of(OBJECT).len(), 2);
+        let mut index = Index::default();
+        index.insert(OBJECT, block(1, 0), 1);
+        index.insert(OBJECT, block(2, 0), 2);
+        index.insert(OBJECT, block(1, 1), 3);
+        assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
+        assert_eq!(index.blocks_of(VersionId([1; 16])), [0, 1]);
+        assert_eq!(index.versions_of(OBJECT).len(), 2);
     }
 
     proptest! {
