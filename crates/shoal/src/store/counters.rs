@@ -4,33 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shoal_policy::admission::Refusal;
 
-/// Why a block left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RemovalReason {
-    /// It was evicted to make room.
-    Room,
-    /// Its version or object was invalidated.
-    Invalidated,
-    /// Its bytes are not those that were written.
-    Corrupt,
-    /// Its file could not be read, or was gone.
-    Unreadable,
-}
-
-impl RemovalReason {
-    /// Every reason, for metrics and documentation.
-    pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
-
-    /// The word used in metric labels and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Room => "room",
-            Self::Invalidated => "invalidated",
-            Self::Corrupt => "corrupt",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
+use super::eviction_log::RemovalReason;
+use super::ledger::Usage;
 
 /// A snapshot of everything the store counts. Counts start with the process, except those of resident blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +25,7 @@ pub struct Counters {
     pub mapped_bytes: u64,
     /// Blocks written.
     pub stored_blocks: u64,
-    /// Blocks that left, by reason.
+    /// Blocks that were removed, by reason.
     pub evictions: Vec<(RemovalReason, u64)>,
     /// Blocks not stored, by reason.
     pub refusals: Vec<(Refusal, u64)>,
@@ -101,7 +76,29 @@ impl Count {
 }
 
 impl LiveCounters {
-    pub(super) fn evicted(&self, reason: RemovalReason) {
+    /// Returns a snapshot of all counts. Room beyond `usage` and up to `capacity_bytes` is taken by folders.
+    pub(super) fn snapshot(&self, usage: &Usage, capacity_bytes: u64) -> Counters {
+        let folder_bytes = capacity_bytes - usage.room_bytes;
+        Counters {
+            resident_bytes: usage.resident_bytes,
+            taken_bytes: usage.taken_bytes + folder_bytes,
+            capacity_bytes,
+            blocks: usage.blocks,
+            mapped_blocks: usage.mapped_blocks,
+            mapped_bytes: usage.mapped_bytes,
+            stored_blocks: self.stored_blocks.get(),
+            evictions: self.evictions(),
+            refusals: self.refusals(),
+            corrupt_blocks: self.corrupt_blocks.get(),
+            quarantined: self.quarantined.get(),
+            io_errors: self.io_errors.get(),
+            scrubbed_blocks: self.scrubbed_blocks.get(),
+            scrub_passes: self.scrub_passes.get(),
+            scrub_percent: self.scrub_percent.get(),
+        }
+    }
+
+    pub(super) fn removed(&self, reason: RemovalReason) {
         self.evictions[reason as usize].add(1);
     }
 
@@ -109,7 +106,7 @@ impl LiveCounters {
         self.refusals[reason as usize].add(1);
     }
 
-    pub(super) fn evictions(&self) -> Vec<(RemovalReason, u64)> {
+    fn evictions(&self) -> Vec<(RemovalReason, u64)> {
         RemovalReason::ALL
             .iter()
             .copied()
@@ -117,7 +114,7 @@ impl LiveCounters {
             .collect()
     }
 
-    pub(super) fn refusals(&self) -> Vec<(Refusal, u64)> {
+    fn refusals(&self) -> Vec<(Refusal, u64)> {
         Refusal::ALL
             .iter()
             .copied()
@@ -136,7 +133,7 @@ mod tests {
     fn each_reason_is_counted_under_its_own_name() {
         let live = LiveCounters::default();
         for (times, &reason) in RemovalReason::ALL.iter().enumerate() {
-            (0..times).for_each(|_| live.evicted(reason));
+            (0..times).for_each(|_| live.removed(reason));
         }
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
             (0..times).for_each(|_| live.refused(reason));

@@ -1,14 +1,15 @@
-//! Why a block that was here, or was offered, is not here now. The store remembers the last few thousand.
+//! Why a block that was here, or was offered, is not here now. The store counts every case and remembers the
+//! last few thousand.
 
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use lru::LruCache;
 use parking_lot::Mutex;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
-use super::Store;
-use super::counters::RemovalReason;
+use super::counters::LiveCounters;
 
 /// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
@@ -16,32 +17,68 @@ const REMEMBERED: usize = 16 << 10;
 /// Why a block is not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absence {
-    /// It was here and left.
+    /// It was here and was removed.
     Removed(RemovalReason),
     /// It was offered and not admitted.
     Refused(Refusal),
 }
 
-/// The last absences.
-#[derive(Debug)]
-pub(super) struct EvictionLog(Mutex<LruCache<BlockId, Absence>>);
+/// Why a block was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RemovalReason {
+    /// It was evicted to make room.
+    Room,
+    /// Its version or object was invalidated.
+    Invalidated,
+    /// Its bytes are not those that were written.
+    Corrupt,
+    /// Its file could not be read, or was gone.
+    Unreadable,
+}
 
-impl Default for EvictionLog {
-    fn default() -> Self {
-        let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
-        Self(Mutex::new(LruCache::new(remembered)))
+impl RemovalReason {
+    /// Every reason, for metrics and documentation.
+    pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
+
+    /// The word used in metric labels and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Room => "room",
+            Self::Invalidated => "invalidated",
+            Self::Corrupt => "corrupt",
+            Self::Unreadable => "unreadable",
+        }
     }
+}
+
+/// The last absences, and the counts of all.
+#[derive(Debug)]
+pub(super) struct EvictionLog {
+    counters: Arc<LiveCounters>,
+    last: Mutex<LruCache<BlockId, Absence>>,
 }
 
 impl EvictionLog {
-    pub(super) fn note(&self, block: BlockId, why: Absence) {
-        self.0.lock().put(block, why);
+    pub(super) fn new(counters: &Arc<LiveCounters>) -> Self {
+        let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
+        Self {
+            counters: Arc::clone(counters),
+            last: Mutex::new(LruCache::new(remembered)),
+        }
     }
-}
 
-impl Store {
-    /// Returns why a block is not here. `None` if the store does not remember it.
-    pub fn absence(&self, block: BlockId) -> Option<Absence> {
-        self.eviction_log.0.lock().peek(&block).copied()
+    pub(super) fn removed(&self, block: BlockId, reason: RemovalReason) {
+        self.counters.removed(reason);
+        self.last.lock().put(block, Absence::Removed(reason));
+    }
+
+    pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {
+        self.counters.refused(refusal);
+        self.last.lock().put(block, Absence::Refused(refusal));
+    }
+
+    /// Returns why a block is not here. `None` if the log does not remember it.
+    pub(super) fn why(&self, block: BlockId) -> Option<Absence> {
+        self.last.lock().peek(&block).copied()
     }
 }

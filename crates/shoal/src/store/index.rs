@@ -39,17 +39,18 @@ impl Index {
         held.blocks.insert(block.index);
     }
 
-    /// Removes a block.
-    pub(super) fn remove(&mut self, block: BlockId) {
+    /// Removes a block. Returns whether it was here.
+    pub(super) fn remove(&mut self, block: BlockId) -> bool {
         let Some(held) = self.versions.get_mut(&block.version) else {
-            return;
+            return false;
         };
-        held.blocks.remove(block.index);
+        let was_here = held.blocks.remove(block.index);
         if held.blocks.0.is_empty() {
             let object = held.object;
             self.versions.remove(&block.version);
             self.forget(object, block.version);
         }
+        was_here
     }
 
     /// Returns the version of `object` that was stored last, among those that are here.
@@ -117,13 +118,18 @@ impl BlockSet {
         }
     }
 
-    fn remove(&mut self, index: u32) {
-        if let Ok(position) = self.0.binary_search_by_key(&(index / 64), |(word, _)| *word) {
-            self.0[position].1 &= !(1 << (index % 64));
-            if self.0[position].1 == 0 {
-                self.0.remove(position);
-            }
+    /// Returns whether the index was in the set.
+    fn remove(&mut self, index: u32) -> bool {
+        let Ok(position) = self.0.binary_search_by_key(&(index / 64), |(word, _)| *word) else {
+            return false;
+        };
+        let (bits, bit) = (&mut self.0[position].1, 1 << (index % 64));
+        let was_here = *bits & bit != 0;
+        *bits &= !bit;
+        if *bits == 0 {
+            self.0.remove(position);
         }
+        was_here
     }
 
     fn iter(&self) -> impl Iterator<Item = u32> {
@@ -191,7 +197,7 @@ mod tests {
         fn a_block_set_is_a_set(steps in vec((any::<bool>(), 0..300_u32), 0..200)) {
             let (mut set, mut model) = (BlockSet::default(), BTreeSet::new());
             for (insert, index) in steps {
-                if insert { set.insert(index); model.insert(index); } else { set.remove(index); model.remove(&index); }
+                if insert { set.insert(index); model.insert(index); } else { assert_eq!(set.remove(index), model.remove(&index)); }
                 assert!(set.iter().eq(model.iter().copied()));
                 assert!(set.0.iter().all(|(_, bits)| *bits != 0));
             }

@@ -6,135 +6,144 @@ use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use super::layers::Moves;
-use super::{Health, Store};
+use super::evictor::Evictor;
+use super::health::{DiskHealth, Health};
+use super::layers::{Layers, Moves};
+use super::removal::Removal;
+use super::scrub::{self, Scrub};
+use super::signal::Signal;
+use super::writers::Writers;
 use crate::clock;
 
-/// How long the maintenance sleeps when no other thread wakes it.
+/// How long the thread sleeps when no other thread wakes it.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// How often the maintenance checks whether readers have released the files that have left.
-const DEPARTURES: Duration = Duration::from_millis(50);
+/// How often the thread checks whether readers have released the files that were removed.
+const REMOVALS: Duration = Duration::from_millis(50);
 
-/// How long the maintenance leaves the locks to others between moves of blocks from layer to layer.
+/// How long the thread leaves the locks to others between moves of blocks from layer to layer.
 const MOVES: Duration = Duration::from_millis(1);
 
-/// How often the maintenance probes a failed disk.
+/// How often the thread probes a failed disk.
 const PROBE: Duration = Duration::from_secs(5);
 
 /// The threads, and the signals that reach them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Maintenance {
     room: Arc<Signal>,
     scrub: Arc<Signal>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// Lets a thread sleep until a time, until woken, or until stopped.
-#[derive(Debug, Default)]
-pub(super) struct Signal {
-    state: Mutex<State>,
-    changed: Condvar,
+/// The work of the thread that keeps room free.
+pub(super) struct Housekeeping {
+    evictor: Arc<Evictor>,
+    removal: Arc<Removal>,
+    layers: Arc<Layers>,
+    health: Arc<DiskHealth>,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    woken: bool,
-    stopped: bool,
+impl Housekeeping {
+    pub(super) fn new(
+        evictor: &Arc<Evictor>,
+        removal: &Arc<Removal>,
+        layers: &Arc<Layers>,
+        health: &Arc<DiskHealth>,
+    ) -> Self {
+        Self {
+            evictor: Arc::clone(evictor),
+            removal: Arc::clone(removal),
+            layers: Arc::clone(layers),
+            health: Arc::clone(health),
+        }
+    }
 }
 
 impl Maintenance {
-    /// Starts the threads. They hold the store weakly, and end with it.
-    pub(super) fn start(store: &Arc<Store>) -> io::Result<()> {
-        let maintenance = &store.maintenance;
-        let mut threads = maintenance.threads.lock();
-        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&maintenance.room));
-        threads.push(spawn("store-room", move || keep_room(&weak, &signal))?);
-        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&maintenance.scrub));
-        threads.push(spawn("store-scrub", move || super::scrub::run(&weak, &signal))?);
-        threads.extend(store.writers.start()?);
+    /// `room` wakes the thread that keeps room free.
+    pub(super) fn new(room: &Arc<Signal>) -> Self {
+        Self {
+            room: Arc::clone(room),
+            ..Self::default()
+        }
+    }
+
+    /// Starts the threads. They hold their work weakly, and end with it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system starts no more threads. Those that were started run until [`Maintenance::stop`].
+    pub(super) fn start(
+        &self,
+        housekeeping: &Arc<Housekeeping>,
+        scrub: &Arc<Scrub>,
+        writers: &Writers,
+    ) -> io::Result<()> {
+        let (weak, signal) = (Arc::downgrade(housekeeping), Arc::clone(&self.room));
+        self.spawn("store-room", move || keep_room(&weak, &signal))?;
+        let (weak, signal) = (Arc::downgrade(scrub), Arc::clone(&self.scrub));
+        self.spawn("store-scrub", move || scrub::run(&weak, &signal))?;
+        let writing = writers.start()?;
+        self.threads.lock().extend(writing);
         Ok(())
     }
 
-    /// Wakes the maintenance because room is short.
-    pub(super) fn wake(&self) {
-        self.room.wake();
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
+        self.threads.lock().push(thread);
+        Ok(())
     }
 
-    /// Tells the threads to end.
+    /// Tells the threads to end, except those of the writers.
     pub(super) fn stop(&self) {
         self.room.stop();
         self.scrub.stop();
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
-        self.room.state.lock().stopped
-    }
-
+    /// Returns the threads, for the caller to [`join`].
     pub(super) fn take_threads(&self) -> Vec<JoinHandle<()>> {
         std::mem::take(&mut *self.threads.lock())
     }
 }
 
-impl Signal {
-    /// Sleeps for `time` or until woken. Returns `false` when the thread has to end.
-    pub(super) fn sleep(&self, time: Duration) -> bool {
-        let mut state = self.state.lock();
-        if !state.woken && !state.stopped {
-            self.changed.wait_for(&mut state, time);
-        }
-        state.woken = false;
-        !state.stopped
-    }
-
-    fn wake(&self) {
-        self.state.lock().woken = true;
-        self.changed.notify_one();
-    }
-
-    fn stop(&self) {
-        self.state.lock().stopped = true;
-        self.changed.notify_one();
-    }
-}
-
 /// Waits for a thread that was told to end.
+///
+/// # Panics
+///
+/// Panics if the thread did.
 pub(super) fn join(thread: JoinHandle<()>) {
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name(name.into()).spawn(work)
-}
-
-fn keep_room(store: &Weak<Store>, signal: &Signal) {
+fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
     let mut nap = Duration::ZERO;
-    let mut asked = clock::instant();
+    let mut probed = clock::instant();
     let mut moves = Moves::default();
     while signal.sleep(nap) {
-        let Some(store) = store.upgrade() else { return };
-        store.evict_ahead();
-        store.retry_departures();
-        nap = if store.settle_some(&mut moves) {
+        let Some(work) = work.upgrade() else { return };
+        work.evictor.evict_ahead();
+        work.removal.retry();
+        nap = if work.layers.move_misplaced(&mut moves) {
             MOVES
-        } else if store.has_departures() {
-            DEPARTURES
+        } else if work.removal.has_pending() {
+            REMOVALS
         } else {
             IDLE
         };
-        asked = probe_now_and_then(&store, asked, clock::instant());
+        probed = probe_now_and_then(&work.health, probed, clock::instant());
     }
 }
 
-fn probe_now_and_then(store: &Store, asked: Instant, now: Instant) -> Instant {
-    if now.saturating_duration_since(asked) < PROBE {
-        return asked;
+/// Returns when the disk was last probed.
+fn probe_now_and_then(health: &DiskHealth, probed: Instant, now: Instant) -> Instant {
+    if now.saturating_duration_since(probed) < PROBE {
+        return probed;
     }
-    if store.probe() != Health::Serving {
+    if health.probe() != Health::Serving {
         tracing::debug!("the store's disk still fails");
     }
     now

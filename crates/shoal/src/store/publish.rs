@@ -1,34 +1,53 @@
-//! How a block gets into the store: it is checked, given room, written aside, mapped, renamed, admitted.
+//! How a block gets into the store: it is checked, given room, written, mapped, renamed, admitted.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
-use shoal_policy::residency::Reservation;
 use tokio::sync::oneshot;
 
-use super::Store;
-use super::disk::TempFile;
-use super::eviction_log::Absence;
+use super::eviction_log::EvictionLog;
 use super::footer::{Checksum, Footer};
-use super::is_exhaustion;
+use super::ledger::Ledger;
+use super::loader::Loader;
 use super::mapping::Mapping;
-use super::removal::{FileName, PendingRemoval, Room};
-use super::writers::Urgency;
-use crate::clock;
+use super::staging::{Published, StagedFile, Staging};
+use super::writers::{Urgency, Writers};
 use crate::s3::object::Version;
 
-impl Store {
+/// Stores blocks.
+pub(super) struct Publisher {
+    ledger: Arc<Ledger>,
+    staging: Arc<Staging>,
+    loader: Arc<Loader>,
+    writers: Arc<Writers>,
+    eviction_log: Arc<EvictionLog>,
+    block_bytes: u64,
+}
+
+impl Publisher {
+    /// Only blocks of versions that are cut into `block_bytes` are stored.
+    pub(super) fn new(
+        ledger: &Arc<Ledger>,
+        staging: &Arc<Staging>,
+        loader: &Arc<Loader>,
+        writers: &Arc<Writers>,
+        eviction_log: &Arc<EvictionLog>,
+        block_bytes: u64,
+    ) -> Self {
+        Self {
+            ledger: Arc::clone(ledger),
+            staging: Arc::clone(staging),
+            loader: Arc::clone(loader),
+            writers: Arc::clone(writers),
+            eviction_log: Arc::clone(eviction_log),
+            block_bytes,
+        }
+    }
+
     /// Stores a block and returns it mapped.
-    ///
-    /// The `pieces` together are the whole block. If the block is already here, `put` does nothing and
-    /// returns the stored one. A refusal is no error: the block is not cached, and the name of the refusal
-    /// says why. `put` returns when the block is on disk: soon, or when readers leave time for it, depending
-    /// on `urgency`.
-    pub async fn put(
+    pub(super) async fn put(
         self: &Arc<Self>,
         block: BlockId,
         version: Arc<Version>,
@@ -43,9 +62,8 @@ impl Store {
         outcome.await.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// Like [`Store::put`], for callers that do not wait. `then` receives the outcome on the thread that
-    /// wrote the block. It is dropped without a call if the threads have stopped.
-    pub fn put_then(
+    /// Like [`Publisher::put`], for callers that do not wait.
+    pub(super) fn put_then(
         self: &Arc<Self>,
         block: BlockId,
         version: Arc<Version>,
@@ -55,26 +73,22 @@ impl Store {
     ) {
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         if let Err(refusal) = self.check(block, &version, data_bytes) {
-            self.refused(block, refusal);
+            self.eviction_log.refused(block, refusal);
             return then(Err(refusal));
         }
-        let store = Arc::clone(self);
-        let handed = self.writers.hand_over(urgency, data_bytes, move || {
-            let stored = store.put_now(block, &version, &pieces);
+        let publisher = Arc::clone(self);
+        let submitted = self.writers.submit(urgency, data_bytes, move || {
+            let stored = publisher.put_now(block, &version, &pieces);
             // The callback gives back the room in memory that the pieces took.
             drop(pieces);
-            then(stored.inspect_err(|refusal| store.refused(block, *refusal)));
+            then(stored.inspect_err(|&refusal| publisher.eviction_log.refused(block, refusal)));
         });
-        if handed.is_none() {
-            self.refused(block, Refusal::Exhausted);
+        if submitted.is_none() {
+            self.eviction_log.refused(block, Refusal::Exhausted);
         }
     }
 
-    fn refused(&self, block: BlockId, refusal: Refusal) {
-        self.live.refused(refusal);
-        self.eviction_log.note(block, Absence::Refused(refusal));
-    }
-
+    /// Checks that these bytes can be this block, and that the store takes blocks.
     pub(super) fn check(&self, block: BlockId, version: &Version, data_bytes: u64) -> Result<(), Refusal> {
         let is_block = version.id == block.version
             && version.id == Version::id_of(version.object, &version.etag, version.size_bytes)
@@ -84,163 +98,39 @@ impl Store {
         if !is_block {
             return Err(Refusal::Mismatched);
         }
-        if self.takes_no_blocks() {
-            return Err(Refusal::Paused);
-        }
-        Ok(())
+        self.staging.accepts()
     }
 
-    pub(super) fn takes_no_blocks(&self) -> bool {
-        self.paused.load(Ordering::Acquire) || self.maintenance.is_stopped()
-    }
-
-    fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
-        if let Some(bytes) = self.load_now(block) {
-            return Ok(bytes);
-        }
-        self.ledger.lock().residency.policy().admits(block)?;
-        let number = self.sequence.fetch_add(1, Ordering::Relaxed);
-        let footer = describe(block, version, pieces, number);
-        let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
-        let mut room = self.reserve(self.disk.charge_bytes(footer.data_bytes + encoded.len() as u64))?;
-        let written = self
-            .write_temp(number, pieces, &encoded, &mut room)
-            .and_then(|aside| {
-                let mapping = Mapping::of(&aside.file, footer.data_bytes as usize);
-                Ok((
-                    aside,
-                    mapping.map_err(|error| self.write_failed("map a block", &error))?,
-                ))
-            });
-        match written {
-            Ok((aside, mapping)) => self.publish(&footer, &aside, mapping, room),
-            Err(refusal) => {
-                self.abandon(number, room);
-                Err(refusal)
-            }
-        }
-    }
-
-    /// Reserves room, and evicts if there is none: the watermarks keep some room free, but a burst may outrun
-    /// them.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
-        let mut uses = self.mappings.take_uses();
-        loop {
-            let reserved = {
-                let mut ledger = self.ledger.lock();
-                ledger.touch(&std::mem::take(&mut uses));
-                let reserved = ledger.reserve(bytes, &self.mappings);
-                if ledger.residency.is_crowded() {
-                    self.maintenance.wake();
-                }
-                reserved
-            };
-            match reserved {
-                Ok(room) => return Ok(room),
-                Err((refusal, victims)) if victims.is_empty() => {
-                    self.press();
-                    return Err(refusal);
-                }
-                Err((_, victims)) => self.evicted(victims),
-            }
-        }
-    }
-
-    pub(super) fn write_temp(
-        &self,
-        number: u64,
-        pieces: &[Bytes],
-        footer: &[u8],
-        room: &mut Reservation,
-    ) -> Result<TempFile, Refusal> {
-        let aside = self
-            .disk
-            .write_temp(number, pieces, footer)
-            .map_err(|error| self.write_failed("write a block", &error))?;
-        // Unusual file systems may take more room than the common ones.
-        let beyond = aside.allocated_bytes.saturating_sub(room.bytes());
-        self.ledger.lock().residency.extend(room, beyond)?;
-        Ok(aside)
-    }
-
+    /// Makes a file whose data and footer are written a block. Returns the block that is stored in the end.
     pub(super) fn publish(
         &self,
         footer: &Footer,
-        aside: &TempFile,
+        staged: StagedFile,
         mapping: Mapping,
-        room: Reservation,
     ) -> Result<Bytes, Refusal> {
-        let block = footer.block();
-        let name = self.lock_name(block);
-        let renamed = if self.contains(block) {
-            None
-        } else {
-            Some(self.disk.publish(aside, block))
+        match staged.publish(footer, mapping)? {
+            Published::Stored(bytes) => Ok(bytes),
+            Published::AlreadyHere => self.loader.load(footer.block()).ok_or(Refusal::NoRoom),
+        }
+    }
+
+    fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
+        if let Some(bytes) = self.loader.load(block) {
+            return Ok(bytes);
+        }
+        self.ledger.admits(block)?;
+        let sequence = self.staging.next_sequence();
+        let footer = Footer {
+            index: block.index,
+            data_bytes: version.block_len(block.index),
+            data_checksum: Checksum::of(pieces),
+            sequence,
+            version: version.clone(),
         };
-        match renamed {
-            Some(Ok(())) => {
-                let mut ledger = self.ledger.lock();
-                ledger.admit(room, block, footer.version.object, footer.sequence);
-                let bytes = self.mappings.insert(block, mapping, clock::instant());
-                let unmapped = ledger.mapped(block, footer.data_bytes, &self.mappings);
-                drop(ledger);
-                drop(name);
-                drop(unmapped);
-                self.live.stored_blocks.add(1);
-                Ok(bytes)
-            }
-            Some(Err(error)) => {
-                drop(name);
-                let refusal = if error.kind() == io::ErrorKind::IsADirectory {
-                    let path = self.disk.block_path(block);
-                    tracing::warn!(
-                        path = %path.display(),
-                        hint = "move it out of the store",
-                        "a folder stands where a block would be; the block is not stored",
-                    );
-                    Refusal::Obstructed
-                } else {
-                    self.write_failed("name a block", &error)
-                };
-                self.abandon(aside.number, room);
-                Err(refusal)
-            }
-            None => {
-                // Another task stored the block while this one wrote: that block stays, as readers may hold
-                // it.
-                drop(name);
-                drop(mapping);
-                self.abandon(aside.number, room);
-                self.load_now(block).ok_or(Refusal::NoRoom)
-            }
-        }
-    }
-
-    /// Removes a file that was written aside and is not going to be published.
-    pub(super) fn abandon(&self, number: u64, room: Reservation) {
-        self.depart(PendingRemoval::new(
-            FileName::TempFile(number),
-            Room::Reserved(room),
-            None,
-        ));
-    }
-
-    pub(super) fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
-        if is_exhaustion(error) {
-            self.live.io_errors.add(1);
-            return Refusal::Exhausted;
-        }
-        self.disk_failed(action, error);
-        Refusal::Paused
-    }
-}
-
-fn describe(block: BlockId, version: &Version, pieces: &[Bytes], sequence: u64) -> Footer {
-    Footer {
-        index: block.index,
-        data_bytes: version.block_len(block.index),
-        data_checksum: Checksum::of(pieces),
-        sequence,
-        version: version.clone(),
+        let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
+        let file_bytes = footer.data_bytes + encoded.len() as u64;
+        let staged = self.staging.write(sequence, pieces, &encoded, file_bytes)?;
+        let mapping = staged.map(footer.data_bytes)?;
+        self.publish(&footer, staged, mapping)
     }
 }

@@ -1,24 +1,39 @@
-//! Removal of files: a file is unlinked first, and its room is given back when nothing holds it any more.
+//! Removal of files: a file is unlinked first, and its room is given back when no reader holds it any more.
 
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use shoal_policy::residency::{Leaving, Reservation};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-use super::Store;
-use super::counters::RemovalReason;
-use super::disk::ReadError;
-use super::eviction_log::Absence;
-use super::ledger::Victims;
+use super::counters::LiveCounters;
+use super::disk::{Disk, ReadError};
+use super::eviction_log::{EvictionLog, RemovalReason};
+use super::health::DiskHealth;
+use super::ledger::{Ledger, Victim};
 use super::mapping::Mapping;
+use super::quarantine::{Quarantine, Quarantined};
+use super::signal::Signal;
 
-/// Number of blocks evicted ahead of need in one turn. Between turns, other threads get the locks.
-const BATCH: usize = 16;
+/// Takes blocks out of the store, and their files off the disk.
+pub(super) struct Removal {
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    health: Arc<DiskHealth>,
+    counters: Arc<LiveCounters>,
+    eviction_log: Arc<EvictionLog>,
+    quarantine: Quarantine,
+    /// Files that wait for readers, or for the disk.
+    pending: Mutex<Vec<PendingRemoval>>,
+    /// Wakes the thread that calls [`Removal::retry`].
+    maintenance: Arc<Signal>,
+}
 
 /// A file whose room is taken until it is gone from the disk.
 #[derive(Debug)]
-pub(super) struct PendingRemoval {
+struct PendingRemoval {
     file: FileName,
     room: Room,
     /// Readers keep an unlinked file on the disk for as long as they hold its mapping.
@@ -27,24 +42,33 @@ pub(super) struct PendingRemoval {
 }
 
 #[derive(Debug)]
-pub(super) enum FileName {
+enum FileName {
     Block(BlockId),
-    TempFile(u64),
+    Temp(u64),
     Quarantined(String),
 }
 
 #[derive(Debug)]
-pub(super) enum Room {
+enum Room {
     Leaving(Leaving<BlockId>),
     Reserved(Reservation),
 }
 
 impl PendingRemoval {
-    pub(super) fn new(file: FileName, room: Room, mapping: Option<Weak<Mapping>>) -> Self {
+    fn of_block(victim: Victim) -> Self {
+        Self {
+            file: FileName::Block(victim.leaving.key),
+            room: Room::Leaving(victim.leaving),
+            mapping: victim.mapping.map(|mapping| Arc::downgrade(&mapping)),
+            unlinked: false,
+        }
+    }
+
+    fn of_file(file: FileName, room: Reservation) -> Self {
         Self {
             file,
-            room,
-            mapping,
+            room: Room::Reserved(room),
+            mapping: None,
             unlinked: false,
         }
     }
@@ -56,201 +80,187 @@ impl PendingRemoval {
     }
 }
 
-impl Store {
+impl Removal {
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        health: &Arc<DiskHealth>,
+        counters: &Arc<LiveCounters>,
+        eviction_log: &Arc<EvictionLog>,
+        maintenance: &Arc<Signal>,
+    ) -> Self {
+        let quarantine = Quarantine::new(disk, ledger, ledger.usage().room_bytes);
+        Self {
+            disk: Arc::clone(disk),
+            ledger: Arc::clone(ledger),
+            health: Arc::clone(health),
+            counters: Arc::clone(counters),
+            eviction_log: Arc::clone(eviction_log),
+            quarantine,
+            pending: Mutex::default(),
+            maintenance: Arc::clone(maintenance),
+        }
+    }
+
     /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
-    pub fn remove_version(&self, version: VersionId) {
-        for index in self.blocks_of(version) {
-            let victims = self
-                .ledger
-                .lock()
-                .remove(BlockId { version, index }, &self.mappings);
-            self.leave(victims, RemovalReason::Invalidated);
+    pub(super) fn invalidate_version(&self, version: VersionId) {
+        for index in self.ledger.blocks_of(version) {
+            let victim = self.ledger.remove(BlockId { version, index });
+            self.remove_all(victim, RemovalReason::Invalidated);
         }
     }
 
     /// Invalidates every version of an object.
-    pub fn remove_object(&self, object: ObjectId) {
-        let versions = self.ledger.lock().index.versions_of(object);
-        for version in versions {
-            self.remove_version(version);
+    pub(super) fn invalidate_object(&self, object: ObjectId) {
+        for version in self.ledger.versions_of(object) {
+            self.invalidate_version(version);
         }
     }
 
-    /// Evicts down to the low mark, if the high one is passed.
-    pub(super) fn evict_ahead(&self) {
-        let mut started = false;
-        loop {
-            let uses = self.mappings.take_uses();
-            let (victims, is_crowded) = {
-                let mut ledger = self.ledger.lock();
-                ledger.touch(&uses);
-                let victims = ledger.evict_ahead(started, BATCH, &self.mappings);
-                (victims, ledger.residency.is_crowded())
-            };
-            if victims.is_empty() && is_crowded {
-                self.press();
-            }
-            if victims.is_empty() || self.maintenance.is_stopped() {
-                return self.evicted(victims);
-            }
-            self.evicted(victims);
-            started = true;
-        }
-    }
-
-    /// Removes blocks that were evicted to make room.
-    pub(super) fn evicted(&self, victims: Victims) {
-        self.leave(victims, RemovalReason::Room);
+    /// Removes the files of blocks that were evicted to make room.
+    pub(super) fn evicted(&self, victims: impl IntoIterator<Item = Victim>) {
+        self.remove_all(victims, RemovalReason::Room);
     }
 
     /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
     /// still hold it.
     pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
-        let victims = self.ledger.lock().remove(block, &self.mappings);
-        for (leaving, mapping) in victims {
-            tracing::warn!(?block, %error, "a block on disk is not what it should be; it will be fetched again");
-            if reason == RemovalReason::Corrupt {
-                self.live.corrupt_blocks.add(1);
+        let Some(Victim { leaving, mapping }) = self.ledger.remove(block) else {
+            return;
+        };
+        tracing::warn!(?block, %error, "a block on disk is damaged or unreadable; it will be fetched again");
+        if reason == RemovalReason::Corrupt {
+            self.counters.corrupt_blocks.add(1);
+        }
+        self.eviction_log.removed(block, reason);
+        let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
+        let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
+        // A file that readers still hold is unlinked, so that its room is free when they are done.
+        let leaving = if is_held {
+            leaving
+        } else {
+            match self.quarantine.take_block(leaving) {
+                Ok(surplus) => {
+                    self.remove_quarantined(surplus);
+                    self.counters.quarantined.add(1);
+                    return;
+                }
+                Err(leaving) => leaving,
             }
-            self.live.evicted(reason);
-            self.eviction_log.note(block, Absence::Removed(reason));
-            let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
-            let departing = PendingRemoval::new(FileName::Block(block), Room::Leaving(leaving), mapping);
-            // A file that readers still hold is unlinked, so that its room is free when they are done.
-            match if departing.is_held() {
-                Err(departing)
-            } else {
-                self.quarantine_block(block, departing)
-            } {
-                Ok(()) => self.live.quarantined.add(1),
-                Err(departing) => self.depart(departing),
+        };
+        self.remove_file(PendingRemoval {
+            file: FileName::Block(block),
+            room: Room::Leaving(leaving),
+            mapping,
+            unlinked: false,
+        });
+    }
+
+    /// Removes a temporary file that is not going to be published.
+    pub(super) fn abandon(&self, number: u64, room: Reservation) {
+        self.remove_file(PendingRemoval::of_file(FileName::Temp(number), room));
+    }
+
+    /// Retries the removals that could not be finished before.
+    pub(super) fn retry(&self) {
+        let waiting = std::mem::take(&mut *self.pending.lock());
+        let mut still: Vec<_> = waiting
+            .into_iter()
+            .filter_map(|removal| self.try_remove(removal))
+            .collect();
+        self.pending.lock().append(&mut still);
+    }
+
+    /// Whether files still wait for readers, or for the disk, before they are gone.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.lock().is_empty()
+    }
+
+    /// Takes in the files that an earlier process left in the quarantine. Returns how many could be neither
+    /// kept nor removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the quarantine cannot be listed.
+    pub(super) fn restore_quarantine(&self) -> io::Result<u64> {
+        let mut stuck = 0;
+        for (name, charge_bytes) in self.quarantine.earlier()? {
+            // A file without room for it is not kept.
+            match self.ledger.reserve_free(charge_bytes) {
+                Ok(room) => self.remove_quarantined(self.quarantine.keep(name, room)),
+                Err(_) => stuck += u64::from(self.disk.remove_quarantined(&name).is_err()),
             }
+        }
+        Ok(stuck)
+    }
+
+    /// Moves a strange file out of the way.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file stays where it is.
+    pub(super) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
+        let surplus = self.quarantine.take_strange(path)?;
+        self.remove_quarantined(surplus);
+        self.counters.quarantined.add(1);
+        Ok(())
+    }
+
+    fn remove_quarantined(&self, surplus: Vec<Quarantined>) {
+        for (name, room) in surplus {
+            self.remove_file(PendingRemoval::of_file(FileName::Quarantined(name), room));
+        }
+    }
+
+    fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
+        for victim in victims {
+            self.eviction_log.removed(victim.leaving.key, reason);
+            self.remove_file(PendingRemoval::of_block(victim));
         }
     }
 
     /// Unlinks a file and gives its room back, now or as soon as that is possible.
-    pub(super) fn depart(&self, departing: PendingRemoval) {
-        if let Some(departing) = self.try_depart(departing) {
-            self.departing.lock().push(departing);
+    fn remove_file(&self, removal: PendingRemoval) {
+        if let Some(removal) = self.try_remove(removal) {
+            self.pending.lock().push(removal);
             self.maintenance.wake();
         }
     }
 
-    /// Retries the departures that failed before.
-    pub(super) fn retry_departures(&self) {
-        let waiting = std::mem::take(&mut *self.departing.lock());
-        let mut still: Vec<_> = waiting
-            .into_iter()
-            .filter_map(|departing| self.try_depart(departing))
-            .collect();
-        self.departing.lock().append(&mut still);
-    }
-
-    /// Whether files still wait for readers, or for the disk, before they are gone.
-    pub(super) fn has_departures(&self) -> bool {
-        !self.departing.lock().is_empty()
-    }
-
-    /// Adds a file in the quarantine folder to the quarantine, and removes the files that exceed its bounds.
-    pub(super) fn keep_quarantined(&self, name: String, room: Reservation) {
-        let leaving = self.quarantine.lock().push(name, room);
-        for (name, room) in leaving {
-            self.depart(PendingRemoval::new(
-                FileName::Quarantined(name),
-                Room::Reserved(room),
-                None,
-            ));
-        }
-    }
-
-    fn leave(&self, victims: Victims, reason: RemovalReason) {
-        for (leaving, mapping) in victims {
-            self.live.evicted(reason);
-            self.eviction_log.note(leaving.key, Absence::Removed(reason));
-            let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
-            self.depart(PendingRemoval::new(
-                FileName::Block(leaving.key),
-                Room::Leaving(leaving),
-                mapping,
-            ));
-        }
-    }
-
-    fn try_depart(&self, mut departing: PendingRemoval) -> Option<PendingRemoval> {
-        if !departing.unlinked {
-            if let Err(error) = self.unlink(&departing.file) {
-                self.disk_failed("remove a file", &error);
-                return Some(departing);
+    /// Returns the removal if it has to be tried again.
+    fn try_remove(&self, mut removal: PendingRemoval) -> Option<PendingRemoval> {
+        if !removal.unlinked {
+            if let Err(error) = self.unlink(&removal.file) {
+                self.health.failed("remove a file", &error);
+                return Some(removal);
             }
-            departing.unlinked = true;
+            removal.unlinked = true;
         }
-        if departing.is_held() {
-            return Some(departing);
+        if removal.is_held() {
+            return Some(removal);
         }
-        self.give_back(departing.room);
+        debug_assert!(removal.unlinked, "room is given back after its file is gone");
+        match removal.room {
+            Room::Leaving(leaving) => self.ledger.left(leaving),
+            Room::Reserved(room) => self.ledger.cancel(room),
+        }
         None
     }
 
     fn unlink(&self, file: &FileName) -> io::Result<()> {
         match file {
             FileName::Block(block) => {
-                let _name = self.lock_name(*block);
+                let _name = self.disk.lock_name(*block);
                 // The block was stored again in the meantime: the rename replaced the old file, and the name
                 // belongs to the new one.
-                if self.contains(*block) {
+                if self.ledger.contains(*block) {
                     Ok(())
                 } else {
                     self.disk.remove_block(*block)
                 }
             }
-            FileName::TempFile(number) => self.disk.remove_temp(*number),
+            FileName::Temp(number) => self.disk.remove_temp(*number),
             FileName::Quarantined(name) => self.disk.remove_quarantined(name),
         }
-    }
-
-    fn give_back(&self, room: Room) {
-        let mut ledger = self.ledger.lock();
-        match room {
-            Room::Leaving(leaving) => ledger.residency.left(leaving),
-            Room::Reserved(reservation) => ledger.residency.cancel(reservation),
-        }
-    }
-
-    /// Moves a forgotten block's file to the quarantine. Hands it back if that is not possible.
-    fn quarantine_block(&self, block: BlockId, departing: PendingRemoval) -> Result<(), PendingRemoval> {
-        let Room::Leaving(leaving) = &departing.room else {
-            return Err(departing);
-        };
-        let bytes = leaving.bytes();
-        let name = {
-            let mut quarantine = self.quarantine.lock();
-            if !quarantine.takes(bytes) {
-                return Err(departing);
-            }
-            quarantine.next_name(Some(block))
-        };
-        let moved = {
-            let _name = self.lock_name(block);
-            !self.contains(block)
-                && self
-                    .disk
-                    .set_aside_for_inspection(&self.disk.block_path(block), &name)
-                    .is_ok()
-        };
-        if !moved {
-            return Err(departing);
-        }
-        let room = {
-            let mut ledger = self.ledger.lock();
-            if let Room::Leaving(leaving) = departing.room {
-                ledger.residency.left(leaving);
-            }
-            ledger
-                .residency
-                .reserve(bytes)
-                .expect("room given back under the same lock is free")
-        };
-        self.keep_quarantined(name, room);
-        Ok(())
     }
 }

@@ -57,7 +57,7 @@ async fn room_is_made_ahead_of_need() {
     for number in 0..40 {
         put_all(&store, &version(number, "a", BLOCK)).await;
     }
-    let high_bytes = store.ledger.lock().residency.capacity_bytes() / 20 * 19;
+    let high_bytes = store.room_bytes() / 20 * 19;
     until("a twentieth is free", || {
         store.counters().resident_bytes <= high_bytes
     })
@@ -175,7 +175,7 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
     }
     done.store(true, Ordering::Relaxed);
     watch.join().unwrap();
-    until("everything that left is gone", || !store.has_departures()).await;
+    until("everything that left is gone", || !store.removal.has_pending()).await;
     let counters = store.counters();
     assert!(
         lab.disk_bytes() <= counters.taken_bytes,
@@ -184,7 +184,11 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
     assert!(counters.stored_blocks > 40);
     assert_eq!(counters.io_errors + counters.corrupt_blocks, 0);
     let files: usize = (0..256)
-        .map(|folder| fs::read_dir(store.disk.folder(folder)).unwrap().count())
+        .map(|folder| {
+            fs::read_dir(lab.config.path.join(format!("blocks/{folder:02x}")))
+                .unwrap()
+                .count()
+        })
         .sum();
     assert_eq!(files as u64, counters.blocks, "index and disk agree");
 }

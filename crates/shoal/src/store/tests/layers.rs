@@ -43,11 +43,7 @@ pub(super) fn split(store: &Store, percents: [u64; 2]) {
 
 /// Asserts that the layers together hold exactly the resident blocks; true at any moment.
 pub(super) fn assert_each_block_in_one_layer(store: &Store) {
-    let ledger = store.ledger.lock();
-    let (residency, layers) = (&ledger.residency, ledger.residency.policy().rooms());
-    let used_bytes: u64 = layers.iter().map(|room| room.used_bytes).sum();
-    let blocks: usize = layers.iter().map(|room| room.keys).sum();
-    assert_eq!((used_bytes, blocks), (residency.used_bytes(), residency.len()));
+    store.ledger.assert_consistent();
 }
 
 fn blocks(store: &Store) -> [usize; 2] {

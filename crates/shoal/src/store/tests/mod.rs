@@ -23,7 +23,7 @@ use shoal_policy::ObjectId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
 
-use super::disk::DiskFault;
+use super::disk::{Disk, DiskFault};
 use super::{Absence, Recovery, RemovalReason, Store, StoreConfig, Urgency, disk, maintenance};
 use crate::s3::object::Version;
 
@@ -63,10 +63,12 @@ impl Lab {
         let mut lab = Self::new(ROOMY);
         let (store, _) = lab.open();
         let fixed_bytes = store.counters().taken_bytes;
-        let charge_bytes = store.disk.charge_bytes(BLOCK + 1000);
-        lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
         // Its threads may hold the folder a moment longer than the test does.
         store.stop().into_iter().for_each(maintenance::join);
+        drop(store);
+        let disk = Disk::open(&lab.config.path, None).unwrap();
+        let charge_bytes = disk.charge_bytes(BLOCK + 1000);
+        lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
         lab
     }
 

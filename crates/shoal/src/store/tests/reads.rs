@@ -130,7 +130,7 @@ async fn many_who_put_one_block_at_once_all_get_it_and_it_is_stored_once() {
     }
     assert_eq!(store.counters().stored_blocks, 20);
     assert_eq!(
-        std::fs::read_dir(store.disk.aside()).unwrap().count(),
+        std::fs::read_dir(lab.config.path.join("aside")).unwrap().count(),
         0,
         "losers clean up"
     );
