@@ -146,13 +146,11 @@ impl Staging {
         };
         let unpublished = self.disk.unpublish(block, number, footer.data_bytes);
         drop(name);
-        // Unmapping takes a while; no other thread should wait for it.
-        drop(mapping);
         match unpublished {
             Ok(file) => Ok((self.stage(file, room), footer)),
             Err(error) => {
                 let refusal = self.health.write_failed("rename", &error);
-                self.removal.abandon(number, room);
+                self.removal.abandon_renamed(block, number, room, mapping);
                 Err(NotTaken::Refused(refusal))
             }
         }

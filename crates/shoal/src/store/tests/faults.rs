@@ -53,6 +53,26 @@ async fn folders_that_were_taken_away_are_made_again_by_the_probe() {
 }
 
 #[tokio::test]
+async fn a_block_whose_file_cannot_be_renamed_leaves_nothing_behind() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let (block, empty_bytes) = (version(1, "a", BLOCK), store.counters().taken_bytes);
+    drop(put(&store, &block, 0).await.unwrap());
+    faults.set(&[(DiskOp::Publish, libc::EIO)]);
+    assert_eq!(
+        store.unname(block.block(0)).await.err(),
+        Some(Refusal::Paused),
+        "the disk failed"
+    );
+    assert!(!store.contains(block.block(0)));
+    assert!(
+        !lab.path(&block, 0).exists(),
+        "its room is given back, so its file is gone"
+    );
+    assert_eq!(store.counters().taken_bytes, empty_bytes);
+}
+
+#[tokio::test]
 async fn a_folder_in_the_place_of_a_block_costs_that_block_and_is_kept() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
