@@ -13,7 +13,7 @@ use super::footer::{Checksum, Footer};
 use super::ledger::Ledger;
 use super::loader::Loader;
 use super::publish::Publisher;
-use super::staging::{NotTaken, StagedFile, Staging};
+use super::staging::{StagedFile, Staging, UnnameError};
 use super::writers::{Urgency, Writers};
 use crate::s3::object::Version;
 
@@ -117,15 +117,15 @@ impl Drafts {
     }
 
     fn unname_now(self: Arc<Self>, block: BlockId) -> Result<Draft, Refusal> {
-        match self.staging.take_back(block) {
+        match self.staging.unname(block) {
             Ok((staged, footer)) => Ok(Draft {
                 staged,
                 data_bytes: footer.data_bytes,
                 data_checksum: footer.data_checksum,
                 drafts: self,
             }),
-            Err(NotTaken::Refused(refusal)) => Err(refusal),
-            Err(NotTaken::Unreadable(error)) => {
+            Err(UnnameError::Refused(refusal)) => Err(refusal),
+            Err(UnnameError::Unreadable(error)) => {
                 self.loader.read_failed(block, &error);
                 Err(Refusal::Mismatched)
             }

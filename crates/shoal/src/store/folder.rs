@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused_and_left_alone() {
+    fn a_folder_with_other_files_is_refused_and_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("thesis.tex"), "…").unwrap();
         assert!(matches!(lock(folder.path()), Err(StoreError::NotAStore { .. })));

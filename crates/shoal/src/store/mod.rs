@@ -149,7 +149,7 @@ impl Store {
     /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
     ///
     /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
-    /// [`Store::place`].
+    /// [`Store::set_hierarchy`].
     ///
     /// # Errors
     ///
@@ -283,14 +283,14 @@ impl Store {
     }
 
     /// Returns the version of `object` that was stored last, among those that still have a block here.
-    pub fn recall(&self, object: ObjectId) -> Option<VersionId> {
+    pub fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
         self.ledger.newest(object)
     }
 
-    /// Returns the lake's description of the version that [`Store::recall`] names, read from the footer of
+    /// Returns the lake's description of the version that [`Store::newest_version`] names, read from the footer of
     /// one of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
-        self.recall(object)?;
+        self.newest_version(object)?;
         let loader = Arc::clone(&self.loader);
         run_blocking(move || loader.describe(object)).await.flatten()
     }
@@ -310,7 +310,7 @@ impl Store {
     /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
     /// block, so these were used after all others. The others follow, ordered by when their version was
     /// stored, the last one first.
-    pub async fn held(&self) -> Vec<BlockId> {
+    pub async fn blocks_by_use(&self) -> Vec<BlockId> {
         let ledger = Arc::clone(&self.ledger);
         run_blocking(move || ledger.blocks_by_use())
             .await
@@ -438,7 +438,7 @@ impl Store {
     ///
     /// New blocks are placed by it at once. Blocks that are here move in the background: nothing is read,
     /// written or evicted for it, and reads find the blocks all the time.
-    pub fn place(&self, hierarchy: Arc<Hierarchy>) {
+    pub fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
         self.layers.set_hierarchy(hierarchy);
     }
 

@@ -51,8 +51,8 @@ pub(super) enum Published {
     AlreadyHere,
 }
 
-/// Why a block does not become a staged file again.
-pub(super) enum NotTaken {
+/// Why a block does not become a staged file.
+pub(super) enum UnnameError {
     /// It could not be read.
     Unreadable(ReadError),
     /// It is not here, or the disk failed.
@@ -137,12 +137,12 @@ impl Staging {
     /// # Errors
     ///
     /// Fails if the block is not here, cannot be read, or cannot be renamed.
-    pub(super) fn take_back(self: &Arc<Self>, block: BlockId) -> Result<(StagedFile, Footer), NotTaken> {
+    pub(super) fn unname(self: &Arc<Self>, block: BlockId) -> Result<(StagedFile, Footer), UnnameError> {
         let number = self.next_sequence();
         let name = self.disk.lock_name(block);
-        let (_, footer) = self.disk.open_block(block).map_err(NotTaken::Unreadable)?;
+        let (_, footer) = self.disk.open_block(block).map_err(UnnameError::Unreadable)?;
         let Some((room, mapping)) = self.ledger.remove_and_retake(block) else {
-            return Err(NotTaken::Refused(Refusal::Mismatched));
+            return Err(UnnameError::Refused(Refusal::Mismatched));
         };
         let unpublished = self.disk.unpublish(block, number, footer.data_bytes);
         drop(name);
@@ -151,7 +151,7 @@ impl Staging {
             Err(error) => {
                 let refusal = self.health.write_failed("rename", &error);
                 self.removal.abandon_renamed(block, number, room, mapping);
-                Err(NotTaken::Refused(refusal))
+                Err(UnnameError::Refused(refusal))
             }
         }
     }

@@ -139,8 +139,8 @@ impl Writers {
         };
         let due = clock::instant() + patience;
         let job: Job = Box::new(job);
-        let rouses = self.queue.state.lock().push(due, Waiting { bytes, job })?;
-        if rouses {
+        let wakes = self.queue.state.lock().push(due, Waiting { bytes, job })?;
+        if wakes {
             self.queue.changed.notify_one();
         }
         Some(())
@@ -149,7 +149,7 @@ impl Writers {
 
 impl QueueState {
     /// Queues a job. Returns whether a waiting thread has to look again: while a burst is answered, no thread
-    /// is woken only to see that it is not over yet. Returns `None` if no thread works any more.
+    /// is woken only to see that it is not over yet. Returns `None` if no thread works any longer.
     fn push(&mut self, due: Instant, waiting: Waiting) -> Option<bool> {
         if self.stopped || self.threads == 0 {
             return None;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_waits_for_does_not_wait_for_what_may_wait() {
+    async fn an_urgent_job_does_not_wait_for_late_ones() {
         let writers = Writers::new(Duration::from_secs(1_000_000));
         let threads = writers.start().unwrap();
         let late = writers.run(Urgency::Late, 1, || ());
@@ -287,21 +287,21 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_changes_nothing_for_those_who_wait_rouses_nobody() {
+    fn a_job_that_changes_nothing_for_the_waiting_threads_wakes_none() {
         let now = clock::instant();
         let mut queue = QueueState {
             threads: 1,
             ..QueueState::default()
         };
-        let mut rouses = |due, bytes| {
+        let mut wakes = |due, bytes| {
             let job = Box::new(|| ());
             queue.push(due, Waiting { bytes, job }).unwrap()
         };
-        assert!(rouses(now + PATIENCE, 1), "nobody knew of any");
-        assert!(!rouses(now + PATIENCE, 1), "it waits behind the other");
-        assert!(rouses(now, 1), "it is due first");
-        assert!(!rouses(now + PATIENCE, 1));
-        assert!(rouses(now + PATIENCE, WAITING_BYTES), "too much waits");
+        assert!(wakes(now + PATIENCE, 1), "no thread knew of any");
+        assert!(!wakes(now + PATIENCE, 1), "it waits behind the other");
+        assert!(wakes(now, 1), "it is due first");
+        assert!(!wakes(now + PATIENCE, 1));
+        assert!(wakes(now + PATIENCE, WAITING_BYTES), "too much waits");
     }
 
     #[test]

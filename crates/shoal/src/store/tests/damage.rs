@@ -202,7 +202,7 @@ async fn strange_files_are_moved_out_of_the_way_and_the_rest_is_served() {
     assert_eq!(lab.quarantine(), 5);
     assert!(
         blocks.join("00/folder").exists(),
-        "what may be somebody's work is left alone"
+        "a folder may hold an operator's work and is left alone"
     );
 }
 

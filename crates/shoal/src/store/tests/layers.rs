@@ -84,7 +84,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
         &[HERE, ELSEWHERE, 2],
         &[ELSEWHERE],
     ] {
-        store.place(cluster(nodes));
+        store.set_hierarchy(cluster(nodes));
         let expected = versions
             .iter()
             .map(|version| belonging(&store, version))
@@ -93,7 +93,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
             });
         until("blocks move", || blocks(&store) == expected).await;
     }
-    assert_eq!(blocks(&store), [300, 0], "nobody's home is here any more");
+    assert_eq!(blocks(&store), [300, 0], "no block is at home here any longer");
     assert_eq!(store.counters().stored_blocks, 300);
     for version in &versions {
         assert_whole(&store, version).await;
@@ -104,7 +104,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
 async fn a_block_that_comes_is_placed_where_it_belongs() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let expected = belonging(&store, &version);
@@ -116,7 +116,7 @@ async fn a_block_that_comes_is_placed_where_it_belongs() {
 async fn a_restart_finds_every_block_and_its_layer_again() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let before = blocks(&store);
@@ -127,7 +127,7 @@ async fn a_restart_finds_every_block_and_its_layer_again() {
         [20, 0],
         "the node does not know its neighbours yet"
     );
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     until("blocks move", || blocks(&store) == before).await;
     assert_whole(&store, &version).await;
 }
@@ -136,7 +136,7 @@ async fn a_restart_finds_every_block_and_its_layer_again() {
 async fn a_layer_that_shrinks_gives_its_blocks_to_one_that_grows() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 200);
     let (own, shared): (Vec<u32>, Vec<u32>) =
         (0..200).partition(|&index| store.layer_of(version.block(index)) == Layer::L1);
@@ -165,7 +165,7 @@ async fn a_layer_without_a_share_refuses_what_comes_and_keeps_what_is_here() {
     let (store, _) = lab.open();
     let here = version(1, "a", BLOCK * 4);
     put_all(&store, &here).await;
-    store.place(cluster(&[ELSEWHERE]));
+    store.set_hierarchy(cluster(&[ELSEWHERE]));
     split(&store, [0, 100]);
     let more = version(2, "a", BLOCK);
     assert_eq!(put(&store, &more, 0).await, Err(Refusal::NoShare));

@@ -112,7 +112,7 @@ impl Lab {
 
 async fn close(store: Arc<Store>) {
     store.shutdown().await;
-    assert_eq!(Arc::strong_count(&store), 1, "nobody else holds the store");
+    assert_eq!(Arc::strong_count(&store), 1, "the test alone holds the store");
 }
 
 fn disk_bytes(path: &Path) -> u64 {
