@@ -4,8 +4,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shoal_policy::admission::Refusal;
 
-use super::eviction_log::RemovalReason;
 use super::ledger::Usage;
+
+/// Why a block was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RemovalReason {
+    /// It was evicted to make room.
+    Room,
+    /// Its version or object was invalidated.
+    Invalidated,
+    /// Its bytes are not those that were written.
+    Corrupt,
+    /// Its file could not be read, or was gone.
+    Unreadable,
+}
+
+impl RemovalReason {
+    /// Every reason, for metrics and documentation.
+    pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
+
+    /// The word used in metric labels and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Room => "room",
+            Self::Invalidated => "invalidated",
+            Self::Corrupt => "corrupt",
+            Self::Unreadable => "unreadable",
+        }
+    }
+}
 
 /// A snapshot of everything the store counts. Counts start with the process, except those of resident blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]

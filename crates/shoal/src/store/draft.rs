@@ -60,16 +60,7 @@ impl Drafts {
 
     /// Writes the bytes of a block to disk, where they wait for their name.
     pub(super) async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
-        let drafted = match self.staging.accepts() {
-            Err(refusal) => Err(refusal),
-            Ok(()) => {
-                let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-                let drafts = Arc::clone(self);
-                let work = move || drafts.draft_now(&pieces, data_bytes);
-                let written = self.writers.run(Urgency::Now, data_bytes, work).await;
-                written.unwrap_or(Err(Refusal::Exhausted))
-            }
-        };
+        let drafted = self.write(pieces).await;
         drafted.inspect_err(|&refusal| self.counters.refused(refusal))
     }
 
@@ -103,7 +94,16 @@ impl Drafts {
         self.ledger.blocks_of(version.id)
     }
 
-    fn draft_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
+    async fn write(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+        self.staging.accepts()?;
+        let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let drafts = Arc::clone(self);
+        let work = move || drafts.write_now(&pieces, data_bytes);
+        let written = self.writers.run(Urgency::Now, data_bytes, work).await;
+        written.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    fn write_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
         let number = self.staging.next_sequence();
         let staged = self
             .staging

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
-use super::counters::LiveCounters;
+use super::counters::{LiveCounters, RemovalReason};
 
 /// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
@@ -21,34 +21,6 @@ pub enum Absence {
     Removed(RemovalReason),
     /// It was offered and not admitted.
     Refused(Refusal),
-}
-
-/// Why a block was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RemovalReason {
-    /// It was evicted to make room.
-    Room,
-    /// Its version or object was invalidated.
-    Invalidated,
-    /// Its bytes are not those that were written.
-    Corrupt,
-    /// Its file could not be read, or was gone.
-    Unreadable,
-}
-
-impl RemovalReason {
-    /// Every reason, for metrics and documentation.
-    pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
-
-    /// The word used in metric labels and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Room => "room",
-            Self::Invalidated => "invalidated",
-            Self::Corrupt => "corrupt",
-            Self::Unreadable => "unreadable",
-        }
-    }
 }
 
 /// The last absences, and the counts of all.

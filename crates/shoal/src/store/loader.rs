@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use shoal_policy::{BlockId, ObjectId};
 
+use super::counters::RemovalReason;
 use super::disk::{Disk, ReadError};
-use super::eviction_log::RemovalReason;
 use super::health::{DiskHealth, is_exhaustion};
 use super::ledger::Ledger;
 use super::mapping::Mapping;

@@ -1,6 +1,6 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
 //!
-//! One file holds one block and describes itself ([`footer`]): the data come first, so that a mapped block
+//! One file holds one block and describes itself (`footer`): the data come first, so that a mapped block
 //! starts on a page, then a footer. The file is written under a temporary name and renamed, so a block's name
 //! always stands for a whole block. No code outside this module knows about files: a block goes in as pieces and comes out as
 //! [`Bytes`].
@@ -21,7 +21,7 @@
 //!
 //! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or
 //! checksum, and fetched again. For the same reason no code may ever shorten or rewrite a block's data in
-//! place, see [`mapping`]; the folder is locked.
+//! place, see `mapping`; the folder is locked.
 //!
 //! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
 //! about 300 bytes.
@@ -32,16 +32,16 @@
 //!
 //! | part | job |
 //! |---|---|
-//! | [`disk`], [`footer`], [`folder`] | the files, what is in them, and the folder that they lie in |
-//! | [`ledger`]: [`index`], [`mappings`], [`unevictable`] | what is here, in memory: blocks, room, mappings |
-//! | [`health`] | whether the disk takes new blocks |
-//! | [`layers`] | to which layer of the node a block belongs |
-//! | [`removal`], [`quarantine`], [`eviction_log`] | how blocks leave, and why |
-//! | [`evictor`] | room for a new block, and ahead of need |
-//! | [`loader`] | blocks read from the disk, and what a failed read means |
-//! | [`staging`] | files under temporary names, until they are published |
-//! | [`publish`], [`draft`], [`records`], [`writers`] | blocks, drafts and records, and the threads that write |
-//! | [`scrub`], [`recovery`], [`maintenance`] | checks of all blocks, the start, the background threads |
+//! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
+//! | `ledger`: `index`, `mappings`, `unevictable` | what is here, in memory: blocks, room, mappings |
+//! | `health` | whether the disk takes new blocks |
+//! | `layers` | to which layer of the node a block belongs |
+//! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
+//! | `evictor` | room for a new block, and ahead of need |
+//! | `loader` | blocks read from the disk, and what a failed read means |
+//! | `staging` | files under temporary names, until they are published |
+//! | `publish`, `draft`, `records`, `writers` | blocks, drafts and records, and the threads that write |
+//! | `scrub`, `recovery`, `maintenance` | checks of all blocks, the start, the background threads |
 
 mod blocking;
 mod config;
@@ -86,10 +86,10 @@ use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 
 pub use self::config::StoreConfig;
-pub use self::counters::Counters;
+pub use self::counters::{Counters, RemovalReason};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
-pub use self::eviction_log::{Absence, RemovalReason};
+pub use self::eviction_log::Absence;
 pub use self::folder::StoreError;
 pub use self::health::Health;
 pub use self::ledger::Protection;
@@ -122,8 +122,8 @@ use crate::s3::object::Version;
 ///
 /// The store puts its parts together and hands each call to one of them. A part owns its fields and its locks.
 ///
-/// Locks are taken in this order, and at most one of each: a block's name ([`disk`]), the [`ledger`], a shard
-/// of the [`mappings`]. No other two locks of the store are held at a time.
+/// Locks are taken in this order, and at most one of each: a block's name (`disk`), the `ledger`, a shard
+/// of the `mappings`. No other two locks of the store are held at a time.
 pub struct Store {
     /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,

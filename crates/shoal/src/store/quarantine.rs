@@ -32,10 +32,10 @@ pub(super) struct Quarantine {
 /// A file in the folder with the room reserved for it.
 pub(super) type Quarantined = (String, Reservation);
 
-/// The files in the folder, oldest first.
+/// The files in the folder.
 #[derive(Debug)]
 struct Files {
-    files: VecDeque<Quarantined>,
+    oldest_first: VecDeque<Quarantined>,
     bytes: u64,
     bytes_max: u64,
     /// Part of the next file's name; increases across restarts.
@@ -49,7 +49,7 @@ impl Quarantine {
             disk: Arc::clone(disk),
             ledger: Arc::clone(ledger),
             files: Mutex::new(Files {
-                files: VecDeque::new(),
+                oldest_first: VecDeque::new(),
                 bytes: 0,
                 bytes_max: room_bytes / SHARE,
                 next: 0,
@@ -156,18 +156,18 @@ impl Files {
         let turn = name.get(..16).and_then(|turn| u64::from_str_radix(turn, 16).ok());
         self.next = self.next.max(turn.map_or(0, |turn| turn.saturating_add(1)));
         self.bytes += room.bytes();
-        self.files.push_back((name, room));
+        self.oldest_first.push_back((name, room));
         let mut surplus = Vec::new();
-        while self.files.len() > FILES_MAX || self.bytes > self.bytes_max {
+        while self.oldest_first.len() > FILES_MAX || self.bytes > self.bytes_max {
             let oldest = self
-                .files
+                .oldest_first
                 .pop_front()
                 .expect("files that exceed a bound are not none");
             self.bytes -= oldest.1.bytes();
             surplus.push(oldest);
         }
         debug_assert!(
-            !self.files.is_empty() || self.bytes == 0,
+            !self.oldest_first.is_empty() || self.bytes == 0,
             "room is given back with its file"
         );
         surplus

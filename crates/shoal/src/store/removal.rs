@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use shoal_policy::residency::{Leaving, Reservation};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-use super::counters::LiveCounters;
+use super::counters::{LiveCounters, RemovalReason};
 use super::disk::{Disk, ReadError};
-use super::eviction_log::{EvictionLog, RemovalReason};
+use super::eviction_log::EvictionLog;
 use super::health::DiskHealth;
 use super::ledger::{Ledger, Victim};
 use super::mapping::Mapping;
