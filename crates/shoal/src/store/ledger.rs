@@ -25,8 +25,8 @@ use crate::clock;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 
-/// Everything the store knows about its blocks. A hit takes the lock of one shard of the mappings and, once in
-/// many hits, this one.
+/// Everything the store knows about its blocks. A hit takes the lock of one shard of the mappings and, once
+/// in many hits, this one.
 pub(super) struct Ledger {
     state: Mutex<State>,
     mappings: Mappings,
@@ -248,8 +248,8 @@ impl Ledger {
         self.mappings.take_uses()
     }
 
-    /// Reports `uses` to the policy and reserves room. Without room, a block leaves so that the caller may try
-    /// again.
+    /// Reports `uses` to the policy and reserves room. Without room, a block leaves so that the caller may
+    /// try again.
     pub(super) fn reserve(&self, bytes: u64, uses: &[BlockId]) -> Attempt {
         let mut state = self.state.lock();
         state.touch(uses);
@@ -291,8 +291,8 @@ impl Ledger {
         self.state.lock().residency.retake(leaving)
     }
 
-    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the mappings
-    /// that give way to it, for the caller to drop when it holds no lock.
+    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the
+    /// mappings that give way to it, for the caller to drop when it holds no lock.
     pub(super) fn admit(
         &self,
         room: Reservation,
@@ -325,15 +325,16 @@ impl Ledger {
         self.state.lock().remove(block, &self.mappings)
     }
 
-    /// Forgets a block whose bytes stay on the disk, and reserves its room again at the same moment. `None` if
-    /// it is not here.
+    /// Forgets a block whose bytes stay on the disk, and reserves its room again at the same moment. `None`
+    /// if it is not here.
     pub(super) fn remove_and_retake(&self, block: BlockId) -> Option<(Reservation, Option<Arc<Mapping>>)> {
         let mut state = self.state.lock();
         let Victim { leaving, mapping } = state.remove(block, &self.mappings)?;
         Some((state.residency.retake(leaving), mapping))
     }
 
-    /// Forgets blocks ahead of need, at most `most`. Returns them, and whether there is still too little room.
+    /// Forgets blocks ahead of need, at most `most`. Returns them, and whether there is still too little
+    /// room.
     pub(super) fn evict_ahead(&self, started: bool, most: usize) -> (Vec<Victim>, bool) {
         let uses = self.mappings.take_uses();
         let mut state = self.state.lock();

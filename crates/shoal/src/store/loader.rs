@@ -53,8 +53,8 @@ impl Loader {
         }
     }
 
-    /// Returns the lake's description of the version of `object` that was stored last, read from the footer of
-    /// one of its blocks.
+    /// Returns the lake's description of the version of `object` that was stored last, read from the footer
+    /// of one of its blocks.
     pub(super) fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         loop {
             let block = self.ledger.any_block_of(object)?;
@@ -67,7 +67,8 @@ impl Loader {
         }
     }
 
-    /// Returns the lake's description of the version that a block belongs to. `None` if the block is not here.
+    /// Returns the lake's description of the version that a block belongs to. `None` if the block is not
+    /// here.
     pub(super) fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
         let _pin = self.ledger.pin(block)?;
         match self.disk.open_block(block) {

@@ -2,8 +2,8 @@
 //!
 //! One file holds one block and describes itself (`footer`): the data come first, so that a mapped block
 //! starts on a page, then a footer. The file is written under a temporary name and renamed, so a block's name
-//! always stands for a whole block. No code outside this module knows about files: a block goes in as pieces and comes out as
-//! [`Bytes`].
+//! always stands for a whole block. No code outside this module knows about files: a block goes in as pieces
+//! and comes out as [`Bytes`].
 //!
 //! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages
 //! are in memory. Operations that might wait for the disk ([`Store::load`], [`Store::put`],
@@ -120,7 +120,8 @@ use crate::s3::object::Version;
 
 /// The blocks of this node.
 ///
-/// The store puts its parts together and hands each call to one of them. A part owns its fields and its locks.
+/// The store puts its parts together and hands each call to one of them. A part owns its fields and its
+/// locks.
 ///
 /// Locks are taken in this order, and at most one of each: a block's name (`disk`), the `ledger`, a shard
 /// of the `mappings`. No other two locks of the store are held at a time.
@@ -198,7 +199,8 @@ impl Store {
         Ok((Arc::new(store), recovery))
     }
 
-    /// Puts the parts together, each above those that it works with. Returns the part that numbers files, too.
+    /// Puts the parts together, each above those that it works with. Returns the part that numbers files,
+    /// too.
     fn assemble(
         config: &StoreConfig,
         disk: &Arc<Disk>,
@@ -287,8 +289,8 @@ impl Store {
         self.ledger.newest(object)
     }
 
-    /// Returns the lake's description of the version that [`Store::newest_version`] names, read from the footer of
-    /// one of its blocks.
+    /// Returns the lake's description of the version that [`Store::newest_version`] names, read from the
+    /// footer of one of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         self.newest_version(object)?;
         let loader = Arc::clone(&self.loader);

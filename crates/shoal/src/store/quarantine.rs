@@ -78,8 +78,8 @@ impl Quarantine {
         self.files.lock().push(name, room)
     }
 
-    /// Moves the file of a forgotten block into the folder. Returns the oldest files, which have to be removed
-    /// for it.
+    /// Moves the file of a forgotten block into the folder. Returns the oldest files, which have to be
+    /// removed for it.
     ///
     /// # Errors
     ///

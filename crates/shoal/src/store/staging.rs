@@ -131,8 +131,8 @@ impl Staging {
         }
     }
 
-    /// Takes its name and its footer from a block, so that its file is as if it had just been written. Returns
-    /// the footer that it had.
+    /// Takes its name and its footer from a block, so that its file is as if it had just been written.
+    /// Returns the footer that it had.
     ///
     /// # Errors
     ///

@@ -1,4 +1,5 @@
-//! Versions that the lake does not have: their records outlive the node, and their blocks do not make room for others.
+//! Versions that the lake does not have: their records outlive the node, and their blocks do not make room
+//! for others.
 
 use std::fs;
 
