@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::HeaderMap;
+use shoal::clock;
 use shoal::s3::object::Version;
-use shoal::store::{Store, Urgency};
-use shoal::{clock, config};
+use shoal::store::{Store, StoreConfig, Urgency};
 use shoal_policy::eviction::PolicyName;
 use shoal_policy::{BlockId, ObjectId};
 
@@ -18,7 +18,7 @@ const BLOCK_BYTES: u64 = 4 << 20;
 async fn main() {
     let folder = tempfile::tempdir_in(std::env::args().nth(1).unwrap_or_else(|| ".".into()))
         .expect("the folder given can be written");
-    let config = config::Store {
+    let config = StoreConfig {
         path: folder.path().join("store"),
         capacity_bytes: 2 << 30,
         policy: PolicyName::default(),

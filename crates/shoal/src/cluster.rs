@@ -65,7 +65,7 @@ impl Cluster {
         notices.agreement.renew(Terms::of(config));
         let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
         let limits = ConnectionLimits::from(&config.limits);
-        let place = move |hierarchy| store.place(hierarchy);
+        let place = move |hierarchy| store.set_hierarchy(hierarchy);
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
             tokio::spawn(serve((listener, channel), limits, services, stopping)),

@@ -213,7 +213,7 @@ impl Explainer {
             (Presence::Arriving, None)
         } else {
             match self.store.absence(block) {
-                Some(Absence::Left(departure)) => (Presence::Evicted, Some(departure.as_str())),
+                Some(Absence::Removed(reason)) => (Presence::Evicted, Some(reason.as_str())),
                 Some(Absence::Refused(refusal)) => (Presence::Refused, Some(refusal.as_str())),
                 None => (Presence::Unasked, None),
             }

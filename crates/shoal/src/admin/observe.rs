@@ -27,7 +27,7 @@ use crate::metrics::Metrics;
 use crate::reload::Reloads;
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
-use crate::store::{Counters, Departure, Health, LayerRoom, Store};
+use crate::store::{Counters, Health, LayerRoom, RemovalReason, Store};
 use crate::write::Through;
 
 /// The number of objects shown by name in `/status`.
@@ -340,7 +340,7 @@ impl Observer {
                 "mapped_blocks": store.mapped_blocks,
                 "mapped_bytes": store.mapped_bytes,
                 "stored_blocks": store.stored_blocks,
-                "evictions": by_word(&store.evictions, Departure::as_str),
+                "evictions": by_word(&store.evictions, RemovalReason::as_str),
                 "refusals": by_word(&store.refusals, Refusal::as_str),
                 "corrupt_blocks": store.corrupt_blocks,
                 "quarantined": store.quarantined,

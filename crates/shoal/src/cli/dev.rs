@@ -17,11 +17,12 @@ use super::signals::Signals;
 use super::{block_on, descriptors, logging};
 use crate::config::{
     Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Origin, Role,
-    Sources, Store,
+    Sources,
 };
 use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use crate::gateway::Gateway;
 use crate::secret::Secret;
+use crate::store::StoreConfig;
 
 /// The log filter when a person reads the screen. The lake's library logs every mistake of a client as an
 /// error, and at exit the nodes of one process see each other go, which is no news.
@@ -114,9 +115,9 @@ impl Dev {
     /// Returns the configuration that all nodes share: defaults for a desk, and the variables of the process.
     fn base_config(&self) -> Result<Config, ConfigError> {
         let desk = Config {
-            store: Store {
+            store: StoreConfig {
                 capacity_bytes: 4 << 30,
-                ..Store::default()
+                ..StoreConfig::default()
             },
             cooperation: Cooperation {
                 mode: CooperationMode::Hierarchy,

@@ -22,10 +22,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
-use shoal_policy::eviction::PolicyName;
-
 use crate::secret::Secret;
+use crate::store::StoreConfig;
+use ipnet::IpNet;
 
 /// All settings of one node, and of the name server that leads clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +38,7 @@ pub struct Config {
     /// `[lake]`
     pub lake: Lake,
     /// `[store]`
-    pub store: Store,
+    pub store: StoreConfig,
     /// `[freshness]`
     pub freshness: Freshness,
     /// `[write]`
@@ -125,19 +124,6 @@ pub struct Lake {
 
 /// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
 pub const SDK_PATIENCE: Duration = Duration::from_mins(1);
-
-/// Blocks on this node's disk.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Store {
-    /// A folder that only this node uses.
-    pub path: PathBuf,
-    /// Bytes on disk never exceed this.
-    pub capacity_bytes: u64,
-    /// The policy that chooses which blocks leave when room is needed.
-    pub policy: PolicyName,
-    /// Size of a block; changing it makes the stored blocks useless, but no answer wrong.
-    pub block_bytes: u64,
-}
 
 /// How the layers of a node share its room.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -414,17 +400,6 @@ impl Default for Lake {
             write_timeout: Duration::from_secs(45),
             long_write_timeout: Duration::from_mins(15),
             stall_timeout: Duration::from_secs(20),
-        }
-    }
-}
-
-impl Default for Store {
-    fn default() -> Self {
-        Self {
-            path: "/var/cache/shoal".into(),
-            capacity_bytes: 100 << 30,
-            policy: PolicyName::default(),
-            block_bytes: 4 << 20,
         }
     }
 }

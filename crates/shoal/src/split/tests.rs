@@ -9,9 +9,9 @@ use shoal_policy::{BlockId, Layer, VersionId};
 use tempfile::TempDir;
 
 use super::{LayerRequests, MissTimer, Split};
-use crate::config::{self, Cooperation, SplitRule};
+use crate::config::{Cooperation, SplitRule};
 use crate::shutdown;
-use crate::store::Store;
+use crate::store::{Store, StoreConfig};
 
 const BLOCK_BYTES: u64 = 64 << 10;
 const PERIOD: Duration = Duration::from_secs(90);
@@ -30,7 +30,7 @@ impl Node {
 
     fn with(layers: usize, change: impl FnOnce(&mut Cooperation)) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = config::Store {
+        let config = StoreConfig {
             path: folder.path().join("store"),
             capacity_bytes: 1000 * BLOCK_BYTES,
             block_bytes: BLOCK_BYTES,

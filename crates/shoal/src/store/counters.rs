@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use shoal_policy::admission::Refusal;
 
-/// Why a block left.
+use super::ledger::Usage;
+
+/// Why a block was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Departure {
+pub enum RemovalReason {
     /// It was evicted to make room.
     Room,
     /// Its version or object was invalidated.
@@ -17,7 +19,7 @@ pub enum Departure {
     Unreadable,
 }
 
-impl Departure {
+impl RemovalReason {
     /// Every reason, for metrics and documentation.
     pub const ALL: &'static [Self] = &[Self::Room, Self::Invalidated, Self::Corrupt, Self::Unreadable];
 
@@ -50,8 +52,8 @@ pub struct Counters {
     pub mapped_bytes: u64,
     /// Blocks written.
     pub stored_blocks: u64,
-    /// Blocks that left, by reason.
-    pub evictions: Vec<(Departure, u64)>,
+    /// Blocks that were removed, by reason.
+    pub evictions: Vec<(RemovalReason, u64)>,
     /// Blocks not stored, by reason.
     pub refusals: Vec<(Refusal, u64)>,
     /// Blocks whose bytes were not those that were written, found when loaded, described or scrubbed.
@@ -70,7 +72,7 @@ pub struct Counters {
 
 /// The running counts behind [`Counters`].
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct LiveCounters {
     pub(super) stored_blocks: Count,
     pub(super) corrupt_blocks: Count,
     pub(super) quarantined: Count,
@@ -78,7 +80,7 @@ pub(super) struct Tally {
     pub(super) scrubbed_blocks: Count,
     pub(super) scrub_passes: Count,
     pub(super) scrub_percent: Count,
-    evictions: [Count; Departure::ALL.len()],
+    evictions: [Count; RemovalReason::ALL.len()],
     refusals: [Count; Refusal::ALL.len()],
 }
 
@@ -100,8 +102,30 @@ impl Count {
     }
 }
 
-impl Tally {
-    pub(super) fn evicted(&self, reason: Departure) {
+impl LiveCounters {
+    /// Returns a snapshot of all counts. Room beyond `usage` and up to `capacity_bytes` is taken by folders.
+    pub(super) fn snapshot(&self, usage: &Usage, capacity_bytes: u64) -> Counters {
+        let folder_bytes = capacity_bytes - usage.room_bytes;
+        Counters {
+            resident_bytes: usage.resident_bytes,
+            taken_bytes: usage.taken_bytes + folder_bytes,
+            capacity_bytes,
+            blocks: usage.blocks,
+            mapped_blocks: usage.mapped_blocks,
+            mapped_bytes: usage.mapped_bytes,
+            stored_blocks: self.stored_blocks.get(),
+            evictions: self.evictions(),
+            refusals: self.refusals(),
+            corrupt_blocks: self.corrupt_blocks.get(),
+            quarantined: self.quarantined.get(),
+            io_errors: self.io_errors.get(),
+            scrubbed_blocks: self.scrubbed_blocks.get(),
+            scrub_passes: self.scrub_passes.get(),
+            scrub_percent: self.scrub_percent.get(),
+        }
+    }
+
+    pub(super) fn removed(&self, reason: RemovalReason) {
         self.evictions[reason as usize].add(1);
     }
 
@@ -109,15 +133,15 @@ impl Tally {
         self.refusals[reason as usize].add(1);
     }
 
-    pub(super) fn evictions(&self) -> Vec<(Departure, u64)> {
-        Departure::ALL
+    fn evictions(&self) -> Vec<(RemovalReason, u64)> {
+        RemovalReason::ALL
             .iter()
             .copied()
             .zip(self.evictions.iter().map(Count::get))
             .collect()
     }
 
-    pub(super) fn refusals(&self) -> Vec<(Refusal, u64)> {
+    fn refusals(&self) -> Vec<(Refusal, u64)> {
         Refusal::ALL
             .iter()
             .copied()
@@ -130,26 +154,24 @@ impl Tally {
 mod tests {
     use shoal_policy::admission::Refusal;
 
-    use super::{Departure, Tally};
+    use super::{LiveCounters, RemovalReason};
 
     #[test]
     fn each_reason_is_counted_under_its_own_name() {
-        let tally = Tally::default();
-        for (times, &reason) in Departure::ALL.iter().enumerate() {
-            (0..times).for_each(|_| tally.evicted(reason));
+        let live = LiveCounters::default();
+        for (times, &reason) in RemovalReason::ALL.iter().enumerate() {
+            (0..times).for_each(|_| live.removed(reason));
         }
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
-            (0..times).for_each(|_| tally.refused(reason));
+            (0..times).for_each(|_| live.refused(reason));
         }
         assert!(
-            tally
-                .evictions()
+            live.evictions()
                 .into_iter()
-                .eq(Departure::ALL.iter().copied().zip(0..))
+                .eq(RemovalReason::ALL.iter().copied().zip(0..))
         );
         assert!(
-            tally
-                .refusals()
+            live.refusals()
                 .into_iter()
                 .eq(Refusal::ALL.iter().copied().zip(0..))
         );

@@ -3,7 +3,7 @@
 //! ```text
 //! shoal-store            marker that identifies the folder; locked while a node uses it
 //! blocks/00 … blocks/ff  one file per block, named after it
-//! aside/                 files being written; emptied at start
+//! aside/                 files being written, under temporary names; emptied at start
 //! dirty/                 one record per version that the lake does not have, named after it
 //! quarantine/            the last few files that were damaged or strange
 //! ```
@@ -20,14 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Advice, OFlags, fadvise};
 use shoal_policy::{BlockId, VersionId};
 
-use super::folder::MARKER;
+use super::folder::{self, FolderLock, MARKER, StoreError};
 use super::footer::{Checksum, Footer, FooterError, Tail};
 
 /// Number of folders that blocks are spread over.
 pub(super) const FOLDERS: u16 = 256;
+
+/// Number of locks on file names.
+const NAME_LOCKS: usize = 64;
 
 /// Room that a file's name takes in its folder: file systems keep folders about half full.
 const NAME_BYTES: u64 = 128;
@@ -65,11 +69,15 @@ pub(super) struct Disk {
     /// Size of a disk block in bytes.
     unit_bytes: u64,
     fault: Option<Arc<DiskFault>>,
+    /// Publishing and unlinking the same name must not overlap.
+    names: [Mutex<()>; NAME_LOCKS],
+    /// The last field, so that the folder is free only when nothing works in it any more.
+    _lock: FolderLock,
 }
 
-/// A block file that does not have its name yet.
+/// A file that does not have its final name yet.
 #[derive(Debug)]
-pub(super) struct Aside {
+pub(super) struct TempFile {
     pub(super) number: u64,
     pub(super) file: File,
     /// Room that the file takes on the disk.
@@ -90,14 +98,28 @@ pub(super) enum ReadError {
 }
 
 impl Disk {
-    pub(super) fn new(root: PathBuf, fault: Option<Arc<DiskFault>>) -> io::Result<Self> {
-        create_folders(&root)?;
-        let unit_bytes = rustix::fs::statvfs(&root)?.f_frsize.max(512);
+    /// Locks the folder `root` and creates what is missing in it. Operations fail when `fault` says so.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder is in use, is not a store of this format, or cannot be used.
+    pub(super) fn open(root: &Path, fault: Option<Arc<DiskFault>>) -> Result<Self, StoreError> {
+        let lock = folder::lock(root)?;
+        let unit_bytes = create_folders(root)
+            .and_then(|()| Ok(rustix::fs::statvfs(root)?.f_frsize.max(512)))
+            .map_err(StoreError::io(root, "create its folders"))?;
         Ok(Self {
-            root,
+            root: root.into(),
             unit_bytes,
             fault,
+            names: std::array::from_fn(|_| Mutex::new(())),
+            _lock: lock,
         })
+    }
+
+    /// Keeps other threads from publishing or unlinking this block.
+    pub(super) fn lock_name(&self, block: BlockId) -> MutexGuard<'_, ()> {
+        self.names[usize::from(folder_of(block)) % NAME_LOCKS].lock()
     }
 
     /// Returns the most room that a file of this length takes: its disk blocks, one block that lists them,
@@ -121,8 +143,8 @@ impl Disk {
         Ok(there + self.charge_bytes(self.unit_bytes))
     }
 
-    /// Writes a block aside. [`Disk::remove_aside`] removes the remains of a failed write.
-    pub(super) fn write_aside(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<Aside> {
+    /// Writes a file under a temporary name. [`Disk::remove_temp`] removes the remains of a failed write.
+    pub(super) fn write_temp(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<TempFile> {
         self.check(DiskOp::Write)?;
         let mut options = OpenOptions::new();
         let mut file = options
@@ -131,48 +153,49 @@ impl Disk {
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(self.aside_path(number))?;
+            .open(self.temp_path(number))?;
         write_all(&mut file, pieces, footer)?;
         let allocated_bytes = allocated_bytes(&file.metadata()?);
-        Ok(Aside {
+        Ok(TempFile {
             number,
             file,
             allocated_bytes,
         })
     }
 
-    /// Appends to a file that was written aside.
-    pub(super) fn append(&self, aside: &Aside, bytes: &[u8]) -> io::Result<()> {
+    /// Appends to a file that has a temporary name.
+    pub(super) fn append(&self, file: &TempFile, bytes: &[u8]) -> io::Result<()> {
         self.check(DiskOp::Write)?;
-        (&aside.file).write_all(bytes)
+        (&file.file).write_all(bytes)
     }
 
-    /// Gives a written block its name, and replaces any file of that name.
-    pub(super) fn publish(&self, aside: &Aside, block: BlockId) -> io::Result<()> {
+    /// Gives a written block its final name, and replaces any file of that name.
+    pub(super) fn publish(&self, file: &TempFile, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
-        fs::rename(self.aside_path(aside.number), self.block_path(block))
+        fs::rename(self.temp_path(file.number), self.block_path(block))
     }
 
-    /// Takes a block's name and footer from it, so that its data are as if they had been written aside.
-    pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<Aside> {
+    /// Takes a block's name and footer from it, so that its data are as if they had just been written under a
+    /// temporary name.
+    pub(super) fn unpublish(&self, block: BlockId, number: u64, data_bytes: u64) -> io::Result<TempFile> {
         self.check(DiskOp::Publish)?;
-        let path = self.aside_path(number);
+        let path = self.temp_path(number);
         fs::rename(self.block_path(block), &path)?;
         let mut file = OpenOptions::new().read(true).write(true).open(path)?;
         file.set_len(data_bytes)?;
         file.seek(SeekFrom::End(0))?;
         let allocated_bytes = allocated_bytes(&file.metadata()?);
-        Ok(Aside {
+        Ok(TempFile {
             number,
             file,
             allocated_bytes,
         })
     }
 
-    /// Gives a written record its name, and replaces any file of that name.
-    pub(super) fn publish_record(&self, aside: &Aside, version: VersionId) -> io::Result<()> {
+    /// Gives a written record its final name, and replaces any file of that name.
+    pub(super) fn publish_record(&self, file: &TempFile, version: VersionId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
-        fs::rename(self.aside_path(aside.number), self.record_path(version))
+        fs::rename(self.temp_path(file.number), self.record_path(version))
     }
 
     pub(super) fn read_record(&self, version: VersionId) -> io::Result<Vec<u8>> {
@@ -186,8 +209,8 @@ impl Disk {
         self.unlink(&self.record_path(version))
     }
 
-    pub(super) fn remove_aside(&self, number: u64) -> io::Result<()> {
-        self.unlink(&self.aside_path(number))
+    pub(super) fn remove_temp(&self, number: u64) -> io::Result<()> {
+        self.unlink(&self.temp_path(number))
     }
 
     pub(super) fn remove_block(&self, block: BlockId) -> io::Result<()> {
@@ -228,7 +251,7 @@ impl Disk {
     }
 
     /// Moves a damaged or strange file of the store out of the way.
-    pub(super) fn set_aside_for_inspection(&self, path: &Path, name: &str) -> io::Result<()> {
+    pub(super) fn move_to_quarantine(&self, path: &Path, name: &str) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         fs::rename(path, self.quarantine_path(name))
     }
@@ -273,15 +296,15 @@ impl Disk {
         self.root.join(format!("blocks/{number:02x}"))
     }
 
-    pub(super) fn aside(&self) -> PathBuf {
+    pub(super) fn temp_folder(&self) -> PathBuf {
         self.root.join("aside")
     }
 
-    pub(super) fn records(&self) -> PathBuf {
+    pub(super) fn records_folder(&self) -> PathBuf {
         self.root.join("dirty")
     }
 
-    pub(super) fn quarantine(&self) -> PathBuf {
+    pub(super) fn quarantine_folder(&self) -> PathBuf {
         self.root.join("quarantine")
     }
 
@@ -290,15 +313,15 @@ impl Disk {
     }
 
     fn record_path(&self, version: VersionId) -> PathBuf {
-        self.records().join(version.to_string())
+        self.records_folder().join(version.to_string())
     }
 
-    fn aside_path(&self, number: u64) -> PathBuf {
+    fn temp_path(&self, number: u64) -> PathBuf {
         self.root.join(format!("aside/{number:016x}"))
     }
 
     fn quarantine_path(&self, name: &str) -> PathBuf {
-        self.quarantine().join(name)
+        self.quarantine_folder().join(name)
     }
 
     fn check(&self, op: DiskOp) -> io::Result<()> {

@@ -59,6 +59,17 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// Describes an error of the file system: what was tried, and in which folder.
+    pub(super) fn io(path: &Path, action: &'static str) -> impl Fn(io::Error) -> Self {
+        move |error| Self::Io {
+            path: path.into(),
+            action,
+            error,
+        }
+    }
+}
+
 /// Returns the hint for an operator whose file system refuses an operation.
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -74,28 +85,26 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Proof that the folder is a store of ours, and that no other process uses it while this value lives.
+/// Keeps other processes from using the folder, which is a store of ours, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct FolderLock {
     /// Closing the file ends the lock; so does the end of the process, however it ends.
     _marker: File,
 }
 
 /// Creates or recognises the folder, and locks it.
-pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
-    let failed = |action| {
-        move |error| StoreError::Io {
-            path: path.into(),
-            action,
-            error,
-        }
-    };
+///
+/// # Errors
+///
+/// Fails if the folder is in use, is not a store of this format, or cannot be used.
+pub(super) fn lock(path: &Path) -> Result<FolderLock, StoreError> {
+    let failed = |action| StoreError::io(path, action);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(path)
         .map_err(failed("create the folder"))?;
-    if !is_claimable(path).map_err(failed("list the folder"))? {
+    if !is_lockable(path).map_err(failed("list the folder"))? {
         return Err(StoreError::NotAStore { path: path.into() });
     }
     let mut marker = OpenOptions::new()
@@ -125,11 +134,11 @@ pub(super) fn claim(path: &Path) -> Result<Claim, StoreError> {
             found: found.trim_end().into(),
         });
     }
-    Ok(Claim { _marker: marker })
+    Ok(FolderLock { _marker: marker })
 }
 
 /// Checks that a folder has our marker, or is empty apart from files that file systems create themselves.
-fn is_claimable(path: &Path) -> io::Result<bool> {
+fn is_lockable(path: &Path) -> io::Result<bool> {
     let mut empty = true;
     for entry in fs::read_dir(path)? {
         let name = entry?.file_name();
@@ -145,22 +154,22 @@ fn is_claimable(path: &Path) -> io::Result<bool> {
 mod tests {
     use std::fs;
 
-    use super::{FORMAT, MARKER, StoreError, claim};
+    use super::{FORMAT, MARKER, StoreError, lock};
 
     #[test]
-    fn a_new_folder_an_empty_one_and_our_own_are_claimed() {
+    fn a_new_folder_an_empty_one_and_our_own_are_locked() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("a/b");
-        drop(claim(&path).unwrap());
-        drop(claim(&path).unwrap());
+        drop(lock(&path).unwrap());
+        drop(lock(&path).unwrap());
         fs::create_dir_all(parent.path().join("mount/lost+found")).unwrap();
-        claim(&parent.path().join("mount")).unwrap();
+        lock(&parent.path().join("mount")).unwrap();
     }
 
     #[test]
     fn a_folder_that_cannot_be_written_is_refused_with_what_to_do_about_it() {
         // Not even root may create a folder there.
-        let error = claim(std::path::Path::new("/proc/self/store")).unwrap_err();
+        let error = lock(std::path::Path::new("/proc/self/store")).unwrap_err();
         let told = error.to_string();
         assert!(
             told.starts_with("store /proc/self/store: cannot create the folder: ")
@@ -174,21 +183,21 @@ mod tests {
     }
 
     #[test]
-    fn a_second_claim_waits_for_the_end_of_the_first() {
+    fn a_folder_is_locked_once_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
-        let first = claim(folder.path()).unwrap();
-        let error = claim(folder.path()).unwrap_err();
+        let first = lock(folder.path()).unwrap();
+        let error = lock(folder.path()).unwrap_err();
         assert!(matches!(error, StoreError::Locked { .. }));
         assert!(error.to_string().contains("\nhint: "));
         drop(first);
-        claim(folder.path()).unwrap();
+        lock(folder.path()).unwrap();
     }
 
     #[test]
-    fn a_folder_of_somebody_else_is_refused_and_left_alone() {
+    fn a_folder_with_other_files_is_refused_and_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("thesis.tex"), "…").unwrap();
-        assert!(matches!(claim(folder.path()), Err(StoreError::NotAStore { .. })));
+        assert!(matches!(lock(folder.path()), Err(StoreError::NotAStore { .. })));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
@@ -196,7 +205,7 @@ mod tests {
     fn another_format_is_refused_and_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(MARKER), "format 9\n").unwrap();
-        let error = claim(folder.path()).unwrap_err();
+        let error = lock(folder.path()).unwrap_err();
         assert!(
             matches!(&error, StoreError::OtherFormat { found, .. } if found == "format 9"),
             "{error}"
@@ -211,7 +220,7 @@ mod tests {
     fn a_marker_that_was_created_but_not_written_is_completed() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(MARKER), "").unwrap();
-        drop(claim(folder.path()).unwrap());
+        drop(lock(folder.path()).unwrap());
         assert_eq!(
             fs::read_to_string(folder.path().join(MARKER)).unwrap(),
             format!("format {FORMAT}\n")

@@ -2,18 +2,30 @@
 //! blocks at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use arc_swap::ArcSwap;
 use shoal_policy::eviction::layered::LayerRoom;
 use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, VersionId};
 
-use super::Store;
 use super::ledger::Ledger;
+use super::signal::Signal;
 
 /// Number of blocks examined in one turn, under one lock. All blocks of a version are examined together.
 const BATCH: usize = 256;
+
+/// The layers, and the hierarchy that assigns blocks to them.
+pub(super) struct Layers {
+    ledger: Arc<Ledger>,
+    /// The same hierarchy as the ledger's, for lookups without its lock.
+    hierarchy: ArcSwap<Hierarchy>,
+    /// Whether blocks may lie in layers that they do not belong to.
+    misplaced: AtomicBool,
+    /// Wakes the thread that moves blocks.
+    maintenance: Arc<Signal>,
+}
 
 /// Work that is left after the hierarchy has changed.
 #[derive(Debug, Default)]
@@ -22,47 +34,45 @@ pub(super) struct Moves {
     versions: Vec<VersionId>,
 }
 
-impl Store {
-    /// Assigns blocks to layers as `hierarchy` says, from now on. It has at most as many layers as the store
-    /// was opened with.
-    ///
-    /// New blocks are placed by it at once. Blocks that are here move in the background: nothing is read,
-    /// written or evicted for it, and reads find the blocks all the time.
-    pub fn place(&self, hierarchy: Arc<Hierarchy>) {
-        self.hierarchy.store(Arc::clone(&hierarchy));
-        self.ledger.lock().residency.policy_mut().set_hierarchy(hierarchy);
-        self.unsettled.store(true, Ordering::Release);
-        self.keeper.wake();
+impl Layers {
+    /// `hierarchy` is the one that the ledger was created with.
+    pub(super) fn new(ledger: &Arc<Ledger>, hierarchy: &Arc<Hierarchy>, maintenance: &Arc<Signal>) -> Self {
+        Self {
+            ledger: Arc::clone(ledger),
+            hierarchy: ArcSwap::new(Arc::clone(hierarchy)),
+            misplaced: AtomicBool::new(false),
+            maintenance: Arc::clone(maintenance),
+        }
     }
 
-    /// Returns the layer that a block belongs to, whether it is here or not. Takes no lock.
-    pub fn layer_of(&self, block: BlockId) -> Layer {
+    /// Assigns blocks to layers as `hierarchy` says, from now on.
+    pub(super) fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
+        self.hierarchy.store(Arc::clone(&hierarchy));
+        self.ledger.set_hierarchy(hierarchy);
+        self.misplaced.store(true, Ordering::Release);
+        self.maintenance.wake();
+    }
+
+    /// Returns the layer that a block belongs to. Takes no lock.
+    pub(super) fn layer_of(&self, block: BlockId) -> Layer {
         self.hierarchy.load().layer_here(block.place())
     }
 
-    /// Sets the targets of the layers, from L1 outwards. A layer above its target gives way when room is
-    /// needed.
-    pub fn resize_layers(&self, targets_bytes: &[u64]) {
-        self.ledger.lock().residency.policy_mut().resize(targets_bytes);
+    pub(super) fn resize(&self, targets_bytes: &[u64]) {
+        self.ledger.resize_layers(targets_bytes);
     }
 
-    /// Returns the room of each layer, from L1 outwards.
-    pub fn layers(&self) -> Vec<LayerRoom> {
-        self.ledger.lock().residency.policy().rooms()
-    }
-
-    /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
-    pub fn room_bytes(&self) -> u64 {
-        self.ledger.lock().residency.capacity_bytes()
+    pub(super) fn rooms(&self) -> Vec<LayerRoom> {
+        self.ledger.layer_rooms()
     }
 
     /// Moves some blocks to the layers that they belong to. Returns whether there is more to do.
-    pub(super) fn settle_some(&self, moves: &mut Moves) -> bool {
-        if self.unsettled.swap(false, Ordering::AcqRel) {
-            *moves = Moves::of(self.ledger.lock().catalogue.versions());
+    pub(super) fn move_misplaced(&self, moves: &mut Moves) -> bool {
+        if self.misplaced.swap(false, Ordering::AcqRel) {
+            *moves = Moves::of(self.ledger.versions());
         }
         if !moves.versions.is_empty() {
-            moves.take_turn(&mut self.ledger.lock());
+            self.ledger.move_to_layers(&mut moves.versions, BATCH);
         }
         !moves.versions.is_empty()
     }
@@ -75,19 +85,6 @@ impl Moves {
         versions.sort_unstable_by(|one, other| other.cmp(one));
         Self {
             versions: versions.into_iter().map(|(_, version)| version).collect(),
-        }
-    }
-
-    fn take_turn(&mut self, ledger: &mut Ledger) {
-        let mut looked_at = 0;
-        while looked_at < BATCH
-            && let Some(version) = self.versions.pop()
-        {
-            let indexes = ledger.catalogue.blocks_of(version);
-            looked_at += indexes.len();
-            for index in indexes {
-                ledger.residency.policy_mut().settle(BlockId { version, index });
-            }
         }
     }
 }

@@ -9,10 +9,10 @@
 //! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
 //! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can
 //! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
-//! and one connection breaks: `writev` to a plain socket, which is how hits leave, and
-//! [`SigbusGuard`](crate::sigbus_guard::SigbusGuard) before TLS. Two cases are left: bytes between nodes that are
-//! authenticated and not encrypted, and the bodies of dirty objects on their way to the lake. Touched at the
-//! very moment their disk fails, they would end the process.
+//! and one connection breaks: `writev` to a plain socket, which is how hits leave, and the copy by the kernel
+//! that the node makes before TLS. Two cases are left: bytes between nodes that are authenticated and not
+//! encrypted, and the bodies of dirty objects on their way to the lake. Touched at the very moment their disk
+//! fails, they would end the process.
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
 
 use std::fs::File;

@@ -1,9 +1,9 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
 //!
-//! One file holds one block and describes itself ([`footer`]): the data come first, so that a mapped block
-//! starts on a page, then a footer. The file is written aside and renamed, so a name always stands for a
-//! whole block. No code outside this module knows about files: a block goes in as pieces and comes out as
-//! [`Bytes`].
+//! One file holds one block and describes itself (`footer`): the data come first, so that a mapped block
+//! starts on a page, then a footer. The file is written under a temporary name and renamed, so a block's name
+//! always stands for a whole block. No code outside this module knows about files: a block goes in as pieces
+//! and comes out as [`Bytes`].
 //!
 //! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages
 //! are in memory. Operations that might wait for the disk ([`Store::load`], [`Store::put`],
@@ -21,30 +21,55 @@
 //!
 //! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or
 //! checksum, and fetched again. For the same reason no code may ever shorten or rewrite a block's data in
-//! place, see [`mapping`]; the folder is locked.
+//! place, see `mapping`; the folder is locked.
 //!
 //! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
 //! about 300 bytes.
+//!
+//! # Parts
+//!
+//! Each part works with those above it.
+//!
+//! | part | job |
+//! |---|---|
+//! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
+//! | `ledger`: `index`, `mappings`, `unevictable` | what is here, in memory: blocks, room, mappings |
+//! | `health` | whether the disk takes new blocks |
+//! | `layers` | to which layer of the node a block belongs |
+//! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
+//! | `evictor` | room for a new block, and ahead of need |
+//! | `loader` | blocks read from the disk, and what a failed read means |
+//! | `staging` | files under temporary names, until they are published |
+//! | `publish`, `draft`, `records`, `writers` | blocks, drafts and records, and the threads that write |
+//! | `scrub`, `recovery`, `maintenance` | checks of all blocks, the start, the background threads |
 
-mod absence;
-mod catalogue;
+mod blocking;
+mod config;
 mod counters;
-mod departure;
 mod disk;
 mod draft;
-mod fill;
+mod eviction_log;
+mod evictor;
 mod folder;
 mod footer;
-mod keeper;
+mod health;
+mod index;
 mod layers;
 mod ledger;
-mod listing;
+mod loader;
+mod maintenance;
+mod mapped_lru;
 mod mapping;
 mod mappings;
+mod publish;
 mod quarantine;
 mod records;
 mod recovery;
+mod removal;
 mod scrub;
+mod signal;
+mod staging;
+mod unevictable;
 mod writers;
 
 #[cfg(test)]
@@ -52,96 +77,86 @@ mod tests;
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use shoal_policy::admission::Refusal;
 use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, NodeId, ObjectId, VersionId};
+use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 
-pub use self::absence::Absence;
-pub use self::counters::{Counters, Departure};
+pub use self::config::StoreConfig;
+pub use self::counters::{Counters, RemovalReason};
 pub use self::disk::{DiskFault, DiskOp};
 pub use self::draft::Draft;
+pub use self::eviction_log::Absence;
 pub use self::folder::StoreError;
-pub use self::records::Protection;
+pub use self::health::Health;
+pub use self::ledger::Protection;
 pub use self::recovery::Recovery;
 pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
-use self::absence::Absences;
-use self::counters::Tally;
-use self::departure::Departing;
-use self::disk::{Disk, ReadError};
-use self::folder::Claim;
-use self::keeper::Keeper;
+use self::blocking::run_blocking;
+use self::counters::LiveCounters;
+use self::disk::Disk;
+use self::draft::Drafts;
+use self::eviction_log::EvictionLog;
+use self::evictor::Evictor;
+use self::health::DiskHealth;
+use self::layers::Layers;
 use self::ledger::Ledger;
-use self::mapping::Mapping;
-use self::mappings::Mappings;
-use self::quarantine::Quarantine;
+use self::loader::Loader;
+use self::maintenance::{Housekeeping, Maintenance};
+use self::publish::Publisher;
 use self::records::Records;
+use self::recovery::Recoverer;
+use self::removal::Removal;
+use self::scrub::Scrub;
+use self::signal::Signal;
+use self::staging::Staging;
 use self::writers::Writers;
-use crate::clock;
-use crate::config;
 use crate::s3::object::Version;
-
-/// Number of locks on file names: publishing and unlinking the same name must not overlap.
-const NAME_LOCKS: usize = 64;
 
 /// The blocks of this node.
 ///
-/// Locks are taken in this order, and at most one of each: a name, the ledger, a shard of the mappings. The
-/// quarantine, the list of departing files and the rooms of records are locked with nothing else, except that
-/// the ledger may be locked after the rooms.
+/// The store puts its parts together and hands each call to one of them. A part owns its fields and its
+/// locks.
+///
+/// Locks are taken in this order, and at most one of each: a block's name (`disk`), the `ledger`, a shard
+/// of the `mappings`. No other two locks of the store are held at a time.
 pub struct Store {
-    disk: Disk,
-    block_bytes: u64,
     /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,
-    ledger: Mutex<Ledger>,
-    /// The ledger's hierarchy, for lookups without its lock.
-    hierarchy: ArcSwap<Hierarchy>,
-    mappings: Mappings,
-    names: [Mutex<()>; NAME_LOCKS],
-    departing: Mutex<Vec<Departing>>,
-    quarantine: Mutex<Quarantine>,
-    records: Records,
-    /// Sequence number of the next block written.
-    sequence: AtomicU64,
-    /// Whether blocks may lie in layers that they do not belong to.
-    unsettled: AtomicBool,
-    paused: AtomicBool,
-    health: Mutex<Health>,
-    tally: Tally,
-    absences: Absences,
-    keeper: Keeper,
-    writers: Writers,
-    /// The last field, so that the folder is free only when nothing works in it any more.
-    _claim: Claim,
+    ledger: Arc<Ledger>,
+    layers: Arc<Layers>,
+    health: Arc<DiskHealth>,
+    counters: Arc<LiveCounters>,
+    eviction_log: Arc<EvictionLog>,
+    removal: Arc<Removal>,
+    evictor: Arc<Evictor>,
+    loader: Arc<Loader>,
+    publisher: Arc<Publisher>,
+    drafts: Arc<Drafts>,
+    records: Arc<Records>,
+    scrub: Arc<Scrub>,
+    writers: Arc<Writers>,
+    housekeeping: Arc<Housekeeping>,
+    maintenance: Maintenance,
 }
 
-/// Whether the disk takes new blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// It takes blocks.
-    Serving,
-    /// It failed or is full: blocks are still read, none are written until a probe succeeds.
-    Paused {
-        /// The error of the disk.
-        why: String,
-    },
-}
-
+/// Opening and closing.
 impl Store {
     /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
     ///
     /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
-    /// [`Store::place`].
+    /// [`Store::set_hierarchy`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder is in use, is not a store of this format, is too small, or cannot be used.
     pub fn open(
-        config: &config::Store,
+        config: &StoreConfig,
         mapped_bytes: u64,
         layers: usize,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
@@ -150,292 +165,328 @@ impl Store {
 
     /// Opens the store on a disk that fails when `fault` says so, with writers that wait up to `patience` for
     /// a burst to be over.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Store::open`] does.
     pub fn open_with(
-        config: &config::Store,
+        config: &StoreConfig,
         mapped_bytes: u64,
         layers: usize,
         fault: Option<Arc<DiskFault>>,
         patience: Duration,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
-        let claim = folder::claim(&config.path)?;
-        let failed = |action| {
-            let path = config.path.clone();
-            move |error| StoreError::Io { path, action, error }
-        };
-        let disk = Disk::new(config.path.clone(), fault).map_err(failed("create its folders"))?;
-        let room_bytes = room_bytes(config, &disk)
-            .map_err(failed("measure its folders"))?
-            .map_err(|least_bytes| {
-                let (path, capacity_bytes) = (config.path.clone(), config.capacity_bytes);
-                StoreError::TooSmall {
-                    path,
-                    capacity_bytes,
-                    least_bytes,
-                }
-            })?;
+        let failed = |action| StoreError::io(&config.path, action);
+        let disk = Arc::new(Disk::open(&config.path, fault)?);
+        let room_bytes = room_bytes(config, &disk)?;
         // The hierarchy of a lone node, until another one is set.
-        let hierarchy = Hierarchy::alone(NodeId(0));
-        let mut store = Self {
-            disk,
+        let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
+        let ledger = Ledger::new(room_bytes, mapped_bytes, config.policy, layers, &hierarchy);
+        let (store, staging) = Self::assemble(config, &disk, &Arc::new(ledger), &hierarchy, patience);
+        let recoverer = Recoverer {
+            disk: &disk,
+            ledger: &store.ledger,
+            records: &store.records,
+            removal: &store.removal,
+            staging: &staging,
             block_bytes: config.block_bytes,
+        };
+        let recovery = recoverer.recover().map_err(failed("read its folders"))?;
+        store
+            .maintenance
+            .start(&store.housekeeping, &store.scrub, &store.writers)
+            .map_err(failed("start its threads"))?;
+        Ok((Arc::new(store), recovery))
+    }
+
+    /// Puts the parts together, each above those that it works with. Returns the part that numbers files,
+    /// too.
+    fn assemble(
+        config: &StoreConfig,
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        hierarchy: &Arc<Hierarchy>,
+        patience: Duration,
+    ) -> (Self, Arc<Staging>) {
+        let room = &Arc::new(Signal::default());
+        let counters = &Arc::new(LiveCounters::default());
+        let writers = &Arc::new(Writers::new(patience));
+        let log = &Arc::new(EvictionLog::new(counters));
+        let health = &Arc::new(DiskHealth::new(disk, counters));
+        let layers = &Arc::new(Layers::new(ledger, hierarchy, room));
+        let removal = &Arc::new(Removal::new(disk, ledger, health, counters, log, room));
+        let evictor = &Arc::new(Evictor::new(ledger, removal, room));
+        let loader = &Arc::new(Loader::new(disk, ledger, health, removal));
+        let staging = Staging::new(disk, ledger, health, evictor, removal, counters, room);
+        let staging = &Arc::new(staging);
+        let publisher = Publisher::new(ledger, staging, loader, writers, log, config.block_bytes);
+        let publisher = &Arc::new(publisher);
+        let drafts = Drafts::new(ledger, staging, loader, publisher, writers, counters);
+        let store = Self {
             capacity_bytes: config.capacity_bytes,
-            ledger: Mutex::new(Ledger::new(
-                room_bytes,
-                mapped_bytes,
-                config.policy,
-                layers,
-                hierarchy.clone().into(),
-            )),
-            hierarchy: ArcSwap::from_pointee(hierarchy),
-            mappings: Mappings::new(),
-            names: std::array::from_fn(|_| Mutex::new(())),
-            departing: Mutex::default(),
-            quarantine: Mutex::new(Quarantine::new(room_bytes)),
-            records: Records::default(),
-            sequence: AtomicU64::new(0),
-            unsettled: AtomicBool::new(false),
-            paused: AtomicBool::new(false),
-            health: Mutex::new(Health::Serving),
-            tally: Tally::default(),
-            absences: Absences::default(),
-            keeper: Keeper::default(),
-            writers: Writers::new(patience),
-            _claim: claim,
+            ledger: Arc::clone(ledger),
+            layers: Arc::clone(layers),
+            health: Arc::clone(health),
+            counters: Arc::clone(counters),
+            eviction_log: Arc::clone(log),
+            removal: Arc::clone(removal),
+            evictor: Arc::clone(evictor),
+            loader: Arc::clone(loader),
+            publisher: Arc::clone(publisher),
+            drafts: Arc::new(drafts),
+            records: Arc::new(Records::new(disk, ledger, staging)),
+            scrub: Arc::new(Scrub::new(disk, ledger, health, loader, counters)),
+            writers: Arc::clone(writers),
+            housekeeping: Arc::new(Housekeeping::new(evictor, removal, layers, health)),
+            maintenance: Maintenance::new(room),
         };
-        let recovery = store.recover().map_err(failed("read its folders"))?;
-        let store = Arc::new(store);
-        Keeper::start(&store).map_err(failed("start its threads"))?;
-        Ok((store, recovery))
+        (store, Arc::clone(staging))
     }
 
-    /// Returns the block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
-    pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
-        let hit = self.mappings.get(block, clock::instant())?;
-        if let Some(uses) = hit.uses {
-            self.ledger.lock().touch(&uses);
-        }
-        Some(hit.bytes)
-    }
-
-    /// Returns the block, read from disk, verified and mapped. `None` if it is not here or is damaged.
-    pub async fn load(self: &Arc<Self>, block: BlockId) -> Option<Bytes> {
-        if !self.contains(block) {
-            return None;
-        }
-        let store = Arc::clone(self);
-        on_pool(move || store.load_now(block)).await.flatten()
-    }
-
-    /// Whether the block is here.
-    pub fn contains(&self, block: BlockId) -> bool {
-        self.ledger.lock().residency.contains(&block)
-    }
-
-    /// Whether the block is here and mapped, so that it can be a hit.
-    pub fn is_mapped(&self, block: BlockId) -> bool {
-        self.mappings.contains(block)
-    }
-
-    /// Returns the version of `object` that was stored last, among those that still have a block here.
-    pub fn recall(&self, object: ObjectId) -> Option<VersionId> {
-        self.ledger.lock().catalogue.newest(object)
-    }
-
-    /// Returns the lake's description of the version that [`Store::recall`] names, read from the footer of
-    /// one of its blocks.
-    pub async fn describe(self: &Arc<Self>, object: ObjectId) -> Option<Arc<Version>> {
-        self.recall(object)?;
-        let store = Arc::clone(self);
-        on_pool(move || store.describe_now(object)).await.flatten()
-    }
-
-    /// Returns the indexes of the blocks of `version` that are here, ascending.
-    pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
-        self.ledger.lock().catalogue.blocks_of(version)
-    }
-
-    /// Whether the disk takes new blocks.
-    pub fn health(&self) -> Health {
-        self.health.lock().clone()
-    }
-
-    /// Returns a snapshot of all counts.
-    pub fn counters(&self) -> Counters {
-        let (resident_bytes, room_bytes, taken_bytes, blocks, (mapped_blocks, mapped_bytes)) = {
-            let ledger = self.ledger.lock();
-            let residency = &ledger.residency;
-            let (room, taken) = (residency.capacity_bytes(), residency.taken_bytes());
-            (
-                residency.used_bytes(),
-                room,
-                taken,
-                residency.len() as u64,
-                ledger.mapped_size(),
-            )
-        };
-        let tally = &self.tally;
-        Counters {
-            resident_bytes,
-            taken_bytes: taken_bytes + (self.capacity_bytes - room_bytes),
-            capacity_bytes: self.capacity_bytes,
-            blocks,
-            mapped_blocks,
-            mapped_bytes,
-            stored_blocks: tally.stored_blocks.get(),
-            evictions: tally.evictions(),
-            refusals: tally.refusals(),
-            corrupt_blocks: tally.corrupt_blocks.get(),
-            quarantined: tally.quarantined.get(),
-            io_errors: tally.io_errors.get(),
-            scrubbed_blocks: tally.scrubbed_blocks.get(),
-            scrub_passes: tally.scrub_passes.get(),
-            scrub_percent: tally.scrub_percent.get(),
-        }
-    }
-
-    /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`
-    /// is dropped.
+    /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`,
+    /// the last [`Draft`] and the last call are gone.
     pub async fn shutdown(&self) {
         let threads = self.stop();
-        on_pool(move || threads.into_iter().for_each(keeper::join)).await;
+        run_blocking(move || threads.into_iter().for_each(maintenance::join)).await;
     }
 
     /// Tells the threads to end, and returns them so that the caller can wait for them.
     fn stop(&self) -> Vec<JoinHandle<()>> {
-        self.keeper.stop();
+        self.maintenance.stop();
         self.writers.stop();
-        self.keeper.take_threads()
+        self.maintenance.take_threads()
+    }
+}
+
+/// Reading.
+impl Store {
+    /// Returns the block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
+    pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
+        self.ledger.get_resident(block)
     }
 
-    fn load_now(&self, block: BlockId) -> Option<Bytes> {
-        let _pin = self.pin(block)?;
-        // Another reader may have loaded it while this one waited for a thread.
-        if let Some(bytes) = self.get_resident(block) {
-            return Some(bytes);
-        }
-        match self.read_in(block) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.read_failed(block, &error);
-                None
-            }
-        }
-    }
-
-    /// Reads a block through the page cache, where a failing disk is an error, and only then through a
-    /// mapping.
-    fn read_in(&self, block: BlockId) -> Result<Option<Bytes>, ReadError> {
-        let (file, footer) = self.disk.open_block(block)?;
-        self.disk.verify(&file, &footer)?;
-        if let Some(mapping) = self.mappings.mapping(block) {
-            mapping.populate()?;
-            return Ok(self.mappings.refreshed(block, clock::instant()));
-        }
-        let mapping = Mapping::of(&file, footer.data_bytes as usize)?;
-        Ok(self.keep_mapped(block, mapping))
-    }
-
-    /// Returns `None` if the block was invalidated in the meantime: its room may already belong to other
-    /// blocks.
-    fn keep_mapped(&self, block: BlockId, mapping: Mapping) -> Option<Bytes> {
-        let length = mapping.as_ref().len() as u64;
-        let mut ledger = self.ledger.lock();
-        if !ledger.residency.contains(&block) {
+    /// Returns the block, read from disk, verified and mapped. `None` if it is not here or is damaged.
+    pub async fn load(&self, block: BlockId) -> Option<Bytes> {
+        if !self.contains(block) {
             return None;
         }
-        let bytes = self.mappings.insert(block, mapping, clock::instant());
-        ledger.touch(&[block]);
-        let unmapped = ledger.mapped(block, length, &self.mappings);
-        drop(ledger);
-        // Unmapping takes a while; no other thread should wait for it.
-        drop(unmapped);
-        Some(bytes)
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.load(block)).await.flatten()
     }
 
-    fn describe_now(&self, object: ObjectId) -> Option<Arc<Version>> {
-        loop {
-            let block = {
-                let ledger = self.ledger.lock();
-                let version = ledger.catalogue.newest(object)?;
-                ledger.catalogue.any_block_of(version)?
-            };
-            match self.disk.open_block(block) {
-                Ok((_, footer)) => return Some(Arc::new(footer.version)),
-                // The failed block left the catalogue, so the next round tries another one.
-                Err(error) if self.read_failed(block, &error) => {}
-                Err(_) => return None,
-            }
-        }
+    /// Whether the block is here.
+    pub fn contains(&self, block: BlockId) -> bool {
+        self.ledger.contains(block)
     }
 
-    /// Records what a failed read says about the block and about the disk. Returns `true` if the block was
-    /// removed for it.
-    fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
-        let reason = match error {
-            ReadError::Io(error) if is_exhaustion(error) => {
-                self.tally.io_errors.add(1);
-                tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
-                return false;
-            }
-            // The disk works, and has another file there, or none.
-            ReadError::Io(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
-                ) =>
-            {
-                Departure::Unreadable
-            }
-            ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                self.disk_failed("read a block", error);
-                Departure::Unreadable
-            }
-            ReadError::Io(_) | ReadError::Footer(_) | ReadError::OtherBlock | ReadError::Checksum => {
-                Departure::Corrupt
-            }
-        };
-        self.condemn(block, reason, error);
-        true
+    /// Whether the block is here and mapped, so that it can be a hit.
+    pub fn is_mapped(&self, block: BlockId) -> bool {
+        self.ledger.is_mapped(block)
     }
 
-    /// Marks the disk as failed: fills pause until [`Store::probe`] succeeds.
-    fn disk_failed(&self, action: &str, error: &io::Error) {
-        self.tally.io_errors.add(1);
-        let why = format!("{action}: {error}");
-        let mut health = self.health.lock();
-        if *health == Health::Serving {
-            tracing::error!(
-                why,
-                "the store's disk fails; blocks are not stored until it works again"
-            );
-        }
-        *health = Health::Paused { why };
-        self.paused.store(true, Ordering::Release);
+    /// Returns the version of `object` that was stored last, among those that still have a block here.
+    pub fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
+        self.ledger.newest(object)
     }
 
-    /// If fills are paused, asks the disk whether it works again. Blocks; the background work calls it
+    /// Returns the lake's description of the version that [`Store::newest_version`] names, read from the
+    /// footer of one of its blocks.
+    pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
+        self.newest_version(object)?;
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.describe(object)).await.flatten()
+    }
+
+    /// Returns the lake's description of the version that a block belongs to, read from the block's footer.
+    /// `None` if the block is not here.
+    pub async fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.version_of(block)).await.flatten()
+    }
+
+    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
+        self.ledger.blocks_of(version)
+    }
+
+    /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
+    /// block, so these were used after all others. The others follow, ordered by when their version was
+    /// stored, the last one first.
+    pub async fn blocks_by_use(&self) -> Vec<BlockId> {
+        let ledger = Arc::clone(&self.ledger);
+        run_blocking(move || ledger.blocks_by_use())
+            .await
+            .unwrap_or_default()
+    }
+
+    /// Returns why a block is not here. `None` if the store does not remember it.
+    pub fn absence(&self, block: BlockId) -> Option<Absence> {
+        self.eviction_log.why(block)
+    }
+}
+
+/// Writing and removing.
+impl Store {
+    /// Stores a block and returns it mapped.
+    ///
+    /// The `pieces` together are the whole block. If the block is already here, `put` does nothing and
+    /// returns the stored one. `put` returns when the block is on disk: soon, or when readers leave time for
+    /// it, depending on `urgency`.
+    ///
+    /// # Errors
+    ///
+    /// A refusal is no failure: the block is not cached, and the name of the refusal says why.
+    pub async fn put(
+        &self,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+    ) -> Result<Bytes, Refusal> {
+        self.publisher.put(block, version, pieces, urgency).await
+    }
+
+    /// Like [`Store::put`], for callers that do not wait. `then` receives the outcome on the thread that
+    /// wrote the block. It is dropped without a call if the threads have stopped.
+    pub fn put_then(
+        &self,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+        then: impl FnOnce(Result<Bytes, Refusal>) + Send + 'static,
+    ) {
+        self.publisher.put_then(block, version, pieces, urgency, then);
+    }
+
+    /// Writes the bytes of a block to disk, where they wait for their name. The `pieces` together are the
+    /// whole block.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if there is no room, if the disk fails, or if the store has stopped.
+    pub async fn draft(&self, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+        self.drafts.draft(pieces).await
+    }
+
+    /// Takes its name from a block and returns it as a draft of the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if the block is not here or is damaged, or if the disk fails.
+    pub async fn unname(&self, block: BlockId) -> Result<Draft, Refusal> {
+        self.drafts.unname(block).await
+    }
+
+    /// Gives the blocks of version `known_as` that are here to `version`, each under its index. Returns the
+    /// indexes of all blocks of `version` that are here afterwards.
+    pub async fn rename_version(&self, known_as: VersionId, version: Arc<Version>) -> Vec<u32> {
+        self.drafts.rename_version(known_as, version).await
+    }
+
+    /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
+    pub fn remove_version(&self, version: VersionId) {
+        self.removal.invalidate_version(version);
+    }
+
+    /// Invalidates every version of an object.
+    pub fn remove_object(&self, object: ObjectId) {
+        self.removal.invalidate_object(object);
+    }
+}
+
+/// Dirty versions, which the lake does not have.
+impl Store {
+    /// Keeps blocks of `version`, present and future ones, from leaving to make room.
+    pub fn protect(&self, version: VersionId) -> Protection {
+        self.ledger.protection(version)
+    }
+
+    /// Writes the facts about a dirty version that must survive a restart, in place of its earlier record.
+    /// The version's blocks do not leave to make room until the record is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if there is no room, if the disk fails, or if the store has stopped.
+    pub async fn keep_record(&self, version: VersionId, record: Vec<u8>) -> Result<(), Refusal> {
+        self.records.keep(version, record).await
+    }
+
+    /// Drops the record of a version that is no longer dirty: its blocks become like all others.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk does; then the record may be found again.
+    pub async fn drop_record(&self, version: VersionId) -> io::Result<()> {
+        self.records.discard(version).await
+    }
+
+    /// Returns every record on the disk whose checksum is right. Torn records are logged and removed: their
+    /// blocks have no name any more. Records that cannot be read are logged and kept.
+    pub async fn records(&self) -> Vec<(VersionId, Vec<u8>)> {
+        self.records.all().await
+    }
+
+    /// Waits until room is short and dirty blocks are the obstacle.
+    pub async fn pressed(&self) {
+        self.evictor.pressed().await;
+    }
+}
+
+/// Layers.
+impl Store {
+    /// Assigns blocks to layers as `hierarchy` says, from now on. It has at most as many layers as the store
+    /// was opened with.
+    ///
+    /// New blocks are placed by it at once. Blocks that are here move in the background: nothing is read,
+    /// written or evicted for it, and reads find the blocks all the time.
+    pub fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
+        self.layers.set_hierarchy(hierarchy);
+    }
+
+    /// Returns the layer that a block belongs to, whether it is here or not. Takes no lock.
+    pub fn layer_of(&self, block: BlockId) -> Layer {
+        self.layers.layer_of(block)
+    }
+
+    /// Sets the targets of the layers, from L1 outwards. A layer above its target gives way when room is
+    /// needed.
+    pub fn resize_layers(&self, targets_bytes: &[u64]) {
+        self.layers.resize(targets_bytes);
+    }
+
+    /// Returns the room of each layer, from L1 outwards.
+    pub fn layers(&self) -> Vec<LayerRoom> {
+        self.layers.rooms()
+    }
+
+    /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
+    pub fn room_bytes(&self) -> u64 {
+        self.ledger.usage().room_bytes
+    }
+}
+
+/// Operation.
+impl Store {
+    /// Whether the disk takes new blocks.
+    pub fn health(&self) -> Health {
+        self.health.current()
+    }
+
+    /// If writing is paused, asks the disk whether it works again. Blocks; the background work calls it
     /// regularly.
     pub fn probe(&self) -> Health {
-        if self.paused.load(Ordering::Acquire) {
-            match self.disk.probe() {
-                Ok(()) => {
-                    *self.health.lock() = Health::Serving;
-                    self.paused.store(false, Ordering::Release);
-                    tracing::info!("the store's disk works again");
-                }
-                Err(error) => self.disk_failed("write a file to see whether it works", &error),
-            }
-        }
-        self.health()
+        self.health.probe()
     }
 
-    fn pin(&self, block: BlockId) -> Option<Pin<'_>> {
-        let here = self.ledger.lock().pin(block);
-        here.then(|| Pin { store: self, block })
+    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
+    pub fn scrub(&self) -> u64 {
+        self.scrub.pass()
     }
 
-    fn lock_name(&self, block: BlockId) -> MutexGuard<'_, ()> {
-        self.names[(usize::from(disk::folder_of(block))) % NAME_LOCKS].lock()
+    /// Returns a snapshot of all counts.
+    pub fn counters(&self) -> Counters {
+        self.counters.snapshot(&self.ledger.usage(), self.capacity_bytes)
     }
 }
 
@@ -453,45 +504,20 @@ impl std::fmt::Debug for Store {
     }
 }
 
-/// A block that must not leave while it is read.
-struct Pin<'a> {
-    store: &'a Store,
-    block: BlockId,
-}
-
-impl Drop for Pin<'_> {
-    fn drop(&mut self) {
-        self.store.ledger.lock().unpin(self.block);
-    }
-}
-
-/// Returns the room for files: the capacity without the files that always exist. `Err` is the least capacity
-/// that suffices.
-fn room_bytes(config: &config::Store, disk: &Disk) -> io::Result<Result<u64, u64>> {
+/// Returns the room for files: the capacity without the files that always exist.
+fn room_bytes(config: &StoreConfig, disk: &Disk) -> Result<u64, StoreError> {
     // Room to write one block while another one is read, and a third one leaves.
     const BLOCKS_LEAST: u64 = 4;
-    let fixed_bytes = disk.fixed_bytes()?;
+    let fixed_bytes = disk
+        .fixed_bytes()
+        .map_err(StoreError::io(&config.path, "measure its folders"))?;
     let least_bytes = fixed_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
     if config.capacity_bytes < least_bytes {
-        return Ok(Err(least_bytes));
+        return Err(StoreError::TooSmall {
+            path: config.path.clone(),
+            capacity_bytes: config.capacity_bytes,
+            least_bytes,
+        });
     }
-    Ok(Ok(config.capacity_bytes - fixed_bytes))
-}
-
-/// Whether the process, rather than the disk, lacks something.
-fn is_exhaustion(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN)
-    )
-}
-
-/// Runs work that may wait for the disk on a thread where waiting does no harm. Returns `None` only when the
-/// runtime is shutting down.
-async fn on_pool<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(value) => Some(value),
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => None,
-    }
+    Ok(config.capacity_bytes - fixed_bytes)
 }

@@ -6,11 +6,15 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io;
+use std::path::Path;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use shoal_policy::BlockId;
-use shoal_policy::residency::Reservation;
+use shoal_policy::residency::{Leaving, Reservation};
 
 use super::disk::{self, Disk};
+use super::ledger::Ledger;
 
 /// Maximum number of files kept.
 const FILES_MAX: usize = 32;
@@ -18,10 +22,20 @@ const FILES_MAX: usize = 32;
 /// The files may take this fraction of the store's capacity: one divided by this number.
 const SHARE: u64 = 16;
 
-/// The files in the folder, oldest first, each with the room reserved for it.
-#[derive(Debug)]
+/// The quarantine folder, and the room that it takes.
 pub(super) struct Quarantine {
-    files: VecDeque<(String, Reservation)>,
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    files: Mutex<Files>,
+}
+
+/// A file in the folder with the room reserved for it.
+pub(super) type Quarantined = (String, Reservation);
+
+/// The files in the folder.
+#[derive(Debug)]
+struct Files {
+    oldest_first: VecDeque<Quarantined>,
     bytes: u64,
     bytes_max: u64,
     /// Part of the next file's name; increases across restarts.
@@ -29,31 +43,102 @@ pub(super) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Creates an empty quarantine that may take its share of `capacity_bytes`.
-    pub(super) const fn new(capacity_bytes: u64) -> Self {
+    /// Creates an empty quarantine that may take its share of `room_bytes`.
+    pub(super) fn new(disk: &Arc<Disk>, ledger: &Arc<Ledger>, room_bytes: u64) -> Self {
         Self {
-            files: VecDeque::new(),
-            bytes: 0,
-            bytes_max: capacity_bytes / SHARE,
-            next: 0,
+            disk: Arc::clone(disk),
+            ledger: Arc::clone(ledger),
+            files: Mutex::new(Files {
+                oldest_first: VecDeque::new(),
+                bytes: 0,
+                bytes_max: room_bytes / SHARE,
+                next: 0,
+            }),
         }
     }
 
     /// Returns the names and sizes of the files that an earlier process left, oldest first.
-    pub(super) fn earlier(disk: &Disk) -> io::Result<Vec<(String, u64)>> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be listed.
+    pub(super) fn earlier(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in fs::read_dir(disk.quarantine())? {
+        for entry in fs::read_dir(self.disk.quarantine_folder())? {
             let entry = entry?;
-            let charge_bytes = charge_bytes(disk, &entry.metadata()?);
+            let charge_bytes = charge_bytes(&self.disk, &entry.metadata()?);
             files.push((entry.file_name().to_string_lossy().into_owned(), charge_bytes));
         }
         files.sort_unstable();
         Ok(files)
     }
 
+    /// Takes in a file that is in the folder. Returns the oldest files, which have to be removed for it.
+    pub(super) fn keep(&self, name: String, room: Reservation) -> Vec<Quarantined> {
+        self.files.lock().push(name, room)
+    }
+
+    /// Moves the file of a forgotten block into the folder. Returns the oldest files, which have to be
+    /// removed for it.
+    ///
+    /// # Errors
+    ///
+    /// Hands the room back if the file stays where it is.
+    pub(super) fn take_block(&self, leaving: Leaving<BlockId>) -> Result<Vec<Quarantined>, Leaving<BlockId>> {
+        let block = leaving.key;
+        let Some(name) = self.name_for(Some(block), leaving.bytes()) else {
+            return Err(leaving);
+        };
+        let is_moved = {
+            let _name = self.disk.lock_name(block);
+            // If the block is here again, the file of this name is the new one.
+            !self.ledger.contains(block)
+                && self
+                    .disk
+                    .move_to_quarantine(&self.disk.block_path(block), &name)
+                    .is_ok()
+        };
+        if !is_moved {
+            return Err(leaving);
+        }
+        Ok(self.keep(name, self.ledger.retake(leaving)))
+    }
+
+    /// Moves a strange file into the folder, or removes it if the quarantine or the store has no room for it.
+    /// Returns the oldest files, which have to be removed for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file can be neither moved nor removed.
+    pub(super) fn take_strange(&self, path: &Path) -> io::Result<Vec<Quarantined>> {
+        let charge_bytes = charge_bytes(&self.disk, &fs::symlink_metadata(path)?);
+        let is_kept = self.files.lock().takes(charge_bytes);
+        let room = is_kept
+            .then(|| self.ledger.reserve_free(charge_bytes).ok())
+            .flatten();
+        let Some(room) = room else {
+            return self.disk.unlink(path).map(|()| Vec::new());
+        };
+        let name = self.files.lock().next_name(None);
+        tracing::warn!(path = %path.display(), name, "a strange file in the store is moved to its quarantine");
+        if let Err(error) = self.disk.move_to_quarantine(path, &name) {
+            self.ledger.cancel(room);
+            return Err(error);
+        }
+        Ok(self.keep(name, room))
+    }
+
+    /// Returns a name for a file of this size. `None` if it is too large to be kept.
+    fn name_for(&self, block: Option<BlockId>, bytes: u64) -> Option<String> {
+        let mut files = self.files.lock();
+        files.takes(bytes).then(|| files.next_name(block))
+    }
+}
+
+impl Files {
     /// Returns a name for the next file: its sequence number, so that names sort by age, and the block that
     /// it was.
-    pub(super) fn next_name(&mut self, block: Option<BlockId>) -> String {
+    fn next_name(&mut self, block: Option<BlockId>) -> String {
         let turn = self.next;
         self.next += 1;
         block.map_or_else(
@@ -63,31 +148,34 @@ impl Quarantine {
     }
 
     /// Whether a file of this size may be kept at all.
-    pub(super) const fn takes(&self, bytes: u64) -> bool {
+    const fn takes(&self, bytes: u64) -> bool {
         bytes <= self.bytes_max
     }
 
-    /// Adds a file that is in the folder. Returns the oldest files, which have to leave for it.
-    pub(super) fn push(&mut self, name: String, room: Reservation) -> Vec<(String, Reservation)> {
+    fn push(&mut self, name: String, room: Reservation) -> Vec<Quarantined> {
         let turn = name.get(..16).and_then(|turn| u64::from_str_radix(turn, 16).ok());
         self.next = self.next.max(turn.map_or(0, |turn| turn.saturating_add(1)));
         self.bytes += room.bytes();
-        self.files.push_back((name, room));
-        let mut leaving = Vec::new();
-        while self.files.len() > FILES_MAX || self.bytes > self.bytes_max {
+        self.oldest_first.push_back((name, room));
+        let mut surplus = Vec::new();
+        while self.oldest_first.len() > FILES_MAX || self.bytes > self.bytes_max {
             let oldest = self
-                .files
+                .oldest_first
                 .pop_front()
-                .expect("what exceeds a bound holds something");
+                .expect("files that exceed a bound are not none");
             self.bytes -= oldest.1.bytes();
-            leaving.push(oldest);
+            surplus.push(oldest);
         }
-        leaving
+        debug_assert!(
+            !self.oldest_first.is_empty() || self.bytes == 0,
+            "room is given back with its file"
+        );
+        surplus
     }
 }
 
 /// Returns the room that a strange file takes.
-pub(super) fn charge_bytes(disk: &Disk, metadata: &fs::Metadata) -> u64 {
+fn charge_bytes(disk: &Disk, metadata: &fs::Metadata) -> u64 {
     disk.charge_bytes(metadata.len().min(disk::allocated_bytes(metadata)))
         .max(disk::allocated_bytes(metadata))
 }

@@ -5,15 +5,17 @@
 
 use std::fs::{self, DirEntry};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
 use shoal_policy::{BlockId, ObjectId};
 
-use super::Store;
 use super::disk::{self, Disk, FOLDERS, ReadError};
-use super::quarantine::{self, Quarantine};
+use super::ledger::Ledger;
+use super::records::Records;
+use super::removal::Removal;
+use super::staging::Staging;
 
 /// Number of footers read at once. More than processors, because a cold disk answers many reads as fast as
 /// one.
@@ -63,76 +65,61 @@ enum Kind {
     Strange,
 }
 
-impl Store {
+/// The parts of a store that recovery fills, before any of them is used.
+pub(super) struct Recoverer<'a> {
+    pub(super) disk: &'a Disk,
+    pub(super) ledger: &'a Ledger,
+    pub(super) records: &'a Records,
+    pub(super) removal: &'a Removal,
+    pub(super) staging: &'a Staging,
+    /// Size of a block in bytes.
+    pub(super) block_bytes: u64,
+}
+
+impl Recoverer<'_> {
     /// Puts the blocks on the disk into the index, and all other files out of the way.
-    pub(super) fn recover(&mut self) -> io::Result<Recovery> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if a folder cannot be listed. A file that cannot be read or removed is counted and left alone.
+    pub(super) fn recover(&self) -> io::Result<Recovery> {
         let mut recovery = Recovery::default();
-        let (half_written, stuck) = empty_aside(&self.disk)?;
+        let (half_written, stuck) = remove_temporary(self.disk)?;
         recovery.half_written = half_written;
-        let mut found = scan(&self.disk, self.block_bytes);
+        let mut found = scan(self.disk, self.block_bytes);
         recovery.unreadable = stuck + found.unreadable;
         for block in found.other_block_size.drain(..) {
             recovery.other_block_size += 1;
             recovery.unreadable += u64::from(self.disk.remove_block(block).is_err());
         }
-        self.recover_records()?;
-        self.recover_quarantine(&mut recovery, &found.strange)?;
-        self.recover_blocks(&mut recovery, found.blocks);
+        self.records.restore()?;
+        recovery.unreadable += self.removal.restore_quarantine()?;
+        self.quarantine(&mut recovery, &found.strange);
+        self.restore_blocks(&mut recovery, found.blocks);
         Ok(recovery)
     }
 
-    fn recover_quarantine(&self, recovery: &mut Recovery, strange: &[PathBuf]) -> io::Result<()> {
-        for (name, charge_bytes) in Quarantine::earlier(&self.disk)? {
-            // A file without room for it is not kept.
-            let reserved = self.ledger.lock().residency.reserve(charge_bytes);
-            match reserved {
-                Ok(room) => self.keep_quarantined(name, room),
-                Err(_) => recovery.unreadable += u64::from(self.disk.remove_quarantined(&name).is_err()),
-            }
-        }
+    fn quarantine(&self, recovery: &mut Recovery, strange: &[PathBuf]) {
         for path in strange {
-            match self.quarantine_file(path) {
-                Ok(()) => {
-                    recovery.quarantined += 1;
-                    self.tally.quarantined.add(1);
-                }
+            match self.removal.quarantine_strange(path) {
+                Ok(()) => recovery.quarantined += 1,
                 Err(error) => {
                     recovery.unreadable += 1;
                     tracing::warn!(path = %path.display(), %error, "a strange file could not be moved out of the way");
                 }
             }
         }
-        Ok(())
     }
 
-    fn quarantine_file(&self, path: &Path) -> io::Result<()> {
-        let charge_bytes = quarantine::charge_bytes(&self.disk, &fs::symlink_metadata(path)?);
-        let kept = self.quarantine.lock().takes(charge_bytes);
-        let reserved = kept
-            .then(|| self.ledger.lock().residency.reserve(charge_bytes).ok())
-            .flatten();
-        let Some(room) = reserved else {
-            return self.disk.unlink(path);
-        };
-        let name = self.quarantine.lock().next_name(None);
-        tracing::warn!(path = %path.display(), name, "a strange file in the store is moved to its quarantine");
-        if let Err(error) = self.disk.set_aside_for_inspection(path, &name) {
-            self.ledger.lock().residency.cancel(room);
-            return Err(error);
-        }
-        self.keep_quarantined(name, room);
-        Ok(())
-    }
-
-    /// Takes in dirty blocks and those stored last, as many as there is room for, in the order in which they
+    /// Admits dirty blocks and those stored last, as many as there is room for, in the order in which they
     /// were stored.
-    fn recover_blocks(&mut self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
+    fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.sequence).max();
-        *self.sequence.get_mut() = newest.map_or(0, |newest| newest + 1);
-        let ledger = self.ledger.get_mut();
+        self.staging.start_at(newest.map_or(0, |newest| newest + 1));
         // Dirty blocks, which the lake does not have, are the last to be removed.
-        blocks.sort_unstable_by_key(|block| (ledger.is_protected(block.block.version), block.sequence));
-        let mut free_bytes = ledger.residency.capacity_bytes() - ledger.residency.taken_bytes();
+        blocks.sort_by_cached_key(|block| (self.ledger.is_protected(block.block.version), block.sequence));
+        let usage = self.ledger.usage();
+        let mut free_bytes = usage.room_bytes - usage.taken_bytes;
         let fitting = blocks.iter().rev().take_while(|block| {
             let rest = free_bytes.checked_sub(block.charge_bytes);
             free_bytes = rest.unwrap_or_default();
@@ -150,11 +137,8 @@ impl Store {
             charge_bytes,
         } in newest
         {
-            let room = ledger
-                .residency
-                .reserve(charge_bytes)
-                .expect("what fits has room");
-            ledger.admit(room, block, object, sequence);
+            let is_restored = self.ledger.restore(charge_bytes, object, block, sequence);
+            assert!(is_restored, "room that was counted as free is free");
             recovery.blocks += 1;
             recovery.bytes += charge_bytes;
         }
@@ -185,9 +169,9 @@ fn scan(disk: &Disk, block_bytes: u64) -> Found {
 
 /// Removes the files that were being written when the node stopped. Returns how many files it removed, and
 /// how many it could not.
-fn empty_aside(disk: &Disk) -> io::Result<(u64, u64)> {
+fn remove_temporary(disk: &Disk) -> io::Result<(u64, u64)> {
     let (mut removed, mut stuck) = (0, 0);
-    for entry in fs::read_dir(disk.aside())? {
+    for entry in fs::read_dir(disk.temp_folder())? {
         match disk.unlink(&entry?.path()) {
             Ok(()) => removed += 1,
             Err(_) => stuck += 1,

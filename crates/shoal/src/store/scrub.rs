@@ -1,15 +1,18 @@
 //! A slow walk over all blocks that finds decayed ones before a reader does.
 
 use std::fs;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
 use shoal_policy::BlockId;
 
-use super::disk::{self, FOLDERS, ReadError};
-use super::keeper::Signal;
-use super::{Store, is_exhaustion};
+use super::counters::LiveCounters;
+use super::disk::{self, Disk, FOLDERS, ReadError};
+use super::health::{DiskHealth, is_exhaustion};
+use super::ledger::Ledger;
+use super::loader::Loader;
+use super::signal::Signal;
 
 /// The read rate of the scrub: 100 GiB in under four hours, and less than a hundredth of an SSD's rate.
 const BYTES_PER_SECOND: u64 = 8 << 20;
@@ -17,17 +20,26 @@ const BYTES_PER_SECOND: u64 = 8 << 20;
 /// Rest after each folder, so that a pass over an almost empty store is slow too.
 const FOLDER_REST: Duration = Duration::from_secs(1);
 
-/// Scrubs for as long as the store lives.
-pub(super) fn run(store: &Weak<Store>, signal: &Signal) {
+/// Verifies blocks on the disk.
+pub(super) struct Scrub {
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    health: Arc<DiskHealth>,
+    loader: Arc<Loader>,
+    counters: Arc<LiveCounters>,
+}
+
+/// Scrubs until the signal says stop, or until the scrub is dropped.
+pub(super) fn run(scrub: &Weak<Scrub>, signal: &Signal) {
     for folder in (0..FOLDERS).cycle() {
         if !signal.sleep(FOLDER_REST) {
             return;
         }
-        let Some(blocks) = store.upgrade().map(|store| store.blocks_in(folder)) else {
+        let Some(blocks) = scrub.upgrade().map(|scrub| scrub.blocks_in(folder)) else {
             return;
         };
         for block in blocks {
-            let Some(read_bytes) = store.upgrade().map(|store| store.scrub_block(block)) else {
+            let Some(read_bytes) = scrub.upgrade().map(|scrub| scrub.verify(block)) else {
                 return;
             };
             let pace = Duration::from_secs_f64(read_bytes as f64 / BYTES_PER_SECOND as f64);
@@ -35,29 +47,45 @@ pub(super) fn run(store: &Weak<Store>, signal: &Signal) {
                 return;
             }
         }
-        let Some(store) = store.upgrade() else { return };
-        store.folder_scrubbed(folder);
+        let Some(scrub) = scrub.upgrade() else { return };
+        scrub.folder_done(folder);
     }
 }
 
-impl Store {
-    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
-    pub fn scrub(&self) -> u64 {
-        let before = self.tally.scrubbed_blocks.get();
-        for folder in 0..FOLDERS {
-            self.blocks_in(folder).into_iter().for_each(|block| {
-                self.scrub_block(block);
-            });
-            self.folder_scrubbed(folder);
+impl Scrub {
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        health: &Arc<DiskHealth>,
+        loader: &Arc<Loader>,
+        counters: &Arc<LiveCounters>,
+    ) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            ledger: Arc::clone(ledger),
+            health: Arc::clone(health),
+            loader: Arc::clone(loader),
+            counters: Arc::clone(counters),
         }
-        self.tally.scrubbed_blocks.get() - before
     }
 
-    fn folder_scrubbed(&self, folder: u16) {
+    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
+    pub(super) fn pass(&self) -> u64 {
+        let before = self.counters.scrubbed_blocks.get();
+        for folder in 0..FOLDERS {
+            self.blocks_in(folder).into_iter().for_each(|block| {
+                self.verify(block);
+            });
+            self.folder_done(folder);
+        }
+        self.counters.scrubbed_blocks.get() - before
+    }
+
+    fn folder_done(&self, folder: u16) {
         let done = u64::from(folder) + 1;
-        self.tally.scrub_percent.set(done * 100 / u64::from(FOLDERS));
+        self.counters.scrub_percent.set(done * 100 / u64::from(FOLDERS));
         if folder + 1 == FOLDERS {
-            self.tally.scrub_passes.add(1);
+            self.counters.scrub_passes.add(1);
         }
     }
 
@@ -69,7 +97,7 @@ impl Store {
                 .collect(),
             Err(error) => {
                 if !is_exhaustion(&error) {
-                    self.disk_failed("list a folder", &error);
+                    self.health.failed("list a folder", &error);
                 }
                 Vec::new()
             }
@@ -77,16 +105,17 @@ impl Store {
     }
 
     /// Verifies one block. Returns how many bytes were read.
-    fn scrub_block(&self, block: BlockId) -> u64 {
-        let Some(_pin) = self.pin(block) else { return 0 };
-        let read = self.reread(block);
-        match read {
+    fn verify(&self, block: BlockId) -> u64 {
+        let Some(_pin) = self.ledger.pin(block) else {
+            return 0;
+        };
+        match self.reread(block) {
             Ok(bytes) => {
-                self.tally.scrubbed_blocks.add(1);
+                self.counters.scrubbed_blocks.add(1);
                 bytes
             }
             Err(error) => {
-                self.read_failed(block, &error);
+                self.loader.read_failed(block, &error);
                 0
             }
         }

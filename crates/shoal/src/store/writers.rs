@@ -47,23 +47,24 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Hands work to the threads.
 #[derive(Debug)]
 pub(super) struct Writers {
-    desk: Arc<Desk>,
+    queue: Arc<Queue>,
     patience: Duration,
 }
 
 /// The state that the threads share.
 #[derive(Debug, Default)]
-struct Desk {
-    queue: Mutex<Queue>,
+struct Queue {
+    state: Mutex<QueueState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
+struct QueueState {
     /// Ordered by the moment they are due, and within one moment by arrival.
     waiting: BTreeMap<(Instant, u64), Waiting>,
     waiting_bytes: u64,
-    came: u64,
+    /// Number of jobs that were ever submitted.
+    arrivals: u64,
     threads: usize,
     stopped: bool,
 }
@@ -85,7 +86,7 @@ impl Writers {
     /// Creates writers whose work waits up to `patience` for a burst to be over.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
-            desk: Arc::default(),
+            queue: Arc::default(),
             patience,
         }
     }
@@ -93,10 +94,10 @@ impl Writers {
     /// Starts the threads. They end when [`Writers::stop`] was called and the last job is done.
     pub(super) fn start(&self) -> io::Result<Vec<JoinHandle<()>>> {
         let threads = (0..THREADS).map(|_| {
-            let desk = Arc::clone(&self.desk);
+            let queue = Arc::clone(&self.queue);
             let thread = thread::Builder::new().name("store-write".into());
-            let thread = thread.spawn(move || desk.work())?;
-            self.desk.queue.lock().threads += 1;
+            let thread = thread.spawn(move || queue.work())?;
+            self.queue.state.lock().threads += 1;
             Ok(thread)
         });
         threads.collect()
@@ -104,8 +105,8 @@ impl Writers {
 
     /// Accepts no more work, and lets none of it wait.
     pub(super) fn stop(&self) {
-        self.desk.queue.lock().stopped = true;
-        self.desk.changed.notify_all();
+        self.queue.state.lock().stopped = true;
+        self.queue.changed.notify_all();
     }
 
     /// Does `work`, which writes `bytes` bytes, on one of the threads. Returns `None` if the threads have
@@ -117,7 +118,7 @@ impl Writers {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (done, outcome) = oneshot::channel();
-        self.hand_over(urgency, bytes, move || {
+        self.submit(urgency, bytes, move || {
             // The caller may be gone; the work was done for the store.
             let _ = done.send(work());
         })?;
@@ -126,7 +127,7 @@ impl Writers {
 
     /// Like [`Writers::run`], for callers that do not wait. Returns `None` if the threads have stopped: the
     /// job is dropped.
-    pub(super) fn hand_over(
+    pub(super) fn submit(
         &self,
         urgency: Urgency,
         bytes: u64,
@@ -138,25 +139,25 @@ impl Writers {
         };
         let due = clock::instant() + patience;
         let job: Job = Box::new(job);
-        let rouses = self.desk.queue.lock().push(due, Waiting { bytes, job })?;
-        if rouses {
-            self.desk.changed.notify_one();
+        let wakes = self.queue.state.lock().push(due, Waiting { bytes, job })?;
+        if wakes {
+            self.queue.changed.notify_one();
         }
         Some(())
     }
 }
 
-impl Queue {
+impl QueueState {
     /// Queues a job. Returns whether a waiting thread has to look again: while a burst is answered, no thread
-    /// is woken only to see that it is not over yet. Returns `None` if no thread works any more.
+    /// is woken only to see that it is not over yet. Returns `None` if no thread works any longer.
     fn push(&mut self, due: Instant, waiting: Waiting) -> Option<bool> {
         if self.stopped || self.threads == 0 {
             return None;
         }
         self.waiting_bytes += waiting.bytes;
-        self.waiting.insert((due, self.came), waiting);
-        let is_first = self.waiting.first_key_value().map(|(key, _)| key.1) == Some(self.came);
-        self.came += 1;
+        self.waiting.insert((due, self.arrivals), waiting);
+        let is_first = self.waiting.first_key_value().map(|(key, _)| key.1) == Some(self.arrivals);
+        self.arrivals += 1;
         Some(is_first || self.is_overfull())
     }
 
@@ -175,21 +176,25 @@ impl Queue {
         }
         let Waiting { bytes, job } = first.remove();
         self.waiting_bytes -= bytes;
+        debug_assert!(
+            !self.waiting.is_empty() || self.waiting_bytes == 0,
+            "bytes without a job"
+        );
         Next::Work(job)
     }
 }
 
-impl Desk {
+impl Queue {
     fn work(&self) {
         if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-            tracing::warn!(%error, "blocks are written at the priority of answers");
+            tracing::warn!(%error, "could not lower the priority of a writer thread");
         }
-        let mut queue = self.queue.lock();
+        let mut state = self.state.lock();
         loop {
-            match queue.next(clock::instant()) {
+            match state.next(clock::instant()) {
                 Next::Work(job) => {
-                    let leaves_some = !queue.waiting.is_empty();
-                    parking_lot::MutexGuard::unlocked(&mut queue, || {
+                    let leaves_some = !state.waiting.is_empty();
+                    parking_lot::MutexGuard::unlocked(&mut state, || {
                         // The next one may be due before this one is done.
                         if leaves_some {
                             self.changed.notify_one();
@@ -198,9 +203,9 @@ impl Desk {
                         drop(catch_unwind(AssertUnwindSafe(job)));
                     });
                 }
-                Next::Wait(None) => self.changed.wait(&mut queue),
+                Next::Wait(None) => self.changed.wait(&mut state),
                 Next::Wait(Some(due)) => {
-                    self.changed.wait_until(&mut queue, due);
+                    self.changed.wait_until(&mut state, due);
                 }
                 Next::End => return,
             }
@@ -218,7 +223,7 @@ impl std::fmt::Debug for Waiting {
 mod tests {
     use std::time::Duration;
 
-    use super::{Next, PATIENCE, Queue, Urgency, WAITING_BYTES, Waiting, Writers};
+    use super::{Next, PATIENCE, QueueState, Urgency, WAITING_BYTES, Waiting, Writers};
     use crate::clock;
 
     #[tokio::test]
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_somebody_waits_for_does_not_wait_for_what_may_wait() {
+    async fn an_urgent_job_does_not_wait_for_late_ones() {
         let writers = Writers::new(Duration::from_secs(1_000_000));
         let threads = writers.start().unwrap();
         let late = writers.run(Urgency::Late, 1, || ());
@@ -282,29 +287,29 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_changes_nothing_for_those_who_wait_rouses_nobody() {
+    fn a_job_that_changes_nothing_for_the_waiting_threads_wakes_none() {
         let now = clock::instant();
-        let mut queue = Queue {
+        let mut queue = QueueState {
             threads: 1,
-            ..Queue::default()
+            ..QueueState::default()
         };
-        let mut rouses = |due, bytes| {
+        let mut wakes = |due, bytes| {
             let job = Box::new(|| ());
             queue.push(due, Waiting { bytes, job }).unwrap()
         };
-        assert!(rouses(now + PATIENCE, 1), "nobody knew of any");
-        assert!(!rouses(now + PATIENCE, 1), "it waits behind the other");
-        assert!(rouses(now, 1), "it is due first");
-        assert!(!rouses(now + PATIENCE, 1));
-        assert!(rouses(now + PATIENCE, WAITING_BYTES), "too much waits");
+        assert!(wakes(now + PATIENCE, 1), "no thread knew of any");
+        assert!(!wakes(now + PATIENCE, 1), "it waits behind the other");
+        assert!(wakes(now, 1), "it is due first");
+        assert!(!wakes(now + PATIENCE, 1));
+        assert!(wakes(now + PATIENCE, WAITING_BYTES), "too much waits");
     }
 
     #[test]
     fn a_block_waits_a_moment_and_not_behind_many_nor_at_the_end() {
         let now = clock::instant();
-        let (mut queue, due) = (Queue::default(), now + PATIENCE);
+        let (mut queue, due) = (QueueState::default(), now + PATIENCE);
         queue.threads = 1;
-        let push = |queue: &mut Queue, bytes| {
+        let push = |queue: &mut QueueState, bytes| {
             let job = Box::new(|| ());
             queue.push(due, Waiting { bytes, job }).unwrap();
         };

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_policy::admission::Refusal;
 
-use super::{BLOCK, Departure, Lab, data, evictions, put, put_all, refusals, until, version};
+use super::{BLOCK, Lab, RemovalReason, data, evictions, put, put_all, refusals, until, version};
 use crate::store::{Store, StoreError};
 
 #[tokio::test]
@@ -27,8 +27,11 @@ async fn a_full_store_makes_room_and_never_exceeds_its_capacity() {
             "the newest is here"
         );
     }
-    assert!(evictions(&store, Departure::Room) >= 90);
-    assert_eq!(evictions(&store, Departure::Room) + store.counters().blocks, 100);
+    assert!(evictions(&store, RemovalReason::Room) >= 90);
+    assert_eq!(
+        evictions(&store, RemovalReason::Room) + store.counters().blocks,
+        100
+    );
 }
 
 #[tokio::test]
@@ -54,7 +57,7 @@ async fn room_is_made_ahead_of_need() {
     for number in 0..40 {
         put_all(&store, &version(number, "a", BLOCK)).await;
     }
-    let high_bytes = store.ledger.lock().residency.capacity_bytes() / 20 * 19;
+    let high_bytes = store.room_bytes() / 20 * 19;
     until("a twentieth is free", || {
         store.counters().resident_bytes <= high_bytes
     })
@@ -172,7 +175,7 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
     }
     done.store(true, Ordering::Relaxed);
     watch.join().unwrap();
-    until("everything that left is gone", || !store.has_departures()).await;
+    until("everything that left is gone", || !store.removal.has_pending()).await;
     let counters = store.counters();
     assert!(
         lab.disk_bytes() <= counters.taken_bytes,
@@ -181,7 +184,11 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
     assert!(counters.stored_blocks > 40);
     assert_eq!(counters.io_errors + counters.corrupt_blocks, 0);
     let files: usize = (0..256)
-        .map(|folder| fs::read_dir(store.disk.folder(folder)).unwrap().count())
+        .map(|folder| {
+            fs::read_dir(lab.config.path.join(format!("blocks/{folder:02x}")))
+                .unwrap()
+                .count()
+        })
         .sum();
     assert_eq!(files as u64, counters.blocks, "index and disk agree");
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{BLOCK, Departure, Lab, ROOMY, close, data, evictions, object, put, put_all, version};
+use super::{BLOCK, Lab, ROOMY, RemovalReason, close, data, evictions, object, put, put_all, version};
 use crate::s3::object::Version;
 use crate::store::Store;
 
@@ -47,7 +47,7 @@ async fn a_flipped_bit_in_any_region_is_a_miss_and_the_block_can_be_stored_again
         );
         assert!(!store.contains(version.block(0)));
         assert_eq!(store.counters().corrupt_blocks, 1);
-        assert_eq!(evictions(&store, Departure::Corrupt), 1);
+        assert_eq!(evictions(&store, RemovalReason::Corrupt), 1);
         quarantined += 1;
         assert_eq!(lab.quarantine(), quarantined);
         assert_eq!(
@@ -146,7 +146,7 @@ async fn a_file_that_vanished_is_a_miss_and_no_failure_of_the_disk() {
     let store = cold(&lab, store).await;
     fs::remove_file(lab.path(&version, 0)).unwrap();
     assert!(store.load(version.block(0)).await.is_none());
-    assert_eq!(evictions(&store, Departure::Unreadable), 1);
+    assert_eq!(evictions(&store, RemovalReason::Unreadable), 1);
     assert_eq!(store.counters().io_errors, 0);
     put(&store, &version, 0).await.expect("fills go on");
 }
@@ -202,7 +202,7 @@ async fn strange_files_are_moved_out_of_the_way_and_the_rest_is_served() {
     assert_eq!(lab.quarantine(), 5);
     assert!(
         blocks.join("00/folder").exists(),
-        "what may be somebody's work is left alone"
+        "a folder may hold an operator's work and is left alone"
     );
 }
 

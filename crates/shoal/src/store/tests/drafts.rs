@@ -31,7 +31,7 @@ async fn a_draft_becomes_a_block_like_any_other() {
         let draft = draft(&store, &version, index).await.unwrap();
         assert!(
             !store.contains(version.block(index)),
-            "nobody finds it before it has a name"
+            "no reader finds it before it has a name"
         );
         draft.name(Arc::clone(&version), index).await.unwrap();
         assert_eq!(
@@ -106,7 +106,7 @@ async fn a_draft_of_a_block_that_is_here_gives_way() {
     let held = put(&store, &version, 0).await.unwrap();
     late.name(Arc::clone(&version), 0).await.unwrap();
     assert_eq!((store.counters().blocks, aside(&lab)), (1, 0));
-    assert_eq!(held, data(&version, 0), "who reads the first is not disturbed");
+    assert_eq!(held, data(&version, 0), "readers of the first are not disturbed");
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn blocks_get_another_name_and_are_the_same_after_a_restart() {
     let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
     assert_eq!(renamed, [0, 2]);
     assert_eq!(lab.disk_bytes(), before, "nothing was written a second time");
-    assert_eq!(held, data(&stand_in, 0), "who reads it is not disturbed");
+    assert_eq!(held, data(&stand_in, 0), "its readers are not disturbed");
     let is_renamed = async |store: &Arc<Store>| {
         assert!(store.blocks_of(stand_in.id).is_empty());
         for index in [0, 2] {
@@ -134,7 +134,7 @@ async fn blocks_get_another_name_and_are_the_same_after_a_restart() {
     assert_eq!(
         store.rename_version(stand_in.id, Arc::clone(&version)).await,
         [0, 2],
-        "whoever asks again hears the same"
+        "a second call returns the same"
     );
     drop(held);
     let (store, recovery) = lab.reopen(store).await;

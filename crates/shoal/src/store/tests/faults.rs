@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 
-use super::{BLOCK, Departure, Lab, ROOMY, data, evictions, put, put_all, refusals, until, version};
+use super::{BLOCK, Lab, ROOMY, RemovalReason, data, evictions, put, put_all, refusals, until, version};
 use crate::store::{DiskFault, DiskOp, Health};
 
 /// Operations that fail, each with its errno.
@@ -50,6 +50,26 @@ async fn folders_that_were_taken_away_are_made_again_by_the_probe() {
     assert_eq!(store.probe(), Health::Serving);
     assert_eq!(put(&store, &new, 0).await.unwrap(), data(&new, 0));
     assert_eq!(store.health(), Health::Serving);
+}
+
+#[tokio::test]
+async fn a_block_whose_file_cannot_be_renamed_leaves_nothing_behind() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    let (block, empty_bytes) = (version(1, "a", BLOCK), store.counters().taken_bytes);
+    drop(put(&store, &block, 0).await.unwrap());
+    faults.set(&[(DiskOp::Publish, libc::EIO)]);
+    assert_eq!(
+        store.unname(block.block(0)).await.err(),
+        Some(Refusal::Paused),
+        "the disk failed"
+    );
+    assert!(!store.contains(block.block(0)));
+    assert!(
+        !lab.path(&block, 0).exists(),
+        "its room is given back, so its file is gone"
+    );
+    assert_eq!(store.counters().taken_bytes, empty_bytes);
 }
 
 #[tokio::test]
@@ -133,7 +153,7 @@ async fn a_block_the_disk_cannot_read_is_a_miss_and_the_disk_is_marked() {
     faults.set(&[(DiskOp::Read, libc::EIO)]);
     assert!(store.load(version.block(0)).await.is_none());
     assert!(!store.contains(version.block(0)), "it is not asked again");
-    assert_eq!(evictions(&store, Departure::Unreadable), 1);
+    assert_eq!(evictions(&store, RemovalReason::Unreadable), 1);
     assert!(matches!(store.health(), Health::Paused { .. }));
     faults.set(&[]);
     assert_eq!(store.load(version.block(1)).await.unwrap(), data(&version, 1));

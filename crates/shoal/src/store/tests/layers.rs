@@ -11,7 +11,7 @@ use shoal_policy::{Layer, NodeId};
 
 use super::{BLOCK, Lab, data, evictions, put, put_all, refusals, until, version};
 use crate::s3::object::Version;
-use crate::store::{Departure, Store};
+use crate::store::{RemovalReason, Store};
 
 const HERE: u64 = 0;
 const ELSEWHERE: u64 = 1;
@@ -43,11 +43,7 @@ pub(super) fn split(store: &Store, percents: [u64; 2]) {
 
 /// Asserts that the layers together hold exactly the resident blocks; true at any moment.
 pub(super) fn assert_each_block_in_one_layer(store: &Store) {
-    let ledger = store.ledger.lock();
-    let (residency, layers) = (&ledger.residency, ledger.residency.policy().rooms());
-    let used_bytes: u64 = layers.iter().map(|room| room.used_bytes).sum();
-    let blocks: usize = layers.iter().map(|room| room.keys).sum();
-    assert_eq!((used_bytes, blocks), (residency.used_bytes(), residency.len()));
+    store.ledger.assert_consistent();
 }
 
 fn blocks(store: &Store) -> [usize; 2] {
@@ -88,7 +84,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
         &[HERE, ELSEWHERE, 2],
         &[ELSEWHERE],
     ] {
-        store.place(cluster(nodes));
+        store.set_hierarchy(cluster(nodes));
         let expected = versions
             .iter()
             .map(|version| belonging(&store, version))
@@ -97,7 +93,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
             });
         until("blocks move", || blocks(&store) == expected).await;
     }
-    assert_eq!(blocks(&store), [300, 0], "nobody's home is here any more");
+    assert_eq!(blocks(&store), [300, 0], "no block is at home here any longer");
     assert_eq!(store.counters().stored_blocks, 300);
     for version in &versions {
         assert_whole(&store, version).await;
@@ -108,7 +104,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
 async fn a_block_that_comes_is_placed_where_it_belongs() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let expected = belonging(&store, &version);
@@ -120,7 +116,7 @@ async fn a_block_that_comes_is_placed_where_it_belongs() {
 async fn a_restart_finds_every_block_and_its_layer_again() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let before = blocks(&store);
@@ -131,7 +127,7 @@ async fn a_restart_finds_every_block_and_its_layer_again() {
         [20, 0],
         "the node does not know its neighbours yet"
     );
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     until("blocks move", || blocks(&store) == before).await;
     assert_whole(&store, &version).await;
 }
@@ -140,7 +136,7 @@ async fn a_restart_finds_every_block_and_its_layer_again() {
 async fn a_layer_that_shrinks_gives_its_blocks_to_one_that_grows() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.place(cluster(&[HERE, ELSEWHERE]));
+    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 200);
     let (own, shared): (Vec<u32>, Vec<u32>) =
         (0..200).partition(|&index| store.layer_of(version.block(index)) == Layer::L1);
@@ -169,7 +165,7 @@ async fn a_layer_without_a_share_refuses_what_comes_and_keeps_what_is_here() {
     let (store, _) = lab.open();
     let here = version(1, "a", BLOCK * 4);
     put_all(&store, &here).await;
-    store.place(cluster(&[ELSEWHERE]));
+    store.set_hierarchy(cluster(&[ELSEWHERE]));
     split(&store, [0, 100]);
     let more = version(2, "a", BLOCK);
     assert_eq!(put(&store, &more, 0).await, Err(Refusal::NoShare));
@@ -181,7 +177,7 @@ async fn a_layer_without_a_share_refuses_what_comes_and_keeps_what_is_here() {
         "it is here already"
     );
     assert_eq!(
-        evictions(&store, Departure::Room),
+        evictions(&store, RemovalReason::Room),
         0,
         "its new home may ask for it"
     );

@@ -1,6 +1,6 @@
 //! The blocks that are here in the order of use, and the reasons why others are not.
 
-use super::{Absence, BLOCK, Departure, Lab, ROOMY, Urgency, data, object, put, put_all, version};
+use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, object, put, put_all, version};
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 
@@ -14,11 +14,15 @@ async fn what_was_used_last_is_listed_first() {
     }
     let [first, second, third] = versions.map(|version| version.block(0));
     store.get_resident(first).unwrap();
-    assert_eq!(store.held().await, [first, third, second]);
+    assert_eq!(store.blocks_by_use().await, [first, third, second]);
     let (store, _) = lab.reopen(store).await;
-    assert_eq!(store.held().await, [third, second, first], "as they were stored");
+    assert_eq!(
+        store.blocks_by_use().await,
+        [third, second, first],
+        "as they were stored"
+    );
     store.load(second).await.unwrap();
-    assert_eq!(store.held().await, [second, third, first]);
+    assert_eq!(store.blocks_by_use().await, [second, third, first]);
 }
 
 #[tokio::test]
@@ -38,10 +42,10 @@ async fn why_a_block_is_not_here_is_remembered() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     let here = version(1, "a", 2 * BLOCK);
-    assert_eq!(store.absence(here.block(0)), None, "nobody has asked for it");
+    assert_eq!(store.absence(here.block(0)), None, "no reader has asked for it");
     put(&store, &here, 0).await.unwrap();
     store.remove_object(object(1));
-    let left = Some(Absence::Left(Departure::Invalidated));
+    let left = Some(Absence::Removed(RemovalReason::Invalidated));
     assert_eq!(store.absence(here.block(0)), left);
     let other = Bytes::from(data(&here, 1)).slice(1..);
     let refused = store

@@ -23,9 +23,8 @@ use shoal_policy::ObjectId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
 
-use super::disk::DiskFault;
-use super::{Absence, Departure, Recovery, Store, Urgency, disk, keeper};
-use crate::config;
+use super::disk::{Disk, DiskFault};
+use super::{Absence, Recovery, RemovalReason, Store, StoreConfig, Urgency, disk, maintenance};
 use crate::s3::object::Version;
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
@@ -37,7 +36,7 @@ const ROOMY: u64 = 8 << 20;
 /// A folder that holds a store, or is about to.
 struct Lab {
     _folder: tempfile::TempDir,
-    config: config::Store,
+    config: StoreConfig,
     mapped_bytes: u64,
     layers: usize,
 }
@@ -45,7 +44,7 @@ struct Lab {
 impl Lab {
     fn new(capacity_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = config::Store {
+        let config = StoreConfig {
             path: folder.path().join("store"),
             capacity_bytes,
             policy: PolicyName::Lru,
@@ -64,10 +63,12 @@ impl Lab {
         let mut lab = Self::new(ROOMY);
         let (store, _) = lab.open();
         let fixed_bytes = store.counters().taken_bytes;
-        let charge_bytes = store.disk.charge_bytes(BLOCK + 1000);
-        lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
         // Its threads may hold the folder a moment longer than the test does.
-        store.stop().into_iter().for_each(keeper::join);
+        store.stop().into_iter().for_each(maintenance::join);
+        drop(store);
+        let disk = Disk::open(&lab.config.path, None).unwrap();
+        let charge_bytes = disk.charge_bytes(BLOCK + 1000);
+        lab.config.capacity_bytes = fixed_bytes + blocks * charge_bytes;
         lab
     }
 
@@ -111,7 +112,7 @@ impl Lab {
 
 async fn close(store: Arc<Store>) {
     store.shutdown().await;
-    assert_eq!(Arc::strong_count(&store), 1, "nobody else holds the store");
+    assert_eq!(Arc::strong_count(&store), 1, "the test alone holds the store");
 }
 
 fn disk_bytes(path: &Path) -> u64 {
@@ -176,7 +177,7 @@ async fn put_all(store: &Arc<Store>, version: &Arc<Version>) {
     }
 }
 
-fn evictions(store: &Store, reason: Departure) -> u64 {
+fn evictions(store: &Store, reason: RemovalReason) -> u64 {
     store
         .counters()
         .evictions

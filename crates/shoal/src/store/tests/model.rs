@@ -144,14 +144,16 @@ impl World {
                     let other = version(200, &format!("{}", self.crowd), BLOCK);
                     put(self.store(), &other, 0)
                         .await
-                        .expect("whoever is not in use makes room");
+                        .expect("a block that is not in use makes room");
                 }
             }
             Step::Restart => {
                 self.down().await;
                 self.up();
             }
-            Step::Place(nodes) => self.store().place(cluster(&(0..nodes).collect::<Vec<_>>())),
+            Step::Place(nodes) => self
+                .store()
+                .set_hierarchy(cluster(&(0..nodes).collect::<Vec<_>>())),
             Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,
@@ -172,7 +174,7 @@ impl World {
         let version = name.version();
         let stored = put(self.store(), &version, name.index)
             .await
-            .expect("whoever is not in use makes room");
+            .expect("a block that is not in use makes room");
         assert!(stored == data(&version, name.index));
         self.expected.insert(name, Expected::Whole);
     }
@@ -262,7 +264,7 @@ impl World {
                     assert!(store.contains(version.block(index)));
                 }
             }
-            match store.recall(object(number)) {
+            match store.newest_version(object(number)) {
                 Some(recalled) => assert!(!store.blocks_of(recalled).is_empty()),
                 None => assert!(
                     ETAGS

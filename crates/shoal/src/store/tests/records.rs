@@ -1,4 +1,5 @@
-//! Versions that the lake does not have: their records outlive the node, and their blocks do not make room for others.
+//! Versions that the lake does not have: their records outlive the node, and their blocks do not make room
+//! for others.
 
 use std::fs;
 
@@ -58,7 +59,7 @@ async fn blocks_with_a_record_stay_when_room_is_short_also_after_a_restart() {
 }
 
 #[tokio::test]
-async fn when_nothing_else_can_leave_whoever_makes_blocks_clean_is_told() {
+async fn when_only_dirty_blocks_could_leave_the_task_that_flushes_them_is_woken() {
     let lab = Lab::for_blocks(8);
     let (store, _) = lab.open();
     let dirty = version(1, "dirty", BLOCK * 20);

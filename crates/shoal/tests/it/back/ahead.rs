@@ -101,7 +101,7 @@ async fn what_its_holder_has_no_more_when_the_write_is_complete_goes_there_again
     let object = object(4);
     let writer = nearly_written(&cluster, "tmp/k", &object).await;
     let holder = &cluster.nodes[1];
-    let stand_in = holder.store().held().await[0].version;
+    let stand_in = holder.store().blocks_by_use().await[0].version;
     holder.store().remove_version(stand_in);
     assert_eq!(blocks(holder), 0);
     let answer = writer.end().await;

@@ -6,7 +6,7 @@ use shoal_policy::{BlockId, ObjectId, VersionId};
 
 /// The versions that have a block here, by version ID and by object.
 #[derive(Debug, Default)]
-pub(super) struct Catalogue {
+pub(super) struct Index {
     versions: HashMap<VersionId, Held>,
     objects: HashMap<ObjectId, Vec<VersionId>>,
 }
@@ -24,7 +24,7 @@ struct Held {
 #[derive(Debug, Default)]
 struct BlockSet(Vec<(u32, u64)>);
 
-impl Catalogue {
+impl Index {
     /// Adds a block of a version of `object`.
     pub(super) fn insert(&mut self, object: ObjectId, block: BlockId, sequence: u64) {
         let held = self.versions.entry(block.version).or_insert_with(|| {
@@ -39,17 +39,18 @@ impl Catalogue {
         held.blocks.insert(block.index);
     }
 
-    /// Removes a block.
-    pub(super) fn remove(&mut self, block: BlockId) {
+    /// Removes a block. Returns whether it was here.
+    pub(super) fn remove(&mut self, block: BlockId) -> bool {
         let Some(held) = self.versions.get_mut(&block.version) else {
-            return;
+            return false;
         };
-        held.blocks.remove(block.index);
+        let was_here = held.blocks.remove(block.index);
         if held.blocks.0.is_empty() {
             let object = held.object;
             self.versions.remove(&block.version);
             self.forget(object, block.version);
         }
+        was_here
     }
 
     /// Returns the version of `object` that was stored last, among those that are here.
@@ -117,13 +118,18 @@ impl BlockSet {
         }
     }
 
-    fn remove(&mut self, index: u32) {
-        if let Ok(position) = self.0.binary_search_by_key(&(index / 64), |(word, _)| *word) {
-            self.0[position].1 &= !(1 << (index % 64));
-            if self.0[position].1 == 0 {
-                self.0.remove(position);
-            }
+    /// Returns whether the index was in the set.
+    fn remove(&mut self, index: u32) -> bool {
+        let Ok(position) = self.0.binary_search_by_key(&(index / 64), |(word, _)| *word) else {
+            return false;
+        };
+        let (bits, bit) = (&mut self.0[position].1, 1 << (index % 64));
+        let was_here = *bits & bit != 0;
+        *bits &= !bit;
+        if *bits == 0 {
+            self.0.remove(position);
         }
+        was_here
     }
 
     fn iter(&self) -> impl Iterator<Item = u32> {
@@ -143,7 +149,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
     use shoal_policy::{BlockId, ObjectId, VersionId};
 
-    use super::{BlockSet, Catalogue};
+    use super::{BlockSet, Index};
 
     const OBJECT: ObjectId = ObjectId([1; 16]);
 
@@ -156,32 +162,32 @@ mod tests {
 
     #[test]
     fn the_version_stored_last_is_the_newest_until_its_last_block_leaves() {
-        let mut catalogue = Catalogue::default();
-        catalogue.insert(OBJECT, block(1, 0), 1);
-        catalogue.insert(OBJECT, block(2, 0), 2);
-        catalogue.insert(OBJECT, block(2, 9), 3);
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([2; 16])));
-        catalogue.remove(block(2, 0));
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([2; 16])));
-        catalogue.remove(block(2, 9));
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
-        catalogue.remove(block(1, 0));
-        assert_eq!(catalogue.newest(OBJECT), None);
+        let mut index = Index::default();
+        index.insert(OBJECT, block(1, 0), 1);
+        index.insert(OBJECT, block(2, 0), 2);
+        index.insert(OBJECT, block(2, 9), 3);
+        assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
+        index.remove(block(2, 0));
+        assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
+        index.remove(block(2, 9));
+        assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
+        index.remove(block(1, 0));
+        assert_eq!(index.newest(OBJECT), None);
         assert!(
-            catalogue.objects.is_empty() && catalogue.versions.is_empty(),
+            index.objects.is_empty() && index.versions.is_empty(),
             "nothing is left behind"
         );
     }
 
     #[test]
     fn a_version_stored_again_is_the_newest_again() {
-        let mut catalogue = Catalogue::default();
-        catalogue.insert(OBJECT, block(1, 0), 1);
-        catalogue.insert(OBJECT, block(2, 0), 2);
-        catalogue.insert(OBJECT, block(1, 1), 3);
-        assert_eq!(catalogue.newest(OBJECT), Some(VersionId([1; 16])));
-        assert_eq!(catalogue.blocks_of(VersionId([1; 16])), [0, 1]);
-        assert_eq!(catalogue.versions_of(OBJECT).len(), 2);
+        let mut index = Index::default();
+        index.insert(OBJECT, block(1, 0), 1);
+        index.insert(OBJECT, block(2, 0), 2);
+        index.insert(OBJECT, block(1, 1), 3);
+        assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
+        assert_eq!(index.blocks_of(VersionId([1; 16])), [0, 1]);
+        assert_eq!(index.versions_of(OBJECT).len(), 2);
     }
 
     proptest! {
@@ -191,7 +197,7 @@ mod tests {
         fn a_block_set_is_a_set(steps in vec((any::<bool>(), 0..300_u32), 0..200)) {
             let (mut set, mut model) = (BlockSet::default(), BTreeSet::new());
             for (insert, index) in steps {
-                if insert { set.insert(index); model.insert(index); } else { set.remove(index); model.remove(&index); }
+                if insert { set.insert(index); model.insert(index); } else { assert_eq!(set.remove(index), model.remove(&index)); }
                 assert!(set.iter().eq(model.iter().copied()));
                 assert!(set.0.iter().all(|(_, bits)| *bits != 0));
             }

@@ -1,0 +1,56 @@
+//! Why a block that was here, or was offered, is not here now. The store counts every case and remembers the
+//! last few thousand.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use lru::LruCache;
+use parking_lot::Mutex;
+use shoal_policy::BlockId;
+use shoal_policy::admission::Refusal;
+
+use super::counters::{LiveCounters, RemovalReason};
+
+/// Number of blocks remembered, at about 100 bytes each.
+const REMEMBERED: usize = 16 << 10;
+
+/// Why a block is not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It was here and was removed.
+    Removed(RemovalReason),
+    /// It was offered and not admitted.
+    Refused(Refusal),
+}
+
+/// The last absences, and the counts of all.
+#[derive(Debug)]
+pub(super) struct EvictionLog {
+    counters: Arc<LiveCounters>,
+    last: Mutex<LruCache<BlockId, Absence>>,
+}
+
+impl EvictionLog {
+    pub(super) fn new(counters: &Arc<LiveCounters>) -> Self {
+        let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
+        Self {
+            counters: Arc::clone(counters),
+            last: Mutex::new(LruCache::new(remembered)),
+        }
+    }
+
+    pub(super) fn removed(&self, block: BlockId, reason: RemovalReason) {
+        self.counters.removed(reason);
+        self.last.lock().put(block, Absence::Removed(reason));
+    }
+
+    pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {
+        self.counters.refused(refusal);
+        self.last.lock().put(block, Absence::Refused(refusal));
+    }
+
+    /// Returns why a block is not here. `None` if the log does not remember it.
+    pub(super) fn why(&self, block: BlockId) -> Option<Absence> {
+        self.last.lock().peek(&block).copied()
+    }
+}

@@ -1,0 +1,90 @@
+//! Makes room on the disk: for a block that is about to be written, and ahead of need.
+
+use std::sync::Arc;
+
+use shoal_policy::admission::Refusal;
+use shoal_policy::residency::Reservation;
+use tokio::sync::Notify;
+
+use super::ledger::{Attempt, Ledger};
+use super::removal::Removal;
+use super::signal::Signal;
+
+/// Number of blocks evicted ahead of need in one turn. Between turns, other threads get the locks.
+const BATCH: usize = 16;
+
+/// Reserves room, and evicts blocks where there is none.
+pub(super) struct Evictor {
+    ledger: Arc<Ledger>,
+    removal: Arc<Removal>,
+    /// Wakes the thread that evicts ahead of need, and tells when it has to end.
+    maintenance: Arc<Signal>,
+    /// Signalled when room is short and protected blocks are the obstacle.
+    pressed: Notify,
+}
+
+impl Evictor {
+    pub(super) fn new(ledger: &Arc<Ledger>, removal: &Arc<Removal>, maintenance: &Arc<Signal>) -> Self {
+        Self {
+            ledger: Arc::clone(ledger),
+            removal: Arc::clone(removal),
+            maintenance: Arc::clone(maintenance),
+            pressed: Notify::new(),
+        }
+    }
+
+    /// Reserves room, and evicts if there is none: the watermarks keep some room free, but a burst may outrun
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if no block may leave, or if `bytes` exceed the store.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
+        let mut uses = self.ledger.take_uses();
+        loop {
+            let Attempt { room, is_crowded } = self.ledger.reserve(bytes, &uses);
+            uses.clear();
+            if is_crowded {
+                self.maintenance.wake();
+            }
+            match room {
+                Ok(room) => return Ok(room),
+                Err((_, Some(victim))) => self.removal.evicted([victim]),
+                Err((refusal, None)) => {
+                    self.press();
+                    return Err(refusal);
+                }
+            }
+        }
+    }
+
+    /// Evicts down to the low mark, if the high one is passed.
+    pub(super) fn evict_ahead(&self) {
+        let mut started = false;
+        loop {
+            let (victims, is_crowded) = self.ledger.evict_ahead(started, BATCH);
+            let is_done = victims.is_empty() || self.maintenance.is_stopped();
+            if victims.is_empty() && is_crowded {
+                self.press();
+            }
+            self.removal.evicted(victims);
+            if is_done {
+                return;
+            }
+            started = true;
+        }
+    }
+
+    /// Waits until room is short and protected blocks are the obstacle.
+    pub(super) async fn pressed(&self) {
+        self.pressed.notified().await;
+    }
+
+    /// Signals that room is short, if protected blocks are here: the task that makes dirty versions clean
+    /// should act.
+    fn press(&self) {
+        if self.ledger.has_protected() {
+            self.pressed.notify_one();
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Whether the disk takes new blocks. A failed operation pauses writing until a probe succeeds.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use shoal_policy::admission::Refusal;
+
+use super::counters::LiveCounters;
+use super::disk::Disk;
+
+/// Whether the disk takes new blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It takes blocks.
+    Serving,
+    /// It failed or is full: blocks are still read, none are written until a probe succeeds.
+    Paused {
+        /// The error of the disk.
+        why: String,
+    },
+}
+
+/// Learns from failed operations whether the disk works.
+pub(super) struct DiskHealth {
+    disk: Arc<Disk>,
+    counters: Arc<LiveCounters>,
+    health: Mutex<Health>,
+    /// Whether `health` is [`Health::Paused`], without its lock.
+    paused: AtomicBool,
+}
+
+impl DiskHealth {
+    pub(super) fn new(disk: &Arc<Disk>, counters: &Arc<LiveCounters>) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            counters: Arc::clone(counters),
+            health: Mutex::new(Health::Serving),
+            paused: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn current(&self) -> Health {
+        self.health.lock().clone()
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::Acquire)
+    }
+
+    /// Counts a failed operation that does not tell against the disk.
+    pub(super) fn exhausted(&self) {
+        self.counters.io_errors.add(1);
+    }
+
+    /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds.
+    pub(super) fn failed(&self, action: &str, error: &io::Error) {
+        self.counters.io_errors.add(1);
+        let why = format!("{action}: {error}");
+        let mut health = self.health.lock();
+        if *health == Health::Serving {
+            tracing::error!(
+                why,
+                "the store's disk fails; blocks are not stored until it works again"
+            );
+        }
+        *health = Health::Paused { why };
+        self.paused.store(true, Ordering::Release);
+    }
+
+    /// Judges a failed write, and returns why the block is not stored.
+    pub(super) fn write_failed(&self, action: &str, error: &io::Error) -> Refusal {
+        if is_exhaustion(error) {
+            self.exhausted();
+            return Refusal::Exhausted;
+        }
+        self.failed(action, error);
+        Refusal::Paused
+    }
+
+    /// If writing is paused, asks the disk whether it works again. Blocks.
+    pub(super) fn probe(&self) -> Health {
+        if self.is_paused() {
+            match self.disk.probe() {
+                Ok(()) => {
+                    *self.health.lock() = Health::Serving;
+                    self.paused.store(false, Ordering::Release);
+                    tracing::info!("the store's disk works again");
+                }
+                Err(error) => self.failed("write a file to see whether it works", &error),
+            }
+        }
+        self.current()
+    }
+}
+
+/// Whether the process, rather than the disk, lacks something.
+pub(super) fn is_exhaustion(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN)
+    )
+}

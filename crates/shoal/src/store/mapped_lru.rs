@@ -1,0 +1,81 @@
+//! Which mappings are kept: the blocks used last, within bounds on their number and their bytes.
+
+use std::sync::Arc;
+
+use shoal_policy::BlockId;
+use shoal_policy::eviction::{Eviction as _, Lru};
+
+use super::mapping::Mapping;
+use super::mappings::Mappings;
+
+/// Maximum number of mappings kept: half of the Linux limit for a process (`vm.max_map_count`).
+const MAPPINGS_MAX: usize = 32 << 10;
+
+/// The mapped blocks in the order of their uses.
+#[derive(Debug)]
+pub(super) struct MappedLru {
+    blocks: Lru<BlockId>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl MappedLru {
+    pub(super) fn new(bytes_max: u64) -> Self {
+        Self {
+            blocks: Lru::default(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Notes that a block of `bytes` was mapped. Returns the mappings that give way to it, for the caller to
+    /// drop outside the lock.
+    ///
+    /// The bounds yield to readers: mappings that readers hold are kept.
+    pub(super) fn insert(&mut self, block: BlockId, bytes: u64, mappings: &Mappings) -> Vec<Arc<Mapping>> {
+        if !self.blocks.contains(&block) {
+            self.blocks.insert(block, bytes);
+            self.bytes += bytes;
+        }
+        let mut unmapped = Vec::new();
+        while self.bytes > self.bytes_max || self.blocks.len() > MAPPINGS_MAX {
+            let Some((block, bytes)) = self.blocks.evict(&mut |block| !mappings.is_in_use(*block)) else {
+                break;
+            };
+            self.bytes -= bytes;
+            unmapped.extend(mappings.remove(block));
+        }
+        debug_assert!(
+            !self.blocks.is_empty() || self.bytes == 0,
+            "bytes without a block"
+        );
+        unmapped
+    }
+
+    pub(super) fn touch(&mut self, block: BlockId) {
+        self.blocks.touch(&block);
+    }
+
+    pub(super) fn remove(&mut self, block: BlockId) {
+        self.bytes -= self.blocks.remove(&block).unwrap_or_default();
+        debug_assert!(
+            !self.blocks.is_empty() || self.bytes == 0,
+            "bytes without a block"
+        );
+    }
+
+    /// Returns the blocks, the one used last first.
+    pub(super) fn newest_first(&self) -> Vec<BlockId> {
+        let mut blocks: Vec<_> = self.blocks.oldest_first().collect();
+        blocks.reverse();
+        blocks
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,287 @@
+//! Removal of files: a file is unlinked first, and its room is given back when no reader holds it any more.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use shoal_policy::residency::{Leaving, Reservation};
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+use super::counters::{LiveCounters, RemovalReason};
+use super::disk::{Disk, ReadError};
+use super::eviction_log::EvictionLog;
+use super::health::DiskHealth;
+use super::ledger::{Ledger, Victim};
+use super::mapping::Mapping;
+use super::quarantine::{Quarantine, Quarantined};
+use super::signal::Signal;
+
+/// Takes blocks out of the store, and their files off the disk.
+pub(super) struct Removal {
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    health: Arc<DiskHealth>,
+    counters: Arc<LiveCounters>,
+    eviction_log: Arc<EvictionLog>,
+    quarantine: Quarantine,
+    /// Files that wait for readers, or for the disk.
+    pending: Mutex<Vec<PendingRemoval>>,
+    /// Wakes the thread that calls [`Removal::retry`].
+    maintenance: Arc<Signal>,
+}
+
+/// A file whose room is taken until it is gone from the disk.
+#[derive(Debug)]
+struct PendingRemoval {
+    file: FileName,
+    room: Room,
+    /// Readers keep an unlinked file on the disk for as long as they hold its mapping.
+    mapping: Option<Weak<Mapping>>,
+    unlinked: bool,
+}
+
+#[derive(Debug)]
+enum FileName {
+    Block(BlockId),
+    Temp(u64),
+    /// The file of a block that a failed rename left under one name or the other.
+    BlockOrTemp(BlockId, u64),
+    Quarantined(String),
+}
+
+#[derive(Debug)]
+enum Room {
+    Leaving(Leaving<BlockId>),
+    Reserved(Reservation),
+}
+
+impl PendingRemoval {
+    fn of_block(victim: Victim) -> Self {
+        Self {
+            file: FileName::Block(victim.leaving.key),
+            room: Room::Leaving(victim.leaving),
+            mapping: victim.mapping.map(|mapping| Arc::downgrade(&mapping)),
+            unlinked: false,
+        }
+    }
+
+    fn of_file(file: FileName, room: Reservation) -> Self {
+        Self {
+            file,
+            room: Room::Reserved(room),
+            mapping: None,
+            unlinked: false,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.mapping
+            .as_ref()
+            .is_some_and(|mapping| mapping.strong_count() > 0)
+    }
+}
+
+impl Removal {
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        health: &Arc<DiskHealth>,
+        counters: &Arc<LiveCounters>,
+        eviction_log: &Arc<EvictionLog>,
+        maintenance: &Arc<Signal>,
+    ) -> Self {
+        let quarantine = Quarantine::new(disk, ledger, ledger.usage().room_bytes);
+        Self {
+            disk: Arc::clone(disk),
+            ledger: Arc::clone(ledger),
+            health: Arc::clone(health),
+            counters: Arc::clone(counters),
+            eviction_log: Arc::clone(eviction_log),
+            quarantine,
+            pending: Mutex::default(),
+            maintenance: Arc::clone(maintenance),
+        }
+    }
+
+    /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
+    pub(super) fn invalidate_version(&self, version: VersionId) {
+        for index in self.ledger.blocks_of(version) {
+            let victim = self.ledger.remove(BlockId { version, index });
+            self.remove_all(victim, RemovalReason::Invalidated);
+        }
+    }
+
+    /// Invalidates every version of an object.
+    pub(super) fn invalidate_object(&self, object: ObjectId) {
+        for version in self.ledger.versions_of(object) {
+            self.invalidate_version(version);
+        }
+    }
+
+    /// Removes the files of blocks that were evicted to make room.
+    pub(super) fn evicted(&self, victims: impl IntoIterator<Item = Victim>) {
+        self.remove_all(victims, RemovalReason::Room);
+    }
+
+    /// Removes a block that cannot be read or is damaged. Its file goes to the quarantine, unless readers
+    /// still hold it.
+    pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
+        let Some(Victim { leaving, mapping }) = self.ledger.remove(block) else {
+            return;
+        };
+        tracing::warn!(?block, %error, "a block on disk is damaged or unreadable; it will be fetched again");
+        if reason == RemovalReason::Corrupt {
+            self.counters.corrupt_blocks.add(1);
+        }
+        self.eviction_log.removed(block, reason);
+        let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
+        let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
+        // A file that readers still hold is unlinked, so that its room is free when they are done.
+        let leaving = if is_held {
+            leaving
+        } else {
+            match self.quarantine.take_block(leaving) {
+                Ok(surplus) => {
+                    self.remove_quarantined(surplus);
+                    self.counters.quarantined.add(1);
+                    return;
+                }
+                Err(leaving) => leaving,
+            }
+        };
+        self.remove_file(PendingRemoval {
+            file: FileName::Block(block),
+            room: Room::Leaving(leaving),
+            mapping,
+            unlinked: false,
+        });
+    }
+
+    /// Removes a temporary file that is not going to be published.
+    pub(super) fn abandon(&self, number: u64, room: Reservation) {
+        self.remove_file(PendingRemoval::of_file(FileName::Temp(number), room));
+    }
+
+    /// Removes the file of a forgotten block whose renaming to a temporary file failed.
+    pub(super) fn abandon_renamed(
+        &self,
+        block: BlockId,
+        number: u64,
+        room: Reservation,
+        mapping: Option<Arc<Mapping>>,
+    ) {
+        self.remove_file(PendingRemoval {
+            mapping: mapping.map(|mapping| Arc::downgrade(&mapping)),
+            ..PendingRemoval::of_file(FileName::BlockOrTemp(block, number), room)
+        });
+    }
+
+    /// Retries the removals that could not be finished before.
+    pub(super) fn retry(&self) {
+        let waiting = std::mem::take(&mut *self.pending.lock());
+        let mut still: Vec<_> = waiting
+            .into_iter()
+            .filter_map(|removal| self.try_remove(removal))
+            .collect();
+        self.pending.lock().append(&mut still);
+    }
+
+    /// Whether files still wait for readers, or for the disk, before they are gone.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.lock().is_empty()
+    }
+
+    /// Takes in the files that an earlier process left in the quarantine. Returns how many could be neither
+    /// kept nor removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the quarantine cannot be listed.
+    pub(super) fn restore_quarantine(&self) -> io::Result<u64> {
+        let mut stuck = 0;
+        for (name, charge_bytes) in self.quarantine.earlier()? {
+            // A file without room for it is not kept.
+            match self.ledger.reserve_free(charge_bytes) {
+                Ok(room) => self.remove_quarantined(self.quarantine.keep(name, room)),
+                Err(_) => stuck += u64::from(self.disk.remove_quarantined(&name).is_err()),
+            }
+        }
+        Ok(stuck)
+    }
+
+    /// Moves a strange file out of the way.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file stays where it is.
+    pub(super) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
+        let surplus = self.quarantine.take_strange(path)?;
+        self.remove_quarantined(surplus);
+        self.counters.quarantined.add(1);
+        Ok(())
+    }
+
+    fn remove_quarantined(&self, surplus: Vec<Quarantined>) {
+        for (name, room) in surplus {
+            self.remove_file(PendingRemoval::of_file(FileName::Quarantined(name), room));
+        }
+    }
+
+    fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
+        for victim in victims {
+            self.eviction_log.removed(victim.leaving.key, reason);
+            self.remove_file(PendingRemoval::of_block(victim));
+        }
+    }
+
+    /// Unlinks a file and gives its room back, now or as soon as that is possible.
+    fn remove_file(&self, removal: PendingRemoval) {
+        if let Some(removal) = self.try_remove(removal) {
+            self.pending.lock().push(removal);
+            self.maintenance.wake();
+        }
+    }
+
+    /// Returns the removal if it has to be tried again.
+    fn try_remove(&self, mut removal: PendingRemoval) -> Option<PendingRemoval> {
+        if !removal.unlinked {
+            if let Err(error) = self.unlink(&removal.file) {
+                self.health.failed("remove a file", &error);
+                return Some(removal);
+            }
+            removal.unlinked = true;
+        }
+        if removal.is_held() {
+            return Some(removal);
+        }
+        debug_assert!(removal.unlinked, "room is given back after its file is gone");
+        match removal.room {
+            Room::Leaving(leaving) => self.ledger.left(leaving),
+            Room::Reserved(room) => self.ledger.cancel(room),
+        }
+        None
+    }
+
+    fn unlink(&self, file: &FileName) -> io::Result<()> {
+        match file {
+            FileName::Block(block) => self.unlink_block(*block),
+            FileName::Temp(number) => self.disk.remove_temp(*number),
+            FileName::BlockOrTemp(block, number) => {
+                self.disk.remove_temp(*number)?;
+                self.unlink_block(*block)
+            }
+            FileName::Quarantined(name) => self.disk.remove_quarantined(name),
+        }
+    }
+
+    fn unlink_block(&self, block: BlockId) -> io::Result<()> {
+        let _name = self.disk.lock_name(block);
+        // The block was stored again in the meantime: the rename replaced the old file, and the name belongs
+        // to the new one.
+        if self.ledger.contains(block) {
+            return Ok(());
+        }
+        self.disk.remove_block(block)
+    }
+}

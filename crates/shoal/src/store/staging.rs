@@ -1,0 +1,263 @@
+//! Files that are being written: each has its room and a temporary name until it is published.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_policy::residency::Reservation;
+use shoal_policy::{BlockId, VersionId};
+
+use super::counters::LiveCounters;
+use super::disk::{Disk, ReadError, TempFile};
+use super::evictor::Evictor;
+use super::footer::Footer;
+use super::health::DiskHealth;
+use super::ledger::Ledger;
+use super::mapping::Mapping;
+use super::removal::Removal;
+use super::signal::Signal;
+
+/// Why a staged file always has its parts.
+const STAGED: &str = "a staged file is taken once, at its end";
+
+/// Writes files under temporary names.
+pub(super) struct Staging {
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    health: Arc<DiskHealth>,
+    evictor: Arc<Evictor>,
+    removal: Arc<Removal>,
+    counters: Arc<LiveCounters>,
+    /// Tells when the store has stopped.
+    maintenance: Arc<Signal>,
+    /// Sequence number of the next file written.
+    sequence: AtomicU64,
+}
+
+/// A file under its temporary name, with its room. Dropping it removes it from the disk.
+pub(super) struct StagedFile {
+    staging: Arc<Staging>,
+    /// Both are taken when the file is published.
+    staged: Option<(TempFile, Reservation)>,
+}
+
+/// What became of a file that was to be published as a block.
+pub(super) enum Published {
+    /// It is the block. The bytes are mapped.
+    Stored(Bytes),
+    /// Another task stored the block first. That one stays, as readers may hold it, and this file is removed.
+    AlreadyHere,
+}
+
+/// Why a block does not become a staged file.
+pub(super) enum UnnameError {
+    /// It could not be read.
+    Unreadable(ReadError),
+    /// It is not here, or the disk failed.
+    Refused(Refusal),
+}
+
+impl Staging {
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        health: &Arc<DiskHealth>,
+        evictor: &Arc<Evictor>,
+        removal: &Arc<Removal>,
+        counters: &Arc<LiveCounters>,
+        maintenance: &Arc<Signal>,
+    ) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            ledger: Arc::clone(ledger),
+            health: Arc::clone(health),
+            evictor: Arc::clone(evictor),
+            removal: Arc::clone(removal),
+            counters: Arc::clone(counters),
+            maintenance: Arc::clone(maintenance),
+            sequence: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the first sequence number, before anything is written.
+    pub(super) fn start_at(&self, sequence: u64) {
+        let before = self.sequence.swap(sequence, Ordering::Relaxed);
+        debug_assert_eq!(before, 0, "sequence numbers never decrease");
+    }
+
+    /// Checks that the disk takes files and that the store has not stopped.
+    pub(super) fn accepts(&self) -> Result<(), Refusal> {
+        if self.health.is_paused() || self.maintenance.is_stopped() {
+            return Err(Refusal::Paused);
+        }
+        Ok(())
+    }
+
+    /// Returns a sequence number. Numbers increase across restarts.
+    pub(super) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Writes `pieces` and `footer` to a file that has room for `file_bytes` bytes, now or later.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if there is no room, or if the disk fails; then nothing is left of the file.
+    pub(super) fn write(
+        self: &Arc<Self>,
+        number: u64,
+        pieces: &[Bytes],
+        footer: &[u8],
+        file_bytes: u64,
+    ) -> Result<StagedFile, Refusal> {
+        let mut room = self.evictor.reserve(self.disk.charge_bytes(file_bytes))?;
+        let written = self
+            .disk
+            .write_temp(number, pieces, footer)
+            .map_err(|error| self.health.write_failed("write a block", &error))
+            .and_then(|file| {
+                // Unusual file systems may take more room than the common ones.
+                self.ledger.extend_to(&mut room, file.allocated_bytes)?;
+                Ok(file)
+            });
+        match written {
+            Ok(file) => Ok(self.stage(file, room)),
+            Err(refusal) => {
+                self.removal.abandon(number, room);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Takes its name and its footer from a block, so that its file is as if it had just been written.
+    /// Returns the footer that it had.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the block is not here, cannot be read, or cannot be renamed.
+    pub(super) fn unname(self: &Arc<Self>, block: BlockId) -> Result<(StagedFile, Footer), UnnameError> {
+        let number = self.next_sequence();
+        let name = self.disk.lock_name(block);
+        let (_, footer) = self.disk.open_block(block).map_err(UnnameError::Unreadable)?;
+        let Some((room, mapping)) = self.ledger.remove_and_retake(block) else {
+            return Err(UnnameError::Refused(Refusal::Mismatched));
+        };
+        let unpublished = self.disk.unpublish(block, number, footer.data_bytes);
+        drop(name);
+        match unpublished {
+            Ok(file) => Ok((self.stage(file, room), footer)),
+            Err(error) => {
+                let refusal = self.health.write_failed("rename", &error);
+                self.removal.abandon_renamed(block, number, room, mapping);
+                Err(UnnameError::Refused(refusal))
+            }
+        }
+    }
+
+    fn stage(self: &Arc<Self>, file: TempFile, room: Reservation) -> StagedFile {
+        StagedFile {
+            staging: Arc::clone(self),
+            staged: Some((file, room)),
+        }
+    }
+
+    fn rename_failed(&self, block: BlockId, error: &io::Error) -> Refusal {
+        if error.kind() != io::ErrorKind::IsADirectory {
+            return self.health.write_failed("name a block", error);
+        }
+        tracing::warn!(
+            path = %self.disk.block_path(block).display(),
+            hint = "move it out of the store",
+            "a folder stands where a block would be; the block is not stored",
+        );
+        Refusal::Obstructed
+    }
+}
+
+impl StagedFile {
+    /// Appends `footer` behind `data_bytes` of data, and extends the room for it.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if there is no room, or if the disk fails.
+    pub(super) fn append(&mut self, data_bytes: u64, footer: &[u8]) -> Result<(), Refusal> {
+        let staging = &self.staging;
+        let (file, room) = self.staged.as_mut().expect(STAGED);
+        let charge_bytes = staging.disk.charge_bytes(data_bytes + footer.len() as u64);
+        staging.ledger.extend_to(room, charge_bytes)?;
+        staging
+            .disk
+            .append(file, footer)
+            .map_err(|error| staging.health.write_failed("write", &error))
+    }
+
+    /// Maps the first `data_bytes` of the file.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if the kernel or the disk does.
+    pub(super) fn map(&self, data_bytes: u64) -> Result<Mapping, Refusal> {
+        let (file, _) = self.staged.as_ref().expect(STAGED);
+        Mapping::of(&file.file, data_bytes as usize)
+            .map_err(|error| self.staging.health.write_failed("map a block", &error))
+    }
+
+    /// Gives the file the name of the block that `footer` describes, and admits the block. `mapping` maps its
+    /// data.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if the file cannot be renamed.
+    pub(super) fn publish(mut self, footer: &Footer, mapping: Mapping) -> Result<Published, Refusal> {
+        let staging = Arc::clone(&self.staging);
+        let block = footer.block();
+        let name = staging.disk.lock_name(block);
+        if staging.ledger.contains(block) {
+            drop(name);
+            return Ok(Published::AlreadyHere);
+        }
+        let (file, room) = self.staged.take().expect(STAGED);
+        if let Err(error) = staging.disk.publish(&file, block) {
+            drop(name);
+            let refusal = staging.rename_failed(block, &error);
+            staging.removal.abandon(file.number, room);
+            return Err(refusal);
+        }
+        let object = footer.version.object;
+        let (bytes, unmapped) = staging
+            .ledger
+            .admit(room, object, block, footer.sequence, mapping);
+        drop(name);
+        // Unmapping takes a while; no other thread should wait for it.
+        drop(unmapped);
+        staging.counters.stored_blocks.add(1);
+        Ok(Published::Stored(bytes))
+    }
+
+    /// Makes the file the record of a version, in place of an earlier one. Returns its room.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if the file cannot be renamed.
+    pub(super) fn publish_record(mut self, version: VersionId) -> Result<Reservation, Refusal> {
+        let (file, room) = self.staged.take().expect(STAGED);
+        match self.staging.disk.publish_record(&file, version) {
+            Ok(()) => Ok(room),
+            Err(error) => {
+                let refusal = self.staging.health.write_failed("rename", &error);
+                self.staging.removal.abandon(file.number, room);
+                Err(refusal)
+            }
+        }
+    }
+}
+
+impl Drop for StagedFile {
+    fn drop(&mut self) {
+        if let Some((file, room)) = self.staged.take() {
+            self.staging.removal.abandon(file.number, room);
+        }
+    }
+}
