@@ -4,9 +4,9 @@
 //! A policy is asked once for each miss, in the order of the requests, before the block is stored. While
 //! there is room, no policy refuses for lack of merit: a block that displaces nothing costs nothing.
 
+mod bloom;
 mod scan_resistant;
 mod second_miss;
-mod seen;
 
 use std::fmt;
 

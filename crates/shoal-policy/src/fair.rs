@@ -6,9 +6,9 @@
 //! It gets no more credit for the rest than the queue allows. A little credit preserves the part of a payer
 //! that rests only while its answers travel: its next request comes a moment after its turn.
 
-mod level;
+mod concurrency;
 
-pub use level::Level;
+pub use concurrency::Level;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -11,9 +11,9 @@ use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
+use crate::admin::allowed_hosts::Hosts;
 use crate::admin::explain::Explainer;
-use crate::admin::hosts::Hosts;
-use crate::admin::observe::Observer;
+use crate::admin::observer::Observer;
 use crate::admin::server::{Admin, Readiness};
 use crate::catalog::Catalog;
 use crate::channel::Channel;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 
-use super::seen::Seen;
+use super::bloom::Seen;
 use super::{Admission, Arrival, Refusal};
 use crate::PartOf;
 

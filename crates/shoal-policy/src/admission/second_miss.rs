@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::seen::Seen;
+use super::bloom::Seen;
 use super::{Admission, Arrival, Refusal};
 
 /// Admits a block when it is missed for the second time in a while. Three quarters of the objects that a

@@ -10,7 +10,7 @@ pub use compare::{Reading, Uses, compare};
 pub use events::{AGGREGATION, Event, EventKind, Outbox};
 
 use super::Eviction;
-use super::wholes::{Standing, Wholes};
+use super::grouped::{Standing, Wholes};
 use crate::PartOf;
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::Eviction;
-use super::wholes::{Standing, Wholes};
+use super::grouped::{Standing, Wholes};
 use crate::PartOf;
 
 /// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in

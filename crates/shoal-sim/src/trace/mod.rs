@@ -10,10 +10,10 @@ mod format;
 mod job;
 mod log;
 mod oracle_general;
+mod packed;
 mod recording;
 mod s3_log;
 mod swim;
-mod tape;
 mod timestamp;
 mod wfcommons;
 

@@ -1,6 +1,6 @@
 //! A trace that is needed several times and read once: its requests are kept in compact form.
 
-use super::tape::Tape;
+use super::packed::Tape;
 use super::{Access, Accesses, TraceError};
 
 /// The number of requests per chunk.

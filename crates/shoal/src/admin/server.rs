@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::allowed_hosts::Hosts;
 use super::explain::{Explanation, Question};
-use super::hosts::Hosts;
 use super::members::Members;
 use crate::conditions::Condition;
 use crate::dirty::FlushOrders;

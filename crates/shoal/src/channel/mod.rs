@@ -15,15 +15,15 @@
 //!
 //! The reasons are in `docs/design/peer-security.md`.
 
+mod auth_failure;
+mod handshake_limit;
 mod keys;
-mod mistrust;
-mod proof;
 mod read_ahead;
 mod records;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod unproven;
+mod trusted_keys;
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,16 +40,16 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
-pub use self::mistrust::{Mistrust, Mistrusted};
+pub use self::auth_failure::{Mistrust, Mistrusted};
 pub use self::stream::NodeStream;
 
+use self::auth_failure::Other;
+use self::handshake_limit::Unproven;
 use self::keys::{Keys, Transport};
-use self::mistrust::Other;
-use self::proof::{Asking, Known};
 use self::read_ahead::ReadAhead;
 use self::records::{Key, Records};
 use self::stream::Stream;
-use self::unproven::Unproven;
+use self::trusted_keys::{Asking, Known};
 use crate::config;
 use crate::sending::Sending;
 use crate::shielded::Shielded;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use super::mistrust::{Mistrust, Mistrusted, Other};
+use super::auth_failure::{Mistrust, Mistrusted, Other};
 use super::read_ahead::ReadAhead;
 use super::records::Records;
 use crate::sending::Sending;

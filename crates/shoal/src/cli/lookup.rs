@@ -12,7 +12,7 @@ use super::settings::{LookupVerb, SettingFlags};
 use super::signals::Signals;
 use super::{block_on, logging};
 use crate::config::{self, Config, Loaded, Log, Role, Sources};
-use crate::lookup::asker::Asker;
+use crate::lookup::client::Asker;
 use crate::lookup::{self, Lookup};
 
 const AFTER_HELP: &str = "\

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use aws_credential_types::provider::error::CredentialsError as ChainError;
 
-use super::chain::{self, Chain};
+use super::credential_chain::{self, Chain};
 use crate::config;
 use crate::s3::identity::{Account, Caller};
 
@@ -103,7 +103,7 @@ impl NodeCredentials {
         if credentials.lake.is_some() {
             return Ok(credentials);
         }
-        let chain = Chain::start(chain::default_provider(&config.region)).await?;
+        let chain = Chain::start(credential_chain::default_provider(&config.region)).await?;
         Ok(Self { lake: None, chain })
     }
 

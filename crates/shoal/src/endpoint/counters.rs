@@ -8,7 +8,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 use super::error::Failure;
-use super::patience::Pace;
+use super::timeouts::Pace;
 use crate::metrics::histogram::{Distribution, Durations};
 
 /// The counts of an endpoint since the node started.

@@ -5,23 +5,23 @@
 //! allowed, and returns the response as the store sent it, with its body still streaming.
 
 mod account;
-mod bell;
+mod account_check;
+mod account_refusal;
 mod body;
-mod chain;
 mod connect;
 mod counters;
+mod credential_chain;
 mod error;
 mod expectation;
-mod judgement;
-mod patience;
+mod health;
 mod pool;
-mod question;
-mod refusal;
+mod probe;
 mod resume;
 mod retry;
 mod stall;
-mod standing;
+mod timeouts;
 mod turn;
+mod wake_filter;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -33,22 +33,22 @@ use http_body_util::BodyExt;
 use shoal_policy::fair::Payer;
 
 pub use self::account::{CredentialsError, LakeAccount, NodeCredentials, Owner};
+pub use self::account_refusal::AccountRefusal;
 pub use self::body::{LakeBody, RequestBody, RequestStream};
 pub use self::counters::Counts;
 pub use self::error::{BoxError, EndpointError, Failure, Trouble, causes};
-pub use self::question::Unheard;
-pub use self::refusal::AccountRefusal;
-pub use self::standing::{RefusedAccount, Standing};
+pub use self::health::{RefusedAccount, Standing};
+pub use self::probe::Unheard;
 
 use self::body::OutgoingBody;
 use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
 use self::error::Errand;
 use self::expectation::Expectation;
-use self::patience::{Pace, Patience, Waits};
 use self::pool::{ExchangeError, Link, Pool};
 pub use self::resume::{Contradicted, Question, Resumption};
 pub use self::retry::Budget;
+use self::timeouts::{Pace, Patience, Waits};
 
 use self::retry::Ending;
 use crate::channel::Dialer;

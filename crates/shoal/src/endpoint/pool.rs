@@ -16,12 +16,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 
-use super::bell::Bell;
 use super::body::{OutgoingBody, Upload};
 use super::connect::{ConnectError, Connector, Stream};
 use super::counters::Counters;
-use super::patience::Waits;
 use super::stall::StallWatch;
+use super::timeouts::Waits;
+use super::wake_filter::Bell;
 use crate::clock;
 
 /// Number of idle connections kept. More may be open while requests are in flight; the front bounds those.

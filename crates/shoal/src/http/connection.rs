@@ -11,9 +11,9 @@
 //! a stand-in request in place of the refused one, and [`Answering`] answers the stand-in with the refusal.
 //! The HTTP library never sees a refused byte.
 
-mod answer;
+mod buffer_budget;
 mod io;
-mod room;
+mod response;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -22,9 +22,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub use answer::{Answer, AnswerBody, Answering, refusal_response};
+pub use buffer_budget::Room;
 pub use io::GuardedIo;
-pub use room::Room;
+pub use response::{Answer, AnswerBody, Answering, refusal_response};
 pub use streams::{ClientBody, ClientBodyError};
 
 use streams::Offers;

@@ -1,7 +1,7 @@
 //! The listener: accepts connections, bounds how many there are, and ends them in good order.
 
 mod accept;
-mod crowd;
+mod connection_table;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +41,7 @@ use crate::shielded::Shielded;
 use crate::shutdown::Shutdown;
 
 use accept::Acceptor;
-use crowd::Crowd;
+use connection_table::Crowd;
 
 /// A boxed error, the error type of bodies.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

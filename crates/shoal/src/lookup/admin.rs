@@ -10,7 +10,7 @@ use hyper::service::Service;
 use tokio::net::TcpListener;
 
 use super::Desk;
-use crate::admin::hosts::Hosts;
+use crate::admin::allowed_hosts::Hosts;
 use crate::http::connection::ClientBody;
 use crate::http::listener;
 use crate::http::pages::{self, LIMITS, Page, page, text};

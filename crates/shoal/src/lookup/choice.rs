@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use shoal_policy::nearest::{Candidate, Client, rank};
 
-use super::asker::Asker;
+use super::client::Asker;
+use super::live_nodes::Live;
 use super::places::Location;
-use super::roster::Live;
 use crate::admin::members::MemberState;
 
 /// The kind of addresses that are asked for.
@@ -142,13 +142,13 @@ fn by_distance(asker: &Asker, location: Location<'_>, live: &[&Arc<Live>]) -> Ve
 mod tests {
     use std::sync::Arc;
 
-    use super::super::roster::tests::member;
+    use super::super::live_nodes::tests::member;
     use super::{Choice, Family, Standing, choose, reachable_by};
     use crate::admin::members::{Member, MemberState, Members};
     use crate::clock;
-    use crate::lookup::asker::Asker;
+    use crate::lookup::client::Asker;
+    use crate::lookup::live_nodes::{Live, Roster};
     use crate::lookup::places::Location;
-    use crate::lookup::roster::{Live, Roster};
 
     const HERE: Location<'_> = Location {
         topology: Some("dc1/a/r1"),

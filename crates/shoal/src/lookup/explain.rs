@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::asker::Asker;
 use super::choice::{Choice, Standing};
+use super::client::Asker;
 use super::places::Location;
 use crate::admin::client::{AdminUrl, Trouble};
 use crate::admin::members::MemberState;

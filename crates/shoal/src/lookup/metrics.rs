@@ -11,9 +11,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::answer::Transport;
-use super::polled::Standing;
-use super::sources::Allowance;
+use super::poll_status::Standing;
+use super::rate_limit::Allowance;
+use super::responder::Transport;
 use crate::admin::members::MemberState;
 use crate::metrics::Names;
 
@@ -149,8 +149,8 @@ mod tests {
 
     use super::LookupMetrics;
     use crate::admin::members::MemberState;
-    use crate::lookup::answer::Transport;
-    use crate::lookup::polled::Standing;
+    use crate::lookup::poll_status::Standing;
+    use crate::lookup::responder::Transport;
 
     #[test]
     fn questions_are_counted_by_their_answers_and_nodes_by_how_they_stand() {

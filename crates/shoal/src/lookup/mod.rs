@@ -1,23 +1,23 @@
 //! The name server that leads each client to the nearest living node.
 //!
-//! `poll` asks nodes every second which nodes are alive, `roster` keeps the answers that are recent enough,
-//! `asker` finds the client behind a question, `places` its place, `choice` the nearest nodes, `answer` puts
-//! them into a message, `listener` carries messages, `admin` shows the counts of `metrics` and the state in
-//! `polled`. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any
+//! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps the answers that are recent enough,
+//! `client` finds the client behind a question, `places` its place, `choice` the nearest nodes, `responder` puts
+//! them into a message, `listener` carries messages within the bounds of `rate_limit`, `admin` shows the counts
+//! of `metrics` and the state in `poll_status`. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any
 //! number of them can stand behind one anycast address (docs/lookup.md).
 
 mod admin;
-pub mod answer;
-pub mod asker;
 pub mod choice;
+pub mod client;
 pub mod explain;
 pub mod listener;
+pub mod live_nodes;
 pub mod metrics;
 pub mod places;
 pub mod poll;
-pub mod polled;
-pub mod roster;
-pub mod sources;
+pub mod poll_status;
+pub mod rate_limit;
+pub mod responder;
 #[cfg(test)]
 mod tests;
 pub mod zone;
@@ -34,22 +34,22 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::admin::allowed_hosts::Hosts;
 use crate::admin::client::{AdminUrl, NotAdminUrl, Said, Trouble};
-use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
 use crate::http::listener::{ListenError, listen};
 use crate::shutdown::{self, Shutdown, Trigger};
 
-use answer::{Answerer, Transport, can_answer};
 use explain::{Explanation, Silent};
 use listener::{Answers, Sockets};
+use live_nodes::{Live, Roster};
 use metrics::LookupMetrics;
 use poll::Poller;
-use polled::Polled;
-use roster::{Live, Roster};
-use sources::{Allowance, Sources};
+use poll_status::Polled;
+use rate_limit::{Allowance, Sources};
+use responder::{Answerer, Transport, can_answer};
 
 /// How often each node is asked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -161,7 +161,7 @@ impl Lookup {
 }
 
 /// Asks each configured node once, and says which nodes an asker would get and why.
-pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Explanation, LookupError> {
+pub async fn explain(config: &config::Lookup, client: client::Asker) -> Result<Explanation, LookupError> {
     let desk = Desk::new(config)?;
     let pollers = pollers(config)?;
     let asked = join_all(pollers.iter().map(Poller::ask)).await;

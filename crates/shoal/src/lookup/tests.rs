@@ -13,9 +13,9 @@ use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
 
-use super::answer::{Answerer, Reply, Transport};
-use super::roster::tests::member;
-use super::roster::{Live, Roster};
+use super::live_nodes::tests::member;
+use super::live_nodes::{Live, Roster};
+use super::responder::{Answerer, Reply, Transport};
 use crate::admin::members::{Member, MemberState, Members};
 use crate::clock;
 use crate::config::{Lookup, LookupPlace};

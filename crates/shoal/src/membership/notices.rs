@@ -3,16 +3,16 @@
 //!
 //! The membership collects them and warns; the admin pages and the metrics show them.
 
+mod agreement;
+mod rejected;
 mod seeds;
-mod strangers;
-mod terms;
 
 use std::sync::Arc;
 
+pub use self::agreement::{Agreement, Part, Terms};
+pub(super) use self::rejected::ClockDifference;
+pub use self::rejected::{Seen, Strangers};
 pub use self::seeds::Seeds;
-pub(super) use self::strangers::ClockDifference;
-pub use self::strangers::{Seen, Strangers};
-pub use self::terms::{Agreement, Part, Terms};
 
 /// All notices. Each part has its own lock, which is held for a moment and never on the path of a read.
 #[derive(Debug, Default)]

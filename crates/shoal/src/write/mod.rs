@@ -5,15 +5,15 @@
 //! have put them ([`Through`]). None of this can fail a write or make it wait: a block that is not cached
 //! costs the next read a way to the lake, as after a write *around*.
 
+mod body_copy;
 mod finishing;
-mod gathering;
 mod mode;
-mod parted;
+mod multipart;
 mod through;
 
-pub use self::gathering::Gathering;
+pub use self::body_copy::Gathering;
 pub use self::mode::{ModeError, WriteRules};
-pub use self::parted::{Upload, UploadPart};
+pub use self::multipart::{Upload, UploadPart};
 pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, size_to_gather};
 
 /// Why a write was carried out in another mode than requested: a write through the cache left nothing there,

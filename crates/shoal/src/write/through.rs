@@ -10,9 +10,9 @@ use shoal_policy::route::Stop;
 use shoal_policy::{Layer, ObjectId};
 
 use super::Uncached;
+use super::body_copy::{Gathered, Gathering};
 use super::finishing::Finishing;
-use super::gathering::{Gathered, Gathering};
-use super::parted::Aside;
+use super::multipart::Aside;
 use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Admin, Readiness};
+use crate::admin::allowed_hosts::Hosts;
 use crate::admin::explain::Explanation;
-use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
 use crate::http::listener::listen;
 use crate::metrics::Metrics;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use super::room::{NARROW_BYTES, Room, Width};
+use super::buffer_budget::{NARROW_BYTES, Room, Width};
 use super::{Exchange, Timeouts};
 use crate::clock;
 use crate::http::deadline::Deadline;

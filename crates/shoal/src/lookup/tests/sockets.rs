@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 use super::{config, question, short};
 use crate::admin::members::{Member, Members};
 use crate::config::Lookup as Config;
-use crate::lookup::asker::Asker;
-use crate::lookup::roster::tests::member;
+use crate::lookup::client::Asker;
+use crate::lookup::live_nodes::tests::member;
 use crate::lookup::{self, Lookup};
 
 /// Longer than any step takes on a busy machine; a test that waits for it has failed.

@@ -2,7 +2,7 @@
 
 use super::decoder::ChunkError;
 use super::digests::Algorithm;
-use super::room::NoRoom;
+use super::memory_limit::NoRoom;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::etag::hex;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::account::Owner;
-use super::refusal::AccountRefusal;
+use super::account_refusal::AccountRefusal;
 use crate::clock;
 
 /// The same refusal is logged at most once in this time.

@@ -26,10 +26,10 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 use ipnet::IpNet;
 
-use super::asker::Asker;
 use super::choice::{Choice, Family, Standing, choose, reachable_by};
+use super::client::Asker;
+use super::live_nodes::Live;
 use super::places::Places;
-use super::roster::Live;
 use super::zone::{Subject, Zone};
 use crate::config::Lookup;
 

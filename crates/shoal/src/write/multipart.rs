@@ -18,7 +18,7 @@ use shoal_policy::ObjectId;
 use tokio::task::JoinHandle;
 
 use super::Uncached;
-use super::gathering::{Gathered, Gathering};
+use super::body_copy::{Gathered, Gathering};
 use super::through::{Through, size_of_body};
 use crate::s3::etag;
 use crate::s3::object::{ObjectName, Version};

@@ -9,8 +9,8 @@ use http::header::DATE;
 use http_body_util::BodyExt;
 
 use super::account::LakeAccount;
+use super::account_refusal::{AccountRefusal, clock_difference};
 use super::error::{EndpointError, Errand, Failure};
-use super::refusal::{AccountRefusal, clock_difference};
 use super::{Endpoint, LakeBody};
 use crate::clock;
 use crate::s3::xml::ErrorDocument;

@@ -13,7 +13,7 @@ use http::{HeaderMap, Method, StatusCode};
 use super::body::OutgoingBody;
 use super::connect::{ConnectError, Connector};
 use super::error::{EndpointError, Errand, Failure};
-use super::patience::Pace;
+use super::timeouts::Pace;
 use super::{Connection, Endpoint, Head, LakeAccount};
 use crate::clock;
 use crate::s3::identity::NODE;
