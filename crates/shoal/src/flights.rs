@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use shoal_policy::{BlockId, Layer, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use crate::endpoint::Trouble;
+use crate::endpoint::SharedError;
 
 /// All flights of a node.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ pub enum FlightError {
     Status(StatusCode),
     /// The lake cannot be reached, broke off, or sent other data than it announced.
     #[error("{0}")]
-    Lake(Trouble),
+    Lake(SharedError),
     /// The lake's answer differs in length, encoding or checksum from the values that the lake gives for the
     /// object.
     #[error("the lake sent other bytes than it says the object has")]

@@ -17,7 +17,7 @@ use crate::admin::members::{Member, MemberState, Members};
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{Dirty, FlushOrders, Outcome, UploadEnd};
-use crate::endpoint::{AccountRefusal, Counts, Endpoint};
+use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
@@ -70,7 +70,7 @@ pub struct Observer {
 /// Totals that are already in the metrics.
 #[derive(Debug, Default)]
 pub struct Told {
-    lake: Counts,
+    lake: EndpointCounts,
     store: Option<Counters>,
     coalesced: u64,
     layers: Vec<Requests>,
@@ -95,7 +95,7 @@ impl Observer {
         );
         let mut told = self.told.lock();
         measure_lake(metrics, &told.lake, &lake);
-        metrics.lake().set_up(!self.lake.standing().is_silent());
+        metrics.lake().set_up(!self.lake.health().is_silent());
         metrics.coalesced(coalesced - told.coalesced);
         let before = told.store.take();
         let before = before.as_ref();
@@ -121,7 +121,7 @@ impl Observer {
         metrics.reloads().set_latest(ok, read_at);
         let layers = self.split.requests();
         self.measure_layers(metrics, &told.layers, &layers);
-        let account_refusals = self.lake.standing().refusals().to_vec();
+        let account_refusals = self.lake.health().refusals().to_vec();
         for (reason, count) in growth(&told.account_refusals, &account_refusals) {
             metrics.conditions().account_refused(reason.as_str(), count);
         }
@@ -269,14 +269,14 @@ impl Observer {
         let troubled = home
             .objects()
             .into_iter()
-            .filter(|(_, standing)| standing.is_troubled());
-        let troubled = troubled.take(TROUBLES_SHOWN).map(|(manifest, standing)| {
+            .filter(|(_, health)| health.is_troubled());
+        let troubled = troubled.take(TROUBLES_SHOWN).map(|(manifest, health)| {
             json!({
                 "object": format!("{:?}", manifest.name),
                 "bytes": manifest.version.size_bytes,
-                "lost": standing.lost,
-                "failures": standing.failures,
-                "error": standing.error.as_deref(),
+                "lost": health.lost,
+                "failures": health.failures,
+                "error": health.error.as_deref(),
             })
         });
         let uploads = self.dirty.open_uploads();
@@ -362,7 +362,7 @@ impl Observer {
     }
 }
 
-fn measure_lake(metrics: &Metrics, before: &Counts, now: &Counts) {
+fn measure_lake(metrics: &Metrics, before: &EndpointCounts, now: &EndpointCounts) {
     for (operation, count) in rise(&before.requests, &now.requests) {
         metrics.lake_requests(operation, count);
     }
@@ -387,7 +387,7 @@ fn rise<K: Copy + Ord>(before: &BTreeMap<K, u64>, now: &BTreeMap<K, u64>) -> imp
 }
 
 /// The lake as `/status` shows it.
-fn lake_page(endpoint: &Endpoint, lake: &Counts) -> Value {
+fn lake_page(endpoint: &Endpoint, lake: &EndpointCounts) -> Value {
     let mut answers = BTreeMap::<_, u64>::new();
     for ((_, status), count) in &lake.answers {
         *answers.entry(*status).or_default() += count;
@@ -404,7 +404,7 @@ fn lake_page(endpoint: &Endpoint, lake: &Counts) -> Value {
     });
     json!({
         "endpoint": endpoint.url(),
-        "answering": !endpoint.standing().is_silent(),
+        "answering": !endpoint.health().is_silent(),
         "requests": lake.requests,
         "answers": answers,
         "failures": lake.failures,

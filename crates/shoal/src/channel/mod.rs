@@ -55,7 +55,7 @@ use crate::sending::Sending;
 use crate::shielded::Shielded;
 
 /// Time within which the other end must have proven itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The first record of a connection in the open, sent by the node that was asked. Until it arrives, the other
 /// node is silent, so that TLS consumes no byte that is not its own.
@@ -142,7 +142,7 @@ impl Channel {
     /// Accepts a connection from a node, once the node has proven itself.
     pub async fn accept(&self, stream: TcpStream, address: SocketAddr) -> Result<NodeStream, Mistrust> {
         let turn = self.unproven.enter();
-        let proving = timeout(PATIENCE, self.let_prove(stream));
+        let proving = timeout(TIMEOUT, self.let_prove(stream));
         let proven = tokio::select! {
             proven = proving => proven.unwrap_or(Err(Mistrust::Unfinished)),
             () = turn.displaced() => Err(Mistrust::Unfinished),

@@ -124,7 +124,7 @@ pub struct Lake {
 }
 
 /// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
-pub const SDK_PATIENCE: Duration = Duration::from_mins(1);
+pub const SDK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Blocks on this node's disk.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 
 use super::account::LakeAccount;
 use super::account_refusal::{AccountRefusal, clock_difference};
-use super::error::{EndpointError, Errand, Failure};
+use super::error::{EndpointError, Failure, RequestContext};
 use super::{Endpoint, LakeBody};
 use crate::clock;
 use crate::s3::xml::ErrorDocument;
@@ -19,7 +19,7 @@ use crate::s3::xml::ErrorDocument;
 const BEGINNING_BYTES: usize = 8 << 10;
 
 /// An error document that does not arrive within this time is passed on unread.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Number of characters of a message of the lake that are logged.
 const MESSAGE_CHARS: usize = 200;
@@ -30,24 +30,24 @@ impl Endpoint {
     /// Fails with the error of the request, or with [`Failure::AccountRefused`] if the endpoint does not
     /// accept an account that this node provides: the caller must not take a refusal of the node for one of
     /// itself.
-    pub(super) async fn judge(
+    pub(super) async fn check_account(
         &self,
         outcome: Result<Response<LakeBody>, EndpointError>,
         account: &LakeAccount,
-        errand: &Errand,
+        context: &RequestContext,
     ) -> Result<Response<LakeBody>, EndpointError> {
         let response = outcome.inspect_err(|error| {
             if error.kind().is_silence() {
-                self.standing.unanswered();
+                self.health.unanswered();
             }
         })?;
-        self.standing.answered();
+        self.health.answered();
         let Some((signer, owner)) = account.signer() else {
             return Ok(response);
         };
         if !AccountRefusal::is_possible(response.status()) {
             if !response.status().is_server_error() {
-                self.standing.accepted(owner, &signer.access_key);
+                self.health.accepted(owner, &signer.access_key);
             }
             return Ok(response);
         }
@@ -61,15 +61,15 @@ impl Endpoint {
             Some(Some(refusal)) => Some(refusal),
             // The endpoint recognised the account, which may not do what was asked.
             Some(None) => {
-                self.standing.accepted(owner, &signer.access_key);
+                self.health.accepted(owner, &signer.access_key);
                 None
             }
             None => {
-                self.standing.doubted();
-                let known = self.standing.refusal_of(owner, &signer.access_key);
+                self.health.doubted();
+                let known = self.health.refusal_of(owner, &signer.access_key);
                 return match known {
                     Some(refusal) if owner.is_the_nodes() => {
-                        Err(errand.failed(Failure::AccountRefused, refusal.to_string()))
+                        Err(context.failed(Failure::AccountRefused, refusal.to_string()))
                     }
                     _ => Ok(response),
                 };
@@ -78,14 +78,14 @@ impl Endpoint {
         let Some(refusal) = refusal else {
             return Ok(response);
         };
-        if self.standing.refused(owner, &signer.access_key, refusal) {
+        if self.health.refused(owner, &signer.access_key, refusal) {
             let message = error.map(|error| error.message).unwrap_or_default();
             let message: String = message.trim().chars().take(MESSAGE_CHARS).collect();
             let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
             let clocks = date.and_then(|date| clock_difference(date, clock::utc_now()));
             tracing::warn!(
                 account = %owner.describe(&signer.access_key),
-                operation = errand.operation,
+                operation = context.operation,
                 lake_says = ?message,
                 clocks,
                 hint = refusal.hint(),
@@ -93,7 +93,7 @@ impl Endpoint {
             );
         }
         if owner.is_the_nodes() {
-            return Err(errand.failed(Failure::AccountRefused, refusal.to_string()));
+            return Err(context.failed(Failure::AccountRefused, refusal.to_string()));
         }
         Ok(response)
     }
@@ -112,7 +112,7 @@ async fn peek(mut response: Response<LakeBody>) -> Result<(Response<LakeBody>, B
         }
         Ok(())
     };
-    if let Ok(ended) = tokio::time::timeout(PATIENCE, reading).await {
+    if let Ok(ended) = tokio::time::timeout(TIMEOUT, reading).await {
         ended?;
     }
     let beginning = beginning.freeze();

@@ -12,9 +12,9 @@ use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::Incoming;
 
 use super::counters::Counters;
-use super::error::{BoxError, EndpointError, Errand, Failure, find};
+use super::error::{BoxError, EndpointError, Failure, RequestContext, find};
 use super::expectation::{Expectation, Hold};
-use super::pool::{Link, Pool, Progress};
+use super::pool::{Driven, Link, Pool};
 use super::resume::{Reopening, Resumption};
 use crate::s3::sigv4::SeedSignature;
 
@@ -166,7 +166,7 @@ pub struct LakeBody {
     link: Option<Box<Link>>,
     pool: Arc<Pool>,
     counters: Arc<Counters>,
-    errand: Errand,
+    context: RequestContext,
     /// Asks for the rest of the body when it breaks.
     resumption: Option<Box<Resumption>>,
     /// The pending rest of a body that broke.
@@ -179,7 +179,7 @@ impl LakeBody {
         link: Box<Link>,
         pool: Arc<Pool>,
         counters: Arc<Counters>,
-        errand: Errand,
+        context: RequestContext,
     ) -> Self {
         let mut body = Self {
             ahead: None,
@@ -187,7 +187,7 @@ impl LakeBody {
             link: Some(link),
             pool,
             counters,
-            errand,
+            context,
             resumption: None,
             reopening: None,
         };
@@ -223,17 +223,17 @@ impl LakeBody {
         let Self {
             incoming,
             link,
-            errand,
+            context,
             ..
         } = self;
         let Some(link) = link else {
             return Poll::Ready(None);
         };
         match ready!(link.poll_driving(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))) {
-            Progress::Made(frame) => {
-                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(errand, error))))
+            Driven::Ready(frame) => {
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(context, error))))
             }
-            Progress::Stalled => Poll::Ready(Some(Err(errand.timed_out(Failure::Stalled)))),
+            Driven::Stalled => Poll::Ready(Some(Err(context.timed_out(Failure::Stalled)))),
         }
     }
 
@@ -325,7 +325,7 @@ impl Body for LakeBody {
     }
 }
 
-fn broken(errand: &Errand, error: hyper::Error) -> EndpointError {
+fn broken(context: &RequestContext, error: hyper::Error) -> EndpointError {
     let reset = find::<io::Error>(&error).is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset);
-    errand.failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
+    context.failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
 }

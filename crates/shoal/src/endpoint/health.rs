@@ -1,4 +1,4 @@
-//! This node's standing with the endpoint: whether the endpoint answers at all, and which accounts it does
+//! The health of an endpoint as this node sees it: whether it answers at all, and which accounts it does
 //! not accept.
 //!
 //! Noted by every request; read by the watch over the lake, the admin pages and the metrics.
@@ -22,7 +22,7 @@ const ACCOUNTS_MAX: usize = 1_024;
 
 /// The recent behaviour of the endpoint.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct EndpointHealth {
     has_answered: AtomicBool,
     /// It has accepted an account that this node provides for identities without one.
     has_accepted_own: AtomicBool,
@@ -54,7 +54,7 @@ pub struct RefusedAccount {
     pub reason: AccountRefusal,
 }
 
-impl Standing {
+impl EndpointHealth {
     /// Notes that a request was answered, whatever the answer.
     pub(super) fn answered(&self) {
         self.has_answered.store(true, Ordering::Relaxed);
@@ -162,60 +162,60 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use super::{AccountRefusal, Owner, Standing};
+    use super::{AccountRefusal, EndpointHealth, Owner};
 
     #[test]
     fn a_refusal_is_news_once_and_counted_each_time() {
-        let standing = Standing::default();
-        assert!(standing.refused(Owner::Lake, "AK", AccountRefusal::WrongSecret));
-        assert!(!standing.refused(Owner::Lake, "AK", AccountRefusal::WrongSecret));
+        let health = EndpointHealth::default();
+        assert!(health.refused(Owner::Lake, "AK", AccountRefusal::WrongSecret));
+        assert!(!health.refused(Owner::Lake, "AK", AccountRefusal::WrongSecret));
         assert!(
-            standing.refused(Owner::Lake, "AK", AccountRefusal::Clock),
+            health.refused(Owner::Lake, "AK", AccountRefusal::Clock),
             "another reason"
         );
         assert!(
-            standing.refused(Owner::Identity, "AK", AccountRefusal::Clock),
+            health.refused(Owner::Identity, "AK", AccountRefusal::Clock),
             "another account"
         );
-        let counted = standing.refusals().map(|(_, count)| count);
+        let counted = health.refusals().map(|(_, count)| count);
         assert_eq!(counted, [0, 2, 2, 0, 0]);
     }
 
     #[test]
     fn an_account_is_refused_until_it_is_accepted() {
-        let standing = Standing::default();
-        standing.refused(Owner::Lake, "AK", AccountRefusal::UnknownKey);
+        let health = EndpointHealth::default();
+        health.refused(Owner::Lake, "AK", AccountRefusal::UnknownKey);
         assert_eq!(
-            standing.refusal_of(Owner::Lake, "AK"),
+            health.refusal_of(Owner::Lake, "AK"),
             Some(AccountRefusal::UnknownKey)
         );
-        assert!(!standing.has_accepted_own());
-        standing.accepted(Owner::Lake, "other");
-        assert!(standing.has_accepted_own());
-        assert_eq!(standing.refused_accounts().len(), 1);
-        standing.accepted(Owner::Lake, "AK");
-        assert_eq!(standing.refusal_of(Owner::Lake, "AK"), None);
-        assert!(standing.refused_accounts().is_empty());
+        assert!(!health.has_accepted_own());
+        health.accepted(Owner::Lake, "other");
+        assert!(health.has_accepted_own());
+        assert_eq!(health.refused_accounts().len(), 1);
+        health.accepted(Owner::Lake, "AK");
+        assert_eq!(health.refusal_of(Owner::Lake, "AK"), None);
+        assert!(health.refused_accounts().is_empty());
     }
 
     #[test]
     fn an_account_that_signs_no_longer_is_no_trouble_any_more() {
-        let standing = Standing::default();
-        standing.refused(Owner::Chain, "renewed", AccountRefusal::Expired);
-        standing.refused(Owner::Identity, "AK", AccountRefusal::WrongSecret);
-        standing.forget_all_but(|owner, access_key| (owner, access_key) == (Owner::Identity, "AK"));
-        let left = standing.refused_accounts();
+        let health = EndpointHealth::default();
+        health.refused(Owner::Chain, "renewed", AccountRefusal::Expired);
+        health.refused(Owner::Identity, "AK", AccountRefusal::WrongSecret);
+        health.forget_all_but(|owner, access_key| (owner, access_key) == (Owner::Identity, "AK"));
+        let left = health.refused_accounts();
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].access_key, "AK");
     }
 
     #[test]
     fn it_is_silent_until_it_answers() {
-        let standing = Standing::default();
-        assert!(!standing.has_answered() && !standing.is_silent());
-        standing.unanswered();
-        assert!(!standing.has_answered() && standing.is_silent());
-        standing.answered();
-        assert!(standing.has_answered() && !standing.is_silent());
+        let health = EndpointHealth::default();
+        assert!(!health.has_answered() && !health.is_silent());
+        health.unanswered();
+        assert!(!health.has_answered() && health.is_silent());
+        health.answered();
+        assert!(health.has_answered() && !health.is_silent());
     }
 }

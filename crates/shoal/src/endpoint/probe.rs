@@ -12,9 +12,9 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::body::OutgoingBody;
 use super::connect::{ConnectError, Connector};
-use super::error::{EndpointError, Errand, Failure};
-use super::timeouts::Pace;
-use super::{Connection, Endpoint, Head, LakeAccount};
+use super::error::{EndpointError, Failure, RequestContext};
+use super::timeouts::RequestClass;
+use super::{ConnectionChoice, Endpoint, Head, LakeAccount};
 use crate::clock;
 use crate::s3::identity::NODE;
 use crate::s3::sigv4::PayloadHash;
@@ -26,18 +26,18 @@ const OPERATION: &str = "ask_lake";
 const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("CARGO_PKG_VERSION")));
 
 /// The other scheme answers at once or not at all.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The failure of the node's request to get an answer.
 #[derive(Debug)]
-pub struct Unheard {
+pub struct ProbeError {
     /// The error.
     pub error: EndpointError,
     /// The scheme that the endpoint speaks, if it differs from that of the URL.
     pub speaks: Option<&'static str>,
 }
 
-impl Unheard {
+impl ProbeError {
     /// Returns the hint for the operator.
     pub fn hint(&self) -> String {
         match self.speaks {
@@ -49,7 +49,7 @@ impl Unheard {
     }
 }
 
-impl fmt::Display for Unheard {
+impl fmt::Display for ProbeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
@@ -58,37 +58,41 @@ impl fmt::Display for Unheard {
 impl Endpoint {
     /// Lists the buckets as `account`: the only request that needs no bucket and changes nothing. A refusal
     /// is an answer like any other. Whether the account is accepted is noted in the
-    /// [`Standing`](super::Standing).
-    pub async fn ask(&self, account: &LakeAccount) -> Result<(), Unheard> {
-        let errand = Errand {
+    /// [`EndpointHealth`](super::EndpointHealth).
+    pub async fn probe(&self, account: &LakeAccount) -> Result<(), ProbeError> {
+        let context = RequestContext {
             operation: OPERATION,
             endpoint: self.url.clone(),
             target: PathAndQuery::from_static("/"),
         };
-        let error = match self.ask_once(account, &errand).await {
+        let error = match self.probe_once(account, &context).await {
             // A TLS server may answer 400 to a request that is not encrypted.
             Ok(StatusCode::BAD_REQUEST) => {
-                errand.failed(Failure::Unintelligible, "it answered 400 Bad Request")
+                context.failed(Failure::Unintelligible, "it answered 400 Bad Request")
             }
             Ok(_) => return Ok(()),
             Err(error) if error.kind() == Failure::AccountRefused => return Ok(()),
             Err(error) => error,
         };
         let speaks = self.other_scheme(&error).await;
-        if speaks.is_none() && !self.standing.is_silent() {
+        if speaks.is_none() && !self.health.is_silent() {
             return Ok(());
         }
-        self.standing.unanswered();
-        Err(Unheard { error, speaks })
+        self.health.unanswered();
+        Err(ProbeError { error, speaks })
     }
 
-    async fn ask_once(&self, account: &LakeAccount, errand: &Errand) -> Result<StatusCode, EndpointError> {
+    async fn probe_once(
+        &self,
+        account: &LakeAccount,
+        context: &RequestContext,
+    ) -> Result<StatusCode, EndpointError> {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, self.host.clone());
         headers.insert(USER_AGENT, OWN_NAME);
         let head = Head {
-            errand: errand.clone(),
-            pace: Pace::Read,
+            context: context.clone(),
+            class: RequestClass::Read,
             method: Method::GET,
             headers,
             payload: PayloadHash::empty(),
@@ -100,10 +104,10 @@ impl Endpoint {
             .with(OutgoingBody::EMPTY);
         // A connection that was kept open says nothing about the endpoint now.
         let outcome = self
-            .exchange(errand, Pace::Read, request, Connection::New)
+            .exchange(context, RequestClass::Read, request, ConnectionChoice::New)
             .await
-            .map_err(|setback| self.failed(setback));
-        let response = self.judge(outcome, account, errand).await?;
+            .map_err(|failed| self.failed(failed));
+        let response = self.check_account(outcome, account, context).await?;
         // The list of buckets may be long, and is not read: its connection ends here.
         Ok(response.status())
     }
@@ -142,7 +146,7 @@ async fn speaks_tls(address: &str) -> bool {
     let Ok(connector) = Connector::new(uri) else {
         return false;
     };
-    match connector.connect(PATIENCE).await {
+    match connector.connect(TIMEOUT).await {
         Ok(_) => true,
         // An untrusted certificate still proves TLS.
         Err(ConnectError::Failed(error)) => tls_error(&*error).is_some_and(|error| !is_garbage(error)),

@@ -10,7 +10,7 @@ const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The timeouts of one endpoint.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(super) struct Timeouts {
     connect: Duration,
     answer: Duration,
     write: Duration,
@@ -20,7 +20,7 @@ pub(super) struct Patience {
 
 /// The timeouts of one request. They restart when the endpoint takes bytes of a request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Waits {
+pub(super) struct RequestTimeouts {
     /// Until there is a connection: name, TCP and TLS together.
     pub(super) connect: Duration,
     /// Until the response head.
@@ -31,7 +31,7 @@ pub(super) struct Waits {
 
 /// The time that a request needs at an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum RequestClass {
     /// It reads: the endpoint answers at once.
     Read,
     /// It writes: the endpoint answers once the bytes are safe.
@@ -40,7 +40,7 @@ pub(super) enum Pace {
     Long,
 }
 
-impl Pace {
+impl RequestClass {
     pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Long];
 
     /// The word in metrics.
@@ -65,7 +65,7 @@ impl Pace {
     }
 }
 
-impl Patience {
+impl Timeouts {
     pub(super) fn new(config: &config::Lake) -> Self {
         Self {
             connect: config.connect_timeout,
@@ -89,16 +89,16 @@ impl Patience {
         }
     }
 
-    pub(super) fn waits(&self, pace: Pace) -> Waits {
-        let (head, body) = match pace {
-            Pace::Read => (self.answer, self.stall),
-            Pace::Write => (self.write, self.stall),
+    pub(super) fn of_request(&self, class: RequestClass) -> RequestTimeouts {
+        let (head, body) = match class {
+            RequestClass::Read => (self.answer, self.stall),
+            RequestClass::Write => (self.write, self.stall),
             // S3 answers 200 at once and sends blanks while it works; other stores are silent until they are
             // done.
-            Pace::Long => (self.long, self.long),
+            RequestClass::Long => (self.long, self.long),
         };
         let connect = self.connect;
-        Waits { connect, head, body }
+        RequestTimeouts { connect, head, body }
     }
 
     /// Whether a read that began `elapsed` ago may be retried. Its last try ends within the answer timeout,
@@ -117,7 +117,7 @@ impl Patience {
 mod tests {
     use http::{HeaderMap, HeaderValue, Method};
 
-    use super::{Pace, Patience};
+    use super::{RequestClass, Timeouts};
     use crate::config;
     use crate::s3::operation::Operation;
 
@@ -126,35 +126,41 @@ mod tests {
         let plain = HeaderMap::new();
         let mut copy = HeaderMap::new();
         copy.insert("x-amz-copy-source", HeaderValue::from_static("/b/k"));
-        let pace = |method, operation: Operation, headers| Pace::of(&method, operation.as_str(), headers);
+        let class =
+            |method, operation: Operation, headers| RequestClass::of(&method, operation.as_str(), headers);
         let table = [
-            (Method::GET, Operation::GetObject, &plain, Pace::Read),
-            (Method::HEAD, Operation::HeadObject, &plain, Pace::Read),
-            (Method::GET, Operation::ListObjects, &plain, Pace::Read),
-            (Method::OPTIONS, Operation::OtherRead, &plain, Pace::Read),
-            (Method::PUT, Operation::PutObject, &plain, Pace::Write),
-            (Method::PUT, Operation::UploadPart, &plain, Pace::Write),
-            (Method::PUT, Operation::OtherWrite, &plain, Pace::Write),
-            (Method::DELETE, Operation::DeleteObject, &plain, Pace::Write),
+            (Method::GET, Operation::GetObject, &plain, RequestClass::Read),
+            (Method::HEAD, Operation::HeadObject, &plain, RequestClass::Read),
+            (Method::GET, Operation::ListObjects, &plain, RequestClass::Read),
+            (Method::OPTIONS, Operation::OtherRead, &plain, RequestClass::Read),
+            (Method::PUT, Operation::PutObject, &plain, RequestClass::Write),
+            (Method::PUT, Operation::UploadPart, &plain, RequestClass::Write),
+            (Method::PUT, Operation::OtherWrite, &plain, RequestClass::Write),
+            (
+                Method::DELETE,
+                Operation::DeleteObject,
+                &plain,
+                RequestClass::Write,
+            ),
             (
                 Method::POST,
                 Operation::CreateMultipartUpload,
                 &plain,
-                Pace::Write,
+                RequestClass::Write,
             ),
-            (Method::PUT, Operation::PutObject, &copy, Pace::Long),
-            (Method::PUT, Operation::UploadPart, &copy, Pace::Long),
+            (Method::PUT, Operation::PutObject, &copy, RequestClass::Long),
+            (Method::PUT, Operation::UploadPart, &copy, RequestClass::Long),
             (
                 Method::POST,
                 Operation::CompleteMultipartUpload,
                 &plain,
-                Pace::Long,
+                RequestClass::Long,
             ),
-            (Method::POST, Operation::DeleteObjects, &plain, Pace::Long),
-            (Method::POST, Operation::OtherRead, &plain, Pace::Long),
+            (Method::POST, Operation::DeleteObjects, &plain, RequestClass::Long),
+            (Method::POST, Operation::OtherRead, &plain, RequestClass::Long),
         ];
         for (method, operation, headers, expected) in table {
-            assert_eq!(pace(method, operation, headers), expected, "{operation:?}");
+            assert_eq!(class(method, operation, headers), expected, "{operation:?}");
         }
     }
 
@@ -163,12 +169,12 @@ mod tests {
     #[test]
     fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
         let lake = config::Lake::default();
-        let patience = Patience::new(&lake);
+        let timeouts = Timeouts::new(&lake);
         let noticed = |timeout| timeout * 5 / 4;
-        assert!(lake.connect_timeout + noticed(lake.write_timeout) < config::SDK_PATIENCE);
-        let last_try = lake.connect_timeout + noticed(patience.waits(Pace::Read).head);
-        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < config::SDK_PATIENCE);
-        assert!(noticed(lake.stall_timeout) + patience.resume() < config::SDK_PATIENCE);
-        assert!(!patience.leaves_time_for_another_try(lake.answer_timeout));
+        assert!(lake.connect_timeout + noticed(lake.write_timeout) < config::SDK_TIMEOUT);
+        let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
+        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < config::SDK_TIMEOUT);
+        assert!(noticed(lake.stall_timeout) + timeouts.resume() < config::SDK_TIMEOUT);
+        assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
     }
 }

@@ -14,20 +14,20 @@ use futures_util::task::AtomicWaker;
 /// Rounds in one poll; after that, other tasks get their turn.
 const ROUNDS_MAX: u32 = 8;
 
-pub(super) struct Bell {
+pub(super) struct WakeFilter {
     state: Arc<State>,
     waker: Waker,
 }
 
 #[derive(Default)]
 struct State {
-    /// The reader is polling and will see `rung` itself.
-    attended: AtomicBool,
-    rung: AtomicBool,
+    /// The reader is polling and will see `was_woken` itself.
+    is_polling: AtomicBool,
+    was_woken: AtomicBool,
     reader: AtomicWaker,
 }
 
-impl Bell {
+impl WakeFilter {
     pub(super) fn new() -> Self {
         let state = Arc::new(State::default());
         Self {
@@ -44,20 +44,20 @@ impl Bell {
     ) -> Poll<T> {
         let state = &*self.state;
         state.reader.register(cx.waker());
-        state.attended.store(true, Ordering::SeqCst);
+        state.is_polling.store(true, Ordering::SeqCst);
         let mut rounds = 0;
         let polled = loop {
-            state.rung.store(false, Ordering::SeqCst);
+            state.was_woken.store(false, Ordering::SeqCst);
             let polled = poll(&mut Context::from_waker(&self.waker));
             rounds += 1;
-            if polled.is_ready() || rounds == ROUNDS_MAX || !state.rung.load(Ordering::SeqCst) {
+            if polled.is_ready() || rounds == ROUNDS_MAX || !state.was_woken.load(Ordering::SeqCst) {
                 break polled;
             }
         };
-        state.attended.store(false, Ordering::SeqCst);
-        // Rung at the last moment, or too often: the next turn handles it. After an answer, the reader polls
+        state.is_polling.store(false, Ordering::SeqCst);
+        // Woken at the last moment, or too often: the next turn handles it. After an answer, the reader polls
         // anyway.
-        if polled.is_pending() && state.rung.load(Ordering::SeqCst) {
+        if polled.is_pending() && state.was_woken.load(Ordering::SeqCst) {
             cx.waker().wake_by_ref();
         }
         polled
@@ -71,8 +71,8 @@ impl Wake for State {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // The reader uses the opposite order, so one of the two sees the other's store.
-        self.rung.store(true, Ordering::SeqCst);
-        if !self.attended.load(Ordering::SeqCst) {
+        self.was_woken.store(true, Ordering::SeqCst);
+        if !self.is_polling.load(Ordering::SeqCst) {
             self.reader.wake();
         }
     }
@@ -84,7 +84,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::task::{Context, Poll, Wake, Waker};
 
-    use super::{Bell, ROUNDS_MAX};
+    use super::{ROUNDS_MAX, WakeFilter};
 
     #[derive(Default)]
     struct Reader(AtomicU32);
@@ -106,7 +106,7 @@ mod tests {
         let reader = Arc::new(Reader::default());
         let waker = Waker::from(Arc::clone(&reader));
         let mut rounds = 0;
-        let polled = Bell::new().poll(&mut Context::from_waker(&waker), |cx| {
+        let polled = WakeFilter::new().poll(&mut Context::from_waker(&waker), |cx| {
             rounds += 1;
             if rounds == 1 {
                 cx.waker().wake_by_ref();
@@ -120,9 +120,9 @@ mod tests {
     fn a_wake_after_the_poll_reaches_the_reader() {
         let reader = Arc::new(Reader::default());
         let waker = Waker::from(Arc::clone(&reader));
-        let bell = Bell::new();
+        let wakes = WakeFilter::new();
         let mut kept = None;
-        let polled = bell.poll(&mut Context::from_waker(&waker), |cx| {
+        let polled = wakes.poll(&mut Context::from_waker(&waker), |cx| {
             kept = Some(cx.waker().clone());
             Poll::<()>::Pending
         });
@@ -137,7 +137,7 @@ mod tests {
         let reader = Arc::new(Reader::default());
         let waker = Waker::from(Arc::clone(&reader));
         let mut rounds = 0;
-        let polled = Bell::new().poll(&mut Context::from_waker(&waker), |cx| {
+        let polled = WakeFilter::new().poll(&mut Context::from_waker(&waker), |cx| {
             rounds += 1;
             cx.waker().wake_by_ref();
             Poll::<()>::Pending
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn no_wake_is_lost_between_two_threads() {
-        let bell = Bell::new();
+        let wakes = WakeFilter::new();
         let steps = Arc::new(AtomicU32::new(0));
         let (sender, wakers) = std::sync::mpsc::channel::<Waker>();
         let other = {
@@ -163,7 +163,7 @@ mod tests {
         for expected in 1..=2000 {
             let mut asked = false;
             let waiting = std::future::poll_fn(|cx| {
-                bell.poll(cx, |cx| {
+                wakes.poll(cx, |cx| {
                     if !std::mem::replace(&mut asked, true) {
                         sender.send(cx.waker().clone()).unwrap();
                     }

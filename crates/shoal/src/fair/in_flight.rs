@@ -16,7 +16,7 @@ use crate::s3::identity::Caller;
 
 /// A request waits this long for a place before it is refused. Waiting slows down a client that does not heed
 /// refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts requests in flight; a request counts until its response has been sent or given up.
 ///
@@ -171,7 +171,7 @@ impl InFlight {
             usage: &usage,
         };
         let granted = self.join_line(payer);
-        timeout(PATIENCE, granted).await.ok()?.ok()
+        timeout(TIMEOUT, granted).await.ok()?.ok()
     }
 
     fn join_line(self: &Arc<Self>, payer: Payer) -> oneshot::Receiver<Place> {

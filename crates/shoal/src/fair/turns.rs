@@ -19,7 +19,7 @@ const LEVEL_AT_FIRST: usize = 32;
 const CREDIT_TURNS: u64 = 8;
 
 /// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Gives turns at one lake.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Turns {
             }
             state.waiting.join(payer, cost)
         };
-        match tokio::time::timeout(PATIENCE, granted).await {
+        match tokio::time::timeout(TIMEOUT, granted).await {
             Ok(granted) => Ok(granted.expect("turns are given as long as the lake is known")),
             Err(_) => Err(WaitedTooLong),
         }

@@ -14,7 +14,7 @@ use super::cursor::{Cursor, lake_error, range_header, resumption, skip_to};
 use super::hops::HopEnd;
 use super::{Fetcher, Way};
 use crate::catalog::is_refusal;
-use crate::endpoint::{EndpointRequest, Question};
+use crate::endpoint::{EndpointRequest, RepeatableGet};
 use crate::flights::{FlightError, Pilot};
 use crate::origin::Origin;
 use crate::peer::{Asked, BlockRequest, Peer, PeerError};
@@ -218,7 +218,7 @@ impl Fetcher {
             end: block_start + part.end,
         };
         let request = block_request(version, wanted, origin);
-        let question = Question::of(&self.lake, &request);
+        let question = RepeatableGet::of(&self.lake, &request);
         let response = self.lake.send(request).await.map_err(lake_error)?;
         let contradicted = self.catalog.revoker(origin.caller().id(), version.object);
         let skip = skip_to(version, wanted, &response).inspect_err(|error| {

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use super::proof::Proof;
-use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
+use crate::endpoint::{EndpointError, Failure, LakeBody, OnContradiction, RepeatableGet, Resumption};
 use crate::flights::{FlightError, Pilot};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
@@ -156,10 +156,10 @@ pub fn whole(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
 /// The resumption that asks `question` again when the lake's answer with the bytes `part` of `version`
 /// breaks.
 pub(super) fn resumption(
-    question: Question,
+    question: RepeatableGet,
     version: &Version,
     part: Range<u64>,
-    contradicted: Contradicted,
+    contradicted: OnContradiction,
 ) -> Resumption {
     question.resumes(
         version.etag_header(),

@@ -25,7 +25,7 @@ use self::proof::Proofs;
 use self::stream::Stream;
 use crate::catalog::Catalog;
 use crate::cooperation::Cooperation;
-use crate::endpoint::{Budget, Endpoint, LakeBody};
+use crate::endpoint::{Endpoint, LakeBody, RetryBudget};
 use crate::fair::Turns;
 use crate::flights::{FlightError, Flights, Join, Pilot, Shipment};
 use crate::origin::Origin;
@@ -48,7 +48,7 @@ pub struct Fetcher {
     catalog: Arc<Catalog>,
     cooperation: Arc<Cooperation>,
     split: Arc<Split>,
-    hedges: Budget,
+    hedges: RetryBudget,
     hops: Hops,
     proofs: Proofs,
     store: Arc<Store>,
@@ -131,7 +131,7 @@ impl Fetcher {
             catalog,
             cooperation,
             split,
-            hedges: Budget::new(HEDGES_PERCENT),
+            hedges: RetryBudget::new(HEDGES_PERCENT),
             hops: Hops::default(),
             proofs: Proofs::default(),
             store,

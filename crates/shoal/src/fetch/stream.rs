@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::cursor::{Cursor, resumption};
 use super::{Boarded, Fetcher, StreamTicket, shipment};
-use crate::endpoint::{LakeBody, Question};
+use crate::endpoint::{LakeBody, RepeatableGet};
 use crate::flights::{FlightError, Join, Pilot, Shipment};
 use crate::origin::Origin;
 use crate::s3::object::Version;
@@ -50,7 +50,7 @@ impl Stream {
         } else {
             range.end / version.block_bytes
         };
-        let question = Question::of(&fetcher.lake, &origin.request(Method::GET));
+        let question = RepeatableGet::of(&fetcher.lake, &origin.request(Method::GET));
         let part = range.start..range.end;
         let contradicted = fetcher.catalog.revoker(origin.caller().id(), version.object);
         let resumption = resumption(question, version, part, contradicted);

@@ -10,7 +10,7 @@ use http_body_util::BodyExt;
 
 use crate::catalog::{Catalog, is_refusal};
 use crate::endpoint::{
-    Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody,
+    Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
 };
 use crate::fetch::{content_range, whole};
 use crate::front::lake_errors;
@@ -57,7 +57,7 @@ pub async fn forward(
         account,
         payer,
     };
-    let question = is_resumable(classified).then(|| Question::of(lake, &request));
+    let question = is_resumable(classified).then(|| RepeatableGet::of(lake, &request));
     let answered = lake.send(request).await;
     let contradicted = classified
         .object
@@ -89,8 +89,8 @@ fn is_resumable(classified: &Classified) -> bool {
 /// Lets the body resume when it breaks off, if the answer says which bytes of which version it carries.
 fn resumed(
     response: Response<LakeBody>,
-    question: Question,
-    contradicted: Contradicted,
+    question: RepeatableGet,
+    contradicted: OnContradiction,
 ) -> Response<LakeBody> {
     let headers = response.headers();
     let sent = match response.status() {

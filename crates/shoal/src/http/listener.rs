@@ -55,7 +55,7 @@ const TURNED_AWAY_AT_A_TIME: usize = 128;
 const ROOM_KIB: usize = 128 << 10;
 
 /// How long a new client may wait for the place of an idle connection that was just closed.
-const ROOM_PATIENCE: Duration = Duration::from_millis(200);
+const ROOM_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Size of the HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the
 /// largest heads.
@@ -267,7 +267,7 @@ async fn room_in(
         metrics.refused("idle");
     }
     // A closed connection frees its place as soon as the runtime has dropped it.
-    let permit = timeout(ROOM_PATIENCE, Arc::clone(rooms).acquire_owned()).await;
+    let permit = timeout(ROOM_TIMEOUT, Arc::clone(rooms).acquire_owned()).await;
     permit.ok().and_then(Result::ok)
 }
 

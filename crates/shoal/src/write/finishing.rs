@@ -10,7 +10,7 @@ use shoal_policy::ObjectId;
 use tokio::sync::watch;
 
 /// The longest time that a read waits; then it asks the lake like any other read.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writes that are being finished, by object.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Finishing {
         let mut ended = writes.get(&object)?.ended.subscribe();
         Some(async move {
             // The sender is dropped with the last write. After a moment the lake serves a read better.
-            let _ = tokio::time::timeout(PATIENCE, ended.changed()).await;
+            let _ = tokio::time::timeout(TIMEOUT, ended.changed()).await;
         })
     }
 }

@@ -37,12 +37,12 @@ impl Observer {
     }
 
     fn of_the_lake(&self) -> Vec<Condition> {
-        let standing = self.lake.standing();
+        let health = self.lake.health();
         let brings_an_account = self.lake.credentials().own().is_some();
         let was_good = if brings_an_account {
-            standing.has_accepted_own()
+            health.has_accepted_own()
         } else {
-            standing.has_answered()
+            health.has_answered()
         };
         let mut conditions = Vec::new();
         if !was_good {
@@ -50,13 +50,13 @@ impl Observer {
                 ConditionName::LakeNeverAnswered,
                 "since it started, the lake has not given this node an answer that accepts it; the log says why",
             ));
-        } else if standing.is_silent() {
+        } else if health.is_silent() {
             conditions.push(Condition::new(
                 ConditionName::LakeSilent,
                 "the lake gave its last request no answer; the log says why",
             ));
         }
-        conditions.extend(standing.refused_accounts().into_iter().map(|refused| {
+        conditions.extend(health.refused_accounts().into_iter().map(|refused| {
             let account = refused.owner.describe(&refused.access_key);
             let (reason, hint) = (refused.reason, refused.reason.hint());
             Condition::new(

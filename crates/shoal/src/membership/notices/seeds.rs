@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Nodes that start together find each other within a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same trouble is logged this often.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
@@ -98,7 +98,7 @@ impl Inner {
         let alone = now.saturating_duration_since(*self.alone.get_or_insert(now));
         let told = self.told_alone;
         let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_AGAIN);
-        (alone >= PATIENCE && is_due).then(|| {
+        (alone >= TIMEOUT && is_due).then(|| {
             self.told_alone = Some(now);
             Company::Alone(alone)
         })
