@@ -9,11 +9,8 @@
 //! A request of an anonymous client stays anonymous: it is never signed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use aws_credential_types::provider::error::CredentialsError as ChainError;
-
-use super::credential_chain::{self, Chain};
+use super::credential_chain::{self, Chain, CredentialsError};
 use crate::config;
 use crate::s3::identity::{Account, Caller};
 
@@ -74,22 +71,6 @@ impl LakeAccount {
 pub struct NodeCredentials {
     lake: Option<Arc<Account>>,
     chain: Option<Chain>,
-}
-
-/// Why a node cannot determine its account at the lake.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// One half of a key pair is set without the other.
-    #[error("[lake] has only one half of a key pair: set both access_key and secret_key, or neither")]
-    HalfAPair,
-    /// A source of the AWS chain is configured, and it does not work.
-    #[error("the AWS credentials chain failed; set [lake] access_key and secret_key to do without it")]
-    Chain(#[source] ChainError),
-    /// The chain gave no answer.
-    #[error(
-        "the AWS credentials chain gave no answer within {0:?}; set [lake] access_key and secret_key to do without it"
-    )]
-    ChainTimedOut(Duration),
 }
 
 impl NodeCredentials {

@@ -18,7 +18,6 @@ use aws_credential_types::provider::error::CredentialsError as ChainError;
 use aws_smithy_http_client::tls;
 use tokio::task::JoinHandle;
 
-use super::account::CredentialsError;
 use crate::s3::identity::Account;
 use crate::secret::Secret;
 use crate::{chance, clock};
@@ -31,6 +30,22 @@ const AHEAD: Duration = Duration::from_mins(5);
 
 /// Pause between two attempts to renew.
 const RETRY: Duration = Duration::from_secs(30);
+
+/// Why a node cannot determine its account at the lake.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// One half of a key pair is set without the other.
+    #[error("[lake] has only one half of a key pair: set both access_key and secret_key, or neither")]
+    HalfAPair,
+    /// A source of the AWS chain is configured, and it does not work.
+    #[error("the AWS credentials chain failed; set [lake] access_key and secret_key to do without it")]
+    Chain(#[source] ChainError),
+    /// The chain gave no answer.
+    #[error(
+        "the AWS credentials chain gave no answer within {0:?}; set [lake] access_key and secret_key to do without it"
+    )]
+    ChainTimedOut(Duration),
+}
 
 /// Credentials that stay current. Dropping this value ends the renewal.
 #[derive(Debug)]

@@ -16,9 +16,9 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 
-use super::body::{OutgoingBody, Upload};
 use super::connect::{ConnectError, Connector, Stream};
 use super::counters::Counters;
+use super::request_body::{OutgoingBody, UploadProgress};
 use super::stall::StallWatch;
 use super::timeouts::RequestTimeouts;
 use super::wake_filter::WakeFilter;
@@ -80,7 +80,7 @@ impl Pool {
             driver: Some(driver),
             reused: false,
             wakes: WakeFilter::new(),
-            upload: Upload::default(),
+            upload: UploadProgress::default(),
             watch: StallWatch::new(timeouts.head),
             idle_since,
         }))
@@ -123,7 +123,7 @@ pub(super) struct Link {
     /// Whether it carried a request before: then the endpoint may be closing it just now.
     pub(super) reused: bool,
     wakes: WakeFilter,
-    pub(super) upload: Upload,
+    pub(super) upload: UploadProgress,
     watch: StallWatch,
     idle_since: Instant,
 }

@@ -10,9 +10,9 @@ use http::header::{HOST, HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method, StatusCode};
 
-use super::body::OutgoingBody;
 use super::connect::{ConnectError, Connector};
 use super::error::{EndpointError, Failure, RequestContext};
+use super::request_body::OutgoingBody;
 use super::timeouts::RequestClass;
 use super::{ConnectionChoice, Endpoint, Head, LakeAccount};
 use crate::clock;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::{Request, Response};
 use shoal_policy::fair::Payer;
 
-use super::body::OutgoingBody;
 use super::error::RequestContext;
+use super::request_body::OutgoingBody;
 use super::{ConnectionChoice, Endpoint, EndpointError, FailedAttempt, Failure, Head, LakeBody};
 use crate::fair::{Turn, Turns};
 
