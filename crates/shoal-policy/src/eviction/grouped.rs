@@ -4,7 +4,8 @@
 use std::hash::Hash;
 
 use super::order::{Order, Place};
-use super::slab::{List, Slab, Slot};
+use super::slab::{List, Slab};
+use super::slot::Slot;
 use crate::PartOf;
 
 /// A policy's knowledge of a whole of which a part is held, and the rank that follows from it.

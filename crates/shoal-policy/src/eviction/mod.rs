@@ -41,6 +41,7 @@ mod ranked;
 mod s3_fifo;
 mod sieve;
 mod slab;
+mod slot;
 
 #[cfg(test)]
 mod conformance;

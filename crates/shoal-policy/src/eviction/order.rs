@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hash};
 
-use super::slab::{List, Slab, Slot};
+use super::slab::{List, Slab};
+use super::slot::Slot;
 use crate::hash::KeyHasher;
 
 /// Names a rank that at least one entry has.

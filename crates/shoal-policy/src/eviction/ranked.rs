@@ -3,7 +3,8 @@
 use std::hash::Hash;
 
 use super::order::{Order, Place};
-use super::slab::{Slab, Slot};
+use super::slab::Slab;
+use super::slot::Slot;
 
 /// The held keys in the order of rank; keys of equal rank in the order they got it. A key changes its rank in
 /// O(1), unless the new one is less than most; the least leaves in O(log d) for d different ranks.

@@ -9,15 +9,15 @@ mod topology;
 use std::time::Duration;
 
 pub use self::clients::ClientSettings;
-pub(crate) use self::clients::ReadDone;
 use self::clients::{Asked, Clients, Request, RequestId};
-pub use self::topology::{LinkKind, LinkSettings, NamedLink};
+pub use self::topology::LinkSettings;
 use self::topology::{Topology, Way};
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
 use crate::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::events::Events;
 use crate::hash::NumberMap;
+pub use crate::links::{LinkKind, NamedLink};
 use crate::network::Network;
 use crate::report::{Recorder, Report, Served};
 use crate::workload::Workload;

@@ -9,9 +9,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::cluster::{NodeIndex, Push, Route};
+use crate::links::{LinkKind, NamedLink};
 use crate::network::{ClassId, LinkId, Network};
 use crate::units::{Rate, Span};
 
@@ -35,39 +36,6 @@ pub struct LinkSettings {
     pub peer_latency: Option<Span>,
     /// Before the first byte from the lake.
     pub lake_latency: Option<Span>,
-}
-
-/// The two ends of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkKind {
-    /// A node to its clients.
-    Client,
-    /// A node to the others.
-    PeerOut,
-    /// The others to a node.
-    PeerIn,
-    /// The lake to a node.
-    LakeIn,
-    /// A node to the lake.
-    LakeOut,
-    /// The lake to all nodes.
-    LakeTotalIn,
-    /// All nodes to the lake.
-    LakeTotalOut,
-    /// The disk of a node to the node.
-    Disk,
-}
-
-/// A link with a name.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedLink {
-    /// The ends of the link.
-    pub kind: LinkKind,
-    /// The node that the link belongs to.
-    pub node: Option<NodeIndex>,
-    /// The link in the network.
-    pub id: LinkId,
 }
 
 /// A path for bytes.
