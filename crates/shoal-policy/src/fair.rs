@@ -8,7 +8,7 @@
 
 mod concurrency;
 
-pub use concurrency::Level;
+pub use concurrency::ConcurrencyLimit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,7 +35,7 @@ pub struct FairQueue<T> {
     lines: BTreeMap<u32, Line<T>>,
     /// Payers with waiting work, the one that is due first in front.
     due: BTreeSet<(u64, u32)>,
-    /// The time at which the work that was served last was due.
+    /// The virtual time: the latest at which any work that was served was due.
     now: u64,
     /// The cost that a payer may make up for after a rest.
     credit: u64,

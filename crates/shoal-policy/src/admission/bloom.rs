@@ -10,7 +10,7 @@ use crate::hash::hash;
 /// The filter remembers at least the last `keys` different keys, and at most twice as many. It takes one
 /// unseen key in 200 for a seen one (measured with both generations full), and needs 3 bytes a key.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct RotatingBloom {
     younger: Vec<u64>,
     older: Vec<u64>,
     /// The number of keys in the younger generation.
@@ -24,7 +24,7 @@ const BITS_PER_KEY: usize = 12;
 /// and err hardly more.
 const PROBES: u64 = 6;
 
-impl Seen {
+impl RotatingBloom {
     pub(super) fn new(keys: usize) -> Self {
         let words = (keys * BITS_PER_KEY).div_ceil(64).max(1);
         Self {
@@ -74,11 +74,11 @@ fn bits(hash: u64, words: usize) -> impl Iterator<Item = (usize, u64)> + Clone {
 
 #[cfg(test)]
 mod tests {
-    use super::Seen;
+    use super::RotatingBloom;
 
     #[test]
     fn the_last_keys_are_remembered_and_the_ones_long_ago_forgotten() {
-        let mut seen = Seen::new(1_000);
+        let mut seen = RotatingBloom::new(1_000);
         assert!((0..10_000u32).filter(|key| seen.see(key)).count() < 60);
         assert!((9_000..10_000u32).all(|key| seen.see(&key)));
         let remembered = (0..8_000u32).step_by(8).filter(|key| seen.see(key)).count();
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn one_in_200_is_taken_for_seen() {
         let keys = 100_000usize;
-        let mut seen = Seen::new(keys);
+        let mut seen = RotatingBloom::new(keys);
         let mistaken = (0..2 * keys).filter(|key| seen.see(key)).count();
         assert!(mistaken < 600, "while it fills: {mistaken} of 200,000");
         let mut mistaken = 0;

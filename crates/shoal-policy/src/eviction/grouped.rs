@@ -3,13 +3,13 @@
 
 use std::hash::Hash;
 
-use super::order::{Order, Place};
+use super::order::{Order, RankId};
 use super::slab::{List, Slab};
 use super::slot::Slot;
 use crate::PartOf;
 
-/// A policy's knowledge of a whole of which a part is held, and the rank that follows from it.
-pub(super) trait Standing<P>: Copy + Default {
+/// What a policy knows of a whole of which a part is held, and the rank that follows from it.
+pub(super) trait WholeState<P>: Copy + Default {
     type Rank: Copy + Ord + Hash;
 
     /// The rank of a whole of which `held` parts are here; `oldest` is the least recently used of them.
@@ -19,7 +19,7 @@ pub(super) trait Standing<P>: Copy + Default {
 /// Held parts and their wholes. Wholes of which no part is held are forgotten, so memory is bounded by the
 /// parts.
 #[derive(Debug)]
-pub(super) struct Wholes<K: PartOf, P, S: Standing<P>> {
+pub(super) struct Grouped<K: PartOf, P, S: WholeState<P>> {
     parts: Slab<K, Part<P>>,
     known: Slab<K::Whole, Whole<S>>,
     order: Order<S::Rank>,
@@ -33,14 +33,14 @@ struct Part<P> {
 
 #[derive(Clone, Copy, Debug)]
 struct Whole<S> {
-    standing: S,
+    state: S,
     held: u32,
     by_use: List,
-    /// The place in the order; `None` outside of it.
-    place: Option<Place>,
+    /// The id of its rank in the order; `None` outside of it.
+    rank_id: Option<RankId>,
 }
 
-impl<K: PartOf, P, S: Standing<P>> Default for Wholes<K, P, S> {
+impl<K: PartOf, P, S: WholeState<P>> Default for Grouped<K, P, S> {
     fn default() -> Self {
         Self {
             parts: Slab::default(),
@@ -50,7 +50,7 @@ impl<K: PartOf, P, S: Standing<P>> Default for Wholes<K, P, S> {
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
+impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
     /// The number of held parts.
     pub(super) fn len(&self) -> usize {
         self.parts.len()
@@ -65,8 +65,8 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         self.parts.contains(key)
     }
 
-    pub(super) fn standing(&self, whole: &K::Whole) -> Option<S> {
-        self.known.slot(whole).map(|slot| self.known[slot].standing)
+    pub(super) fn state(&self, whole: &K::Whole) -> Option<S> {
+        self.known.slot(whole).map(|slot| self.known[slot].state)
     }
 
     pub(super) fn slot(&self, whole: &K::Whole) -> Option<Slot> {
@@ -80,10 +80,10 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
             self.known.insert(
                 name,
                 Whole {
-                    standing: S::default(),
+                    state: S::default(),
                     held: 0,
                     by_use: List::default(),
-                    place: None,
+                    rank_id: None,
                 },
             )
         });
@@ -98,11 +98,11 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
         let Some(part) = self.parts.slot(key) else { return };
         let whole = self.parts[part].whole;
         self.parts.move_newest(&mut self.known[whole].by_use, part);
-        change(&mut self.parts[part].value, &mut self.known[whole].standing);
+        change(&mut self.parts[part].value, &mut self.known[whole].state);
         self.change_slot(whole, |_, _| ());
     }
 
-    /// Changes the standing of a whole; `change` also gets the number of its held parts. Ignored if none is
+    /// Changes the state of a whole; `change` also gets the number of its held parts. Ignored if none is
     /// held.
     pub(super) fn change(&mut self, whole: &K::Whole, change: impl FnOnce(&mut S, u32)) {
         if let Some(slot) = self.known.slot(whole) {
@@ -137,22 +137,22 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: Standing<P>> Wholes<K, P, S> {
 
     fn change_slot(&mut self, slot: Slot, change: impl FnOnce(&mut S, u32)) {
         let held = self.known[slot].held;
-        change(&mut self.known[slot].standing, held);
+        change(&mut self.known[slot].state, held);
         let Whole {
-            standing,
+            state,
             by_use,
-            place,
+            rank_id,
             ..
         } = self.known[slot];
         let oldest = by_use.oldest().map(|part| self.parts[part].value);
-        let rank = oldest.map(|oldest| standing.rank(held, &oldest));
-        if rank == place.map(|place| self.order.rank(place)) {
+        let rank = oldest.map(|oldest| state.rank(held, &oldest));
+        if rank == rank_id.map(|rank_id| self.order.rank(rank_id)) {
             return;
         }
-        if let Some(place) = place {
-            self.order.remove(&mut self.known, place, slot);
+        if let Some(rank_id) = rank_id {
+            self.order.remove(&mut self.known, rank_id, slot);
         }
-        let place = rank.map(|rank| self.order.insert(&mut self.known, rank, slot));
-        self.known[slot].place = place;
+        let rank_id = rank.map(|rank| self.order.insert(&mut self.known, rank, slot));
+        self.known[slot].rank_id = rank_id;
     }
 }

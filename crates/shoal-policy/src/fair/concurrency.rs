@@ -2,13 +2,13 @@
 //!
 //! A store with room to spare answers twice as many requests a second when it gets twice as many at a time. A
 //! store without spare room answers as many as before, each in twice the time: the additional requests wait
-//! at the store, where no turns are taken. So while requests wait here, the level tries half and double of
+//! at the store, where no turns are taken. So while requests wait here, the limit tries half and double of
 //! its present value from time to time, and it moves when the rate of answers favours that. No latency has to
 //! be known or compared.
 
 use std::time::Duration;
 
-/// A window ends after this many answers and this many rounds of the level, or after its time, whichever
+/// A window ends after this many answers and this many rounds of the limit, or after its time, whichever
 /// comes first.
 const WINDOW_ANSWERS: usize = 150;
 const WINDOW_ROUNDS: usize = 4;
@@ -16,9 +16,9 @@ const WINDOW_TIME: Duration = Duration::from_secs(1);
 /// A window with fewer answers than this says nothing.
 const ANSWERS_MIN: usize = 20;
 
-/// Half of the level is enough when it gives this part of the rate.
+/// Half of the limit is enough when it gives this part of the rate.
 const ENOUGH: f64 = 0.9;
-/// Double the level is worth it when it gives this many times the rate.
+/// Double the limit is worth it when it gives this many times the rate.
 const WORTH_IT: f64 = 1.2;
 
 /// The pause between two tries in the same direction; doubled after each try that was in vain.
@@ -26,22 +26,22 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The fewest requests at a time: one may always be on its way while another is answered.
-const LEVEL_MIN: usize = 2;
+const LIMIT_MIN: usize = 2;
 
-/// A level that follows the capacity of the store.
+/// A limit that follows the capacity of the store.
 #[derive(Debug)]
-pub struct Level {
+pub struct ConcurrencyLimit {
     present: usize,
     max: usize,
     phase: Phase,
-    /// Answers a second at the present level, as last seen.
+    /// Answers a second at the present limit, as last seen.
     rate: f64,
     /// The best rate lately: steps down must not add up to a loss.
     best: f64,
     down: Probe,
     up: Probe,
     window: Option<Window>,
-    /// Answers that still belong to the level before.
+    /// Answers that still belong to the limit before.
     settling: usize,
 }
 
@@ -80,12 +80,12 @@ struct Window {
     answers: usize,
 }
 
-impl Level {
+impl ConcurrencyLimit {
     /// Begins at `start` and never goes above `max`.
     pub fn new(start: usize, max: usize) -> Self {
-        let max = max.max(LEVEL_MIN);
+        let max = max.max(LIMIT_MIN);
         Self {
-            present: start.clamp(LEVEL_MIN, max),
+            present: start.clamp(LIMIT_MIN, max),
             max,
             phase: Phase::Present,
             rate: 0.0,
@@ -104,7 +104,7 @@ impl Level {
             Phase::Half => self.present / 2,
             Phase::Double => self.present * 2,
         }
-        .clamp(LEVEL_MIN, self.max)
+        .clamp(LIMIT_MIN, self.max)
     }
 
     /// Records that the store has answered at `now`, counted from any moment; `waiting` says whether other
@@ -165,14 +165,14 @@ impl Level {
         self.settling = if self.limit() == before { 0 } else { before };
     }
 
-    /// Settles after a successful probe: its level becomes the present one, and the next step in the same
+    /// Settles after a successful probe: its limit becomes the present one, and the next step in the same
     /// direction is tried at once.
-    fn settle_at(&mut self, level: usize, rate: f64) {
-        self.present = level;
+    fn settle_at(&mut self, limit: usize, rate: f64) {
+        self.present = limit;
         self.rate = rate;
         self.best = self.best.max(rate);
         let more = match self.phase {
-            Phase::Half => self.present > LEVEL_MIN,
+            Phase::Half => self.present > LIMIT_MIN,
             _ => self.present < self.max,
         };
         if !more {
@@ -183,7 +183,7 @@ impl Level {
     fn next_probe(&self, now: Duration) -> Phase {
         if self.present < self.max && self.up.is_due(now) {
             Phase::Double
-        } else if self.present > LEVEL_MIN && self.down.is_due(now) {
+        } else if self.present > LIMIT_MIN && self.down.is_due(now) {
             Phase::Half
         } else {
             Phase::Present
@@ -201,7 +201,7 @@ mod tests {
     /// A store with `servers` servers, each taking `service_us` for a request, behind a wire of `latency_us`.
     /// Requests always wait.
     fn run(
-        level: &mut Level,
+        concurrency: &mut ConcurrencyLimit,
         began: &mut Duration,
         (servers, service_us, latency_us): (usize, u64, u64),
         answers: usize,
@@ -211,7 +211,7 @@ mod tests {
         let mut now_us = 0;
         let mut chance = 1_u64;
         for _ in 0..answers {
-            while on_their_way.len() < level.limit() {
+            while on_their_way.len() < concurrency.limit() {
                 let Reverse(server_free_us) = free.pop().unwrap();
                 chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let wire_us = latency_us / 4 + latency_us * (chance >> 48) / 65536 / 2;
@@ -221,7 +221,7 @@ mod tests {
             }
             let Reverse(answer_us) = on_their_way.pop().unwrap();
             now_us = answer_us;
-            level.answered(true, *began + Duration::from_micros(now_us));
+            concurrency.answered(true, *began + Duration::from_micros(now_us));
         }
         *began += Duration::from_micros(now_us);
         answers as f64 / (now_us as f64 / 1e6)
@@ -229,40 +229,40 @@ mod tests {
 
     #[test]
     fn a_store_that_is_busy_with_two_is_asked_two_or_four_at_a_time() {
-        let mut level = Level::new(64, 512);
-        let rate = run(&mut level, &mut Duration::default(), (2, 1000, 100), 20_000);
-        assert!(level.present <= 4, "{level:?}");
+        let mut concurrency = ConcurrencyLimit::new(64, 512);
+        let rate = run(&mut concurrency, &mut Duration::default(), (2, 1000, 100), 20_000);
+        assert!(concurrency.present <= 4, "{concurrency:?}");
         assert!(rate > 1700.0, "{rate} answers a second of 2000");
     }
 
     #[test]
     fn a_distant_store_with_room_is_asked_as_much_as_allowed() {
-        let mut level = Level::new(64, 512);
+        let mut concurrency = ConcurrencyLimit::new(64, 512);
         run(
-            &mut level,
+            &mut concurrency,
             &mut Duration::default(),
             (10_000, 1000, 30_000),
             60_000,
         );
-        assert_eq!(level.present, 512, "{level:?}");
+        assert_eq!(concurrency.present, 512, "{concurrency:?}");
     }
 
     #[test]
-    fn the_level_of_a_store_that_lost_its_room_falls_and_rises_again_when_it_is_back() {
-        let (mut level, mut now) = (Level::new(64, 512), Duration::ZERO);
-        run(&mut level, &mut now, (10_000, 1000, 30_000), 60_000);
-        run(&mut level, &mut now, (8, 4000, 500), 60_000);
-        assert!((8..=32).contains(&level.present), "{level:?}");
-        run(&mut level, &mut now, (10_000, 1000, 30_000), 60_000);
-        assert!(level.present >= 256, "{level:?}");
+    fn the_limit_of_a_store_that_lost_its_room_falls_and_rises_again_when_it_is_back() {
+        let (mut concurrency, mut now) = (ConcurrencyLimit::new(64, 512), Duration::ZERO);
+        run(&mut concurrency, &mut now, (10_000, 1000, 30_000), 60_000);
+        run(&mut concurrency, &mut now, (8, 4000, 500), 60_000);
+        assert!((8..=32).contains(&concurrency.present), "{concurrency:?}");
+        run(&mut concurrency, &mut now, (10_000, 1000, 30_000), 60_000);
+        assert!(concurrency.present >= 256, "{concurrency:?}");
     }
 
     #[test]
     fn nothing_is_learned_from_a_store_without_waiting_requests() {
-        let mut level = Level::new(64, 512);
+        let mut concurrency = ConcurrencyLimit::new(64, 512);
         for number in 0..10_000 {
-            level.answered(false, Duration::from_millis(number));
+            concurrency.answered(false, Duration::from_millis(number));
         }
-        assert_eq!(level.limit(), 64);
+        assert_eq!(concurrency.limit(), 64);
     }
 }

@@ -7,7 +7,7 @@ use super::{Access, Lines, Operation, TraceError};
 use crate::names::Names;
 
 /// Parses one line; `None` if it moves no bytes of an object.
-pub(super) type Understand<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
+pub(super) type ParseLine<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
 
 /// The requests of a log.
 pub(super) struct Log<R> {
@@ -17,11 +17,11 @@ pub(super) struct Log<R> {
     pub(super) since: Since,
     /// The greatest length that each object has had.
     lengths: Vec<u64>,
-    understand: Understand<R>,
+    understand: ParseLine<R>,
 }
 
 impl<R> Log<R> {
-    pub(super) fn new(lines: Lines<R>, understand: Understand<R>) -> Self {
+    pub(super) fn new(lines: Lines<R>, understand: ParseLine<R>) -> Self {
         Self {
             lines,
             objects: Names::default(),

@@ -17,12 +17,12 @@ const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation
 
 /// Requests in pieces, each of which can be decoded without the previous ones.
 #[derive(Debug, Default)]
-pub(super) struct Tape {
+pub(super) struct PackedTrace {
     pieces: Vec<Box<[u8]>>,
     bytes: usize,
 }
 
-impl Tape {
+impl PackedTrace {
     /// Adds requests. Returns whether the tape is within `bytes_max`.
     pub(super) fn record(&mut self, accesses: &[Access], bytes_max: usize) -> bool {
         let piece = encode(accesses);
@@ -132,7 +132,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, any, proptest};
 
-    use super::{OPERATIONS, Tape};
+    use super::{OPERATIONS, PackedTrace};
     use crate::clock::Time;
     use crate::trace::Access;
 
@@ -162,12 +162,12 @@ mod tests {
             piece in 1..20_usize,
         ) {
             let accesses: Vec<_> = fields.into_iter().map(|(who, what, how)| access(who, what, how)).collect();
-            let mut tape = Tape::default();
+            let mut packed = PackedTrace::default();
             for accesses in accesses.chunks(piece) {
-                assert!(tape.record(accesses, usize::MAX));
+                assert!(packed.record(accesses, usize::MAX));
             }
             let mut replayed = Vec::new();
-            tape.replay(|accesses| replayed.extend_from_slice(accesses));
+            packed.replay(|accesses| replayed.extend_from_slice(accesses));
             assert_eq!(replayed, accesses);
         }
     }
@@ -177,8 +177,8 @@ mod tests {
         let accesses: Vec<_> = (0..1000)
             .map(|object| access((0, 0, object), (4096, None), 0))
             .collect();
-        let mut tape = Tape::default();
-        assert!(!tape.record(&accesses, 1000));
-        assert!(tape.bytes <= 5 * accesses.len(), "{}", tape.bytes);
+        let mut packed = PackedTrace::default();
+        assert!(!packed.record(&accesses, 1000));
+        assert!(packed.bytes <= 5 * accesses.len(), "{}", packed.bytes);
     }
 }

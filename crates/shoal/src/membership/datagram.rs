@@ -5,9 +5,11 @@
 //! ```
 //!
 //! A node that knows two secrets proves that it knows both, so that other nodes may know either. A proof
-//! covers everything but the proofs. It hides nothing: names and addresses of nodes are not secret. A
-//! repeated datagram says nothing new, because news about a node is ordered by its generation. A datagram
-//! that is older than clocks may differ is not heard at all.
+//! covers everything but the proofs. It hides nothing: names and addresses of nodes are not secret.
+//!
+//! A recorded datagram can be sent again until it is older than clocks may differ; then it is rejected. Until
+//! then it changes no member, because news about a node is ordered by its generation and its incarnation. An
+//! old digest of settings counts only until the node that it is about tells them again.
 
 use std::time::{Duration, SystemTime};
 

@@ -27,7 +27,7 @@ impl Health {
     }
 
     /// Notes that a request is about to be sent. If it is a probe, no other request is sent until its result
-    /// is known.
+    /// is known, or the pause has passed without one.
     pub(super) fn asking(&mut self, now: Instant) {
         if self.alone_until.is_some() {
             self.alone_until = Some(now + self.pause());
