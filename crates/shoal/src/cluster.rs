@@ -20,7 +20,7 @@ use crate::dirty::{Desk, Dirty};
 use crate::front::body::ResponseBody;
 use crate::host::{Host, Outcome};
 use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, Entrance};
+use crate::http::listener::{self, ConnectionLimits, Handshake};
 use crate::membership::{ClusterKey, Member, Membership, State, Terms, generation};
 use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
@@ -107,8 +107,8 @@ async fn serve(
 ) {
     let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
-    let entrance = Entrance::Nodes(channel);
-    listener::serve(listener, entrance, limits, connections, stopping, move |_| {
+    let handshake = Handshake::Nodes(channel);
+    listener::serve(listener, handshake, limits, connections, stopping, move |_| {
         let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
         service_fn(move |request: Request<ClientBody>| {
             let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));

@@ -31,7 +31,7 @@ use crate::front::serve::Front;
 use crate::handoff::Handoff;
 use crate::host::Host;
 use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, ListenError, Peer};
+use crate::http::listener::{self, ConnectionLimits, ListenError, RemoteEnd};
 use crate::http::tls::{TlsError, TlsReloader};
 use crate::lake_watch::LakeWatch;
 use crate::metrics::Metrics;
@@ -262,14 +262,21 @@ async fn serve_s3(
     }
     let limits = ConnectionLimits::from(&parts.config.limits);
     let (front, connections) = (parts.front, parts.metrics.connections());
-    listener::serve(listener, tls, limits, connections, stopping, move |peer: Peer| {
-        let front = Arc::clone(&front);
-        service_fn(move |request: http::Request<ClientBody>| {
+    listener::serve(
+        listener,
+        tls,
+        limits,
+        connections,
+        stopping,
+        move |remote: RemoteEnd| {
             let front = Arc::clone(&front);
-            let peer = peer.clone();
-            async move { Ok::<_, Infallible>(front.serve(request, &peer).await) }
-        })
-    })
+            service_fn(move |request: http::Request<ClientBody>| {
+                let front = Arc::clone(&front);
+                let remote = remote.clone();
+                async move { Ok::<_, Infallible>(front.serve(request, &remote).await) }
+            })
+        },
+    )
     .await;
 }
 

@@ -1,4 +1,4 @@
-//! The links of a cluster and the ways over them. The `[links]` of an experiment.
+//! The links of a cluster and the paths over them. The `[links]` of an experiment.
 //!
 //! ```text
 //!                     lake-total-in      lake-in          peer-out    peer-in
@@ -57,7 +57,7 @@ pub(super) struct Topology {
     nodes: usize,
     latencies: [Duration; 3],
     links: Vec<NamedLink>,
-    /// By kind of way and the two nodes on it. Created at the first use, since most are never used.
+    /// By kind of path and the two nodes on it. Created at the first use, since most are never used.
     classes: Vec<Option<ClassId>>,
 }
 

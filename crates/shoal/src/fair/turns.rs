@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shoal_policy::fair::{ConcurrencyLimit, Payer};
 
-use super::Line;
+use super::WaitQueue;
 use crate::clock;
 
 /// The limit of requests at the lake at first; [`ConcurrencyLimit`] follows what the lake can do. Below it a lake next
@@ -33,7 +33,7 @@ struct State {
     /// `None` for one turn at a time.
     concurrency: Option<ConcurrencyLimit>,
     taken: usize,
-    waiting: Line<Turn>,
+    waiting: WaitQueue<Turn>,
 }
 
 /// The turn took too long to come.
@@ -46,16 +46,16 @@ impl Turns {
     pub fn new(max: usize) -> Arc<Self> {
         Self::at(
             Some(ConcurrencyLimit::new(LIMIT_AT_FIRST, max)),
-            Line::with_credit(CREDIT_TURNS),
+            WaitQueue::with_credit(CREDIT_TURNS),
         )
     }
 
     /// Turns of which one is taken at a time.
     pub fn one_at_a_time() -> Arc<Self> {
-        Self::at(None, Line::default())
+        Self::at(None, WaitQueue::default())
     }
 
-    fn at(concurrency: Option<ConcurrencyLimit>, waiting: Line<Turn>) -> Arc<Self> {
+    fn at(concurrency: Option<ConcurrencyLimit>, waiting: WaitQueue<Turn>) -> Arc<Self> {
         Arc::new(Self {
             began: clock::instant(),
             state: Mutex::new(State {
@@ -190,7 +190,7 @@ mod tests {
     async fn a_payer_that_rested_makes_up_for_some_turns() {
         let turns = Turns::new(512);
         let mut taken = all(&turns).await;
-        let line_up = |payer, count| {
+        let enqueue = |payer, count| {
             for _ in 0..count {
                 let turns = Arc::clone(&turns);
                 tokio::spawn(async move {
@@ -201,7 +201,7 @@ mod tests {
             }
         };
         for (payer, count) in [(LIGHT, 1), (HOG, 100), (LIGHT, 4)] {
-            line_up(payer, count);
+            enqueue(payer, count);
             while turns.waiting_of(payer.id) < count {
                 tokio::task::yield_now().await;
             }

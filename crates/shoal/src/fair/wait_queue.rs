@@ -1,28 +1,28 @@
-//! A line of requests, served in the turns of their payers.
+//! A queue of requests, served in the turns of their payers.
 
 use shoal_policy::fair::{FairQueue, Payer};
 use tokio::sync::oneshot;
 
-/// Each time a payer has this many more requests in line, the requests that were given up are removed.
+/// Each time a payer has this many more requests in queue, the requests that were given up are removed.
 const GIVEN_UP_MAX: usize = 256;
 
 /// Requests that wait for a `T`.
 #[derive(Debug)]
-pub struct Line<T>(FairQueue<oneshot::Sender<T>>);
+pub struct WaitQueue<T>(FairQueue<oneshot::Sender<T>>);
 
-impl<T> Default for Line<T> {
+impl<T> Default for WaitQueue<T> {
     fn default() -> Self {
         Self(FairQueue::default())
     }
 }
 
-impl<T> Line<T> {
-    /// A line in which a payer that rested may make up for `credit` of cost.
+impl<T> WaitQueue<T> {
+    /// A queue in which a payer that rested may make up for `credit` of cost.
     pub fn with_credit(credit: u64) -> Self {
         Self(FairQueue::with_credit(credit))
     }
 
-    /// Adds a request of `payer`. The `T` comes through the receiver; dropping the receiver leaves the line.
+    /// Adds a request of `payer`. The `T` comes through the receiver; dropping the receiver leaves the queue.
     pub fn join(&mut self, payer: Payer, cost: u64) -> oneshot::Receiver<T> {
         let (grant, granted) = oneshot::channel();
         self.0.push(payer, cost, grant);

@@ -18,14 +18,14 @@ const WIDE_KIB: usize = 192;
 
 /// Memory that the connections of one listener share.
 #[derive(Clone, Debug)]
-pub struct Room {
+pub struct BufferBudget {
     kib: usize,
     /// One permit per KiB.
     free: Arc<Semaphore>,
 }
 
-impl Room {
-    /// Makes room for `kib` KiB.
+impl BufferBudget {
+    /// A budget of `kib` KiB.
     pub fn new(kib: usize) -> Self {
         Self {
             kib,
@@ -33,7 +33,7 @@ impl Room {
         }
     }
 
-    /// Whether half of the room is taken.
+    /// Whether half of the budget is taken.
     fn is_scarce(&self) -> bool {
         self.free.available_permits() < self.kib / 2
     }
@@ -51,17 +51,17 @@ pub(super) enum Width {
     /// There is no bound.
     #[default]
     Free,
-    Narrow(Room),
+    Narrow(BufferBudget),
     Wide {
-        room: Room,
-        /// Returned to the room on drop.
+        budget: BufferBudget,
+        /// Returned to the budget on drop.
         _share: OwnedSemaphorePermit,
     },
 }
 
 impl Width {
-    pub(super) fn within(room: &Room) -> Self {
-        Self::Narrow(room.clone())
+    pub(super) fn within(budget: &BufferBudget) -> Self {
+        Self::Narrow(budget.clone())
     }
 
     /// The most bytes that the HTTP library may be given at a time.
@@ -72,10 +72,10 @@ impl Width {
         }
     }
 
-    /// Makes the connection wide for a body. Half of the room is left to heads.
+    /// Makes the connection wide for a body. Half of the budget is left to heads.
     pub(super) fn widen_for_body(&mut self) {
-        if let Self::Narrow(room) = self
-            && !room.is_scarce()
+        if let Self::Narrow(budget) = self
+            && !budget.is_scarce()
         {
             self.widen_for_head();
         }
@@ -83,18 +83,18 @@ impl Width {
 
     /// Makes the connection wide. Returns `false` if there is no room.
     pub(super) fn widen_for_head(&mut self) -> bool {
-        let Self::Narrow(room) = self else { return true };
-        let Some(share) = room.take() else { return false };
+        let Self::Narrow(budget) = self else { return true };
+        let Some(share) = budget.take() else { return false };
         *self = Self::Wide {
-            room: room.clone(),
+            budget: budget.clone(),
             _share: share,
         };
         true
     }
 
-    /// Whether the connection should give its room back as soon as its request is answered.
+    /// Whether the connection should give its share back as soon as its request is answered.
     pub(super) fn should_be_short(&self) -> bool {
-        matches!(self, Self::Wide { room, .. } if room.is_scarce())
+        matches!(self, Self::Wide { budget, .. } if budget.is_scarce())
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
 
     #[test]
     fn bodies_leave_half_of_the_room_to_heads_and_what_ends_gives_its_share_back() {
-        let room = Room::new(4 * WIDE_KIB);
-        let connection = || Width::within(&room);
+        let budget = BufferBudget::new(4 * WIDE_KIB);
+        let connection = || Width::within(&budget);
         let mut bodies: Vec<_> = (0..4).map(|_| connection()).collect();
         bodies.iter_mut().for_each(Width::widen_for_body);
         let wide = bodies.iter().filter(|width| matches!(width, Width::Wide { .. }));

@@ -24,13 +24,13 @@ use crate::s3::error_xml::{RequestId, error_xml};
 
 /// Wraps the service of one connection.
 #[derive(Debug)]
-pub struct Answering<S> {
+pub struct ResponseService<S> {
     service: S,
     exchange: Arc<Exchange>,
     timeouts: Timeouts,
 }
 
-impl<S> Answering<S> {
+impl<S> ResponseService<S> {
     /// Lets `service` answer the requests that `exchange` does not refuse.
     pub fn new(service: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
         Self {
@@ -41,13 +41,13 @@ impl<S> Answering<S> {
     }
 }
 
-impl<S, B> Service<Request<Incoming>> for Answering<S>
+impl<S, B> Service<Request<Incoming>> for ResponseService<S>
 where
     S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible>,
 {
-    type Response = Response<AnswerBody<B>>;
+    type Response = Response<ResponseBody<B>>;
     type Error = Infallible;
-    type Future = Answer<S::Future>;
+    type Future = ResponseFuture<S::Future>;
 
     fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         // The HTTP library calls in the order of the heads, so the socket and the service count alike.
@@ -75,7 +75,7 @@ where
                 })),
             },
         };
-        Answer {
+        ResponseFuture {
             state,
             message,
             is_http2,
@@ -149,7 +149,7 @@ impl Drop for InFlight {
 pin_project! {
     /// The future answer to one request.
     #[derive(Debug)]
-    pub struct Answer<F> {
+    pub struct ResponseFuture<F> {
         #[pin]
         state: State<F>,
         message: u64,
@@ -167,11 +167,11 @@ pin_project! {
     }
 }
 
-impl<F, B> Future for Answer<F>
+impl<F, B> Future for ResponseFuture<F>
 where
     F: Future<Output = Result<Response<B>, Infallible>>,
 {
-    type Output = Result<Response<AnswerBody<B>>, Infallible>;
+    type Output = Result<Response<ResponseBody<B>>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
@@ -198,7 +198,7 @@ where
             .as_ref()
             .filter(|_| *this.is_http2)
             .map(|in_flight| Offer::open(Arc::clone(&in_flight.0), *this.message));
-        Poll::Ready(Ok(response.map(|content| AnswerBody {
+        Poll::Ready(Ok(response.map(|content| ResponseBody {
             content,
             offer,
             in_flight,
@@ -209,7 +209,7 @@ where
 pin_project! {
     /// The body of an answer: the service's body, or the XML of a refusal.
     #[derive(Debug)]
-    pub struct AnswerBody<B> {
+    pub struct ResponseBody<B> {
         #[pin]
         content: Content<B>,
         offer: Option<Offer>,
@@ -227,7 +227,7 @@ pin_project! {
     }
 }
 
-impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

@@ -19,7 +19,7 @@ const PART_CLOSED: usize = 64;
 
 /// The connections of one listener.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct ConnectionTable {
     connections: HashMap<Id, Connection>,
     entered: u64,
 }
@@ -35,14 +35,14 @@ struct Connection {
 
 /// A connection as [`leaving`] sees it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ConnectionSnapshot {
     id: Id,
     number: u64,
     payer: Payer,
     is_idle: bool,
 }
 
-impl Crowd {
+impl ConnectionTable {
     /// Adds a connection that has begun.
     pub(super) fn enter(&mut self, task: AbortHandle, payer: Arc<ConnectionPayer>, exchange: Arc<Exchange>) {
         self.entered += 1;
@@ -62,12 +62,15 @@ impl Crowd {
 
     /// Closes some idle connections and returns their number.
     pub(super) fn make_room(&mut self) -> usize {
-        let seen = self.connections.iter().map(|(id, connection)| Seen {
-            id: *id,
-            number: connection.number,
-            payer: connection.payer.get(),
-            is_idle: !connection.exchange.is_answering(),
-        });
+        let seen = self
+            .connections
+            .iter()
+            .map(|(id, connection)| ConnectionSnapshot {
+                id: *id,
+                number: connection.number,
+                payer: connection.payer.get(),
+                is_idle: !connection.exchange.is_answering(),
+            });
         let leaving = leaving(seen.collect());
         for id in &leaving {
             if let Some(connection) = self.connections.remove(id) {
@@ -80,9 +83,9 @@ impl Crowd {
 
 /// Chooses the connections to close: the oldest idle ones of the payer that has most connections for its
 /// share.
-fn leaving(connections: Vec<Seen>) -> Vec<Id> {
+fn leaving(connections: Vec<ConnectionSnapshot>) -> Vec<Id> {
     let at_a_time = 1 + connections.len() / PART_CLOSED;
-    let mut of_payer: HashMap<u32, (usize, Payer, Vec<Seen>)> = HashMap::new();
+    let mut of_payer: HashMap<u32, (usize, Payer, Vec<ConnectionSnapshot>)> = HashMap::new();
     for seen in connections {
         let (count, _, idle) = of_payer
             .entry(seen.payer.id)
@@ -111,10 +114,10 @@ mod tests {
     type Described = (u32, u32, bool);
 
     /// Connections in the order in which they came.
-    fn crowd(connections: &[Described]) -> Vec<Seen> {
+    fn table(connections: &[Described]) -> Vec<ConnectionSnapshot> {
         let numbered = connections.iter().zip(1..);
         numbered
-            .map(|(&(payer, share, is_idle), number)| Seen {
+            .map(|(&(payer, share, is_idle), number)| ConnectionSnapshot {
                 id: tokio::spawn(async {}).id(),
                 number,
                 payer: Payer { id: payer, share },
@@ -124,7 +127,7 @@ mod tests {
     }
 
     fn chosen(connections: &[Described]) -> Vec<u64> {
-        let seen = crowd(connections);
+        let seen = table(connections);
         let leaving = leaving(seen.clone());
         let number = |id| seen.iter().find(|seen| seen.id == id).unwrap().number;
         leaving.into_iter().map(number).collect()
