@@ -11,7 +11,7 @@ use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
-use crate::admin::allowed_hosts::Hosts;
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explainer;
 use crate::admin::observer::Observer;
 use crate::admin::server::{Admin, Readiness};
@@ -359,7 +359,7 @@ impl Parts {
             host: Arc::clone(&host),
             addresses,
             reloads: Arc::clone(&reloads),
-            told: parking_lot::Mutex::default(),
+            last_reported: parking_lot::Mutex::default(),
         };
         let reader = Reader {
             lake: Arc::clone(&lake),
@@ -451,7 +451,7 @@ impl Parts {
                 async move { explainer.explain(&question).await }.boxed()
             }),
             handoff,
-            hosts: Hosts::new(&self.config.admin.hosts),
+            hosts: AllowedHosts::new(&self.config.admin.hosts),
             flushes: Arc::clone(&self.flushes),
             measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }

@@ -15,9 +15,9 @@ const PRIVATE: [&str; 4] = ["localhost", "local", "internal", "test"];
 
 /// The host names of a listener for operators.
 #[derive(Clone, Debug, Default)]
-pub struct Hosts(Vec<String>);
+pub struct AllowedHosts(Vec<String>);
 
-impl Hosts {
+impl AllowedHosts {
     /// Allows the names that are always safe, and these.
     pub fn new(names: &[String]) -> Self {
         Self(names.to_vec())
@@ -58,11 +58,11 @@ impl Hosts {
 
 #[cfg(test)]
 mod tests {
-    use super::Hosts;
+    use super::AllowedHosts;
 
     #[test]
     fn a_name_that_any_site_may_own_is_refused_unless_it_is_configured() {
-        let hosts = Hosts::new(&["node1.dc.example.com".into()]);
+        let hosts = AllowedHosts::new(&["node1.dc.example.com".into()]);
         let table = [
             ("127.0.0.1:9100", true),
             ("[::1]:9100", true),

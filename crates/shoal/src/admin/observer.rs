@@ -64,17 +64,17 @@ pub struct Observer {
     /// Where clients and where operators reach this node.
     pub addresses: (SocketAddr, SocketAddr),
     /// Totals that are already in the metrics.
-    pub told: Mutex<Told>,
+    pub last_reported: Mutex<LastReported>,
 }
 
 /// Totals that are already in the metrics.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct LastReported {
     lake: EndpointCounts,
     store: Option<Counters>,
     coalesced: u64,
     layers: Vec<Requests>,
-    peers: peers::Told,
+    peers: peers::LastReported,
     reloads: Vec<(&'static str, u64)>,
     written_back: Vec<(Outcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
@@ -93,11 +93,11 @@ impl Observer {
             self.store.counters(),
             self.flights.coalesced(),
         );
-        let mut told = self.told.lock();
-        measure_lake(metrics, &told.lake, &lake);
+        let mut last_reported = self.last_reported.lock();
+        measure_lake(metrics, &last_reported.lake, &lake);
         metrics.lake().set_up(!self.lake.health().is_silent());
-        metrics.coalesced(coalesced - told.coalesced);
-        let before = told.store.take();
+        metrics.coalesced(coalesced - last_reported.coalesced);
+        let before = last_reported.store.take();
         let before = before.as_ref();
         for (reason, count) in growth(before.map_or(&[], |before| &before.evictions), &store.evictions) {
             metrics.evicted(reason.as_str(), count);
@@ -110,31 +110,31 @@ impl Observer {
         metrics.set_store_paused(self.store.health() != Health::Serving);
         metrics.set_fill_bytes(self.fetcher.window_used_bytes());
         let written_back = self.dirty.home().outcomes();
-        self.measure_dirty(metrics, &told.written_back, &written_back);
+        self.measure_dirty(metrics, &last_reported.written_back, &written_back);
         let upload_ends = self.dirty.upload_ends().to_vec();
-        self.measure_uploads(metrics, &told.upload_ends, &upload_ends);
+        self.measure_uploads(metrics, &last_reported.upload_ends, &upload_ends);
         let reloads = self.reloads.counts().to_vec();
-        for (result, count) in growth(&told.reloads, &reloads) {
+        for (result, count) in growth(&last_reported.reloads, &reloads) {
             metrics.reloads().ended(result, count);
         }
         let (ok, read_at) = self.reloads.latest();
         metrics.reloads().set_latest(ok, read_at);
         let layers = self.split.requests();
-        self.measure_layers(metrics, &told.layers, &layers);
+        self.measure_layers(metrics, &last_reported.layers, &layers);
         let account_refusals = self.lake.health().refusals().to_vec();
-        for (reason, count) in growth(&told.account_refusals, &account_refusals) {
+        for (reason, count) in growth(&last_reported.account_refusals, &account_refusals) {
             metrics.conditions().account_refused(reason.as_str(), count);
         }
         let unheard = self.cooperation.notices().strangers.counts().to_vec();
-        for (why, count) in growth(&told.unheard, &unheard) {
+        for (why, count) in growth(&last_reported.unheard, &unheard) {
             metrics.conditions().unheard(why.as_str(), count);
         }
-        let mut peers = std::mem::take(&mut told.peers);
+        let mut peers = std::mem::take(&mut last_reported.peers);
         if self.config.cooperation.mode != CooperationMode::Solo {
             self.measure_peers(metrics.peers(), &mut peers);
         }
-        let slowed = self.measure_payers(metrics, &told.slowed);
-        *told = Told {
+        let slowed = self.measure_payers(metrics, &last_reported.slowed);
+        *last_reported = LastReported {
             slowed,
             lake,
             store: Some(store),

@@ -10,7 +10,7 @@ use hyper::service::Service;
 use tokio::net::TcpListener;
 
 use super::Desk;
-use crate::admin::allowed_hosts::Hosts;
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::http::connection::ClientBody;
 use crate::http::listener;
 use crate::http::pages::{self, LIMITS, Page, page, text};
@@ -22,14 +22,14 @@ use crate::shutdown::Shutdown;
 const NODES: &str = "nodes";
 
 /// Serves until `shutdown` begins.
-pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, hosts: Hosts, shutdown: Shutdown) {
+pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, hosts: AllowedHosts, shutdown: Shutdown) {
     let counted = ConnectionMetrics::default();
     let pages = move |_| Pages(Arc::clone(&desk), hosts.clone());
     listener::serve(listener, None, LIMITS, counted, shutdown, pages).await;
 }
 
 /// The service of one connection.
-struct Pages(Arc<Desk>, Hosts);
+struct Pages(Arc<Desk>, AllowedHosts);
 
 impl Service<Request<ClientBody>> for Pages {
     type Response = Page;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::choice::{Choice, Standing};
 use super::client::Asker;
 use super::places::Location;
-use crate::admin::client::{AdminUrl, Trouble};
+use crate::admin::client::{AdminErrorKind, AdminUrl};
 use crate::admin::members::MemberState;
 use crate::config::Lookup;
 
@@ -64,7 +64,7 @@ pub struct Silent {
 }
 
 impl Silent {
-    pub(super) fn new(url: &AdminUrl, why: &Trouble) -> Self {
+    pub(super) fn new(url: &AdminUrl, why: &AdminErrorKind) -> Self {
         Self {
             url: url.to_string(),
             why: why.to_string(),

@@ -34,8 +34,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin::allowed_hosts::Hosts;
-use crate::admin::client::{AdminUrl, NotAdminUrl, Said, Trouble};
+use crate::admin::allowed_hosts::AllowedHosts;
+use crate::admin::client::{AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
 use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
@@ -73,7 +73,7 @@ pub enum LookupError {
         url: String,
         /// The explanation, with the form that is expected.
         #[source]
-        source: NotAdminUrl,
+        source: InvalidAdminUrl,
     },
     /// A port cannot be listened on.
     #[error("cannot listen on {address}")]
@@ -118,7 +118,7 @@ impl Lookup {
             tasks.spawn(keep_asking(poller, place, Arc::clone(&desk), stopping.clone()));
         }
         if let Some(listener) = admin {
-            let hosts = Hosts::new(&config.admin_hosts);
+            let hosts = AllowedHosts::new(&config.admin_hosts);
             tasks.spawn(admin::serve(listener, Arc::clone(&desk), hosts, stopping.clone()));
         }
         for sockets in sockets {
@@ -217,7 +217,7 @@ impl Desk {
         })
     }
 
-    fn hear(&self, said: Said<Members>, now: Instant) {
+    fn hear(&self, said: AdminResponse<Members>, now: Instant) {
         self.roster.lock().hear(said.page, said.reached, now);
     }
 
@@ -277,7 +277,7 @@ async fn keep_asking(poller: Poller, place: usize, desk: Arc<Desk>, stopping: Sh
     }
 }
 
-fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&Trouble>) {
+fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&AdminErrorKind>) {
     match error {
         Some(error) if !was_silent => {
             tracing::warn!(

@@ -11,7 +11,7 @@ use crate::peer::Peer;
 
 /// Totals that are already in the metrics.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LastReported {
     hops: [u64; HopEnd::ALL.len()],
     answers: [u64; Outcome::ALL.len()],
     mistrusted: [u64; Mistrust::ALL.len()],
@@ -19,24 +19,24 @@ pub(super) struct Told {
 }
 
 impl Observer {
-    pub(super) fn measure_peers(&self, metrics: &PeerMetrics, told: &mut Told) {
-        for ((end, total), before) in self.fetcher.hops().into_iter().zip(&mut told.hops) {
+    pub(super) fn measure_peers(&self, metrics: &PeerMetrics, last_reported: &mut LastReported) {
+        for ((end, total), before) in self.fetcher.hops().into_iter().zip(&mut last_reported.hops) {
             metrics.hops(end.as_str(), total - *before);
             *before = total;
         }
-        for ((outcome, total), before) in self.host.counts().into_iter().zip(&mut told.answers) {
+        for ((outcome, total), before) in self.host.counts().into_iter().zip(&mut last_reported.answers) {
             metrics.answered(outcome.as_str(), total - *before);
             *before = total;
         }
         let mistrusted = self.cooperation.channel().mistrusted().counts();
-        for ((reason, total), before) in mistrusted.into_iter().zip(&mut told.mistrusted) {
+        for ((reason, total), before) in mistrusted.into_iter().zip(&mut last_reported.mistrusted) {
             metrics.mistrusted(reason.as_str(), total - *before);
             *before = total;
         }
         let peers = self.cooperation.peers();
         metrics.set_reachable(peers.iter().map(|peer| (peer.name(), peer.is_reachable())));
         for peer in &peers {
-            let before = told.traffic.entry(peer.name().into()).or_default();
+            let before = last_reported.traffic.entry(peer.name().into()).or_default();
             let now = traffic(peer);
             metrics.asked(peer.name(), since(*before, now));
             *before = now;
