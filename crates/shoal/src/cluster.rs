@@ -21,7 +21,7 @@ use crate::front::body::ResponseBody;
 use crate::host::{Host, Outcome};
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
-use crate::membership::{ClusterKey, Member, Membership, State, Terms, generation};
+use crate::membership::{ClusterKey, Member, Membership, SettingsDigests, State, generation};
 use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
@@ -62,7 +62,7 @@ impl Cluster {
         let key = ClusterKey::new(config.cooperation.secrets());
         let seeds = config.cooperation.seeds.clone();
         let notices = cooperation.notices();
-        notices.agreement.renew(Terms::of(config));
+        notices.agreement.renew(SettingsDigests::of(config));
         let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
         let limits = ConnectionLimits::from(&config.limits);
         let place = move |hierarchy| store.place(hierarchy);

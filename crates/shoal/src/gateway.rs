@@ -421,13 +421,13 @@ impl Parts {
 
     fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
         let cooperation = Arc::clone(&self.cooperation);
-        let herald = cluster.membership().herald();
+        let announcer = cluster.membership().announcer();
         let dirty = Arc::clone(&self.dirty);
         Arc::new(Handoff::new(
             Arc::clone(store),
             cooperation,
             dirty,
-            herald,
+            announcer,
             stopping,
         ))
     }

@@ -19,7 +19,7 @@ use shoal_policy::route::Hierarchy;
 
 use crate::cooperation::Cooperation;
 use crate::dirty::Dirty;
-use crate::membership::{Herald, State};
+use crate::membership::{Announcer, State};
 use crate::peer::{BlockRequest, PeerError};
 use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
@@ -46,7 +46,7 @@ pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
     dirty: Arc<Dirty>,
-    herald: Herald,
+    announcer: Announcer,
     stopping: Shutdown,
     /// Held while the others are told, so that they hear orders in the order in which they were given.
     orders: tokio::sync::Mutex<()>,
@@ -116,14 +116,14 @@ impl Handoff {
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
         dirty: Arc<Dirty>,
-        herald: Herald,
+        announcer: Announcer,
         stopping: Shutdown,
     ) -> Self {
         Self {
             store,
             cooperation,
             dirty,
-            herald,
+            announcer,
             stopping,
             orders: tokio::sync::Mutex::default(),
             now: Mutex::default(),
@@ -144,7 +144,7 @@ impl Handoff {
         // Read before the others are told: as long as this node counts itself in, it knows what it was home
         // to.
         let before = self.cooperation.hierarchy();
-        self.herald.tell(State::Draining).await;
+        self.announcer.announce(State::Draining).await;
         tracing::info!("draining: this node is home to nothing any more and gives away what it holds");
         let this = Arc::clone(self);
         tokio::spawn(async move { this.run(order, before).await });
@@ -155,7 +155,7 @@ impl Handoff {
     pub async fn end(&self) {
         let _order = self.orders.lock().await;
         if self.becomes(Phase::Serving).is_some() {
-            self.herald.tell(State::Serving).await;
+            self.announcer.announce(State::Serving).await;
             tracing::info!("no longer draining");
         }
     }

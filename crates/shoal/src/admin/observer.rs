@@ -23,7 +23,7 @@ use crate::fetch::Fetcher;
 use crate::flights::Flights;
 use crate::handoff::Progress;
 use crate::host::Host;
-use crate::membership::{self, Part, Stranger};
+use crate::membership::{self, RejectReason, SharedSetting};
 use crate::metrics::Metrics;
 use crate::reload::Reloads;
 use crate::split::{Requests, Split};
@@ -79,7 +79,7 @@ pub struct LastReported {
     written_back: Vec<(Outcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
     account_refusals: Vec<(AccountRefusal, u64)>,
-    unheard: Vec<(Stranger, u64)>,
+    unheard: Vec<(RejectReason, u64)>,
     slowed: BTreeMap<u32, u64>,
 }
 
@@ -125,7 +125,7 @@ impl Observer {
         for (reason, count) in growth(&last_reported.account_refusals, &account_refusals) {
             metrics.conditions().account_refused(reason.as_str(), count);
         }
-        let unheard = self.cooperation.notices().strangers.counts().to_vec();
+        let unheard = self.cooperation.notices().rejected.counts().to_vec();
         for (why, count) in growth(&last_reported.unheard, &unheard) {
             metrics.conditions().unheard(why.as_str(), count);
         }
@@ -222,7 +222,13 @@ impl Observer {
     /// not told.
     fn differences(&self, name: &str) -> Option<Vec<String>> {
         let parts = self.cooperation.notices().agreement.differences(name)?;
-        Some(parts.into_iter().map(Part::as_str).map(str::to_owned).collect())
+        Some(
+            parts
+                .into_iter()
+                .map(SharedSetting::as_str)
+                .map(str::to_owned)
+                .collect(),
+        )
     }
 
     /// Returns the peers that this node asks, and its answers to other nodes, for `/status`; `null` for a

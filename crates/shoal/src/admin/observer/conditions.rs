@@ -85,7 +85,7 @@ impl Observer {
                 format!("these seeds have no address: {unknown}"),
             ));
         }
-        let unheard = notices.strangers.recent(clock::instant());
+        let unheard = notices.rejected.recent(clock::instant());
         conditions.extend(unheard.into_iter().map(|seen| {
             let hint = seen.why.hint();
             Condition::new(ConditionName::NodeUnheard, format!("{seen}; {hint}"))

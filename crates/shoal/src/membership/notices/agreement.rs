@@ -26,7 +26,7 @@ const DIGEST_BYTES: usize = 8;
 
 /// A part of the configuration that must be alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum SharedSetting {
     /// `[store] block_size`
     BlockSize,
     /// `[lake] endpoint`
@@ -39,7 +39,7 @@ pub enum Part {
     Identities,
 }
 
-impl Part {
+impl SharedSetting {
     /// Every part, in the order in which they are sent. Later releases append.
     pub const ALL: [Self; 5] = [
         Self::BlockSize,
@@ -113,10 +113,10 @@ type Digests = Vec<[u8; DIGEST_BYTES]>;
 
 /// Digests of what must be alike, under each secret that a node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Terms(BTreeMap<[u8; KEY_BYTES], Digests>);
+pub struct SettingsDigests(BTreeMap<[u8; KEY_BYTES], Digests>);
 
-impl Terms {
-    /// Returns the terms of a configuration, under each secret of its cluster.
+impl SettingsDigests {
+    /// Returns the digests of a configuration, under each secret of its cluster.
     pub fn of(config: &Config) -> Self {
         let secrets = config.cooperation.secrets();
         Self(secrets.map(|secret| Self::under(config, secret)).collect())
@@ -127,7 +127,7 @@ impl Terms {
         // another.
         let key = [b"shoal terms ", secret.as_bytes()].concat();
         let keyed = || Hmac::<Sha256>::new_from_slice(&key).expect("a key may have any length");
-        let digests = Part::ALL.map(|part| {
+        let digests = SharedSetting::ALL.map(|part| {
             let mut mac = keyed();
             mac.update(part.as_str().as_bytes());
             part.digested(config, &mut mac, !secret.is_empty());
@@ -151,12 +151,12 @@ impl Terms {
         message
     }
 
-    /// Returns whether a message of a node is about terms.
+    /// Returns whether a message of a node carries digests of settings.
     pub(in crate::membership) fn are_in(message: &[u8]) -> bool {
         message.first() == Some(&MARK)
     }
 
-    /// Returns the sender's name and its terms.
+    /// Returns the sender's name and its digests.
     pub(in crate::membership) fn decode(message: &[u8]) -> Option<(&str, Self)> {
         let (&[_, version, length], rest) = message.split_first_chunk()?;
         if version != VERSION {
@@ -177,7 +177,7 @@ impl Terms {
     }
 
     /// Returns the parts that differ; none if nothing can be compared.
-    fn differences(&self, other: &Self) -> BTreeSet<Part> {
+    fn differences(&self, other: &Self) -> BTreeSet<SharedSetting> {
         let shared = self
             .0
             .iter()
@@ -185,7 +185,7 @@ impl Terms {
         let Some((mine, theirs)) = shared else {
             return BTreeSet::new();
         };
-        let pairs = Part::ALL.into_iter().zip(mine.iter().zip(theirs));
+        let pairs = SharedSetting::ALL.into_iter().zip(mine.iter().zip(theirs));
         pairs
             .filter(|(_, (mine, theirs))| mine != theirs)
             .map(|(part, _)| part)
@@ -204,42 +204,42 @@ fn first<const N: usize>(mac: Hmac<Sha256>) -> [u8; N] {
         .expect("SHA-256 has 32 bytes")
 }
 
-/// The agreement of this node with each other node that has told its terms.
+/// The agreement of this node with each other node that has sent its digests.
 #[derive(Debug, Default)]
 pub struct Agreement(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    own: Terms,
+    own: SettingsDigests,
     others: BTreeMap<String, Other>,
 }
 
 #[derive(Debug)]
 struct Other {
-    terms: Terms,
-    differs: BTreeSet<Part>,
+    digests: SettingsDigests,
+    differs: BTreeSet<SharedSetting>,
 }
 
 impl Agreement {
-    /// Sets this node's terms, at start and when its configuration was read anew.
-    pub fn renew(&self, own: Terms) {
+    /// Sets this node's digests, at start and when its configuration was read anew.
+    pub fn renew(&self, own: SettingsDigests) {
         let mut inner = self.0.lock();
         inner.own = own;
         let names: Vec<String> = inner.others.keys().cloned().collect();
         for name in names {
-            let theirs = inner.others[&name].terms.clone();
-            inner.hear(&name, theirs);
+            let theirs = inner.others[&name].digests.clone();
+            inner.receive(&name, theirs);
         }
     }
 
-    /// Returns this node's terms.
-    pub(in crate::membership) fn own(&self) -> Terms {
+    /// Returns this node's digests.
+    pub(in crate::membership) fn own(&self) -> SettingsDigests {
         self.0.lock().own.clone()
     }
 
-    /// Takes in the terms of the node `name`, a member.
-    pub(in crate::membership) fn hear(&self, name: &str, theirs: Terms) {
-        self.0.lock().hear(name, theirs);
+    /// Takes in the digests of the node `name`, a member.
+    pub(in crate::membership) fn receive(&self, name: &str, theirs: SettingsDigests) {
+        self.0.lock().receive(name, theirs);
     }
 
     /// Forgets nodes that are no longer members.
@@ -247,8 +247,8 @@ impl Agreement {
         self.0.lock().others.retain(|name, _| is_member(name));
     }
 
-    /// Returns the parts in which the node `name` differs, or `None` if it has not told its terms.
-    pub fn differences(&self, name: &str) -> Option<Vec<Part>> {
+    /// Returns the parts in which the node `name` differs, or `None` if it has not sent its digests.
+    pub fn differences(&self, name: &str) -> Option<Vec<SharedSetting>> {
         let inner = self.0.lock();
         inner
             .others
@@ -257,7 +257,7 @@ impl Agreement {
     }
 
     /// Returns the nodes that differ, and in which parts.
-    pub fn different(&self) -> Vec<(String, Vec<Part>)> {
+    pub fn different(&self) -> Vec<(String, Vec<SharedSetting>)> {
         let inner = self.0.lock();
         let differing = inner.others.iter().filter(|(_, other)| !other.differs.is_empty());
         differing
@@ -267,7 +267,7 @@ impl Agreement {
 }
 
 impl Inner {
-    fn hear(&mut self, name: &str, theirs: Terms) {
+    fn receive(&mut self, name: &str, theirs: SettingsDigests) {
         let differs = self.own.differences(&theirs);
         let before = self
             .others
@@ -278,14 +278,14 @@ impl Inner {
             tell(name, &differs);
         }
         let other = Other {
-            terms: theirs,
+            digests: theirs,
             differs,
         };
         self.others.insert(name.to_owned(), other);
     }
 }
 
-fn tell(name: &str, differs: &BTreeSet<Part>) {
+fn tell(name: &str, differs: &BTreeSet<SharedSetting>) {
     if differs.is_empty() {
         tracing::info!(node = name, "another node is configured like this one again");
         return;
@@ -302,7 +302,7 @@ fn tell(name: &str, differs: &BTreeSet<Part>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Agreement, Config, Part, Secret, Terms};
+    use super::{Agreement, Config, Secret, SettingsDigests, SharedSetting};
     use crate::config::{IdentityConfig, WriteMode, WriteRule};
 
     fn identity(access_key: &str, secret: &str) -> IdentityConfig {
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    fn terms(change: impl FnOnce(&mut Config)) -> Terms {
+    fn digests(change: impl FnOnce(&mut Config)) -> SettingsDigests {
         let mut config = Config {
             identities: vec![identity("a", "1"), identity("b", "2")],
             ..Config::default()
@@ -333,43 +333,52 @@ mod tests {
         ];
         config.cooperation.secret_key = Some(Secret::new("of the cluster"));
         change(&mut config);
-        Terms::of(&config)
+        SettingsDigests::of(&config)
     }
 
-    fn differences(change: impl FnOnce(&mut Config)) -> Vec<Part> {
-        terms(|_| ()).differences(&terms(change)).into_iter().collect()
+    fn differences(change: impl FnOnce(&mut Config)) -> Vec<SharedSetting> {
+        digests(|_| ())
+            .differences(&digests(change))
+            .into_iter()
+            .collect()
     }
 
     #[test]
     fn each_part_that_differs_is_named() {
         assert_eq!(
             differences(|config| config.store.block_bytes = 1 << 20),
-            [Part::BlockSize]
+            [SharedSetting::BlockSize]
         );
-        assert_eq!(differences(|config| config.lake.endpoint.push('x')), [Part::Lake]);
+        assert_eq!(
+            differences(|config| config.lake.endpoint.push('x')),
+            [SharedSetting::Lake]
+        );
         assert_eq!(
             differences(|config| drop(config.cooperation.layers.pop())),
-            [Part::Layers]
+            [SharedSetting::Layers]
         );
         assert_eq!(
             differences(|config| drop(config.write.rules.pop())),
-            [Part::WriteRules]
+            [SharedSetting::WriteRules]
         );
         assert_eq!(
             differences(|config| config.write.rules[0].mode = WriteMode::Through),
-            [Part::WriteRules]
+            [SharedSetting::WriteRules]
         );
         assert_eq!(
             differences(|config| drop(config.identities.pop())),
-            [Part::Identities]
+            [SharedSetting::Identities]
         );
         let secret = |config: &mut Config| config.identities[0].secret_key = Secret::new("another");
-        assert_eq!(differences(secret), [Part::Identities]);
+        assert_eq!(differences(secret), [SharedSetting::Identities]);
         let both = |config: &mut Config| {
             config.identities.clear();
             config.store.block_bytes = 1 << 20;
         };
-        assert_eq!(differences(both), [Part::BlockSize, Part::Identities]);
+        assert_eq!(
+            differences(both),
+            [SharedSetting::BlockSize, SharedSetting::Identities]
+        );
     }
 
     #[test]
@@ -385,27 +394,27 @@ mod tests {
 
     #[test]
     fn a_message_is_read_as_it_is_written_and_nothing_else_is() {
-        let terms = terms(|_| ());
-        let message = terms.encode("node-1");
+        let digests = digests(|_| ());
+        let message = digests.encode("node-1");
         assert!(
-            Terms::are_in(&message) && message.len() < 128,
+            SettingsDigests::are_in(&message) && message.len() < 128,
             "{} bytes",
             message.len()
         );
-        assert_eq!(Terms::decode(&message), Some(("node-1", terms)));
+        assert_eq!(SettingsDigests::decode(&message), Some(("node-1", digests)));
         for end in 0..message.len() {
-            assert_eq!(Terms::decode(&message[..end]), None, "cut at {end}");
+            assert_eq!(SettingsDigests::decode(&message[..end]), None, "cut at {end}");
         }
-        assert_eq!(Terms::decode(&[&message[..], &[0]].concat()), None);
+        assert_eq!(SettingsDigests::decode(&[&message[..], &[0]].concat()), None);
     }
 
     #[test]
     fn nodes_are_compared_under_a_secret_that_both_know() {
         let under = |secrets: &[&str], config: &Config| {
-            Terms(
+            SettingsDigests(
                 secrets
                     .iter()
-                    .map(|secret| Terms::under(config, secret))
+                    .map(|secret| SettingsDigests::under(config, secret))
                     .collect(),
             )
         };
@@ -415,14 +424,14 @@ mod tests {
         assert_eq!(both.differences(&under(&["old"], &config)).len(), 0);
         config.store.block_bytes *= 2;
         assert_eq!(both.differences(&under(&["old"], &config)).len(), 1);
-        let strangers = under(&["another"], &config);
-        assert_eq!(both.differences(&strangers).len(), 0, "nothing to compare");
+        let rejected = under(&["another"], &config);
+        assert_eq!(both.differences(&rejected).len(), 0, "nothing to compare");
     }
 
     #[test]
     fn without_a_secret_no_digest_depends_on_one() {
         let of = |secret| {
-            Terms::of(&Config {
+            SettingsDigests::of(&Config {
                 identities: vec![identity("a", secret)],
                 ..Config::default()
             })
@@ -433,16 +442,22 @@ mod tests {
     #[test]
     fn a_difference_lasts_until_either_configuration_changes_or_the_node_leaves() {
         let agreement = Agreement::default();
-        agreement.renew(terms(|_| ()));
+        agreement.renew(digests(|_| ()));
         assert_eq!(agreement.differences("n1"), None);
-        let smaller = || terms(|config| config.store.block_bytes = 1 << 20);
-        agreement.hear("n1", smaller());
-        agreement.hear("n2", terms(|_| ()));
-        assert_eq!(agreement.different(), [("n1".to_owned(), vec![Part::BlockSize])]);
+        let smaller = || digests(|config| config.store.block_bytes = 1 << 20);
+        agreement.receive("n1", smaller());
+        agreement.receive("n2", digests(|_| ()));
+        assert_eq!(
+            agreement.different(),
+            [("n1".to_owned(), vec![SharedSetting::BlockSize])]
+        );
         assert_eq!(agreement.differences("n2"), Some(vec![]));
         agreement.renew(smaller());
-        assert_eq!(agreement.different(), [("n2".to_owned(), vec![Part::BlockSize])]);
-        agreement.hear("n2", smaller());
+        assert_eq!(
+            agreement.different(),
+            [("n2".to_owned(), vec![SharedSetting::BlockSize])]
+        );
+        agreement.receive("n2", smaller());
         assert_eq!(agreement.different(), []);
         agreement.keep_only(|name| name == "n1");
         assert_eq!(agreement.differences("n2"), None);

@@ -1,4 +1,4 @@
-//! Datagrams that are not heard: counted by reason, remembered by sender, logged once a minute.
+//! Rejected datagrams: counted by reason, remembered by sender, logged once a minute.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::membership::Stranger;
+use crate::membership::RejectReason;
 
 /// Each reason is logged this often at most, whatever the number of senders.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
@@ -17,31 +17,31 @@ const SENDERS_MAX: usize = 16;
 /// A sender that has been quiet for this long is no longer a problem.
 const FORGET: Duration = Duration::from_mins(2);
 
-/// Senders of datagrams that are not heard. Their addresses can be forged: they are shown, and decide
+/// Senders of rejected datagrams. Their addresses can be forged: they are shown, and decide
 /// nothing.
 #[derive(Debug, Default)]
-pub struct Strangers(Mutex<Inner>);
+pub struct RejectedSenders(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    counts: [u64; Stranger::ALL.len()],
-    told: [Option<Told>; Stranger::ALL.len()],
-    seen: Vec<Seen>,
+    counts: [u64; RejectReason::ALL.len()],
+    last_logged: [Option<LastLogged>; RejectReason::ALL.len()],
+    seen: Vec<RejectedSender>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct LastLogged {
     at: Instant,
     count: u64,
 }
 
-/// A sender of datagrams that are not heard.
+/// A sender of rejected datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct RejectedSender {
     /// The source address that they claim.
     pub from: SocketAddr,
-    /// Why they are not heard.
-    pub why: Stranger,
+    /// Why they are rejected.
+    pub why: RejectReason,
     /// By how much the sender's clock is ahead of this node's, if that is the reason.
     pub clock: Option<ClockDifference>,
     /// The number of datagrams.
@@ -68,18 +68,18 @@ impl fmt::Display for ClockDifference {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for RejectedSender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.clock {
-            Some(clock) => write!(f, "{} is not heard: {clock}", self.from),
-            None => write!(f, "{} is not heard: {}", self.from, self.why),
+            Some(clock) => write!(f, "{} is rejected: {clock}", self.from),
+            None => write!(f, "{} is rejected: {}", self.from, self.why),
         }
     }
 }
 
-impl Strangers {
-    /// Notes that a datagram from `from` was not heard at `now`. Warns when it is time to.
-    pub fn note(&self, from: SocketAddr, why: Stranger, clock: Option<ClockDifference>, now: Instant) {
+impl RejectedSenders {
+    /// Notes that a datagram from `from` was rejected at `now`. Warns when it is time to.
+    pub fn note(&self, from: SocketAddr, why: RejectReason, clock: Option<ClockDifference>, now: Instant) {
         if let Some((seen, since)) = self.0.lock().note(from, why, clock, now) {
             tracing::warn!(
                 %from,
@@ -90,55 +90,56 @@ impl Strangers {
         }
     }
 
-    /// Returns the number of datagrams that were not heard, by reason.
-    pub fn counts(&self) -> [(Stranger, u64); Stranger::ALL.len()] {
+    /// Returns the number of rejected datagrams, by reason.
+    pub fn counts(&self) -> [(RejectReason, u64); RejectReason::ALL.len()] {
         let counts = self.0.lock().counts;
-        Stranger::ALL.map(|why| (why, counts[why as usize]))
+        RejectReason::ALL.map(|why| (why, counts[why as usize]))
     }
 
-    /// Returns the senders that were not heard lately, nodes of other clusters and versions among them, but
+    /// Returns the senders that were rejected lately, nodes of other clusters and versions among them, but
     /// not senders that are not nodes.
-    pub fn recent(&self, now: Instant) -> Vec<Seen> {
+    pub fn recent(&self, now: Instant) -> Vec<RejectedSender> {
         let inner = self.0.lock();
         let recent = inner.seen.iter().filter(|seen| {
-            seen.why != Stranger::NotOurs && now.saturating_duration_since(seen.last) < FORGET
+            seen.why != RejectReason::NotOurs && now.saturating_duration_since(seen.last) < FORGET
         });
         recent.copied().collect()
     }
 }
 
 impl Inner {
-    /// Returns the sender, and the number of datagrams that were not heard for this reason since the last log
+    /// Returns the sender, and the number of datagrams that were rejected for this reason since the last log
     /// line, if it is time to log.
     fn note(
         &mut self,
         from: SocketAddr,
-        why: Stranger,
+        why: RejectReason,
         clock: Option<ClockDifference>,
         now: Instant,
-    ) -> Option<(Seen, u64)> {
+    ) -> Option<(RejectedSender, u64)> {
         self.counts[why as usize] += 1;
         let seen = self.sender(from, why, now);
         (seen.clock, seen.last) = (clock, now);
         seen.count += 1;
         let seen = *seen;
         // Anything may be sent to an open port; an operator can mend only what a node sends.
-        if why == Stranger::NotOurs {
+        if why == RejectReason::NotOurs {
             return None;
         }
-        let (told, count) = (&mut self.told[why as usize], self.counts[why as usize]);
-        let is_due = told.is_none_or(|told| now.saturating_duration_since(told.at) >= TELL_AGAIN);
+        let (last_logged, count) = (&mut self.last_logged[why as usize], self.counts[why as usize]);
+        let is_due =
+            last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged.at) >= TELL_AGAIN);
         is_due.then(|| {
-            let since = count - told.map_or(0, |told| told.count);
-            *told = Some(Told { at: now, count });
+            let since = count - last_logged.map_or(0, |last_logged| last_logged.count);
+            *last_logged = Some(LastLogged { at: now, count });
             (seen, since)
         })
     }
 
-    fn sender(&mut self, from: SocketAddr, why: Stranger, now: Instant) -> &mut Seen {
-        let is_it = |seen: &Seen| seen.from == from && seen.why == why;
+    fn sender(&mut self, from: SocketAddr, why: RejectReason, now: Instant) -> &mut RejectedSender {
+        let is_it = |seen: &RejectedSender| seen.from == from && seen.why == why;
         let place = self.seen.iter().position(is_it).unwrap_or_else(|| {
-            let fresh = Seen {
+            let fresh = RejectedSender {
                 from,
                 why,
                 clock: None,
@@ -163,9 +164,9 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use super::{ClockDifference, Inner, SENDERS_MAX, Strangers};
+    use super::{ClockDifference, Inner, RejectedSenders, SENDERS_MAX};
     use crate::clock;
-    use crate::membership::Stranger;
+    use crate::membership::RejectReason;
 
     fn from(host: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, host], 9200))
@@ -175,15 +176,15 @@ mod tests {
     fn a_reason_is_told_once_a_minute_with_how_many_came_since() {
         let (mut inner, start) = (Inner::default(), clock::instant());
         let mut note = |seconds, why| {
-            let told = inner.note(from(7), why, None, start + Duration::from_secs(seconds));
-            told.map(|(_, since)| since)
+            let last_logged = inner.note(from(7), why, None, start + Duration::from_secs(seconds));
+            last_logged.map(|(_, since)| since)
         };
-        assert_eq!(note(0, Stranger::OtherSecret), Some(1));
-        assert_eq!(note(1, Stranger::OtherSecret), None);
-        assert_eq!(note(1, Stranger::OutOfTime), Some(1), "another reason");
-        assert_eq!(note(61, Stranger::OtherSecret), Some(2));
+        assert_eq!(note(0, RejectReason::OtherSecret), Some(1));
+        assert_eq!(note(1, RejectReason::OtherSecret), None);
+        assert_eq!(note(1, RejectReason::OutOfTime), Some(1), "another reason");
+        assert_eq!(note(61, RejectReason::OtherSecret), Some(2));
         assert_eq!(
-            note(0, Stranger::NotOurs),
+            note(0, RejectReason::NotOurs),
             None,
             "anything may come to an open port"
         );
@@ -191,16 +192,16 @@ mod tests {
 
     #[test]
     fn a_sender_is_shown_with_its_reason_while_it_lasts() {
-        let (strangers, start) = (Strangers::default(), clock::instant());
-        strangers.note(from(7), Stranger::OtherSecret, None, start);
-        strangers.note(
+        let (rejected, start) = (RejectedSenders::default(), clock::instant());
+        rejected.note(from(7), RejectReason::OtherSecret, None, start);
+        rejected.note(
             from(8),
-            Stranger::OutOfTime,
+            RejectReason::OutOfTime,
             Some(ClockDifference(17 * 60 + 5)),
             start,
         );
-        strangers.note(from(9), Stranger::NotOurs, None, start);
-        let shown = strangers
+        rejected.note(from(9), RejectReason::NotOurs, None, start);
+        let shown = rejected
             .recent(start)
             .iter()
             .map(ToString::to_string)
@@ -208,22 +209,22 @@ mod tests {
         assert_eq!(
             shown,
             [
-                "10.0.0.7:9200 is not heard: it was sent with another cluster secret",
-                "10.0.0.8:9200 is not heard: its clock is 17 min ahead of this node's",
+                "10.0.0.7:9200 is rejected: it was sent with another cluster secret",
+                "10.0.0.8:9200 is rejected: its clock is 17 min ahead of this node's",
             ]
         );
-        assert!(strangers.recent(start + Duration::from_mins(3)).is_empty());
-        assert_eq!(strangers.counts().map(|(_, count)| count), [1, 1, 1, 0]);
+        assert!(rejected.recent(start + Duration::from_mins(3)).is_empty());
+        assert_eq!(rejected.counts().map(|(_, count)| count), [1, 1, 1, 0]);
     }
 
     #[test]
     fn senders_that_are_made_up_take_no_more_room() {
-        let (strangers, start) = (Strangers::default(), clock::instant());
+        let (rejected, start) = (RejectedSenders::default(), clock::instant());
         for host in 0..=255 {
             let now = start + Duration::from_millis(host.into());
-            strangers.note(from(host), Stranger::OtherSecret, None, now);
+            rejected.note(from(host), RejectReason::OtherSecret, None, now);
         }
-        let recent = strangers.recent(start);
+        let recent = rejected.recent(start);
         assert_eq!(recent.len(), SENDERS_MAX);
         assert!(recent.iter().any(|seen| seen.from == from(255)));
     }
