@@ -12,11 +12,11 @@ use rustls::AlertDescription;
 use crate::clock;
 
 /// Each reason is logged at most once in this time.
-const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Why this node does not trust the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistrust {
+pub enum AuthFailure {
     /// It does not speak TLS.
     NotTls,
     /// It speaks TLS, but not as nodes do.
@@ -24,7 +24,7 @@ pub enum Mistrust {
     /// It knows another secret.
     OtherSecret,
     /// It cannot prove that it is the expected node, or that it is a node.
-    Unproven,
+    HandshakeLimit,
     /// It did not prove itself in time, or hung up before.
     Unfinished,
     /// Received bytes were altered on their way.
@@ -33,25 +33,25 @@ pub enum Mistrust {
 
 /// The other end, as the log names it.
 #[derive(Debug)]
-pub(super) struct Other {
+pub(super) struct RemoteNode {
     name: Option<Box<str>>,
     address: SocketAddr,
 }
 
 /// Counts of connections that failed because one end did not trust the other.
 #[derive(Debug, Default)]
-pub struct Mistrusted {
-    counts: [AtomicU64; Mistrust::ALL.len()],
-    complained: Mutex<[Option<Instant>; Mistrust::ALL.len()]>,
+pub struct AuthFailures {
+    counts: [AtomicU64; AuthFailure::ALL.len()],
+    complained: Mutex<[Option<Instant>; AuthFailure::ALL.len()]>,
 }
 
-impl Mistrust {
+impl AuthFailure {
     /// Every reason.
     pub const ALL: [Self; 6] = [
         Self::NotTls,
         Self::NotOurs,
         Self::OtherSecret,
-        Self::Unproven,
+        Self::HandshakeLimit,
         Self::Unfinished,
         Self::Altered,
     ];
@@ -62,7 +62,7 @@ impl Mistrust {
             Self::NotTls => "not-tls",
             Self::NotOurs => "not-ours",
             Self::OtherSecret => "other-secret",
-            Self::Unproven => "unproven",
+            Self::HandshakeLimit => "unproven",
             Self::Unfinished => "unfinished",
             Self::Altered => "altered",
         }
@@ -78,7 +78,7 @@ impl Mistrust {
             Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => Self::OtherSecret,
             Some(Error::PeerIncompatible(_)) => Self::NotOurs,
             Some(Error::DecryptError) => Self::Altered,
-            Some(_) => Self::Unproven,
+            Some(_) => Self::HandshakeLimit,
         }
     }
 
@@ -89,7 +89,7 @@ impl Mistrust {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
         match (error.kind(), inner) {
             // The node that is asked checks the proof last, when the asking node has already gone on.
-            (_, Some(Error::AlertReceived(AlertDescription::AccessDenied))) => Some(Self::Unproven),
+            (_, Some(Error::AlertReceived(AlertDescription::AccessDenied))) => Some(Self::HandshakeLimit),
             (io::ErrorKind::InvalidData, _) => Some(Self::Altered),
             _ => None,
         }
@@ -100,7 +100,7 @@ impl Mistrust {
             Self::NotTls => "it does not speak TLS",
             Self::NotOurs => "it does not speak as nodes of this version do",
             Self::OtherSecret => "it knows another cluster secret",
-            Self::Unproven => "it does not prove that it is the node that it should be",
+            Self::HandshakeLimit => "it does not prove that it is the node that it should be",
             Self::Unfinished => "it did not prove itself in time",
             Self::Altered => "what it sent was altered on the way",
         }
@@ -116,7 +116,7 @@ impl Mistrust {
                 "give all nodes the same [cooperation] secret_key_file; while you exchange it, name the old one as \
                  previous_secret_key_file"
             }
-            Self::Unproven => {
+            Self::HandshakeLimit => {
                 "another node or program has the address of this one: look at [cooperation] listen, advertise and \
                  [node] name on both"
             }
@@ -128,15 +128,15 @@ impl Mistrust {
     }
 }
 
-impl fmt::Display for Mistrust {
+impl fmt::Display for AuthFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.says())
     }
 }
 
-impl std::error::Error for Mistrust {}
+impl std::error::Error for AuthFailure {}
 
-impl Other {
+impl RemoteNode {
     /// A node that asks this one, as far as this one can tell.
     pub(super) fn asking(address: SocketAddr) -> Self {
         Self { name: None, address }
@@ -151,30 +151,30 @@ impl Other {
     }
 }
 
-impl Mistrusted {
+impl AuthFailures {
     /// Returns how often each reason occurred.
-    pub fn counts(&self) -> [(Mistrust, u64); Mistrust::ALL.len()] {
-        Mistrust::ALL.map(|mistrust| (mistrust, self.counts[mistrust as usize].load(Ordering::Relaxed)))
+    pub fn counts(&self) -> [(AuthFailure, u64); AuthFailure::ALL.len()] {
+        AuthFailure::ALL.map(|failure| (failure, self.counts[failure as usize].load(Ordering::Relaxed)))
     }
 
     /// Counts one failure, and tells the operator at most once a minute. Returns the error that states the
     /// reason.
-    pub(super) fn note(&self, mistrust: Mistrust, other: &Other) -> io::Error {
-        self.counts[mistrust as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn note(&self, failure: AuthFailure, other: &RemoteNode) -> io::Error {
+        self.counts[failure as usize].fetch_add(1, Ordering::Relaxed);
         let node = other.name.as_deref().unwrap_or("unknown");
-        let (address, hint) = (other.address, mistrust.hint());
-        if self.may_complain(mistrust, clock::instant()) {
-            tracing::warn!(%address, node, "another node is not believed: {mistrust}\nhint: {hint}");
+        let (address, hint) = (other.address, failure.hint());
+        if self.may_log(failure, clock::instant()) {
+            tracing::warn!(%address, node, "another node is not believed: {failure}\nhint: {hint}");
         } else {
-            tracing::debug!(%address, node, %mistrust, "another node is not believed");
+            tracing::debug!(%address, node, %failure, "another node is not believed");
         }
-        io::Error::new(io::ErrorKind::InvalidData, mistrust)
+        io::Error::new(io::ErrorKind::InvalidData, failure)
     }
 
-    fn may_complain(&self, mistrust: Mistrust, now: Instant) -> bool {
+    fn may_log(&self, failure: AuthFailure, now: Instant) -> bool {
         let mut complained = self.complained.lock();
-        let last = &mut complained[mistrust as usize];
-        let may = last.is_none_or(|last| now.duration_since(last) >= COMPLAINT_INTERVAL);
+        let last = &mut complained[failure as usize];
+        let may = last.is_none_or(|last| now.duration_since(last) >= LOG_INTERVAL);
         if may {
             *last = Some(now);
         }

@@ -11,31 +11,31 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// Maximum number of unproven connections; they are also at most half of all connections.
-const UNPROVEN_MAX: usize = 256;
+const HANDSHAKES_MAX: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Unproven {
+pub(super) struct HandshakeLimit {
     waiting: Mutex<VecDeque<Arc<Notify>>>,
     max: usize,
 }
 
 /// A place among the unproven connections; given back when dropped.
-pub(super) struct Turn<'a> {
-    unproven: &'a Unproven,
+pub(super) struct HandshakeSlot<'a> {
+    handshakes: &'a HandshakeLimit,
     displaced: Arc<Notify>,
 }
 
-impl Unproven {
+impl HandshakeLimit {
     /// Creates the limit for `connections` connections in all.
     pub(super) fn new(connections: usize) -> Self {
         Self {
             waiting: Mutex::default(),
-            max: UNPROVEN_MAX.min(connections / 2).max(1),
+            max: HANDSHAKES_MAX.min(connections / 2).max(1),
         }
     }
 
     /// Enters one more connection. The oldest has to leave if there are too many.
-    pub(super) fn enter(&self) -> Turn<'_> {
+    pub(super) fn enter(&self) -> HandshakeSlot<'_> {
         let displaced = Arc::<Notify>::default();
         let mut waiting = self.waiting.lock();
         waiting.push_back(Arc::clone(&displaced));
@@ -44,23 +44,23 @@ impl Unproven {
         {
             oldest.notify_one();
         }
-        Turn {
-            unproven: self,
+        HandshakeSlot {
+            handshakes: self,
             displaced,
         }
     }
 }
 
-impl Turn<'_> {
+impl HandshakeSlot<'_> {
     /// Waits until another connection has taken this place.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for HandshakeSlot<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.unproven.waiting.lock();
+        let mut waiting = self.handshakes.waiting.lock();
         waiting.retain(|other| !Arc::ptr_eq(other, &self.displaced));
     }
 }

@@ -14,12 +14,12 @@ use super::keys::Keys;
 
 /// Public keys of which the other end has to own one.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct TrustedKeys {
     keys: Vec<CertificateDer<'static>>,
     hints: Vec<DistinguishedName>,
 }
 
-impl Known {
+impl TrustedKeys {
     /// Trusts the node `name` by the key of its name, under any of these secrets.
     pub(super) fn answering(keys: &[Keys], name: &str) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl Known {
         }
     }
 
-    fn believe(&self, key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
+    fn verify_key(&self, key: &CertificateDer<'_>, others: &[CertificateDer<'_>]) -> Result<(), Error> {
         if others.is_empty() && self.keys.iter().any(|known| known == key) {
             return Ok(());
         }
@@ -77,7 +77,7 @@ macro_rules! raw_keys_only {
     };
 }
 
-impl ServerCertVerifier for Known {
+impl ServerCertVerifier for TrustedKeys {
     fn verify_server_cert(
         &self,
         key: &CertificateDer<'_>,
@@ -86,14 +86,14 @@ impl ServerCertVerifier for Known {
         _: &[u8],
         _: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.believe(key, others)
+        self.verify_key(key, others)
             .map(|()| ServerCertVerified::assertion())
     }
 
     raw_keys_only!();
 }
 
-impl ClientCertVerifier for Known {
+impl ClientCertVerifier for TrustedKeys {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &self.hints
     }
@@ -104,7 +104,7 @@ impl ClientCertVerifier for Known {
         others: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        self.believe(key, others)
+        self.verify_key(key, others)
             .map(|()| ClientCertVerified::assertion())
     }
 
@@ -113,15 +113,15 @@ impl ClientCertVerifier for Known {
 
 /// The keys by which a node proves that it may ask. It uses the key of the secret that the other end names.
 #[derive(Debug)]
-pub(super) struct Asking(Vec<(DistinguishedName, Arc<CertifiedKey>)>);
+pub(super) struct ClientKeys(Vec<(DistinguishedName, Arc<CertifiedKey>)>);
 
-impl Asking {
+impl ClientKeys {
     pub(super) fn new(keys: &[Keys]) -> Self {
         Self(keys.iter().map(|keys| (hint(keys), keys.of_asking())).collect())
     }
 }
 
-impl ResolvesClientCert for Asking {
+impl ResolvesClientCert for ClientKeys {
     fn resolve(&self, hints: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         let named = self.0.iter().find(|(hint, _)| hints.contains(&hint.as_ref()));
         named.map(|(_, key)| Arc::clone(key))

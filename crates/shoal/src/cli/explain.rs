@@ -58,11 +58,11 @@ struct Whereabouts {
     /// Each node's account of the blocks of that version.
     nodes: Vec<Explanation>,
     /// Nodes that did not answer, each with the reason.
-    silent: Vec<Silent>,
+    silent: Vec<SilentNode>,
 }
 
 #[derive(Debug, Serialize)]
-struct Silent {
+struct SilentNode {
     node: String,
     why: String,
 }
@@ -77,7 +77,7 @@ impl Explain {
         }
         block_on(async move {
             let found = self.ask(&AdminClient::default()).await?;
-            for Silent { node, why } in &found.silent {
+            for SilentNode { node, why } in &found.silent {
                 tell(Tone::Warning, &format!("{node} says nothing: {why}"), None);
             }
             print(&if self.json {
@@ -122,7 +122,7 @@ impl Explain {
         client: &AdminClient,
         members: &Members,
         query: &ExplainQuery,
-    ) -> Result<(Vec<Explanation>, Vec<Silent>), AdminError> {
+    ) -> Result<(Vec<Explanation>, Vec<SilentNode>), AdminError> {
         let path = format!("/explain?{}", query.to_query());
         let others = members
             .members
@@ -141,8 +141,8 @@ impl Explain {
     }
 }
 
-async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result<Explanation, Silent> {
-    let silent = |why| Silent {
+async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result<Explanation, SilentNode> {
+    let silent = |why| SilentNode {
         node: member.name.clone(),
         why,
     };

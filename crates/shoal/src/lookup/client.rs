@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 /// The client that a question is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asker {
+pub struct Client {
     /// The client's address, or the network that it is in.
     pub network: IpNet,
     /// Whether a resolver named it (EDNS Client Subnet, RFC 7871). If so, the answer says which clients it is
@@ -30,8 +30,8 @@ pub enum SubnetError {
     Address,
 }
 
-impl Asker {
-    /// The asker of a question that comes from `source`.
+impl Client {
+    /// The client of a question that comes from `source`.
     ///
     /// Any sender can claim to ask for any client: only `trusted` resolvers are believed. A prefix of no bits
     /// stands for a client that does not want to be known; then the resolver's own address is used (RFC 7871,
@@ -80,15 +80,15 @@ mod tests {
     use hickory_proto::rr::rdata::opt::ClientSubnet;
     use ipnet::IpNet;
 
-    use super::{Asker, SubnetError};
+    use super::{Client, SubnetError};
 
     const RESOLVER: &str = "10.0.0.53";
 
-    fn asker(source: &str, address: &str, prefix: u8, scope: u8) -> Result<(String, bool), SubnetError> {
+    fn client(source: &str, address: &str, prefix: u8, scope: u8) -> Result<(String, bool), SubnetError> {
         let trusted: [IpNet; 2] = ["10.0.0.53/32".parse().unwrap(), "fd00::/64".parse().unwrap()];
         let option = ClientSubnet::new(address.parse().unwrap(), prefix, scope);
-        let asker = Asker::of(source.parse().unwrap(), Some(option), &trusted)?;
-        Ok((asker.network.to_string(), asker.told))
+        let client = Client::of(source.parse().unwrap(), Some(option), &trusted)?;
+        Ok((client.network.to_string(), client.told))
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
         for (source, address, prefix, network, told) in cases {
             let expected = Ok((network.to_string(), told));
             assert_eq!(
-                asker(source, address, prefix, 0),
+                client(source, address, prefix, 0),
                 expected,
                 "{source} for {address}/{prefix}"
             );
@@ -114,17 +114,17 @@ mod tests {
     #[test]
     fn an_option_that_the_standard_does_not_allow_is_refused_from_anyone() {
         for source in [RESOLVER, "10.9.9.9"] {
-            assert_eq!(asker(source, "10.1.2.0", 24, 24), Err(SubnetError::Scope));
-            assert_eq!(asker(source, "10.1.2.0", 33, 0), Err(SubnetError::Prefix));
-            assert_eq!(asker(source, "10.1.2.3", 24, 0), Err(SubnetError::Address));
+            assert_eq!(client(source, "10.1.2.0", 24, 24), Err(SubnetError::Scope));
+            assert_eq!(client(source, "10.1.2.0", 33, 0), Err(SubnetError::Prefix));
+            assert_eq!(client(source, "10.1.2.3", 24, 0), Err(SubnetError::Address));
         }
     }
 
     #[test]
     fn neighbours_have_keys_of_their_own() {
         let key = |address: IpAddr| {
-            Asker::of(address, None, &[])
-                .map(|asker| asker.key())
+            Client::of(address, None, &[])
+                .map(|client| client.key())
                 .expect("no option, no error")
         };
         let v4 = (0..=u16::MAX).map(|host| key(IpAddr::from([10, 1, (host >> 8) as u8, host as u8])));

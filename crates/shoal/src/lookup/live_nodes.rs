@@ -16,7 +16,7 @@ pub const SEEN_WINDOW: Duration = Duration::from_secs(3);
 
 /// A living node.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Live {
+pub struct LiveNode {
     /// The description of the node.
     pub member: Member,
     /// The node's number, where a number is needed.
@@ -28,20 +28,20 @@ pub struct Live {
 
 /// The answers of polled nodes.
 #[derive(Debug, Default)]
-pub struct Roster {
+pub struct LiveNodes {
     entries: BTreeMap<String, Entry>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    live: Arc<Live>,
+    live: Arc<LiveNode>,
     /// When an answer last listed the node.
     seen: Instant,
     /// When the node itself last answered.
     spoke: Option<Instant>,
 }
 
-impl Roster {
+impl LiveNodes {
     /// Takes in the answer of a node that was reached at `reached`. A node knows best about itself: for as
     /// long as its own answer counts, answers of others keep it alive and change nothing else.
     pub fn hear(&mut self, said: Members, reached: IpAddr, now: Instant) {
@@ -56,7 +56,7 @@ impl Roster {
                     spoke: *spoke,
                 },
                 None => Entry {
-                    live: Arc::new(Live {
+                    live: Arc::new(LiveNode {
                         id: node_id(&member.name),
                         address: client_address(&member, own.then_some(reached)),
                         member,
@@ -71,7 +71,7 @@ impl Roster {
     }
 
     /// The living nodes, by name.
-    pub fn live(&self, now: Instant) -> Vec<Arc<Live>> {
+    pub fn live(&self, now: Instant) -> Vec<Arc<LiveNode>> {
         let living = self.entries.values().filter(|entry| counts(entry.seen, now));
         living.map(|entry| Arc::clone(&entry.live)).collect()
     }
@@ -97,7 +97,7 @@ pub(crate) mod tests {
     use std::net::IpAddr;
     use std::time::{Duration, Instant};
 
-    use super::{Roster, SEEN_WINDOW, client_address};
+    use super::{LiveNodes, SEEN_WINDOW, client_address};
     use crate::admin::members::{Member, MemberState, Members};
     use crate::clock;
     use crate::membership::node_id;
@@ -129,8 +129,8 @@ pub(crate) mod tests {
         }
     }
 
-    fn names(roster: &Roster, now: Instant) -> Vec<String> {
-        let live = roster.live(now);
+    fn names(live_nodes: &LiveNodes, now: Instant) -> Vec<String> {
+        let live = live_nodes.live(now);
         live.iter().map(|live| live.member.name.clone()).collect()
     }
 
@@ -140,47 +140,47 @@ pub(crate) mod tests {
 
     #[test]
     fn a_node_lives_while_someone_has_listed_it_within_the_window() {
-        let (mut roster, start) = (Roster::default(), clock::instant());
-        assert_eq!(names(&roster, start), [""; 0]);
-        roster.hear(said("a1", &[named("a1"), named("a2")]), REACHED, start);
-        roster.hear(
+        let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
+        assert_eq!(names(&live_nodes, start), [""; 0]);
+        live_nodes.hear(said("a1", &[named("a1"), named("a2")]), REACHED, start);
+        live_nodes.hear(
             said("b1", &[named("b1"), named("a2")]),
             REACHED,
             start + seconds(2),
         );
-        assert_eq!(names(&roster, start + seconds(3)), ["a1", "a2", "b1"]);
+        assert_eq!(names(&live_nodes, start + seconds(3)), ["a1", "a2", "b1"]);
         let later = start + SEEN_WINDOW + Duration::from_millis(1);
-        assert_eq!(names(&roster, later), ["a2", "b1"]);
-        assert_eq!(names(&roster, later + seconds(2)), [""; 0]);
+        assert_eq!(names(&live_nodes, later), ["a2", "b1"]);
+        assert_eq!(names(&live_nodes, later + seconds(2)), [""; 0]);
     }
 
     #[test]
     fn the_dead_are_forgotten() {
-        let (mut roster, start) = (Roster::default(), clock::instant());
+        let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
         for second in 0..100 {
             let name = format!("n{second}");
-            roster.hear(said(&name, &[named(&name)]), REACHED, start + seconds(second));
+            live_nodes.hear(said(&name, &[named(&name)]), REACHED, start + seconds(second));
         }
-        assert_eq!(roster.entries.len(), 4);
+        assert_eq!(live_nodes.entries.len(), 4);
     }
 
     #[test]
     fn about_itself_a_node_knows_best() {
-        let (mut roster, start) = (Roster::default(), clock::instant());
+        let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
         let draining = Member {
             state: MemberState::Draining,
             load: Some(0.7),
             ..named("a1")
         };
-        let state = |roster: &Roster, now| roster.live(now)[0].member.state;
-        roster.hear(said("b1", &[named("a1")]), REACHED, start);
-        assert_eq!(state(&roster, start), MemberState::Serving);
-        roster.hear(said("a1", std::slice::from_ref(&draining)), REACHED, start);
-        roster.hear(said("b1", &[named("a1")]), REACHED, start + seconds(2));
-        assert_eq!(state(&roster, start + seconds(2)), MemberState::Draining);
-        roster.hear(said("b1", &[named("a1")]), REACHED, start + seconds(4));
+        let state = |live_nodes: &LiveNodes, now| live_nodes.live(now)[0].member.state;
+        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start);
+        assert_eq!(state(&live_nodes, start), MemberState::Serving);
+        live_nodes.hear(said("a1", std::slice::from_ref(&draining)), REACHED, start);
+        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start + seconds(2));
+        assert_eq!(state(&live_nodes, start + seconds(2)), MemberState::Draining);
+        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start + seconds(4));
         assert_eq!(
-            state(&roster, start + seconds(4)),
+            state(&live_nodes, start + seconds(4)),
             MemberState::Serving,
             "what it said four seconds ago no longer counts"
         );

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// The nodes that are asked for the members.
 #[derive(Debug)]
-pub struct Polled {
+pub struct PollStatus {
     nodes: Vec<PolledNode>,
     since: Instant,
 }
@@ -19,7 +19,7 @@ struct PolledNode {
 
 /// The state of polling one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct PollState {
     /// The node's admin URL.
     pub url: String,
     /// Whether the node answered when it was last asked.
@@ -28,7 +28,7 @@ pub struct Standing {
     pub age: Duration,
 }
 
-impl Polled {
+impl PollStatus {
     /// Starts at `now` with nodes that have not been asked.
     pub fn new(urls: impl Iterator<Item = String>, now: Instant) -> Self {
         let node = |url| PolledNode {
@@ -52,13 +52,13 @@ impl Polled {
     }
 
     /// The state of each node, in the order of the configuration.
-    pub fn standings(&self, now: Instant) -> Vec<Standing> {
-        let standing = |node: &PolledNode| Standing {
+    pub fn states(&self, now: Instant) -> Vec<PollState> {
+        let state = |node: &PolledNode| PollState {
             url: node.url.clone(),
             answers: node.answers,
             age: now.saturating_duration_since(node.said.unwrap_or(self.since)),
         };
-        self.nodes.iter().map(standing).collect()
+        self.nodes.iter().map(state).collect()
     }
 }
 
@@ -66,29 +66,29 @@ impl Polled {
 mod tests {
     use std::time::Duration;
 
-    use super::Polled;
+    use super::PollStatus;
     use crate::clock;
 
     #[test]
     fn what_a_node_said_ages_until_it_says_more() {
         let start = clock::instant();
         let after = |seconds| start + Duration::from_secs(seconds);
-        let mut polled = Polled::new(["a", "b"].map(String::from).into_iter(), start);
-        let standings = |polled: &Polled, seconds| {
-            let standings = polled.standings(after(seconds)).into_iter();
-            standings
-                .map(|standing| (standing.url, standing.answers, standing.age.as_secs()))
+        let mut poll_status = PollStatus::new(["a", "b"].map(String::from).into_iter(), start);
+        let states = |poll_status: &PollStatus, seconds| {
+            let states = poll_status.states(after(seconds)).into_iter();
+            states
+                .map(|state| (state.url, state.answers, state.age.as_secs()))
                 .collect::<Vec<_>>()
         };
-        polled.asked(0, true, after(1));
+        poll_status.asked(0, true, after(1));
         assert_eq!(
-            standings(&polled, 3),
+            states(&poll_status, 3),
             [("a".into(), true, 2), ("b".into(), false, 3)]
         );
-        polled.asked(0, false, after(4));
-        polled.asked(1, true, after(5));
+        poll_status.asked(0, false, after(4));
+        poll_status.asked(1, true, after(5));
         assert_eq!(
-            standings(&polled, 6),
+            states(&poll_status, 6),
             [("a".into(), false, 5), ("b".into(), true, 1)]
         );
     }

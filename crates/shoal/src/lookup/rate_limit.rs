@@ -47,7 +47,7 @@ pub enum Allowance {
 
 /// Counts answers by network.
 #[derive(Debug)]
-pub struct Sources {
+pub struct RateLimiter {
     answers_per_second: u32,
     buckets: HashMap<Network, Bucket>,
 }
@@ -59,7 +59,7 @@ struct Bucket {
     filled_at: Instant,
 }
 
-impl Sources {
+impl RateLimiter {
     /// Allows each network `answers_per_second`.
     pub fn new(answers_per_second: u32) -> Self {
         Self {
@@ -143,7 +143,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn allowed(sources: &mut Sources, address: &str, now: Instant, times: usize) -> [usize; 3] {
+    fn allowed(sources: &mut RateLimiter, address: &str, now: Instant, times: usize) -> [usize; 3] {
         let mut counts = [0; 3];
         for _ in 0..times {
             counts[sources.allow(at(address), now) as usize] += 1;
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_network_that_asks_too_much_is_sent_to_tcp_and_then_not_answered() {
-        let (mut sources, now) = (Sources::new(100), crate::clock::instant());
+        let (mut sources, now) = (RateLimiter::new(100), crate::clock::instant());
         assert_eq!(allowed(&mut sources, "192.0.2.1", now, 1000), [200, 500, 300]);
         assert_eq!(
             allowed(&mut sources, "192.0.2.200", now, 10),
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_whatever_the_forged_addresses() {
-        let (mut sources, now) = (Sources::new(100), crate::clock::instant());
+        let (mut sources, now) = (RateLimiter::new(100), crate::clock::instant());
         for number in 0..100_000_u32 {
             sources.allow(IpAddr::V4((number << 8).into()), now);
         }

@@ -26,9 +26,9 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 use ipnet::IpNet;
 
-use super::choice::{Choice, Family, Standing, choose, reachable_by};
-use super::client::Asker;
-use super::live_nodes::Live;
+use super::choice::{Choice, Eligibility, Family, choose, reachable_by};
+use super::client::Client;
+use super::live_nodes::LiveNode;
 use super::places::Places;
 use super::zone::{Subject, Zone};
 use crate::config::Lookup;
@@ -52,7 +52,7 @@ pub enum Transport {
 
 /// Answers questions.
 #[derive(Clone, Debug)]
-pub struct Answerer {
+pub struct Responder {
     zone: Zone,
     ttl_seconds: u32,
     answers: usize,
@@ -72,16 +72,16 @@ pub struct Reply {
 
 /// The content of an answer.
 #[derive(Debug, Default)]
-struct Answer {
+struct AnswerRecords {
     code: ResponseCode,
     records: Vec<Record>,
     /// Addresses of the names in `records`.
     beside: Vec<Record>,
-    /// Whether another asker could get other records.
+    /// Whether another client could get other records.
     tailored: bool,
 }
 
-impl Answer {
+impl AnswerRecords {
     fn of(code: ResponseCode) -> Self {
         Self {
             code,
@@ -97,7 +97,7 @@ impl Answer {
     }
 }
 
-impl Answerer {
+impl Responder {
     /// Makes an answerer as configured; `name` is the name that clients ask for.
     pub fn new(lookup: &Lookup, name: &str) -> Result<Self, ProtoError> {
         Ok(Self {
@@ -117,7 +117,7 @@ impl Answerer {
         bytes: &[u8],
         source: IpAddr,
         transport: Transport,
-        live: &[Arc<Live>],
+        live: &[Arc<LiveNode>],
     ) -> Option<Reply> {
         let header = Header::read(&mut BinDecoder::new(bytes)).ok()?;
         if header.metadata.message_type == MessageType::Response {
@@ -133,9 +133,9 @@ impl Answerer {
         Some(Reply { bytes, code })
     }
 
-    /// The choice among the living nodes for an asker, with reasons, addresses of both families together.
-    pub fn explain(&self, asker: &Asker, live: &[Arc<Live>]) -> Vec<Choice> {
-        choose(asker, self.places.locate(asker.network), live, self.answers)
+    /// The choice among the living nodes for a client, with reasons, addresses of both families together.
+    pub fn explain(&self, client: &Client, live: &[Arc<LiveNode>]) -> Vec<Choice> {
+        choose(client, self.places.locate(client.network), live, self.answers)
     }
 
     /// The places of networks.
@@ -144,7 +144,13 @@ impl Answerer {
     }
 
     /// The response to one message, and the size of a datagram that its sender takes, in bytes.
-    fn respond(&self, header: &Header, bytes: &[u8], source: IpAddr, live: &[Arc<Live>]) -> (Message, u16) {
+    fn respond(
+        &self,
+        header: &Header,
+        bytes: &[u8],
+        source: IpAddr,
+        live: &[Arc<LiveNode>],
+    ) -> (Message, u16) {
         let metadata = Metadata::response_from_request(&header.metadata);
         let refuse = |code| (message(metadata, code), PLAIN_DATAGRAM_BYTES);
         if header.metadata.op_code != OpCode::Query {
@@ -168,7 +174,7 @@ impl Answerer {
         request: &Message,
         metadata: Metadata,
         source: IpAddr,
-        live: &[Arc<Live>],
+        live: &[Arc<LiveNode>],
     ) -> Message {
         let Some(query) = request.queries.first() else {
             return message(metadata, ResponseCode::FormErr);
@@ -183,17 +189,17 @@ impl Answerer {
         if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
             return with_edns(message(metadata, ResponseCode::BADVERS));
         }
-        let Ok(asker) = Asker::of(source, option, &self.trusted) else {
+        let Ok(client) = Client::of(source, option, &self.trusted) else {
             return with_edns(message(metadata, ResponseCode::FormErr));
         };
-        let answer = self.resolve(query, &asker, live);
+        let answer = self.resolve(query, &client, live);
         let mut response = with_edns(message(metadata, answer.code));
         let ours = matches!(answer.code, ResponseCode::NoError | ResponseCode::NXDomain);
         response.metadata.authoritative = ours;
         if ours && let (Some(option), Some(edns)) = (option, &mut response.edns) {
             let tailored = answer.tailored && !answer.records.is_empty();
-            let scope = if tailored && asker.told {
-                self.places.scope(asker.network)
+            let scope = if tailored && client.told {
+                self.places.scope(client.network)
             } else {
                 0
             };
@@ -209,53 +215,59 @@ impl Answerer {
         response
     }
 
-    fn resolve(&self, query: &Query, asker: &Asker, live: &[Arc<Live>]) -> Answer {
+    fn resolve(&self, query: &Query, client: &Client, live: &[Arc<LiveNode>]) -> AnswerRecords {
         let subject = self.zone.subject(query.name());
         if query.query_class() != DNSClass::IN || subject == Subject::Outside {
-            return Answer::of(ResponseCode::Refused);
+            return AnswerRecords::of(ResponseCode::Refused);
         }
         if !can_answer(live) {
-            return Answer::of(ResponseCode::ServFail);
+            return AnswerRecords::of(ResponseCode::ServFail);
         }
         match (subject, query.query_type()) {
             // A name has records or it has none; clients that ask for all of them want to amplify (RFC 8482).
             (Subject::Service, RecordType::ANY) => {
                 let minimal = HINFO::new("RFC8482".into(), String::new());
-                Answer::with(vec![self.record(query.name(), RData::HINFO(minimal))])
+                AnswerRecords::with(vec![self.record(query.name(), RData::HINFO(minimal))])
             }
-            (Subject::Service, RecordType::SOA) => Answer::with(vec![self.start_of_authority()]),
+            (Subject::Service, RecordType::SOA) => AnswerRecords::with(vec![self.start_of_authority()]),
             (Subject::Service, kind @ (RecordType::A | RecordType::AAAA)) => {
-                self.nearest(query.name(), kind, asker, live)
+                self.nearest(query.name(), kind, client, live)
             }
             (Subject::Service | Subject::ServiceRecords, RecordType::SRV) => {
-                self.services(query.name(), asker, live)
+                self.services(query.name(), client, live)
             }
             (Subject::Node(name), kind) => {
                 let node = live.iter().find(|live| live.member.name.to_lowercase() == name);
                 match node {
                     Some(node) => self.node(query.name(), kind, node),
-                    None if self.buckets => self.nearest(query.name(), kind, asker, live),
+                    None if self.buckets => self.nearest(query.name(), kind, client, live),
                     None => absent(&name, live),
                 }
             }
-            _ => Answer::default(),
+            _ => AnswerRecords::default(),
         }
     }
 
     /// The addresses of the nearest nodes; no records of another kind.
-    fn nearest(&self, name: &Name, kind: RecordType, asker: &Asker, live: &[Arc<Live>]) -> Answer {
+    fn nearest(
+        &self,
+        name: &Name,
+        kind: RecordType,
+        client: &Client,
+        live: &[Arc<LiveNode>],
+    ) -> AnswerRecords {
         let family = match kind {
             RecordType::A => Family::V4,
             RecordType::AAAA => Family::V6,
-            _ => return Answer::default(),
+            _ => return AnswerRecords::default(),
         };
-        let choices = self.explain(asker, &reachable_by(family, live));
+        let choices = self.explain(client, &reachable_by(family, live));
         let answered = choices
             .iter()
-            .filter(|choice| choice.standing == Standing::Answered);
-        Answer {
+            .filter(|choice| choice.eligibility == Eligibility::Answered);
+        AnswerRecords {
             tailored: true,
-            ..Answer::with(
+            ..AnswerRecords::with(
                 answered
                     .filter_map(|choice| self.address(name, &choice.live))
                     .collect(),
@@ -264,18 +276,18 @@ impl Answerer {
     }
 
     /// The nodes to try one after the other, and their addresses.
-    fn services(&self, name: &Name, asker: &Asker, live: &[Arc<Live>]) -> Answer {
-        let choices = self.explain(asker, live).into_iter();
-        let fit =
-            choices.filter(|choice| !matches!(choice.standing, Standing::Draining | Standing::NoAddress));
+    fn services(&self, name: &Name, client: &Client, live: &[Arc<LiveNode>]) -> AnswerRecords {
+        let choices = self.explain(client, live).into_iter();
+        let fit = choices
+            .filter(|choice| !matches!(choice.eligibility, Eligibility::Draining | Eligibility::NoAddress));
         let named = fit.filter_map(|choice| {
             let target = self.zone.node(&choice.live.member.name)?;
             let port = choice.live.address?.port();
             Some((target, port, choice))
         });
-        let mut answer = Answer {
+        let mut answer = AnswerRecords {
             tailored: true,
-            ..Answer::default()
+            ..AnswerRecords::default()
         };
         for ((target, port, choice), priority) in named.take(SRV_RECORDS_MAX).zip(0..) {
             // The priority alone gives the order: weights would let each client draw anew, and no client
@@ -288,13 +300,13 @@ impl Answerer {
     }
 
     /// The records under a node's own name.
-    fn node(&self, name: &Name, kind: RecordType, node: &Live) -> Answer {
+    fn node(&self, name: &Name, kind: RecordType, node: &LiveNode) -> AnswerRecords {
         let address = self.address(name, node);
         let asked_for = address.filter(|record| record.record_type() == kind);
-        Answer::with(asked_for.into_iter().collect())
+        AnswerRecords::with(asked_for.into_iter().collect())
     }
 
-    fn address(&self, name: &Name, live: &Live) -> Option<Record> {
+    fn address(&self, name: &Name, live: &LiveNode) -> Option<Record> {
         let data = match live.address?.ip() {
             IpAddr::V4(address) => RData::A(A(address)),
             IpAddr::V6(address) => RData::AAAA(AAAA(address)),
@@ -326,16 +338,16 @@ impl Answerer {
 }
 
 /// Whether clients can be led to one of these nodes.
-pub fn can_answer(live: &[Arc<Live>]) -> bool {
+pub fn can_answer(live: &[Arc<LiveNode>]) -> bool {
     live.iter().any(|live| live.address.is_some())
 }
 
 /// The answer if no living node has the name. A name without records above a name with some exists all the
 /// same (RFC 8020).
-fn absent(name: &str, live: &[Arc<Live>]) -> Answer {
+fn absent(name: &str, live: &[Arc<LiveNode>]) -> AnswerRecords {
     let ending = format!(".{name}");
-    let below = |live: &Arc<Live>| live.member.name.to_lowercase().ends_with(&ending);
-    Answer::of(if live.iter().any(below) {
+    let below = |live: &Arc<LiveNode>| live.member.name.to_lowercase().ends_with(&ending);
+    AnswerRecords::of(if live.iter().any(below) {
         ResponseCode::NoError
     } else {
         ResponseCode::NXDomain

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Observer;
-use crate::channel::Mistrust;
+use crate::channel::AuthFailure;
 use crate::fetch::HopEnd;
 use crate::host::Outcome;
 use crate::metrics::{PeerMetrics, PeerTraffic};
@@ -14,7 +14,7 @@ use crate::peer::Peer;
 pub(super) struct LastReported {
     hops: [u64; HopEnd::ALL.len()],
     answers: [u64; Outcome::ALL.len()],
-    mistrusted: [u64; Mistrust::ALL.len()],
+    mistrusted: [u64; AuthFailure::ALL.len()],
     traffic: HashMap<String, PeerTraffic>,
 }
 
@@ -28,7 +28,7 @@ impl Observer {
             metrics.answered(outcome.as_str(), total - *before);
             *before = total;
         }
-        let mistrusted = self.cooperation.channel().mistrusted().counts();
+        let mistrusted = self.cooperation.channel().auth_failures().counts();
         for ((reason, total), before) in mistrusted.into_iter().zip(&mut last_reported.mistrusted) {
             metrics.mistrusted(reason.as_str(), total - *before);
             *before = total;

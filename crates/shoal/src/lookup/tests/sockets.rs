@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::{config, question, short};
 use crate::admin::members::{Member, Members};
 use crate::config::Lookup as Config;
-use crate::lookup::client::Asker;
+use crate::lookup::client::Client;
 use crate::lookup::live_nodes::tests::member;
 use crate::lookup::{self, Lookup};
 
@@ -254,7 +254,7 @@ async fn an_explanation_says_who_is_answered_why_others_are_not_and_who_was_sile
     let gone = Node::start("x", vec![]).await;
     let config = asking(&[&b1, &gone]);
     drop(gone);
-    let client = Asker {
+    let client = Client {
         network: "10.1.1.9/32".parse().unwrap(),
         told: true,
     };
