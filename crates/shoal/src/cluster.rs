@@ -45,15 +45,23 @@ pub struct Addresses {
     pub peer: SocketAddr,
 }
 
+/// What answers the requests of other nodes.
+pub struct NodeServices {
+    /// Serves blocks.
+    pub host: Arc<Host>,
+    /// Answers about dirty objects.
+    pub dirty: Arc<Dirty>,
+}
+
 impl Cluster {
     /// Begins to serve blocks and requests about dirty objects to other nodes over `listener`, and joins the
     /// cluster. Fails if the UDP port of the same number is taken.
     pub async fn join(
         config: &Config,
-        (listener, channel): (TcpListener, Arc<Channel>),
+        listener: TcpListener,
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        services: (Arc<Host>, Arc<Dirty>),
+        services: NodeServices,
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -66,9 +74,10 @@ impl Cluster {
         let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
         let limits = ConnectionLimits::from(&config.limits);
         let place = move |hierarchy| store.place(hierarchy);
+        let channel = Arc::clone(cooperation.channel());
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
-            tokio::spawn(serve((listener, channel), limits, services, stopping)),
+            tokio::spawn(serve(listener, channel, limits, services, stopping)),
             tokio::spawn(follow),
         ];
         Ok(Self {
@@ -100,11 +109,13 @@ impl Cluster {
 }
 
 async fn serve(
-    (listener, channel): (TcpListener, Arc<Channel>),
+    listener: TcpListener,
+    channel: Arc<Channel>,
     limits: ConnectionLimits,
-    (host, dirty): (Arc<Host>, Arc<Dirty>),
+    services: NodeServices,
     stopping: Shutdown,
 ) {
+    let NodeServices { host, dirty } = services;
     let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
     let handshake = Handshake::Nodes(channel);

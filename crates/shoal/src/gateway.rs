@@ -18,7 +18,7 @@ use crate::admin::server::{Admin, Readiness};
 use crate::catalog::Catalog;
 use crate::channel::Channel;
 use crate::clock;
-use crate::cluster::{Addresses, Cluster};
+use crate::cluster::{Addresses, Cluster, NodeServices};
 use crate::config::{Anonymous, Config, ConfigError, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{self, Dirty, FlushOrders};
@@ -44,7 +44,7 @@ use crate::s3::operation::Operation;
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
-use crate::write::{Through, WriteRules};
+use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
 
 /// The parts that `/readyz` waits for.
 const STORE: &str = "store";
@@ -141,10 +141,13 @@ impl Gateway {
                 };
                 let joined = Cluster::join(
                     &config,
-                    (listener, Arc::clone(parts.cooperation.channel())),
+                    listener,
                     addresses,
                     Arc::clone(&parts.cooperation),
-                    (Arc::clone(&parts.host), Arc::clone(&parts.dirty)),
+                    NodeServices {
+                        host: Arc::clone(&parts.host),
+                        dirty: Arc::clone(&parts.dirty),
+                    },
                     Arc::clone(&store),
                     stopping.clone(),
                 );
@@ -324,12 +327,15 @@ impl Parts {
             flights: Arc::clone(&flights),
             cooperation: Arc::clone(&cooperation),
         };
-        let through = Arc::new(Through::new(
+        let through = Arc::new(WriteThrough::new(
             Arc::clone(&store),
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),
             Arc::clone(&catalog),
-            (config.store.block_bytes, config.store.capacity_bytes),
+            WriteThroughSizes {
+                block_bytes: config.store.block_bytes,
+                capacity_bytes: config.store.capacity_bytes,
+            },
         ));
         let writing = WriteRules::new(&config.write);
         let dirty = dirty::Parts {

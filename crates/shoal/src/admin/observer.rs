@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::reload::Reloads;
 use crate::split::{Requests, Split};
 use crate::store::{Counters, Departure, Health, LayerRoom, Store};
-use crate::write::Through;
+use crate::write::WriteThrough;
 
 /// The number of objects shown by name in `/status`.
 const TROUBLES_SHOWN: usize = 100;
@@ -48,7 +48,7 @@ pub struct Observer {
     /// The memory window.
     pub fetcher: Arc<Fetcher>,
     /// Objects that are written through the cache.
-    pub through: Arc<Through>,
+    pub through: Arc<WriteThrough>,
     /// Objects that are written back.
     pub dirty: Arc<Dirty>,
     /// Orders to bring them to the lake.

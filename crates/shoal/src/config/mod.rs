@@ -13,7 +13,7 @@ mod units;
 mod value;
 
 pub use load::{FILE_VARIABLE, Loaded, Sources};
-pub use problem::{ConfigError, Origin, Problem};
+pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
 pub(crate) use settings::{SETTINGS, Setting};

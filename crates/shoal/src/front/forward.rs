@@ -21,7 +21,7 @@ use crate::s3::error::S3Error;
 use crate::s3::hop_by_hop::end_to_end;
 use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use crate::s3::payload::{CheckedBody, Outcome};
-use crate::write::Gathering;
+use crate::write::BodyCopy;
 
 /// Sends a request on to the lake. Before and after, the catalog forgets everything that the request may
 /// change. The bytes of the body also go to `gathering`.
@@ -37,7 +37,7 @@ pub async fn forward(
     body: ClientBody,
     verified: Verified,
     classified: &Classified,
-    gathering: Option<Gathering>,
+    gathering: Option<BodyCopy>,
 ) -> Result<Response<LakeBody>, S3Error> {
     let _forgotten = Forget::of(catalog, classified);
     let caller = verified.caller.id();
@@ -138,7 +138,7 @@ async fn request_body(
     parts: &Parts,
     body: ClientBody,
     verified: Verified,
-    gathering: Option<Gathering>,
+    gathering: Option<BodyCopy>,
 ) -> Result<(RequestBody, Option<Outcome>), S3Error> {
     let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
     let hash = verified.payload.hash;

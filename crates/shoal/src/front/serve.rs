@@ -34,7 +34,7 @@ use crate::s3::identity::Caller;
 use crate::s3::object::{ObjectName, Uncacheable};
 use crate::s3::operation::{Classified, Operation, classify};
 use crate::s3::payload::CheckedBody;
-use crate::write::{Gathering, Through, WriteRules};
+use crate::write::{BodyCopy, WriteRules, WriteThrough};
 use crate::{chance, clock};
 
 /// Answers S3 requests.
@@ -54,7 +54,7 @@ pub struct Front {
     /// Objects that are written back.
     pub dirty: Arc<Dirty>,
     /// Objects that are written through the cache.
-    pub through: Arc<Through>,
+    pub through: Arc<WriteThrough>,
     /// The bounds on requests in flight.
     pub in_flight: Arc<InFlight>,
     /// Where outcomes are counted.
@@ -219,8 +219,8 @@ impl Front {
         if let Some(reason) = wanted.reason {
             return Box::pin(self.bypass(admitted, reason, record)).await;
         }
-        if let Some(settled) = self.through.unsettled(wanted.ask.object) {
-            Box::pin(settled).await;
+        if let Some(committed) = self.through.pending_commit(wanted.ask.object) {
+            Box::pin(committed).await;
         }
         let answer = self.reader.read(&wanted.ask).await;
         Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
@@ -394,7 +394,7 @@ impl Front {
     pub(super) async fn send_on(
         &self,
         admitted: Box<Admitted>,
-        gathering: Option<Gathering>,
+        gathering: Option<BodyCopy>,
     ) -> Result<Response<LakeBody>, S3Error> {
         let Admitted {
             parts,

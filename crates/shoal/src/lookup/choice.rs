@@ -19,7 +19,7 @@ pub enum Family {
     V6,
 }
 
-/// whether a client gets a living node.
+/// Whether a client gets a living node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// The answer contains the node.

@@ -1,4 +1,4 @@
-//! Gathers the bytes of a write while they pass. They are cut into blocks, which stay in memory if there is
+//! Copies the bytes of a write while they pass. They are cut into blocks, which stay in memory if there is
 //! plenty of it for all of them, and otherwise go to disk as they come.
 //!
 //! The bytes are not known to be right, and not known to stay: no reader can find any of them until the lake
@@ -20,7 +20,7 @@ use crate::store::{Draft, Store};
 
 /// A copy of one write's bytes; clones share it.
 #[derive(Clone)]
-pub struct Gathering(Arc<Mutex<State>>);
+pub struct BodyCopy(Arc<Mutex<State>>);
 
 struct State {
     store: Arc<Store>,
@@ -32,7 +32,7 @@ struct State {
     drafts: Drafts,
     /// The blocks behind those, all complete except the last one.
     in_memory: Vec<InMemory>,
-    /// Why gathering has stopped.
+    /// Why copying has stopped.
     lost: Option<Uncached>,
 }
 
@@ -61,14 +61,14 @@ pub(super) struct InMemory {
 }
 
 /// All bytes that were written, in order.
-pub(super) struct Gathered {
+pub(super) struct CopiedBody {
     pub(super) size_bytes: u64,
     pub(super) drafts: Drafts,
     /// The blocks behind those.
     pub(super) in_memory: Vec<InMemory>,
 }
 
-impl Gathering {
+impl BodyCopy {
     /// Gathers an object of `size_bytes` in blocks of `block_bytes`.
     pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, size_bytes: u64, block_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -83,7 +83,7 @@ impl Gathering {
         })))
     }
 
-    /// Takes the next bytes. Never waits: if there is no room for them, the whole gathering is given up.
+    /// Takes the next bytes. Never waits: if there is no room for them, the whole copy is given up.
     pub fn add(&self, data: Vec<Bytes>) {
         let mut state = self.0.lock();
         for piece in data {
@@ -96,8 +96,8 @@ impl Gathering {
         }
     }
 
-    /// Returns the gathered bytes, if they are the complete object.
-    pub(super) fn finish(&self) -> Result<Gathered, Uncached> {
+    /// Returns the copied bytes, if they are the complete object.
+    pub(super) fn finish(&self) -> Result<CopiedBody, Uncached> {
         let mut state = self.0.lock();
         if let Some(why) = state.lost {
             return Err(why);
@@ -105,7 +105,7 @@ impl Gathering {
         if state.received_bytes != state.size_bytes {
             return Err(Uncached::Incomplete);
         }
-        Ok(Gathered {
+        Ok(CopiedBody {
             size_bytes: state.size_bytes,
             drafts: std::mem::take(&mut state.drafts),
             in_memory: std::mem::take(&mut state.in_memory),
@@ -113,9 +113,9 @@ impl Gathering {
     }
 }
 
-impl fmt::Debug for Gathering {
+impl fmt::Debug for BodyCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Gathering").finish_non_exhaustive()
+        f.debug_struct("BodyCopy").finish_non_exhaustive()
     }
 }
 

@@ -18,8 +18,8 @@ use shoal_policy::ObjectId;
 use tokio::task::JoinHandle;
 
 use super::Uncached;
-use super::body_copy::{Gathered, Gathering};
-use super::through::{Through, size_of_body};
+use super::body_copy::{BodyCopy, CopiedBody};
+use super::through::{WriteThrough, size_of_body};
 use crate::s3::etag;
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::operation::Classified;
@@ -50,9 +50,9 @@ pub struct Upload {
 
 /// The parts that passed here, of every upload.
 #[derive(Default)]
-pub(super) struct Aside(Mutex<HashMap<Upload, Parts>>);
+pub(super) struct PartTable(Mutex<HashMap<Upload, UploadedParts>>);
 
-struct Parts {
+struct UploadedParts {
     by_number: BTreeMap<u16, Part>,
     touched: Instant,
 }
@@ -73,14 +73,14 @@ impl Upload {
     }
 }
 
-impl Through {
+impl WriteThrough {
     /// Prepares for the bytes of a part.
     pub fn gather_part(
         &self,
         object: ObjectId,
         classified: &Classified,
         headers: &HeaderMap,
-    ) -> Result<(UploadPart, Gathering), Uncached> {
+    ) -> Result<(UploadPart, BodyCopy), Uncached> {
         let upload = Upload::named(object, classified).ok_or(Uncached::Dialect)?;
         let number = classified
             .query
@@ -88,20 +88,20 @@ impl Through {
             .and_then(|number| number.parse().ok());
         let number = number.ok_or(Uncached::Dialect)?;
         let size_bytes = size_of_body(headers)?;
-        Ok((UploadPart { upload, number }, self.gathering(size_bytes)?))
+        Ok((UploadPart { upload, number }, self.copy(size_bytes)?))
     }
 
     /// Keeps the bytes of a part aside, now that the lake has taken it.
     pub fn keep_part(
         self: &Arc<Self>,
         part: UploadPart,
-        gathering: &Gathering,
+        copy: &BodyCopy,
         etag: Option<&HeaderValue>,
     ) -> Result<(), Uncached> {
-        let gathered = gathering.finish()?;
+        let copied = copy.finish()?;
         let (etag, md5) = etag.and_then(digest_in).ok_or(Uncached::NoEtag)?;
-        let version = Arc::new(self.version_of_part(&part, etag, gathered.size_bytes)?);
-        let landed = tokio::spawn(Arc::clone(self).land_part(gathered, Arc::clone(&version)));
+        let version = Arc::new(self.version_of_part(&part, etag, copied.size_bytes)?);
+        let landed = tokio::spawn(Arc::clone(self).land_part(copied, Arc::clone(&version)));
         let kept = Part { md5, version, landed };
         let forgotten = self
             .aside
@@ -136,9 +136,9 @@ impl Through {
         version.map_err(|_| Uncached::TooLarge)
     }
 
-    async fn land_part(self: Arc<Self>, gathered: Gathered, version: Arc<Version>) {
+    async fn land_part(self: Arc<Self>, copied: CopiedBody, version: Arc<Version>) {
         // Once the upload is complete, blocks of the object are cut from the bytes on the disk.
-        let landing = self.finish(gathered, &version, Urgency::Now).await;
+        let landing = self.finish(copied, &version, Urgency::Now).await;
         landing.await;
     }
 
@@ -173,11 +173,11 @@ impl Through {
         named.insert(header::ETAG, etag_of(&parts));
         let version = Version::from_write(upload.object, &named, size_bytes, self.block_bytes);
         let version = Arc::new(version.map_err(|_| Uncached::TooLarge)?);
-        let unfinished = self.finishing.begin(upload.object);
+        let pending = self.pending_commits.begin(upload.object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
             this.join_parts(parts, &version).await;
-            drop(unfinished);
+            drop(pending);
             this.hand_over(&version).await;
             drop(underway);
         });
@@ -226,7 +226,7 @@ impl Through {
     }
 }
 
-impl Aside {
+impl PartTable {
     /// Keeps a part and returns the parts that are forgotten in return: the one of the same number, and those
     /// of uploads that are too long or idle.
     fn keep(&self, part: UploadPart, kept: Part, object_bytes_max: u64, now: Instant) -> Vec<Part> {
@@ -242,7 +242,7 @@ impl Aside {
             let parts = oldest.and_then(|oldest| uploads.remove(&oldest));
             forgotten.extend(parts.into_iter().flat_map(|parts| parts.by_number.into_values()));
         }
-        let parts = uploads.entry(upload.clone()).or_insert_with(|| Parts {
+        let parts = uploads.entry(upload.clone()).or_insert_with(|| UploadedParts {
             by_number: BTreeMap::new(),
             touched: now,
         });

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writes that are being finished, by object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Finishing(Arc<Mutex<HashMap<ObjectId, Writes>>>);
+pub(super) struct PendingCommits(Arc<Mutex<HashMap<ObjectId, Writes>>>);
 
 /// The writes of one object.
 #[derive(Debug)]
@@ -25,20 +25,20 @@ struct Writes {
 
 /// One write that is being finished, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Unfinished {
-    finishing: Finishing,
+pub(super) struct PendingCommit {
+    pending_commits: PendingCommits,
     object: ObjectId,
 }
 
-impl Finishing {
-    pub(super) fn begin(&self, object: ObjectId) -> Unfinished {
+impl PendingCommits {
+    pub(super) fn begin(&self, object: ObjectId) -> PendingCommit {
         let fresh = || Writes {
             count: 0,
             ended: watch::Sender::new(()),
         };
         self.0.lock().entry(object).or_insert_with(fresh).count += 1;
-        Unfinished {
-            finishing: self.clone(),
+        PendingCommit {
+            pending_commits: self.clone(),
             object,
         }
     }
@@ -55,9 +55,9 @@ impl Finishing {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for PendingCommit {
     fn drop(&mut self) {
-        let mut writes = self.finishing.0.lock();
+        let mut writes = self.pending_commits.0.lock();
         if let Some(of_object) = writes.get_mut(&self.object) {
             of_object.count -= 1;
             if of_object.count == 0 {
