@@ -332,10 +332,7 @@ impl Parts {
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),
             Arc::clone(&catalog),
-            WriteThroughSizes {
-                block_bytes: config.store.block_bytes,
-                capacity_bytes: config.store.capacity_bytes,
-            },
+            WriteThroughSizes::from(&config.store),
         ));
         let writing = WriteRules::new(&config.write);
         let dirty = dirty::Parts {

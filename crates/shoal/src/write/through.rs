@@ -14,6 +14,7 @@ use super::body_copy::{BodyCopy, CopiedBody};
 use super::multipart::PartTable;
 use super::pending_commits::PendingCommits;
 use crate::catalog::Catalog;
+use crate::config;
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::s3::object::Version;
@@ -49,6 +50,15 @@ pub struct WriteThroughSizes {
     pub block_bytes: u64,
     /// The capacity of the disk.
     pub capacity_bytes: u64,
+}
+
+impl From<&config::Store> for WriteThroughSizes {
+    fn from(store: &config::Store) -> Self {
+        Self {
+            block_bytes: store.block_bytes,
+            capacity_bytes: store.capacity_bytes,
+        }
+    }
 }
 
 impl WriteThrough {
