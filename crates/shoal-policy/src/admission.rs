@@ -2,8 +2,8 @@
 //! has a name, because operators ask "why is it not cached?".
 //!
 //! A policy is asked once for each miss, in the order of the requests, before the block is stored. While
-//! there is room, the policies that judge by use admit everything, because a block that displaces nothing costs
-//! nothing. [`UpToSize`] judges by size and refuses in either case.
+//! there is room, the policies that judge by use admit everything, because a block that displaces nothing
+//! costs nothing. [`UpToSize`] judges by size and refuses in either case.
 
 mod bloom;
 mod scan_resistant;

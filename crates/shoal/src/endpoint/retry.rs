@@ -31,7 +31,8 @@ pub(super) enum AttemptOutcome {
     Failed(Failure),
 }
 
-/// Returns the pause before the next try, or `None` if this outcome is final. `chance` is uniform in `[0, 1)`.
+/// Returns the pause before the next try, or `None` if this outcome is final. `chance` is uniform in
+/// `[0, 1)`.
 ///
 /// Full jitter, so that clients that failed together do not come back together.
 pub(super) fn pause(outcome: AttemptOutcome, tries: u32, chance: f64) -> Option<Duration> {

@@ -14,8 +14,8 @@ use crate::fair::WaitQueue;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::identity::Caller;
 
-/// A request waits this long for a permit before it is refused. Waiting slows down a client that does not heed
-/// refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
+/// A request waits this long for a permit before it is refused. Waiting slows down a client that does not
+/// heed refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts requests in flight; a request counts until its response has been sent or given up.

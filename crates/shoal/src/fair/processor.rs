@@ -37,8 +37,8 @@ pub struct Processor {
     state: Mutex<State>,
 }
 
-/// How many times more tasks may be with the runtime while one payer is alone: a task seldom waits in the queue
-/// then.
+/// How many times more tasks may be with the runtime while one payer is alone: a task seldom waits in the
+/// queue then.
 const ALONE: usize = 8;
 
 /// A payer is alone once no other has run for this long.
@@ -201,8 +201,8 @@ impl State {
         }
     }
 
-    /// Gives a free turn to the next task. Tasks that ended in the queue are put into `gone`: their last reference
-    /// must not be dropped under the lock.
+    /// Gives a free turn to the next task. Tasks that ended in the queue are put into `gone`: their last
+    /// reference must not be dropped under the lock.
     fn give_turn(&mut self, gone: &mut Vec<Arc<TaskSlot>>) -> Option<Arc<TaskSlot>> {
         while self.has_free_turn()
             && let Some(next) = self.ready.pop()

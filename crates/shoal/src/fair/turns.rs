@@ -10,8 +10,8 @@ use shoal_policy::fair::{ConcurrencyLimit, Payer};
 use super::WaitQueue;
 use crate::clock;
 
-/// The limit of requests at the lake at first; [`ConcurrencyLimit`] follows what the lake can do. Below it a lake next
-/// door is already busy, and a distant one gets more requests within a second.
+/// The limit of requests at the lake at first; [`ConcurrencyLimit`] follows what the lake can do. Below it a
+/// lake next door is already busy, and a distant one gets more requests within a second.
 const LIMIT_AT_FIRST: usize = 32;
 
 /// The number of turns that a payer without waiting requests may make up for. A client on few connections has

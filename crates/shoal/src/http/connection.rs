@@ -8,8 +8,8 @@
 //!
 //! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses a request it cannot answer by
 //! itself: earlier requests may still be in progress, and answers have an order. So it hands the HTTP library
-//! a stand-in request in place of the refused one, and [`ResponseService`] answers the stand-in with the refusal.
-//! The HTTP library never sees a refused byte.
+//! a stand-in request in place of the refused one, and [`ResponseService`] answers the stand-in with the
+//! refusal. The HTTP library never sees a refused byte.
 
 mod buffer_budget;
 mod io;

@@ -2,9 +2,9 @@
 //!
 //! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps the answers that are recent enough,
 //! `client` finds the client behind a question, `places` its place, `choice` the nearest nodes, `responder` puts
-//! them into a message, `listener` carries messages within the bounds of `rate_limit`, `admin` shows the counts
-//! of `metrics` and the state in `poll_status`. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any
-//! number of them can stand behind one anycast address (docs/lookup.md).
+//! them into a message, `listener` carries messages within the bounds of `rate_limit`, `admin` shows the
+//! counts of `metrics` and the state in `poll_status`. Nothing is shared with other name servers and nothing
+//! is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/lookup.md).
 
 mod admin;
 pub mod choice;

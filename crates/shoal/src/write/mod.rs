@@ -2,8 +2,8 @@
 //!
 //! A write *through* goes to the lake like any other. Beside it, its bytes are copied into blocks
 //! ([`BodyCopy`]), and when the lake has committed them the blocks get their names and go where a read would
-//! have put them ([`WriteThrough`]). None of this can fail a write or make it wait: a block that is not cached
-//! costs the next read a way to the lake, as after a write *around*.
+//! have put them ([`WriteThrough`]). None of this can fail a write or make it wait: a block that is not
+//! cached costs the next read a way to the lake, as after a write *around*.
 
 mod body_copy;
 mod mode;
