@@ -2,11 +2,12 @@
 //! has a name, because operators ask "why is it not cached?".
 //!
 //! A policy is asked once for each miss, in the order of the requests, before the block is stored. While
-//! there is room, no policy refuses for lack of merit: a block that displaces nothing costs nothing.
+//! there is room, the policies that judge by use admit everything, because a block that displaces nothing
+//! costs nothing. [`UpToSize`] judges by size and refuses in either case.
 
+mod bloom;
 mod scan_resistant;
 mod second_miss;
-mod seen;
 
 use std::fmt;
 

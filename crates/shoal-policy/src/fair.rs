@@ -6,9 +6,9 @@
 //! It gets no more credit for the rest than the queue allows. A little credit preserves the part of a payer
 //! that rests only while its answers travel: its next request comes a moment after its turn.
 
-mod level;
+mod concurrency;
 
-pub use level::Level;
+pub use concurrency::ConcurrencyLimit;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -35,7 +35,7 @@ pub struct FairQueue<T> {
     lines: BTreeMap<u32, Line<T>>,
     /// Payers with waiting work, the one that is due first in front.
     due: BTreeSet<(u64, u32)>,
-    /// The time at which the work that was served last was due.
+    /// The virtual time: the latest at which any work that was served was due.
     now: u64,
     /// The cost that a payer may make up for after a rest.
     credit: u64,

@@ -5,6 +5,7 @@
 //! deterministic: randomness comes from a seed, time is simulated, and no loop depends on an undefined order.
 //! `docs/design/simulator.md` describes what is modelled and what is not.
 
+pub mod access;
 pub mod admission;
 pub mod advise;
 pub mod block;
@@ -16,6 +17,7 @@ pub mod compare;
 pub mod events;
 pub mod experiment;
 mod hash;
+pub mod links;
 pub mod names;
 pub mod network;
 pub mod plot;

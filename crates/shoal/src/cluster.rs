@@ -20,8 +20,8 @@ use crate::cooperation::Cooperation;
 use crate::dirty::{Desk, Dirty};
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, Entrance};
-use crate::membership::{ClusterKey, Member, Membership, State, Terms, generation};
+use crate::http::listener::{self, ConnectionLimits, Handshake};
+use crate::membership::{ClusterKey, Member, Membership, SettingsDigests, State, generation};
 use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 use crate::store::Store;
@@ -45,15 +45,23 @@ pub struct Addresses {
     pub peer: SocketAddr,
 }
 
+/// What answers the requests of other nodes.
+pub struct NodeServices {
+    /// Serves blocks.
+    pub host: Arc<BlockServer>,
+    /// Answers about dirty objects.
+    pub dirty: Arc<Dirty>,
+}
+
 impl Cluster {
     /// Begins to serve blocks and requests about dirty objects to other nodes over `listener`, and joins the
     /// cluster. Fails if the UDP port of the same number is taken.
     pub async fn join(
         config: &Config,
-        (listener, channel): (TcpListener, Arc<Channel>),
+        listener: TcpListener,
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        services: (Arc<BlockServer>, Arc<Dirty>),
+        services: NodeServices,
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -62,13 +70,14 @@ impl Cluster {
         let key = ClusterKey::new(config.cooperation.secrets());
         let seeds = config.cooperation.seeds.clone();
         let notices = cooperation.notices();
-        notices.agreement.renew(Terms::of(config));
+        notices.agreement.renew(SettingsDigests::of(config));
         let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
         let limits = ConnectionLimits::from(&config.limits);
         let place = move |hierarchy| store.set_hierarchy(hierarchy);
+        let channel = Arc::clone(cooperation.channel());
         let follow = cooperation.follow(membership.members(), place, stopping.clone());
         let tasks = vec![
-            tokio::spawn(serve((listener, channel), limits, services, stopping)),
+            tokio::spawn(serve(listener, channel, limits, services, stopping)),
             tokio::spawn(follow),
         ];
         Ok(Self {
@@ -100,15 +109,17 @@ impl Cluster {
 }
 
 async fn serve(
-    (listener, channel): (TcpListener, Arc<Channel>),
+    listener: TcpListener,
+    channel: Arc<Channel>,
     limits: ConnectionLimits,
-    (host, dirty): (Arc<BlockServer>, Arc<Dirty>),
+    services: NodeServices,
     stopping: Shutdown,
 ) {
+    let NodeServices { host, dirty } = services;
     let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
-    let entrance = Entrance::Nodes(channel);
-    listener::serve(listener, entrance, limits, connections, stopping, move |_| {
+    let handshake = Handshake::Nodes(channel);
+    listener::serve(listener, handshake, limits, connections, stopping, move |_| {
         let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
         service_fn(move |request: Request<ClientBody>| {
             let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));

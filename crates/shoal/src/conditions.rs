@@ -41,7 +41,7 @@ conditions! {
     Alone = "alone",
     /// A seed has no address.
     SeedUnknown = "seed-unknown",
-    /// Another node is not heard: its secret, its clock or its release differs.
+    /// Datagrams of another node are rejected: its secret, its clock or its release differs.
     NodeUnheard = "node-unheard",
     /// Another node is configured differently.
     ConfiguredDifferently = "configured-differently",

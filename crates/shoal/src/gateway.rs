@@ -11,14 +11,14 @@ use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
 
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explainer;
-use crate::admin::hosts::Hosts;
-use crate::admin::observe::Observer;
+use crate::admin::observer::Observer;
 use crate::admin::server::{Admin, Readiness};
 use crate::block_server::BlockServer;
 use crate::channel::Channel;
 use crate::clock;
-use crate::cluster::{Addresses, Cluster};
+use crate::cluster::{Addresses, Cluster, NodeServices};
 use crate::config::{Anonymous, Config, ConfigError, CooperationMode};
 use crate::cooperation::Cooperation;
 use crate::dirty::{self, Dirty, FlushOrders};
@@ -30,7 +30,7 @@ use crate::front::serve::Front;
 use crate::grants::Grants;
 use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, ListenError, Peer};
+use crate::http::listener::{self, ConnectionLimits, ListenError, RemoteEnd};
 use crate::http::tls::{TlsError, TlsReloader};
 use crate::lake_health::LakeHealthCheck;
 use crate::metrics::Metrics;
@@ -44,7 +44,7 @@ use crate::shutdown::{self, Shutdown, Trigger};
 use crate::single_flight::SingleFlight;
 use crate::split::Split;
 use crate::store::{Recovery, Store, StoreError};
-use crate::write::{Through, WriteRules};
+use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
 
 /// The parts that `/readyz` waits for.
 const STORE: &str = "store";
@@ -141,10 +141,13 @@ impl Gateway {
                 };
                 let joined = Cluster::join(
                     &config,
-                    (listener, Arc::clone(parts.cooperation.channel())),
+                    listener,
                     addresses,
                     Arc::clone(&parts.cooperation),
-                    (Arc::clone(&parts.host), Arc::clone(&parts.dirty)),
+                    NodeServices {
+                        host: Arc::clone(&parts.host),
+                        dirty: Arc::clone(&parts.dirty),
+                    },
                     Arc::clone(&store),
                     stopping.clone(),
                 );
@@ -262,14 +265,21 @@ async fn serve_s3(
     }
     let limits = ConnectionLimits::from(&parts.config.limits);
     let (front, connections) = (parts.front, parts.metrics.connections());
-    listener::serve(listener, tls, limits, connections, stopping, move |peer: Peer| {
-        let front = Arc::clone(&front);
-        service_fn(move |request: http::Request<ClientBody>| {
+    listener::serve(
+        listener,
+        tls,
+        limits,
+        connections,
+        stopping,
+        move |remote: RemoteEnd| {
             let front = Arc::clone(&front);
-            let peer = peer.clone();
-            async move { Ok::<_, Infallible>(front.serve(request, &peer).await) }
-        })
-    })
+            service_fn(move |request: http::Request<ClientBody>| {
+                let front = Arc::clone(&front);
+                let remote = remote.clone();
+                async move { Ok::<_, Infallible>(front.serve(request, &remote).await) }
+            })
+        },
+    )
     .await;
 }
 
@@ -316,12 +326,12 @@ impl Parts {
         let identities = Arc::new(Identities::new(reload::identities(config)));
         let reloads = Arc::new(Reloads::since(clock::utc_now()));
         let host = Arc::new(host(config, &identities, &lake, &store, &fetcher));
-        let through = Arc::new(Through::new(
+        let through = Arc::new(WriteThrough::new(
             Arc::clone(&store),
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),
             Arc::clone(&grants),
-            (config.store.block_bytes, config.store.capacity_bytes),
+            WriteThroughSizes::from(&config.store),
         ));
         let writing = WriteRules::new(&config.write);
         let dirty = dirty::Parts {
@@ -351,7 +361,7 @@ impl Parts {
             host: Arc::clone(&host),
             addresses,
             reloads: Arc::clone(&reloads),
-            told: parking_lot::Mutex::default(),
+            last_reported: parking_lot::Mutex::default(),
         };
         let reader = Reader {
             lake: Arc::clone(&lake),
@@ -413,13 +423,13 @@ impl Parts {
 
     fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
         let cooperation = Arc::clone(&self.cooperation);
-        let herald = cluster.membership().herald();
+        let announcer = cluster.membership().announcer();
         let dirty = Arc::clone(&self.dirty);
         Arc::new(Handoff::new(
             Arc::clone(store),
             cooperation,
             dirty,
-            herald,
+            announcer,
             stopping,
         ))
     }
@@ -443,7 +453,7 @@ impl Parts {
                 async move { explainer.explain(&question).await }.boxed()
             }),
             handoff,
-            hosts: Hosts::new(&self.config.admin.hosts),
+            hosts: AllowedHosts::new(&self.config.admin.hosts),
             flushes: Arc::clone(&self.flushes),
             measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
         }

@@ -20,7 +20,7 @@ use shoal_policy::route::Hierarchy;
 
 use crate::cooperation::Cooperation;
 use crate::dirty::Dirty;
-use crate::membership::{Herald, State};
+use crate::membership::{Announcer, State};
 use crate::peer::{BlockRequest, PeerError};
 use crate::s3::object::Version;
 use crate::shutdown::Shutdown;
@@ -47,7 +47,7 @@ pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
     dirty: Arc<Dirty>,
-    herald: Herald,
+    announcer: Announcer,
     stopping: Shutdown,
     /// Held during an announcement, so that announcements are sent in the order of the orders.
     orders: tokio::sync::Mutex<()>,
@@ -117,14 +117,14 @@ impl Handoff {
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
         dirty: Arc<Dirty>,
-        herald: Herald,
+        announcer: Announcer,
         stopping: Shutdown,
     ) -> Self {
         Self {
             store,
             cooperation,
             dirty,
-            herald,
+            announcer,
             stopping,
             orders: tokio::sync::Mutex::default(),
             current: Mutex::default(),
@@ -144,7 +144,7 @@ impl Handoff {
         };
         // Read before the announcement: until then, this node's hierarchy still contains the node itself.
         let before = self.cooperation.hierarchy();
-        self.herald.tell(State::Draining).await;
+        self.announcer.announce(State::Draining).await;
         tracing::info!("draining: this node is no longer home to any block and hands its blocks over");
         let this = Arc::clone(self);
         tokio::spawn(async move { this.run(order, before).await });
@@ -155,7 +155,7 @@ impl Handoff {
     pub async fn end(&self) {
         let _order = self.orders.lock().await;
         if self.becomes(HandoffPhase::Serving).is_some() {
-            self.herald.tell(State::Serving).await;
+            self.announcer.announce(State::Serving).await;
             tracing::info!("no longer draining");
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::clock;
-use crate::endpoint::{Endpoint, LakeAccount, Unheard, causes};
+use crate::endpoint::{Endpoint, LakeAccount, ProbeError, causes};
 use crate::s3::identity::{Caller, Identities};
 use crate::shutdown::Shutdown;
 
@@ -72,12 +72,12 @@ impl LakeHealthCheck {
     async fn ask(&mut self) {
         let accounts = self.accounts();
         for account in accounts.iter().take(ACCOUNTS_MAX) {
-            if let Err(unheard) = self.lake.ask(account).await {
-                self.unheard(&unheard);
+            if let Err(error) = self.lake.probe(account).await {
+                self.probe_failed(&error);
                 return;
             }
         }
-        self.lake.standing().forget_all_but(|owner, access_key| {
+        self.lake.health().forget_all_but(|owner, access_key| {
             let mut signers = accounts.iter().filter_map(LakeAccount::signer);
             signers.any(|(signer, whose)| whose == owner && signer.access_key == access_key)
         });
@@ -109,7 +109,7 @@ impl LakeHealthCheck {
         accounts
     }
 
-    fn unheard(&mut self, unheard: &Unheard) {
+    fn probe_failed(&mut self, failure: &ProbeError) {
         let now = clock::runtime_instant();
         let is_due = self
             .outage
@@ -117,8 +117,8 @@ impl LakeHealthCheck {
         if is_due {
             tracing::warn!(
                 endpoint = self.lake.url(),
-                error = causes(&unheard.error),
-                hint = unheard.hint(),
+                error = causes(&failure.error),
+                hint = failure.hint(),
                 "the lake does not answer this node",
             );
         }
@@ -139,12 +139,12 @@ impl LakeHealthCheck {
             return tokio::time::sleep(outage.pause).await;
         }
         let asked = clock::runtime_instant();
-        let standing = self.lake.standing();
+        let health = self.lake.health();
         loop {
             tokio::time::sleep(DOUBT_POLL).await;
             let is_time = clock::runtime_instant().saturating_duration_since(asked) >= RECHECK_PAUSE;
-            let is_doubtful = || standing.take_doubt() || !standing.refused_accounts().is_empty();
-            if standing.is_silent() || is_time && is_doubtful() {
+            let is_doubtful = || health.take_doubt() || !health.refused_accounts().is_empty();
+            if health.is_silent() || is_time && is_doubtful() {
                 return;
             }
         }

@@ -14,7 +14,7 @@ use crate::cooperation::Cooperation;
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
 use crate::http::tls::{TlsError, TlsReloader};
-use crate::membership::Terms;
+use crate::membership::SettingsDigests;
 use crate::s3::identity::{Account, Identities, Identity};
 use crate::write::WriteRules;
 
@@ -110,7 +110,7 @@ impl Reloader {
         front.writing.store(Arc::new(WriteRules::new(&config.write)));
         // Other nodes compare the settings that must be equal among them.
         let agreement = &self.cooperation.notices().agreement;
-        agreement.renew(Terms::of(config));
+        agreement.renew(SettingsDigests::of(config));
         front.access_log.store(config.log.access, Ordering::Relaxed);
         Ok(plan)
     }

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use shoal_policy::{BlockId, Layer, Source};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use crate::endpoint::Trouble;
+use crate::endpoint::SharedError;
 
 /// All block fetches of a node that are in flight.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub enum FetchError {
     Status(StatusCode),
     /// The lake cannot be reached, broke off, or sent other data than it announced.
     #[error("{0}")]
-    Lake(Trouble),
+    Lake(SharedError),
     /// The lake's answer differs in length, encoding or checksum from the values that the lake gives for the
     /// object.
     #[error("the lake sent other bytes than it says the object has")]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 
-use super::seen::Seen;
+use super::bloom::RotatingBloom;
 use super::{Admission, Arrival, Refusal};
 use crate::PartOf;
 
@@ -19,7 +19,7 @@ use crate::PartOf;
 pub struct ScanResistant<K: PartOf> {
     /// The run that moved last is at the back.
     runs: VecDeque<Run<K::Whole>>,
-    refused: Seen,
+    refused: RotatingBloom,
     cutoff_bytes: u64,
 }
 
@@ -40,7 +40,7 @@ impl<K: PartOf> ScanResistant<K> {
     pub fn new(cutoff_bytes: u64, keys: usize) -> Self {
         Self {
             runs: VecDeque::with_capacity(RUNS_MAX),
-            refused: Seen::new(keys),
+            refused: RotatingBloom::new(keys),
             cutoff_bytes,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::hash::Hash;
 
-use super::seen::Seen;
+use super::bloom::RotatingBloom;
 use super::{Admission, Arrival, Refusal};
 
 /// Admits a block when it is missed for the second time in a while. Three quarters of the objects that a
@@ -12,14 +12,14 @@ use super::{Admission, Arrival, Refusal};
 /// The policy remembers keys in a filter of 3 bytes a key, which admits one in 200 too early.
 #[derive(Debug)]
 pub struct SecondMiss {
-    missed: Seen,
+    missed: RotatingBloom,
 }
 
 impl SecondMiss {
     /// Remembers at least the last `keys` different keys missed; as many as the cache holds is a good start.
     pub fn new(keys: usize) -> Self {
         Self {
-            missed: Seen::new(keys),
+            missed: RotatingBloom::new(keys),
         }
     }
 }

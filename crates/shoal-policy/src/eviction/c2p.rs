@@ -10,7 +10,7 @@ pub use compare::{Reading, Uses, compare};
 pub use events::{AGGREGATION, Event, EventKind, Outbox};
 
 use super::Eviction;
-use super::wholes::{Standing, Wholes};
+use super::grouped::{Grouped, WholeState};
 use crate::PartOf;
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
@@ -32,7 +32,7 @@ use crate::PartOf;
 /// the metadata that the comparators need.
 #[derive(Debug)]
 pub struct C2p<K: PartOf> {
-    blocks: Wholes<K, Block, Object>,
+    blocks: Grouped<K, Block, Object>,
     settings: Settings,
     now: Duration,
 }
@@ -113,7 +113,7 @@ impl Object {
     }
 }
 
-impl Standing<Block> for Object {
+impl WholeState<Block> for Object {
     type Rank = Rank;
 
     fn rank(&self, _held: u32, oldest: &Block) -> Rank {
@@ -146,7 +146,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     /// An empty policy.
     pub fn new(settings: Settings) -> Self {
         Self {
-            blocks: Wholes::default(),
+            blocks: Grouped::default(),
             settings,
             now: Duration::ZERO,
         }
@@ -188,7 +188,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
             Reads::Whole => true,
             Reads::Partial => self
                 .blocks
-                .standing(&event.key.whole())
+                .state(&event.key.whole())
                 .is_some_and(|object| object.blocks > 0 && object.presence() >= Presence(1 << 31)),
         };
         if event.kind != EventKind::Miss || !is_read_whole {
@@ -338,8 +338,8 @@ mod tests {
             hear(&mut policy, EventKind::Miss, 5);
         }
         hear(&mut policy, EventKind::Replace, 5);
-        assert_eq!(policy.blocks.standing(&0).unwrap().present, 2);
-        assert_eq!(policy.blocks.standing(&1).unwrap().present, 3);
+        assert_eq!(policy.blocks.state(&0).unwrap().present, 2);
+        assert_eq!(policy.blocks.state(&1).unwrap().present, 3);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 use std::hash::Hash;
 
 use super::s3_fifo::Queues;
-use super::slab::{List, Slot};
+use super::slab::List;
+use super::slot::Slot;
 use super::{Eviction, Lru, S3Fifo};
 use crate::hash::hash;
 

@@ -2,7 +2,7 @@
 //!
 //! The standard map would hold each key a second time, and a look-up would touch one more line of memory.
 
-use super::slab::{NONE, Slot};
+use super::slot::{NONE, Slot};
 
 /// A table whose number of buckets is a power of two, at most three quarters full, probed linearly.
 #[derive(Debug, Default)]

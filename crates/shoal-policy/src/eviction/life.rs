@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::Eviction;
-use super::wholes::{Standing, Wholes};
+use super::grouped::{Grouped, WholeState};
 use crate::PartOf;
 
 /// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in
@@ -21,7 +21,7 @@ use crate::PartOf;
 #[derive(Debug)]
 pub struct Life<K: PartOf> {
     /// Each block with its bytes.
-    blocks: Wholes<K, u64, Input>,
+    blocks: Grouped<K, u64, Input>,
     /// The uses of objects, in order of time. Only the last use of an object counts; earlier ones are dropped
     /// when they are the majority. Empty where there is no window.
     uses: VecDeque<(Duration, K::Whole)>,
@@ -42,7 +42,7 @@ struct Rank {
     blocks: Reverse<u32>,
 }
 
-impl Standing<u64> for Input {
+impl WholeState<u64> for Input {
     type Rank = Rank;
 
     fn rank(&self, held: u32, _oldest: &u64) -> Rank {
@@ -58,7 +58,7 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
     /// [`Duration::MAX`] is no window.
     pub fn new(window: Duration) -> Self {
         Self {
-            blocks: Wholes::default(),
+            blocks: Grouped::default(),
             uses: VecDeque::new(),
             window,
             now: Duration::ZERO,
@@ -102,12 +102,10 @@ const USES_MIN: usize = 16;
 
 /// Whether the object was not used again since, and is still here.
 fn is_last<K: Copy + Eq + Hash + PartOf>(
-    blocks: &Wholes<K, u64, Input>,
+    blocks: &Grouped<K, u64, Input>,
     (used_at, whole): &(Duration, K::Whole),
 ) -> bool {
-    blocks
-        .standing(whole)
-        .is_some_and(|input| input.used_at == *used_at)
+    blocks.state(whole).is_some_and(|input| input.used_at == *used_at)
 }
 
 impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {

@@ -27,6 +27,7 @@
 mod belady;
 pub mod c2p;
 mod duel;
+mod grouped;
 pub mod gwf;
 mod index;
 pub mod layered;
@@ -40,7 +41,7 @@ mod ranked;
 mod s3_fifo;
 mod sieve;
 mod slab;
-mod wholes;
+mod slot;
 
 #[cfg(test)]
 mod conformance;

@@ -4,29 +4,30 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasherDefault, Hash};
 
-use super::slab::{List, Slab, Slot};
+use super::slab::{List, Slab};
+use super::slot::Slot;
 use crate::hash::KeyHasher;
 
-/// Names a rank that at least one entry has.
-pub(super) type Place = u32;
+/// Names a rank: one that some entry has, or one that lost its last entry and is kept for the next.
+pub(super) type RankId = u32;
 
 /// One list for each rank. The list of a rank is found by hashing, so an entry changes its rank in O(1). Only
 /// the least rank is ever asked for, which a heap of the ranks knows. Where ranks count uses, many entries
 /// share one rank and the heap is small.
 ///
-/// A rank that no entry has any longer keeps its place, because an entry may soon have it again. It loses the
-/// place when it is the least, or when such ranks are the majority: memory is bounded by the ranks in use.
+/// A rank that no entry has any longer keeps its id, because an entry may soon have it again. It loses the
+/// id when it is the least, or when such ranks are the majority: memory is bounded by the ranks in use.
 #[derive(Debug)]
 pub(super) struct Order<R> {
     /// Each rank with its entries.
     lists: Vec<(R, List)>,
-    /// The place of each rank in `lists`.
-    places: HashMap<R, Place, BuildHasherDefault<KeyHasher>>,
-    /// Every rank of `places`, the least on top; the top rank has entries.
-    ranks: BinaryHeap<Reverse<(R, Place)>>,
-    /// The places in `lists` that have no rank.
-    free: Vec<Place>,
-    /// The number of ranks of `places` that no entry has.
+    /// The id of each rank in `lists`.
+    ids: HashMap<R, RankId, BuildHasherDefault<KeyHasher>>,
+    /// Every rank of `ids`, the least on top; the top rank has entries.
+    ranks: BinaryHeap<Reverse<(R, RankId)>>,
+    /// The ids that no rank has, for reuse.
+    free: Vec<RankId>,
+    /// The number of ranks of `ids` that no entry has.
     vacant: usize,
 }
 
@@ -37,7 +38,7 @@ impl<R> Default for Order<R> {
     fn default() -> Self {
         Self {
             lists: Vec::new(),
-            places: HashMap::default(),
+            ids: HashMap::default(),
             ranks: BinaryHeap::new(),
             free: Vec::new(),
             vacant: 0,
@@ -46,67 +47,65 @@ impl<R> Default for Order<R> {
 }
 
 impl<R: Copy + Ord + Hash> Order<R> {
-    /// Adds a slot that is in no list behind those of the same rank; returns its place.
-    pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> Place {
-        let place = self.place(rank);
-        let list = &mut self.lists[place as usize].1;
+    /// Adds a slot that is in no list behind those of the same rank; returns its id.
+    pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> RankId {
+        let id = self.id_of(rank);
+        let list = &mut self.lists[id as usize].1;
         self.vacant -= usize::from(list.oldest().is_none());
         slab.link_newest(list, slot);
-        place
+        id
     }
 
-    /// Removes a slot that is at `place`.
-    pub(super) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, place: Place, slot: Slot) {
-        let list = &mut self.lists[place as usize].1;
+    /// Removes a slot from the rank `id`.
+    pub(super) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, id: RankId, slot: Slot) {
+        let list = &mut self.lists[id as usize].1;
         slab.unlink(list, slot);
         if list.oldest().is_none() {
             self.vacant += 1;
             self.forget_least();
-            if self.vacant > VACANT_MIN + self.places.len() / 2 {
+            if self.vacant > VACANT_MIN + self.ids.len() / 2 {
                 self.forget_vacant();
             }
         }
     }
 
-    /// The rank of the slots at `place`.
-    pub(super) fn rank(&self, place: Place) -> R {
-        self.lists[place as usize].0
+    /// The rank with this id.
+    pub(super) fn rank(&self, id: RankId) -> R {
+        self.lists[id as usize].0
     }
 
     /// The slots and their ranks, least first.
     pub(super) fn least_first<K, V>(&self, slab: &Slab<K, V>) -> impl Iterator<Item = (R, Slot)> {
-        self.places_least_first().flat_map(|place| {
-            let (rank, list) = self.lists[place as usize];
+        self.ids_least_first().flat_map(|id| {
+            let (rank, list) = self.lists[id as usize];
             slab.oldest_first(list).map(move |slot| (rank, slot))
         })
     }
 
-    /// The place of `rank`, which is vacant if no entry had the rank.
-    fn place(&mut self, rank: R) -> Place {
-        let Self {
-            lists, places, free, ..
-        } = self;
-        let place = places.entry(rank).or_insert_with(|| {
-            let place = free.pop().unwrap_or_else(|| {
+    /// The id of `rank`, which is vacant if no entry had the rank.
+    fn id_of(&mut self, rank: R) -> RankId {
+        let Self { lists, ids, free, .. } = self;
+        let id = ids.entry(rank).or_insert_with(|| {
+            let id = free.pop().unwrap_or_else(|| {
                 lists.push((rank, List::default()));
-                (lists.len() - 1) as Place
+                (lists.len() - 1) as RankId
             });
-            self.ranks.push(Reverse((rank, place)));
+            self.ranks.push(Reverse((rank, id)));
             self.vacant += 1;
-            lists[place as usize].0 = rank;
-            place
+            lists[id as usize].0 = rank;
+            id
         });
-        *place
+        *id
     }
 
-    /// Every place that is on the heap. The children of a rank follow once the rank has been passed, so only
+    /// Every id that is on the heap. The children of a rank follow once the rank has been passed, so only
     /// the ranks that are looked at are sorted.
-    fn places_least_first(&self) -> impl Iterator<Item = Place> {
+    fn ids_least_first(&self) -> impl Iterator<Item = RankId> {
         let heap = self.ranks.as_slice();
         // Nothing is allocated for a caller that asks only for the least.
         let (mut next, mut passed) = (BinaryHeap::new(), None);
         std::iter::from_fn(move || {
-            let (Reverse((_, place)), position) = match passed {
+            let (Reverse((_, id)), position) = match passed {
                 None => (*heap.first()?, 0),
                 Some(parent) => {
                     let children = 2 * parent + 1..2 * parent + 3;
@@ -115,19 +114,19 @@ impl<R: Copy + Ord + Hash> Order<R> {
                 }
             };
             passed = Some(position);
-            Some(place)
+            Some(id)
         })
     }
 
     /// Drops vacant ranks from the top until a rank with entries is there.
     fn forget_least(&mut self) {
-        while let Some(&Reverse((rank, place))) = self.ranks.peek() {
-            if self.lists[place as usize].1.oldest().is_some() {
+        while let Some(&Reverse((rank, id))) = self.ranks.peek() {
+            if self.lists[id as usize].1.oldest().is_some() {
                 break;
             }
             self.ranks.pop();
-            self.places.remove(&rank);
-            self.free.push(place);
+            self.ids.remove(&rank);
+            self.free.push(id);
             self.vacant -= 1;
         }
     }
@@ -135,16 +134,16 @@ impl<R: Copy + Ord + Hash> Order<R> {
     fn forget_vacant(&mut self) {
         let Self {
             lists,
-            places,
+            ids,
             ranks,
             free,
             vacant,
         } = self;
-        ranks.retain(|Reverse((rank, place))| {
-            let is_taken = lists[*place as usize].1.oldest().is_some();
+        ranks.retain(|Reverse((rank, id))| {
+            let is_taken = lists[*id as usize].1.oldest().is_some();
             if !is_taken {
-                places.remove(rank);
-                free.push(*place);
+                ids.remove(rank);
+                free.push(*id);
                 *vacant -= 1;
             }
             is_taken
@@ -166,14 +165,14 @@ mod tests {
     fn a_rank_that_rises_for_ever_leaves_nothing_behind() {
         let (mut slab, mut order) = (Slab::default(), Order::default());
         for slot in [0, 1].map(|key| slab.insert(key, ())) {
-            let mut place = order.insert(&mut slab, 0, slot);
+            let mut id = order.insert(&mut slab, 0, slot);
             for rank in 1..1_000 {
-                order.remove(&mut slab, place, slot);
-                place = order.insert(&mut slab, rank, slot);
+                order.remove(&mut slab, id, slot);
+                id = order.insert(&mut slab, rank, slot);
                 assert!(order.lists.len() <= 2 * VACANT_MIN + 4);
             }
         }
-        assert_eq!(order.places.len(), order.ranks.len());
+        assert_eq!(order.ids.len(), order.ranks.len());
     }
 
     proptest! {
@@ -184,17 +183,17 @@ mod tests {
         fn any_history_is_in_the_order_of_rank_and_arrival(steps in vec((0..30u32, 0..60u32), 0..400)) {
             let (mut slab, mut order) = (Slab::default(), Order::default());
             let mut model = BTreeMap::new();
-            let mut places = BTreeMap::new();
+            let mut ids = BTreeMap::new();
             for (time, (key, rank)) in steps.into_iter().enumerate() {
-                if let Some((slot, place)) = places.remove(&key) {
-                    let before = order.rank(place);
-                    order.remove(&mut slab, place, slot);
+                if let Some((slot, id)) = ids.remove(&key) {
+                    let before = order.rank(id);
+                    order.remove(&mut slab, id, slot);
                     slab.remove(slot);
                     model.retain(|&(rank, _), other| rank != before || *other != key);
                 }
                 if rank < 50 {
                     let slot = slab.insert(key, ());
-                    places.insert(key, (slot, order.insert(&mut slab, rank, slot)));
+                    ids.insert(key, (slot, order.insert(&mut slab, rank, slot)));
                     model.insert((rank, time), key);
                 }
                 let ordered = order.least_first(&slab).map(|(rank, slot)| (rank, slab.key(slot)));

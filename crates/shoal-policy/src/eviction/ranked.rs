@@ -2,8 +2,9 @@
 
 use std::hash::Hash;
 
-use super::order::{Order, Place};
-use super::slab::{Slab, Slot};
+use super::order::{Order, RankId};
+use super::slab::Slab;
+use super::slot::Slot;
 
 /// The held keys in the order of rank; keys of equal rank in the order they got it. A key changes its rank in
 /// O(1), unless the new one is less than most; the least leaves in O(log d) for d different ranks.
@@ -16,7 +17,7 @@ pub(super) struct Ranked<K, R> {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     bytes: u64,
-    place: Place,
+    rank_id: RankId,
 }
 
 impl<K, R> Default for Ranked<K, R> {
@@ -38,25 +39,25 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     pub(super) fn insert(&mut self, key: K, bytes: u64, rank: R) {
-        let slot = self.keys.insert(key, Entry { bytes, place: 0 });
-        self.keys[slot].place = self.order.insert(&mut self.keys, rank, slot);
+        let slot = self.keys.insert(key, Entry { bytes, rank_id: 0 });
+        self.keys[slot].rank_id = self.order.insert(&mut self.keys, rank, slot);
     }
 
     pub(super) fn rank(&self, key: &K) -> Option<R> {
         self.keys
             .slot(key)
-            .map(|slot| self.order.rank(self.keys[slot].place))
+            .map(|slot| self.order.rank(self.keys[slot].rank_id))
     }
 
     /// Gives a held key the rank that `next` makes of its present one; returns the rank before and the rank
     /// after.
     pub(super) fn rank_anew(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
-        let place = self.keys[slot].place;
-        let before = self.order.rank(place);
+        let rank_id = self.keys[slot].rank_id;
+        let before = self.order.rank(rank_id);
         let after = next(before);
-        self.order.remove(&mut self.keys, place, slot);
-        self.keys[slot].place = self.order.insert(&mut self.keys, after, slot);
+        self.order.remove(&mut self.keys, rank_id, slot);
+        self.keys[slot].rank_id = self.order.insert(&mut self.keys, after, slot);
         Some((before, after))
     }
 
@@ -87,9 +88,9 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {
-        let place = self.keys[slot].place;
-        let rank = self.order.rank(place);
-        self.order.remove(&mut self.keys, place, slot);
+        let rank_id = self.keys[slot].rank_id;
+        let rank = self.order.rank(rank_id);
+        self.order.remove(&mut self.keys, rank_id, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes, rank)
     }

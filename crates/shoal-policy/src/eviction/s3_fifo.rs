@@ -3,7 +3,8 @@
 use std::hash::Hash;
 
 use super::Eviction;
-use super::slab::{List, Slab, Slot};
+use super::slab::{List, Slab};
+use super::slot::Slot;
 
 /// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice there move on to the main
 /// queue; the others leave and are remembered as ghosts. A ghost that returns enters the main queue at once.

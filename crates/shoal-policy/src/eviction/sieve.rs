@@ -3,7 +3,8 @@
 use std::hash::Hash;
 
 use super::Eviction;
-use super::slab::{List, Slab, Slot};
+use super::slab::{List, Slab};
+use super::slot::Slot;
 
 /// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
 /// that was not used since the hand last passed. A hit sets one bit. Every operation takes O(1); eviction is

@@ -8,13 +8,8 @@ use std::hash::Hash;
 use std::ops;
 
 use super::index::Index;
+use super::slot::{NONE, Slot};
 use crate::hash::hash;
-
-/// Names an entry while its key is held.
-pub(super) type Slot = u32;
-
-/// Ends a chain of nodes.
-pub(super) const NONE: Slot = Slot::MAX;
 
 #[derive(Debug)]
 pub(super) struct Slab<K, V, const CHAINS: usize = 1> {

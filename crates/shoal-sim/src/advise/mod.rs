@@ -27,7 +27,7 @@ pub const LAKE_COST: f64 = 5.0;
 
 /// A request for advice.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
+pub struct AdviceRequest {
     /// The unit of caching.
     pub granularity: Granularity,
     /// Room in all; `None` for the smallest that is good enough.
@@ -70,7 +70,7 @@ pub struct Advice {
     pub splits: Vec<SplitOutcome>,
 }
 
-impl Question {
+impl AdviceRequest {
     /// Reads the trace that `open` opens. `progress` receives the number of requests, several times in all.
     pub fn ask(
         &self,

@@ -1,6 +1,6 @@
 //! The advice for small traces.
 
-use super::{LAKE_COST, Question};
+use super::{AdviceRequest, LAKE_COST};
 use crate::block::Granularity;
 use crate::chance::{Chance, Zipf};
 use crate::clock::Time;
@@ -35,8 +35,8 @@ fn trace() -> Result<Accesses, TraceError> {
     Ok(Box::new((0..50_000).map(access)))
 }
 
-fn question(capacity: Option<Capacity>) -> Question {
-    Question {
+fn request(capacity: Option<Capacity>) -> AdviceRequest {
+    AdviceRequest {
         granularity: Granularity::Objects,
         capacity,
         nodes: 2,
@@ -47,7 +47,7 @@ fn question(capacity: Option<Capacity>) -> Question {
 
 #[test]
 fn advice_follows_from_the_trace() {
-    let advice = question(Some(Capacity::Bytes(10_000)))
+    let advice = request(Some(Capacity::Bytes(10_000)))
         .ask(&trace, &mut |_| ())
         .unwrap();
     assert_eq!(
@@ -137,12 +137,12 @@ fn advice_for_several_nodes_is_what_the_simulator_finds_on_them() {
     for clients in [1, 4, 7] {
         let accesses = apart(clients);
         let open = || Ok(Box::new(apart(clients).into_iter().map(Ok)) as Accesses);
-        let question = Question {
+        let request = AdviceRequest {
             granularity: Granularity::blocks(100),
             nodes: 4,
-            ..question(Some(Capacity::Bytes(6_000)))
+            ..request(Some(Capacity::Bytes(6_000)))
         };
-        let advice = question.ask(&open, &mut |_| ()).unwrap();
+        let advice = request.ask(&open, &mut |_| ()).unwrap();
         for split in &advice.splits {
             let simulated = simulated(&accesses, 4, 1_500, split.l1_share);
             assert_eq!(split.sources.lake.bytes, simulated.lake.bytes, "{split:?}");
@@ -167,7 +167,7 @@ fn what_is_best_alone_is_named_and_the_default_put_beside_it() {
         operation: Operation::Read,
     };
     let open = || Ok(Box::new((0..6_000).map(access).map(Ok)) as Accesses);
-    let mut advice = question(Some(Capacity::Bytes(5_000)))
+    let mut advice = request(Some(Capacity::Bytes(5_000)))
         .ask(&open, &mut |_| ())
         .unwrap();
     let [mut best, mut followed] = ["lfu", "duel"].map(|name| {
@@ -187,7 +187,7 @@ fn what_is_best_alone_is_named_and_the_default_put_beside_it() {
 
 #[test]
 fn without_a_size_the_least_that_is_good_enough_is_told() {
-    let advice = question(None).ask(&trace, &mut |_| ()).unwrap();
+    let advice = request(None).ask(&trace, &mut |_| ()).unwrap();
     assert!(
         (90_000..=101_000).contains(&advice.capacity_bytes),
         "{}",

@@ -6,9 +6,9 @@ mod recorder;
 use serde::Serialize;
 
 pub use self::histogram::{Histogram, Percentiles};
-pub(crate) use self::recorder::Recorder;
+pub(crate) use self::recorder::{ReadDone, Recorder};
 use crate::cluster::{NodeIndex, Room, Route};
-use crate::simulation::LinkKind;
+use crate::links::LinkKind;
 
 /// The source of the bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

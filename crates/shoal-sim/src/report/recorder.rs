@@ -3,7 +3,18 @@
 use super::{Histogram, LinkVolume, Reads, Report, Sample, Served, Sources};
 use crate::clock::Time;
 use crate::cluster::{NodeIndex, Room, Wanted};
-use crate::simulation::{NamedLink, ReadDone};
+use crate::links::NamedLink;
+
+/// A completed read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReadDone {
+    /// The time of its first request for a block.
+    pub(crate) since: Time,
+    /// The number of its blocks.
+    pub(crate) blocks: u32,
+    /// Of these, the number that nodes held.
+    pub(crate) hits: u32,
+}
 
 pub(crate) struct Recorder {
     /// The number of requests before counting begins.

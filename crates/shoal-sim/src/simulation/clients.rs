@@ -7,6 +7,7 @@ use serde::Deserialize;
 use crate::block::Block;
 use crate::clock::Time;
 use crate::cluster::{NodeIndex, Wanted};
+use crate::report::ReadDone;
 use crate::workload::{Job, Workload};
 
 /// The limits of a client.
@@ -41,17 +42,6 @@ pub(super) struct Request {
     pub(super) fills: bool,
     /// Whether the reader's node has received everything that the home had.
     pub(super) fetched: bool,
-}
-
-/// A completed read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReadDone {
-    /// The time of its first request for a block.
-    pub(crate) since: Time,
-    /// The number of its blocks.
-    pub(crate) blocks: u32,
-    /// Of these, the number that nodes held.
-    pub(crate) hits: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,15 +9,15 @@ mod topology;
 use std::time::Duration;
 
 pub use self::clients::ClientSettings;
-pub(crate) use self::clients::ReadDone;
 use self::clients::{Asked, Clients, Request, RequestId};
-pub use self::topology::{LinkKind, LinkSettings, NamedLink};
-use self::topology::{Topology, Way};
+pub use self::topology::LinkSettings;
+use self::topology::{LinkPath, Topology};
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
 use crate::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::events::Events;
 use crate::hash::NumberMap;
+pub use crate::links::{LinkKind, NamedLink};
 use crate::network::Network;
 use crate::report::{Recorder, Report, Served};
 use crate::workload::Workload;
@@ -317,30 +317,30 @@ impl Simulation<'_> {
         }
     }
 
-    fn way(&self, transfer: Transfer) -> (Way, u64) {
+    fn path(&self, transfer: Transfer) -> (LinkPath, u64) {
         match transfer {
             Transfer::Fetch { request, route } => {
                 let Wanted { node, bytes, .. } = self.clients.request(request).wanted;
-                (Way::Fetch { node, route }, bytes)
+                (LinkPath::Fetch { node, route }, bytes)
             }
             Transfer::Fill { request, home } => {
                 let route = Route::Lake { through: None };
-                let way = Way::Fetch { node: home, route };
-                (way, self.clients.request(request).wanted.bytes)
+                let path = LinkPath::Fetch { node: home, route };
+                (path, self.clients.request(request).wanted.bytes)
             }
             Transfer::Deliver { request, route } => {
                 let &Request { wanted, joined, .. } = self.clients.request(request);
                 let from_disk = route == Route::Local && !joined;
                 let node = wanted.node;
-                (Way::Deliver { node, from_disk }, wanted.bytes)
+                (LinkPath::Deliver { node, from_disk }, wanted.bytes)
             }
-            Transfer::Push(push) => (Way::Push(push), push.bytes),
-            Transfer::Write { node, bytes, .. } => (Way::Write { node }, bytes),
+            Transfer::Push(push) => (LinkPath::Push(push), push.bytes),
+            Transfer::Write { node, bytes, .. } => (LinkPath::Write { node }, bytes),
         }
     }
 
     fn send(&mut self, transfer: Transfer) {
-        let latency = self.topology.latency(self.way(transfer).0);
+        let latency = self.topology.latency(self.path(transfer).0);
         if latency.is_zero() {
             self.flow(transfer);
         } else {
@@ -355,8 +355,8 @@ impl Simulation<'_> {
     }
 
     fn flow(&mut self, transfer: Transfer) {
-        let (way, bytes) = self.way(transfer);
-        let class = self.topology.class(way, &mut self.network);
+        let (path, bytes) = self.path(transfer);
+        let class = self.topology.class(path, &mut self.network);
         self.network.start(self.now, class, bytes, transfer);
     }
 

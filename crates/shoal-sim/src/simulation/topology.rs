@@ -1,4 +1,4 @@
-//! The links of a cluster and the ways over them. The `[links]` of an experiment.
+//! The links of a cluster and the paths over them. The `[links]` of an experiment.
 //!
 //! ```text
 //!                     lake-total-in      lake-in          peer-out    peer-in
@@ -9,9 +9,10 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::cluster::{NodeIndex, Push, Route};
+use crate::links::{LinkKind, NamedLink};
 use crate::network::{ClassId, LinkId, Network};
 use crate::units::{Rate, Span};
 
@@ -37,42 +38,9 @@ pub struct LinkSettings {
     pub lake_latency: Option<Span>,
 }
 
-/// The two ends of a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkKind {
-    /// A node to its clients.
-    Client,
-    /// A node to the others.
-    PeerOut,
-    /// The others to a node.
-    PeerIn,
-    /// The lake to a node.
-    LakeIn,
-    /// A node to the lake.
-    LakeOut,
-    /// The lake to all nodes.
-    LakeTotalIn,
-    /// All nodes to the lake.
-    LakeTotalOut,
-    /// The disk of a node to the node.
-    Disk,
-}
-
-/// A link with a name.
-#[derive(Clone, Copy, Debug)]
-pub struct NamedLink {
-    /// The ends of the link.
-    pub kind: LinkKind,
-    /// The node that the link belongs to.
-    pub node: Option<NodeIndex>,
-    /// The link in the network.
-    pub id: LinkId,
-}
-
 /// A path for bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum LinkPath {
     /// From another node, or the lake, to `node`.
     Fetch { node: NodeIndex, route: Route },
     /// From `node` to one of its clients; from memory if the block has just arrived.
@@ -89,7 +57,7 @@ pub(super) struct Topology {
     nodes: usize,
     latencies: [Duration; 3],
     links: Vec<NamedLink>,
-    /// By kind of way and the two nodes on it. Created at the first use, since most are never used.
+    /// By kind of path and the two nodes on it. Created at the first use, since most are never used.
     classes: Vec<Option<ClassId>>,
 }
 
@@ -128,43 +96,43 @@ impl Topology {
 
     const KINDS: usize = 7;
 
-    /// The class of the flows on `way`.
-    pub(super) fn class<F>(&mut self, way: Way, network: &mut Network<F>) -> ClassId {
-        let (kind, a, b) = match way {
-            Way::Deliver { node, from_disk } => (usize::from(from_disk), node, node),
-            Way::Fetch { node, route } => match route {
+    /// The class of the flows on `path`.
+    pub(super) fn class<F>(&mut self, path: LinkPath, network: &mut Network<F>) -> ClassId {
+        let (kind, a, b) = match path {
+            LinkPath::Deliver { node, from_disk } => (usize::from(from_disk), node, node),
+            LinkPath::Fetch { node, route } => match route {
                 Route::Local => unreachable!("what a node holds is not fetched"),
                 Route::Peer { from } => (2, from, node),
                 Route::Lake { through } => (3, through.unwrap_or(node), node),
             },
-            Way::Push(Push {
+            LinkPath::Push(Push {
                 from: Some(from), to, ..
             }) => (4, from, to),
-            Way::Push(Push { from: None, to, .. }) => (5, to, to),
-            Way::Write { node } => (6, node, node),
+            LinkPath::Push(Push { from: None, to, .. }) => (5, to, to),
+            LinkPath::Write { node } => (6, node, node),
         };
         let slot = (kind * self.nodes + a) * self.nodes + b;
         if let Some(class) = self.classes[slot] {
             return class;
         }
-        let class = network.class(self.path(way));
+        let class = network.class(self.path(path));
         self.classes[slot] = Some(class);
         class
     }
 
     /// The latency of the first byte.
-    pub(super) fn latency(&self, way: Way) -> Duration {
+    pub(super) fn latency(&self, path: LinkPath) -> Duration {
         let [local, peer, lake] = self.latencies;
-        match way {
-            Way::Deliver { from_disk: true, .. } => local,
-            Way::Deliver { from_disk: false, .. } => Duration::ZERO,
-            Way::Fetch { route, .. } => match route {
+        match path {
+            LinkPath::Deliver { from_disk: true, .. } => local,
+            LinkPath::Deliver { from_disk: false, .. } => Duration::ZERO,
+            LinkPath::Fetch { route, .. } => match route {
                 Route::Local | Route::Peer { .. } => peer,
                 Route::Lake { through: None } => lake,
                 Route::Lake { through: Some(_) } => lake + peer,
             },
-            Way::Push(Push { from: Some(_), .. }) => peer,
-            Way::Push(Push { from: None, .. }) | Way::Write { .. } => lake,
+            LinkPath::Push(Push { from: Some(_), .. }) => peer,
+            LinkPath::Push(Push { from: None, .. }) | LinkPath::Write { .. } => lake,
         }
     }
 
@@ -179,41 +147,41 @@ impl Topology {
         self.links.iter().filter(wanted).map(|link| link.id)
     }
 
-    fn path(&self, way: Way) -> Vec<LinkId> {
+    fn path(&self, path: LinkPath) -> Vec<LinkId> {
         use LinkKind::{Client, Disk, LakeIn, LakeOut, LakeTotalIn, LakeTotalOut, PeerIn, PeerOut};
         let from_peer = |from, to| vec![(Disk, Some(from)), (PeerOut, Some(from)), (PeerIn, Some(to))];
         let from_lake = |to| vec![(LakeTotalIn, None), (LakeIn, Some(to))];
-        let hops: Vec<(LinkKind, Option<NodeIndex>)> = match way {
-            Way::Deliver {
+        let hops: Vec<(LinkKind, Option<NodeIndex>)> = match path {
+            LinkPath::Deliver {
                 node,
                 from_disk: true,
             } => vec![(Disk, Some(node)), (Client, Some(node))],
-            Way::Deliver {
+            LinkPath::Deliver {
                 node,
                 from_disk: false,
             } => vec![(Client, Some(node))],
-            Way::Fetch {
+            LinkPath::Fetch {
                 route: Route::Local, ..
             } => Vec::new(),
-            Way::Fetch {
+            LinkPath::Fetch {
                 node,
                 route: Route::Peer { from },
             } => from_peer(from, node),
-            Way::Fetch {
+            LinkPath::Fetch {
                 node,
                 route: Route::Lake { through: None },
             } => from_lake(node),
             // A home forwards a block from memory as it arrives; the lake sends it to the home at a separate
             // pace.
-            Way::Fetch {
+            LinkPath::Fetch {
                 node,
                 route: Route::Lake { through: Some(home) },
             } => vec![(PeerOut, Some(home)), (PeerIn, Some(node))],
-            Way::Push(Push {
+            LinkPath::Push(Push {
                 from: Some(from), to, ..
             }) => from_peer(from, to),
-            Way::Push(Push { from: None, to, .. }) => from_lake(to),
-            Way::Write { node } => vec![(LakeOut, Some(node)), (LakeTotalOut, None)],
+            LinkPath::Push(Push { from: None, to, .. }) => from_lake(to),
+            LinkPath::Write { node } => vec![(LakeOut, Some(node)), (LakeTotalOut, None)],
         };
         hops.into_iter()
             .flat_map(|(kind, node)| self.find(kind, node))

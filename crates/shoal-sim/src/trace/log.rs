@@ -7,7 +7,7 @@ use super::{Access, Lines, Operation, TraceError};
 use crate::names::Names;
 
 /// Parses one line; `None` if it moves no bytes of an object.
-pub(super) type Understand<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
+pub(super) type ParseLine<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
 
 /// The requests of a log.
 pub(super) struct Log<R> {
@@ -17,18 +17,18 @@ pub(super) struct Log<R> {
     pub(super) since: Since,
     /// The greatest length that each object has had.
     lengths: Vec<u64>,
-    understand: Understand<R>,
+    parse: ParseLine<R>,
 }
 
 impl<R> Log<R> {
-    pub(super) fn new(lines: Lines<R>, understand: Understand<R>) -> Self {
+    pub(super) fn new(lines: Lines<R>, parse: ParseLine<R>) -> Self {
         Self {
             lines,
             objects: Names::default(),
             clients: Names::default(),
             since: Since::default(),
             lengths: Vec::new(),
-            understand,
+            parse,
         }
     }
 
@@ -57,7 +57,7 @@ impl<R: Read> Iterator for Log<R> {
                 Ok(line) => line,
                 Err(error) => return Some(Err(error)),
             };
-            if let Some(access) = (self.understand)(self, &line).transpose() {
+            if let Some(access) = (self.parse)(self, &line).transpose() {
                 return Some(access.map(|access| self.outdating_all(access)));
             }
         }

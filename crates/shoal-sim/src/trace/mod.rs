@@ -6,14 +6,16 @@
 
 mod access_log;
 mod csv;
+mod error;
 mod format;
+mod guess;
 mod job;
 mod log;
 mod oracle_general;
+mod packed;
 mod recording;
 mod s3_log;
 mod swim;
-mod tape;
 mod timestamp;
 mod wfcommons;
 
@@ -21,44 +23,14 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+pub use self::error::TraceError;
 pub use self::format::Format;
 pub use self::job::{Job, Piece};
 use self::log::Log;
 pub(crate) use self::recording::Recording;
+pub use crate::access::{Access, Operation};
 use crate::block::{Granularity, OBJECT_BLOCKS_MAX};
-use crate::clock::Time;
 use crate::units::counted;
-
-/// One request of a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// The time of the request since the first request of the trace, if the recording has times.
-    pub at: Time,
-    /// The client, numbered from 0; 0 for all requests if the recording names no clients.
-    pub client: u32,
-    /// The object, numbered from 0.
-    pub object: u32,
-    /// Length of the object, if the recording has it.
-    pub object_bytes: u64,
-    /// First byte of the requested range.
-    pub offset_bytes: u64,
-    /// Length of the requested range.
-    pub bytes: u64,
-    /// The operation on the range.
-    pub operation: Operation,
-}
-
-/// The kind of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Operation {
-    /// Reads bytes of an object.
-    Read,
-    /// Replaces the object: cached blocks of it are out of date.
-    Write,
-    /// Removes the object.
-    Delete,
-}
 
 /// Requests in the order of their recording.
 pub type Accesses = Box<dyn Iterator<Item = Result<Access, TraceError>>>;
@@ -72,57 +44,6 @@ pub enum Trace {
     Accesses(Accesses),
     /// Jobs, which read several objects and wait for each other.
     Jobs(Jobs),
-}
-
-/// Why a trace cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The operating system cannot read the file.
-    #[error("cannot read {}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// Neither its name nor its beginning identifies the format.
-    #[error("cannot tell the format of {}\nhint: name it with --format: {}", .0.display(), Format::names())]
-    UnknownFormat(PathBuf),
-    /// The trace must be unpacked first.
-    #[error("{} is compressed\nhint: unpack it first: {command} {} > trace", path.display(), path.display())]
-    Compressed {
-        /// The compressed file.
-        path: PathBuf,
-        /// The command that unpacks it.
-        command: &'static str,
-    },
-    /// The trace has no read that a cache could serve.
-    #[error(
-        "the trace reads no object\nhint: a node's log tells of requests with `access = true` below [log], and S3's some hours later"
-    )]
-    Unread,
-    /// The blocks of the trace do not fit into memory.
-    #[error(
-        "the trace reads more than {0} different blocks\nhint: take larger ones, with `--block` or `cluster.block`"
-    )]
-    TooManyBlocks(usize),
-    /// An object that the experiment scales has too many blocks.
-    #[error(
-        "an object of {0} bytes has more than {OBJECT_BLOCKS_MAX} blocks\nhint: take larger ones, with `cluster.block`, or a smaller `workload.scale`"
-    )]
-    TooManyOfObject(u64),
-    /// A line, or a record of a binary trace, is malformed.
-    #[error("{}:{line}: found {found}\nhint: expected {expected}", path.display())]
-    Line {
-        /// The trace.
-        path: PathBuf,
-        /// The line or record, counted from 1.
-        line: u64,
-        /// The text that was found.
-        found: String,
-        /// The expected form.
-        expected: String,
-    },
 }
 
 impl Trace {

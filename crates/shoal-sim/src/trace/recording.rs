@@ -1,6 +1,6 @@
 //! A trace that is needed several times and read once: its requests are kept in compact form.
 
-use super::tape::Tape;
+use super::packed::PackedTrace;
 use super::{Access, Accesses, TraceError};
 
 /// The number of requests per chunk.
@@ -12,7 +12,7 @@ const TAPE_BYTES_MAX: usize = 1 << 31;
 /// A trace that has been read to its end.
 pub(crate) struct Recording<'trace> {
     open: &'trace dyn Fn() -> Result<Accesses, TraceError>,
-    tape: Option<Tape>,
+    packed: Option<PackedTrace>,
 }
 
 impl<'trace> Recording<'trace> {
@@ -32,16 +32,19 @@ impl<'trace> Recording<'trace> {
         progress: &mut dyn FnMut(u64),
         mut take: impl FnMut(&[Access]) -> Result<(), TraceError>,
     ) -> Result<Self, TraceError> {
-        let mut tape = Some(Tape::default());
+        let mut packed = Some(PackedTrace::default());
         in_chunks(open()?, |chunk| {
             take(chunk)?;
-            if tape.as_mut().is_some_and(|tape| !tape.record(chunk, bytes_max)) {
-                tape = None;
+            if packed
+                .as_mut()
+                .is_some_and(|packed| !packed.record(chunk, bytes_max))
+            {
+                packed = None;
             }
             progress(chunk.len() as u64);
             Ok(())
         })?;
-        Ok(Self { open, tape })
+        Ok(Self { open, packed })
     }
 
     /// Passes the trace to `take` again.
@@ -54,8 +57,8 @@ impl<'trace> Recording<'trace> {
             take(chunk);
             progress(chunk.len() as u64);
         };
-        match &self.tape {
-            Some(tape) => tape.replay(take),
+        match &self.packed {
+            Some(packed) => packed.replay(take),
             None => in_chunks((self.open)()?, |chunk| {
                 take(chunk);
                 Ok(())

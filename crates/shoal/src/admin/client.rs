@@ -26,22 +26,22 @@ pub struct AdminUrl(String);
 /// Why a text is not an [`AdminUrl`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write it as http://host:port, such as http://127.0.0.1:9100; admin ports speak plain HTTP")]
-pub struct NotAdminUrl;
+pub struct InvalidAdminUrl;
 
 impl FromStr for AdminUrl {
-    type Err = NotAdminUrl;
+    type Err = InvalidAdminUrl;
 
-    fn from_str(text: &str) -> Result<Self, NotAdminUrl> {
+    fn from_str(text: &str) -> Result<Self, InvalidAdminUrl> {
         let place = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
         let url = format!("http://{place}");
-        let uri: Uri = url.parse().map_err(|_| NotAdminUrl)?;
+        let uri: Uri = url.parse().map_err(|_| InvalidAdminUrl)?;
         let is_plain = uri.host().is_some_and(|host| !host.is_empty())
             && uri
                 .authority()
                 .is_some_and(|authority| !authority.as_str().contains('@'))
             && uri.path() == "/"
             && uri.query().is_none();
-        is_plain.then_some(Self(url)).ok_or(NotAdminUrl)
+        is_plain.then_some(Self(url)).ok_or(InvalidAdminUrl)
     }
 }
 
@@ -60,16 +60,16 @@ impl fmt::Display for AdminUrl {
 /// A node did not give the requested answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{url} {why}")]
-pub struct AskError {
+pub struct AdminError {
     /// The node that was asked.
     pub url: AdminUrl,
     /// Why it did not.
-    pub why: Trouble,
+    pub why: AdminErrorKind,
 }
 
 /// The reason, worded to follow the name of the node in a sentence.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum AdminErrorKind {
     /// The answer took too long, or there is no node.
     #[error("did not answer within {} ms", .0.as_millis())]
     Deadline(Duration),
@@ -91,7 +91,7 @@ pub enum Trouble {
 
 /// The answer of a node.
 #[derive(Debug)]
-pub struct Said<T> {
+pub struct AdminResponse<T> {
     /// Its page.
     pub page: T,
     /// The address at which it was reached.
@@ -123,47 +123,65 @@ impl AdminClient {
     }
 
     /// Gets a page in JSON.
-    pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AskError> {
+    pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
         let said = self.ask(url, path).await;
         said.map(|said| said.page).map_err(|why| of(url, why))
     }
 
     /// Gets a page in JSON, and the address that it came from.
-    pub async fn ask<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<Said<T>, Trouble> {
-        let Said { page, reached } = self.call(Method::GET, url, path).await?;
-        Ok(Said {
+    pub async fn ask<T: DeserializeOwned>(
+        &self,
+        url: &AdminUrl,
+        path: &str,
+    ) -> Result<AdminResponse<T>, AdminErrorKind> {
+        let AdminResponse { page, reached } = self.call(Method::GET, url, path).await?;
+        Ok(AdminResponse {
             page: json(&page)?,
             reached,
         })
     }
 
     /// Gets a page in any form.
-    pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AskError> {
+    pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AdminError> {
         let said = self.call(Method::GET, url, path).await;
         let said = said.map_err(|why| of(url, why))?;
         Ok(String::from_utf8_lossy(&said.page).into_owned())
     }
 
     /// Sends an order, and returns the node's answer in JSON.
-    pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AskError> {
+    pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
         let said = self.call(Method::POST, url, path).await;
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
     }
 
-    async fn call(&self, method: Method, url: &AdminUrl, path: &str) -> Result<Said<Bytes>, Trouble> {
+    async fn call(
+        &self,
+        method: Method,
+        url: &AdminUrl,
+        path: &str,
+    ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
         match tokio::time::timeout(self.deadline, self.exchange(method, url, path)).await {
             Ok(answered) => answered,
-            Err(_) => Err(Trouble::Deadline(self.deadline)),
+            Err(_) => Err(AdminErrorKind::Deadline(self.deadline)),
         }
     }
 
-    async fn exchange(&self, method: Method, url: &AdminUrl, path: &str) -> Result<Said<Bytes>, Trouble> {
+    async fn exchange(
+        &self,
+        method: Method,
+        url: &AdminUrl,
+        path: &str,
+    ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
         let mut request = Request::new(Empty::new());
         *request.method_mut() = method;
         *request.uri_mut() = format!("{url}{path}")
             .parse()
             .expect("a checked URL with a path of ours is a URL");
-        let response = self.http.request(request).await.map_err(Trouble::Unreachable)?;
+        let response = self
+            .http
+            .request(request)
+            .await
+            .map_err(AdminErrorKind::Unreachable)?;
         let status = response.status();
         let reached = response
             .extensions()
@@ -171,20 +189,20 @@ impl AdminClient {
             .map(|connection| connection.remote_addr().ip())
             .expect("the connector notes where it connected to");
         let page = Limited::new(response.into_body(), PAGE_BYTES_MAX).collect();
-        let page = page.await.map_err(Trouble::Page)?.to_bytes();
+        let page = page.await.map_err(AdminErrorKind::Page)?.to_bytes();
         if !status.is_success() {
             let said = String::from_utf8_lossy(&page[..page.len().min(200)]);
-            return Err(Trouble::Refused {
+            return Err(AdminErrorKind::Refused {
                 status,
                 said: said.trim_end().into(),
             });
         }
-        Ok(Said { page, reached })
+        Ok(AdminResponse { page, reached })
     }
 }
 
-fn of(url: &AdminUrl, why: Trouble) -> AskError {
-    AskError {
+fn of(url: &AdminUrl, why: AdminErrorKind) -> AdminError {
+    AdminError {
         url: url.clone(),
         why,
     }
@@ -199,8 +217,8 @@ fn innermost(error: &hyper_util::client::legacy::Error) -> &dyn std::error::Erro
     innermost
 }
 
-fn json<T: DeserializeOwned>(page: &[u8]) -> Result<T, Trouble> {
-    serde_json::from_slice(page).map_err(|error| Trouble::Page(error.into()))
+fn json<T: DeserializeOwned>(page: &[u8]) -> Result<T, AdminErrorKind> {
+    serde_json::from_slice(page).map_err(|error| AdminErrorKind::Page(error.into()))
 }
 
 #[cfg(test)]

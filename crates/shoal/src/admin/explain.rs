@@ -20,7 +20,7 @@ pub const BLOCKS_MAX: u32 = 4_096;
 
 /// The object and the blocks that a query asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct ExplainQuery {
     /// The object.
     pub object: S3Uri,
     /// Its version; `None`: the one that the node knows.
@@ -31,12 +31,12 @@ pub struct Question {
     pub count: u32,
 }
 
-/// Why a query is not a [`Question`]; the page shows the text.
+/// Why a query is not a [`ExplainQuery`]; the page shows the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
 )]
-pub struct NoQuestion;
+pub struct InvalidExplainQuery;
 
 /// One node's knowledge of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +46,7 @@ pub struct Explanation {
     /// The version; `None`: the node knows nothing of it.
     pub version: Option<KnownVersion>,
     /// The blocks that were asked for.
-    pub blocks: Vec<BlockPlace>,
+    pub blocks: Vec<BlockLocation>,
 }
 
 /// The facts of a version that matter here.
@@ -66,7 +66,7 @@ pub struct KnownVersion {
 
 /// Where one block is, as one node sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BlockPlace {
+pub struct BlockLocation {
     /// Its number in the object, from 0.
     pub index: u32,
     /// Whether it is on this node.
@@ -109,8 +109,8 @@ impl Presence {
     }
 }
 
-impl Question {
-    /// Writes the question as a query.
+impl ExplainQuery {
+    /// Writes it as a query string.
     pub fn to_query(&self) -> String {
         let object = self.object.to_string();
         let object = utf8_percent_encode(&object, NON_ALPHANUMERIC);
@@ -123,23 +123,27 @@ impl Question {
     }
 
     /// Reads a query.
-    pub fn parse(query: &str) -> Result<Self, NoQuestion> {
+    pub fn parse(query: &str) -> Result<Self, InvalidExplainQuery> {
         let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
         for pair in query.split('&') {
-            let (name, value) = pair.split_once('=').ok_or(NoQuestion)?;
-            let number = || value.parse::<u32>().map_err(|_| NoQuestion);
+            let (name, value) = pair.split_once('=').ok_or(InvalidExplainQuery)?;
+            let number = || value.parse::<u32>().map_err(|_| InvalidExplainQuery);
             match name {
                 "object" => {
-                    let text = percent_decode_str(value).decode_utf8().map_err(|_| NoQuestion)?;
-                    object = Some(text.parse::<S3Uri>().map_err(|_| NoQuestion)?);
+                    let text = percent_decode_str(value)
+                        .decode_utf8()
+                        .map_err(|_| InvalidExplainQuery)?;
+                    object = Some(text.parse::<S3Uri>().map_err(|_| InvalidExplainQuery)?);
                 }
-                "version" => version = Some(version_id(value).ok_or(NoQuestion)?),
+                "version" => version = Some(version_id(value).ok_or(InvalidExplainQuery)?),
                 "first" => first = number()?,
                 "count" => count = number()?.min(BLOCKS_MAX),
-                _ => return Err(NoQuestion),
+                _ => return Err(InvalidExplainQuery),
             }
         }
-        let object = object.filter(|object| !object.key.is_empty()).ok_or(NoQuestion)?;
+        let object = object
+            .filter(|object| !object.key.is_empty())
+            .ok_or(InvalidExplainQuery)?;
         Ok(Self {
             object,
             version,
@@ -172,16 +176,16 @@ pub struct Explainer {
 }
 
 impl Explainer {
-    /// Answers a question from the knowledge of this node.
-    pub async fn explain(&self, question: &Question) -> Explanation {
-        let known = self.known(&question.object).await;
-        let asked = question.version;
+    /// Answers a query with what this node knows.
+    pub async fn explain(&self, query: &ExplainQuery) -> Explanation {
+        let known = self.known(&query.object).await;
+        let asked = query.version;
         // This node may still hold blocks of a version that it does not know.
         let known = known.filter(|known| asked.is_none_or(|asked| asked == known.id));
-        let end = question.first.saturating_add(question.count);
+        let end = query.first.saturating_add(query.count);
         let end = known.as_ref().map_or(end, |known| end.min(known.block_count()));
         let blocks = asked.or(known.as_ref().map(|known| known.id)).map(|version| {
-            let indexes = question.first..end;
+            let indexes = query.first..end;
             indexes
                 .map(|index| self.place(BlockId { version, index }))
                 .collect()
@@ -206,7 +210,7 @@ impl Explainer {
         }
     }
 
-    fn place(&self, block: BlockId) -> BlockPlace {
+    fn place(&self, block: BlockId) -> BlockLocation {
         let (here, reason) = if self.store.contains(block) {
             (Presence::Resident, None)
         } else if self.single_flight.contains(block) {
@@ -218,7 +222,7 @@ impl Explainer {
                 None => (Presence::Unasked, None),
             }
         };
-        BlockPlace {
+        BlockLocation {
             index: block.index,
             here,
             reason: reason.map(str::to_owned),
@@ -252,23 +256,23 @@ mod tests {
     use proptest::prelude::{any, proptest};
     use shoal_policy::VersionId;
 
-    use super::{BLOCKS_MAX, Question};
+    use super::{BLOCKS_MAX, ExplainQuery};
 
     #[test]
     fn what_is_asked_is_what_is_heard() {
-        let question = Question {
+        let query = ExplainQuery {
             object: "s3://b/a key&with=100%25 ä?#".parse().unwrap(),
             version: Some(VersionId([0xab; 16])),
             first: 7,
             count: 9,
         };
-        assert_eq!(Question::parse(&question.to_query()), Ok(question));
-        let brief = Question::parse("object=s3://b/k").unwrap();
+        assert_eq!(ExplainQuery::parse(&query.to_query()), Ok(query));
+        let brief = ExplainQuery::parse("object=s3://b/k").unwrap();
         assert_eq!((brief.version, brief.first, brief.count), (None, 0, BLOCKS_MAX));
     }
 
     #[test]
-    fn what_names_no_object_is_no_question() {
+    fn a_query_that_names_no_object_is_invalid() {
         for query in [
             "",
             "object=",
@@ -280,14 +284,14 @@ mod tests {
             "object=s3://b/k&other=1",
             "object=s3://b/%ff",
         ] {
-            assert!(Question::parse(query).is_err(), "{query}");
+            assert!(ExplainQuery::parse(query).is_err(), "{query}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_query_is_a_question_or_none(query in any::<String>()) {
-            let _ = Question::parse(&query);
+        fn any_query_string_is_read_or_refused(query in any::<String>()) {
+            let _ = ExplainQuery::parse(&query);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The pages for operators: health, metrics, status. They are apart from the S3 port.
 
+pub mod allowed_hosts;
 pub mod client;
 pub mod explain;
-pub mod hosts;
 pub mod members;
-pub mod observe;
+pub mod observer;
 pub mod server;

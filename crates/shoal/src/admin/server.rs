@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::explain::{Explanation, Question};
-use super::hosts::Hosts;
+use super::allowed_hosts::AllowedHosts;
+use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
 use crate::conditions::Condition;
 use crate::dirty::FlushOrders;
@@ -75,19 +75,19 @@ pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
 pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
 
 /// Returns where the blocks of an object are, as `/explain` shows it.
-pub type ExplanationSource = Arc<dyn Fn(Question) -> BoxFuture<'static, Explanation> + Send + Sync>;
+pub type ExplanationSource = Arc<dyn Fn(ExplainQuery) -> BoxFuture<'static, Explanation> + Send + Sync>;
 
 const EXPLAIN: &str = "/explain";
 
 /// An order of an operator.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum AdminCommand {
     Drain,
     Undrain,
     Flush,
 }
 
-impl Order {
+impl AdminCommand {
     fn at(path: &str) -> Option<Self> {
         match path {
             "/drain" => Some(Self::Drain),
@@ -117,7 +117,7 @@ pub struct Admin {
     /// to.
     pub handoff: Option<Arc<Handoff>>,
     /// The host names under which the pages are shown.
-    pub hosts: Hosts,
+    pub hosts: AllowedHosts,
     /// For `/flush`.
     pub flushes: Arc<FlushOrders>,
     /// Called before metrics are shown, to set the gauges that are not set as they change.
@@ -148,7 +148,7 @@ impl Admin {
     }
 
     /// Carries out an order.
-    async fn obey(&self, order: Order, request: &Request<ClientBody>) -> Page {
+    async fn execute(&self, command: AdminCommand, request: &Request<ClientBody>) -> Page {
         let (method, headers) = (request.method(), request.headers());
         if *method != Method::POST {
             return not_allowed("only POST is understood here\n", "POST");
@@ -158,7 +158,7 @@ impl Admin {
         if headers.contains_key(ORIGIN) {
             return text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n");
         }
-        if let Order::Flush = order {
+        if let AdminCommand::Flush = command {
             return self.flush(request.uri().query().unwrap_or_default());
         }
         let Some(handoff) = &self.handoff else {
@@ -167,10 +167,10 @@ impl Admin {
                 "this node caches alone: there is nobody to give blocks to\n",
             );
         };
-        match order {
-            Order::Drain => handoff.begin().await,
-            Order::Undrain => handoff.end().await,
-            Order::Flush => {}
+        match command {
+            AdminCommand::Drain => handoff.begin().await,
+            AdminCommand::Undrain => handoff.end().await,
+            AdminCommand::Flush => {}
         }
         page(
             StatusCode::ACCEPTED,
@@ -203,9 +203,9 @@ impl Admin {
     }
 
     async fn explained(&self, query: &str) -> Page {
-        match Question::parse(query) {
-            Ok(question) => {
-                let explanation = (self.explain)(question).await;
+        match ExplainQuery::parse(query) {
+            Ok(query) => {
+                let explanation = (self.explain)(query).await;
                 page(StatusCode::OK, "application/json", json!(explanation))
             }
             Err(error) => page(
@@ -259,8 +259,8 @@ impl Service<Request<ClientBody>> for Pages {
             if let Some(refusal) = admin.hosts.refuse(&request) {
                 return Ok(refusal);
             }
-            Ok(match Order::at(path) {
-                Some(order) => admin.obey(order, &request).await,
+            Ok(match AdminCommand::at(path) {
+                Some(command) => admin.execute(command, &request).await,
                 None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {
                     admin.explained(request.uri().query().unwrap_or_default()).await
                 }

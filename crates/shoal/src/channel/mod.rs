@@ -15,15 +15,15 @@
 //!
 //! The reasons are in `docs/design/peer-security.md`.
 
+mod auth_failure;
+mod handshake_limit;
 mod keys;
-mod mistrust;
-mod proof;
 mod read_ahead;
 mod records;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod unproven;
+mod trusted_keys;
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,22 +40,22 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::{LazyConfigAcceptor, TlsConnector};
 
-pub use self::mistrust::{Mistrust, Mistrusted};
+pub use self::auth_failure::{AuthFailure, AuthFailures};
 pub use self::stream::NodeStream;
 
+use self::auth_failure::RemoteNode;
+use self::handshake_limit::HandshakeLimit;
 use self::keys::{Keys, Transport};
-use self::mistrust::Other;
-use self::proof::{Asking, Known};
 use self::read_ahead::ReadAhead;
-use self::records::{Key, Records};
+use self::records::{Key, RecordStream};
 use self::stream::Stream;
-use self::unproven::Unproven;
+use self::trusted_keys::{ClientKeys, TrustedKeys};
 use crate::config;
 use crate::sendfile::SendfileStream;
 use crate::sigbus_guard::SigbusGuard;
 
 /// Time within which the other end must have proven itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The first record of a connection in the open, sent by the node that was asked. Until it arrives, the other
 /// node is silent, so that TLS consumes no byte that is not its own.
@@ -70,14 +70,14 @@ pub struct Channel {
     keys: Vec<Keys>,
     transports: &'static [Transport],
     /// The answers of this node, the preferred one first.
-    answers: Vec<Answer>,
-    unproven: Unproven,
-    mistrusted: Arc<Mistrusted>,
+    answers: Vec<ServerProtocol>,
+    handshakes: HandshakeLimit,
+    auth_failures: Arc<AuthFailures>,
 }
 
 /// The answer of a node to others that offer a protocol.
 #[derive(Debug)]
-struct Answer {
+struct ServerProtocol {
     protocol: Vec<u8>,
     transport: Transport,
     config: Arc<ServerConfig>,
@@ -91,7 +91,7 @@ pub struct Dialer {
     /// The offers, by protocol.
     offers: Arc<[(Vec<u8>, Transport)]>,
     config: Arc<ClientConfig>,
-    mistrusted: Arc<Mistrusted>,
+    auth_failures: Arc<AuthFailures>,
 }
 
 impl Channel {
@@ -104,7 +104,7 @@ impl Channel {
         } else {
             &[Transport::Authenticated, Transport::Encrypted]
         };
-        let answers = protocols(&keys, transports).map(|(keys, transport)| Answer {
+        let answers = protocols(&keys, transports).map(|(keys, transport)| ServerProtocol {
             protocol: keys.protocol(transport),
             transport,
             config: Arc::new(answering(keys, transport, name)),
@@ -113,8 +113,8 @@ impl Channel {
             answers: answers.collect(),
             keys,
             transports,
-            unproven: Unproven::new(connections),
-            mistrusted: Arc::default(),
+            handshakes: HandshakeLimit::new(connections),
+            auth_failures: Arc::default(),
         }
     }
 
@@ -130,36 +130,36 @@ impl Channel {
             address,
             offers,
             config: Arc::new(config),
-            mistrusted: Arc::clone(&self.mistrusted),
+            auth_failures: Arc::clone(&self.auth_failures),
         }
     }
 
     /// Returns the counts of connections that failed because an end was not trusted.
-    pub fn mistrusted(&self) -> &Arc<Mistrusted> {
-        &self.mistrusted
+    pub fn auth_failures(&self) -> &Arc<AuthFailures> {
+        &self.auth_failures
     }
 
     /// Accepts a connection from a node, once the node has proven itself.
-    pub async fn accept(&self, stream: TcpStream, address: SocketAddr) -> Result<NodeStream, Mistrust> {
-        let turn = self.unproven.enter();
-        let proving = timeout(PATIENCE, self.let_prove(stream));
+    pub async fn accept(&self, stream: TcpStream, address: SocketAddr) -> Result<NodeStream, AuthFailure> {
+        let turn = self.handshakes.enter();
+        let proving = timeout(TIMEOUT, self.accept_handshake(stream));
         let proven = tokio::select! {
-            proven = proving => proven.unwrap_or(Err(Mistrust::Unfinished)),
-            () = turn.displaced() => Err(Mistrust::Unfinished),
+            proven = proving => proven.unwrap_or(Err(AuthFailure::Unfinished)),
+            () = turn.displaced() => Err(AuthFailure::Unfinished),
         };
-        let other = Other::asking(address);
+        let other = RemoteNode::asking(address);
         match proven {
-            Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.mistrusted))),
-            Err(mistrust) => {
-                self.mistrusted.note(mistrust, &other);
-                Err(mistrust)
+            Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.auth_failures))),
+            Err(failure) => {
+                self.auth_failures.note(failure, &other);
+                Err(failure)
             }
         }
     }
 
-    async fn let_prove(&self, stream: TcpStream) -> Result<Stream, Mistrust> {
+    async fn accept_handshake(&self, stream: TcpStream) -> Result<Stream, AuthFailure> {
         let begun = LazyConfigAcceptor::new(Acceptor::default(), ReadAhead::new(stream));
-        let begun = begun.await.map_err(|error| Mistrust::of(&error))?;
+        let begun = begun.await.map_err(|error| AuthFailure::of(&error))?;
         let offered: Vec<_> = begun.client_hello().alpn().into_iter().flatten().collect();
         let answer = self
             .answers
@@ -167,26 +167,26 @@ impl Channel {
             .find(|answer| offered.contains(&answer.protocol.as_slice()));
         let Some(answer) = answer else {
             if !offered.iter().any(|protocol| keys::is_protocol(protocol)) {
-                return Err(Mistrust::NotOurs);
+                return Err(AuthFailure::NotOurs);
             }
             // The handshake fails for lack of a common protocol, which tells the other node the reason.
             let any = self.answers.first().expect("a node has one secret at least");
             let _ = begun.into_stream(Arc::clone(&any.config)).await;
-            return Err(Mistrust::OtherSecret);
+            return Err(AuthFailure::OtherSecret);
         };
         let stream = begun.into_stream(Arc::clone(&answer.config)).await;
-        let stream = stream.map_err(|error| Mistrust::of(&error))?;
+        let stream = stream.map_err(|error| AuthFailure::of(&error))?;
         if answer.transport == Transport::Encrypted {
             return Ok(Stream::Encrypted(Box::new(SigbusGuard::new(stream.into()))));
         }
         let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = Records::new(
+        let mut records = RecordStream::new(
             SendfileStream::new(stream.into_inner().0.into_inner()),
             answered,
             asked,
         );
         let welcomed = records.write_all(WELCOME).await;
-        welcomed.map_err(|error| Mistrust::of(&error))?;
+        welcomed.map_err(|error| AuthFailure::of(&error))?;
         Ok(Stream::Authenticated(Box::new(records)))
     }
 }
@@ -198,26 +198,26 @@ impl Dialer {
         // Without it, a request in two segments waits 40 ms for the delayed acknowledgement of the other
         // node.
         stream.set_nodelay(true)?;
-        let other = Other::asked(&self.name, self.address);
+        let other = RemoteNode::asked(&self.name, self.address);
         match self.prove(stream).await {
-            Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.mistrusted))),
-            Err(mistrust) => Err(self.mistrusted.note(mistrust, &other)),
+            Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.auth_failures))),
+            Err(failure) => Err(self.auth_failures.note(failure, &other)),
         }
     }
 
-    async fn prove(&self, stream: TcpStream) -> Result<Stream, Mistrust> {
-        let distrust = |error: io::Error| Mistrust::of(&error);
+    async fn prove(&self, stream: TcpStream) -> Result<Stream, AuthFailure> {
+        let distrust = |error: io::Error| AuthFailure::of(&error);
         let name = ServerName::from(self.address.ip());
         let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, ReadAhead::new(stream));
         let stream = connecting.await.map_err(distrust)?;
-        let agreed = stream.get_ref().1.alpn_protocol().ok_or(Mistrust::NotOurs)?;
+        let agreed = stream.get_ref().1.alpn_protocol().ok_or(AuthFailure::NotOurs)?;
         let offer = self.offers.iter().find(|(protocol, _)| protocol == agreed);
-        let (_, transport) = offer.ok_or(Mistrust::NotOurs)?;
+        let (_, transport) = offer.ok_or(AuthFailure::NotOurs)?;
         if *transport == Transport::Encrypted {
             return Ok(Stream::Encrypted(Box::new(SigbusGuard::new(stream.into()))));
         }
         let (asked, answered) = record_keys(stream.get_ref().1);
-        let mut records = Records::new(
+        let mut records = RecordStream::new(
             SendfileStream::new(stream.into_inner().0.into_inner()),
             asked,
             answered,
@@ -271,7 +271,7 @@ fn answering(keys: &Keys, transport: Transport, name: &str) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring knows TLS 1.3")
-        .with_client_cert_verifier(Arc::new(Known::asking(keys)))
+        .with_client_cert_verifier(Arc::new(TrustedKeys::asking(keys)))
         .with_cert_resolver(keys.answering(name));
     config.alpn_protocols = vec![keys.protocol(transport)];
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -285,8 +285,8 @@ fn asking(keys: &[Keys], name: &str) -> ClientConfig {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring knows TLS 1.3")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Known::answering(keys, name)))
-        .with_client_cert_resolver(Arc::new(Asking::new(keys)));
+        .with_custom_certificate_verifier(Arc::new(TrustedKeys::answering(keys, name)))
+        .with_client_cert_resolver(Arc::new(ClientKeys::new(keys)));
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
     config

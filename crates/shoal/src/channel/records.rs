@@ -45,7 +45,7 @@ type Proof = [u8; PROOF_BYTES];
 
 /// A stream of records over another stream. After a partial write, its writer has to offer the remaining
 /// bytes again, as every writer does.
-pub(super) struct Records<S> {
+pub(super) struct RecordStream<S> {
     /// Bytes that were read: the rest of a record whose proof is right, then the received part of the next
     /// one.
     stream: ReadAhead<S>,
@@ -100,7 +100,7 @@ impl Outgoing {
     }
 }
 
-impl<S> Records<S> {
+impl<S> RecordStream<S> {
     /// Creates records over `stream`, with one key for sent and one for received records.
     pub(super) fn new(stream: S, sent: Key, received: Key) -> Self {
         Self {
@@ -187,7 +187,7 @@ fn altered() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the proof of a record is wrong")
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Records<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for RecordStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         while this.proven_bytes == 0 {
@@ -207,7 +207,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Records<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Records<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for RecordStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -280,7 +280,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    use super::{HEAD_BYTES, RECORD_BYTES_MAX, Records};
+    use super::{HEAD_BYTES, RECORD_BYTES_MAX, RecordStream};
 
     const KEY: super::Key = [7; 16];
     const OTHER: super::Key = [8; 16];
@@ -292,7 +292,7 @@ mod tests {
     /// Returns the bytes on the wire for these bytes.
     async fn sealed(bytes: &[u8]) -> Vec<u8> {
         let (near, mut far) = tokio::io::duplex(1 << 20);
-        let mut records = Records::new(near, KEY, OTHER);
+        let mut records = RecordStream::new(near, KEY, OTHER);
         records.write_all(bytes).await.unwrap();
         drop(records);
         let mut wire = Vec::new();
@@ -303,7 +303,7 @@ mod tests {
     /// Returns the bytes that a reader gets from these bytes of the wire, and whether the stream ends well. A
     /// reader that goes on gets nothing more.
     async fn opened(wire: &[u8]) -> (Vec<u8>, bool) {
-        let mut records = Records::new(wire, OTHER, KEY);
+        let mut records = RecordStream::new(wire, OTHER, KEY);
         let (mut bytes, mut more) = (Vec::new(), Vec::new());
         let ended = records.read_to_end(&mut bytes).await;
         let ended_again = records.read_to_end(&mut more).await;
@@ -316,8 +316,8 @@ mod tests {
         for (length, socket_bytes) in [(1, 1), (100, 7), (300_000, 1_000), (300_000, 1 << 20)] {
             let sent = bytes(length);
             let (near, far) = tokio::io::duplex(socket_bytes);
-            let mut near = Records::new(near, KEY, OTHER);
-            let mut far = Records::new(far, OTHER, KEY);
+            let mut near = RecordStream::new(near, KEY, OTHER);
+            let mut far = RecordStream::new(far, OTHER, KEY);
             let (head, body) = sent.split_at(length / 3);
             let sending = async {
                 let mut left = [head, body];

@@ -10,9 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use super::mistrust::{Mistrust, Mistrusted, Other};
+use super::auth_failure::{AuthFailure, AuthFailures, RemoteNode};
 use super::read_ahead::ReadAhead;
-use super::records::Records;
+use super::records::RecordStream;
 use crate::sendfile::SendfileStream;
 use crate::sigbus_guard::SigbusGuard;
 
@@ -21,14 +21,14 @@ pub struct NodeStream {
     stream: Stream,
     /// The error that ended the stream, kept until the bytes read before it are delivered.
     broken: Option<io::Error>,
-    other: Other,
-    mistrusted: Arc<Mistrusted>,
+    other: RemoteNode,
+    auth_failures: Arc<AuthFailures>,
 }
 
 /// The carrier of the bytes.
 pub(super) enum Stream {
     Encrypted(Box<SigbusGuard<TlsStream<ReadAhead<TcpStream>>>>),
-    Authenticated(Box<Records<SendfileStream>>),
+    Authenticated(Box<RecordStream<SendfileStream>>),
 }
 
 /// Applies the same expression to either stream.
@@ -42,12 +42,12 @@ macro_rules! with {
 }
 
 impl NodeStream {
-    pub(super) fn new(stream: Stream, other: Other, mistrusted: Arc<Mistrusted>) -> Self {
+    pub(super) fn new(stream: Stream, other: RemoteNode, auth_failures: Arc<AuthFailures>) -> Self {
         Self {
             stream,
             broken: None,
             other,
-            mistrusted,
+            auth_failures,
         }
     }
 
@@ -61,8 +61,8 @@ impl NodeStream {
             Stream::Encrypted(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Authenticated(stream) => Pin::new(stream).poll_read(cx, buf),
         };
-        polled.map_err(|error| match Mistrust::of_broken(&error) {
-            Some(mistrust) => self.mistrusted.note(mistrust, &self.other),
+        polled.map_err(|error| match AuthFailure::of_broken(&error) {
+            Some(failure) => self.auth_failures.note(failure, &self.other),
             None => error,
         })
     }

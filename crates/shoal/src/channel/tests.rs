@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{Channel, Keys, Mistrust, NodeStream, Transport, answering, asking};
+use super::{AuthFailure, Channel, Keys, NodeStream, Transport, answering, asking};
 use crate::config::Cooperation;
 use crate::secret::Secret;
 
@@ -77,8 +77,8 @@ async fn exchange(stream: NodeStream) {
     assert!(received == sent);
 }
 
-fn count(channel: &Channel, mistrust: Mistrust) -> u64 {
-    channel.mistrusted().counts()[mistrust as usize].1
+fn count(channel: &Channel, failure: AuthFailure) -> u64 {
+    channel.auth_failures().counts()[failure as usize].1
 }
 
 #[tokio::test]
@@ -109,7 +109,7 @@ async fn bytes_altered_on_the_way_end_the_connection_and_those_before_them_arriv
             Err(error) = said.write_all(&sent) => Err(error),
         };
         assert!(ended.is_err(), "encrypt {encrypt}");
-        assert_eq!(count(&near, Mistrust::Altered), 1, "encrypt {encrypt}");
+        assert_eq!(count(&near, AuthFailure::Altered), 1, "encrypt {encrypt}");
         assert!(heard.read_u8().await.is_err(), "encrypt {encrypt}");
         // A record has 64 KiB at most; heads and the handshake are a few hundred bytes.
         let before = ALTERED_AT - (66 << 10)..ALTERED_AT;
@@ -129,7 +129,7 @@ async fn a_node_with_the_address_of_another_is_not_believed_to_be_it() {
         let address = listens(Arc::new(far)).await;
         let near = Channel::new("n0", &cooperation(SECRET, encrypt), 100);
         assert!(near.to("n1", address).dial().await.is_err());
-        assert_eq!(count(&near, Mistrust::Unproven), 1);
+        assert_eq!(count(&near, AuthFailure::HandshakeLimit), 1);
         near.to("n2", address).dial().await.unwrap();
     }
 }
@@ -140,8 +140,8 @@ async fn a_node_with_another_secret_is_refused_and_both_ends_say_why() {
     let address = listens(Arc::clone(&far)).await;
     let near = node("n0", SECRET);
     assert!(near.to("n1", address).dial().await.is_err());
-    assert_eq!(count(&near, Mistrust::OtherSecret), 1);
-    assert_eq!(count(&far, Mistrust::OtherSecret), 1);
+    assert_eq!(count(&near, AuthFailure::OtherSecret), 1);
+    assert_eq!(count(&far, AuthFailure::OtherSecret), 1);
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn whoever_answers_without_the_secret_is_not_believed_whatever_it_calls_it
     });
     let near = node("n0", SECRET);
     assert!(near.to("n1", address).dial().await.is_err());
-    assert_eq!(count(&near, Mistrust::Unproven), 1);
+    assert_eq!(count(&near, AuthFailure::HandshakeLimit), 1);
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn whoever_asks_without_the_secret_is_not_answered_whatever_it_calls_itsel
     let mut answer = Vec::new();
     assert!(stream.read_to_end(&mut answer).await.is_err());
     assert!(answer.is_empty());
-    assert_eq!(count(&far, Mistrust::Unproven), 1);
+    assert_eq!(count(&far, AuthFailure::HandshakeLimit), 1);
 }
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn strangers_that_say_nothing_do_not_keep_nodes_out() {
     // Four may be unproven at a time; the oldest are closed at once.
     let mut byte = [0];
     assert_eq!(silent[0].read(&mut byte).await.unwrap(), 0);
-    assert!(count(&far, Mistrust::Unfinished) >= 16);
+    assert!(count(&far, AuthFailure::Unfinished) >= 16);
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use super::output::{Tone, print};
 use super::signals::Signals;
 use super::{block_on, descriptors, logging};
 use crate::config::{
-    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Origin, Role,
+    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance, Role,
     Sources,
 };
 use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
@@ -234,13 +234,13 @@ impl Dev {
 
 /// Replaces a flag of `serve` with the flag of `dev` that sets it.
 fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
-    let of_lake = Origin::Flag("--lake-endpoint".into());
+    let of_lake = Provenance::Flag("--lake-endpoint".into());
     for problem in error
         .problems
         .iter_mut()
-        .filter(|problem| problem.origin == of_lake)
+        .filter(|problem| problem.provenance == of_lake)
     {
-        problem.origin = Origin::Flag("--lake".into());
+        problem.provenance = Provenance::Flag("--lake".into());
     }
     error
 }

@@ -12,8 +12,8 @@ use super::failure::Failure;
 use super::node::failure;
 use super::output::{Tone, bytes, counted, print, tell};
 use super::status::table;
-use crate::admin::client::{AdminClient, AdminUrl, AskError};
-use crate::admin::explain::{BLOCKS_MAX, BlockPlace, Explanation, KnownVersion, Presence, Question};
+use crate::admin::client::{AdminClient, AdminError, AdminUrl};
+use crate::admin::explain::{BLOCKS_MAX, BlockLocation, ExplainQuery, Explanation, KnownVersion, Presence};
 use crate::admin::members::{Member, Members};
 use crate::s3::uri::S3Uri;
 
@@ -58,11 +58,11 @@ struct Whereabouts {
     /// Each node's account of the blocks of that version.
     nodes: Vec<Explanation>,
     /// Nodes that did not answer, each with the reason.
-    silent: Vec<Silent>,
+    silent: Vec<SilentNode>,
 }
 
 #[derive(Debug, Serialize)]
-struct Silent {
+struct SilentNode {
     node: String,
     why: String,
 }
@@ -77,7 +77,7 @@ impl Explain {
         }
         block_on(async move {
             let found = self.ask(&AdminClient::default()).await?;
-            for Silent { node, why } in &found.silent {
+            for SilentNode { node, why } in &found.silent {
                 tell(Tone::Warning, &format!("{node} says nothing: {why}"), None);
             }
             print(&if self.json {
@@ -90,29 +90,23 @@ impl Explain {
     }
 
     async fn ask(&self, client: &AdminClient) -> Result<Whereabouts, Failure> {
-        let failed = |error: AskError| failure(&format!("{} cannot be explained", self.object), &error);
+        let failed = |error: AdminError| failure(&format!("{} cannot be explained", self.object), &error);
         let members: Members = client.get(&self.node, "/members").await.map_err(failed)?;
-        let mut question = Question {
+        let mut query = ExplainQuery {
             object: self.object.clone(),
             version: None,
             first: self.first,
             count: 0,
         };
-        let (nodes, _) = self
-            .ask_everyone(client, &members, &question)
-            .await
-            .map_err(failed)?;
+        let (nodes, _) = self.ask_members(client, &members, &query).await.map_err(failed)?;
         let known = nodes
             .into_iter()
             .find_map(|node| Some((node.node, node.version?)));
         let (known_by, version) = known.ok_or_else(|| unknown(&self.object))?;
         // Each node named the version that it knows; now all are asked about the same version.
-        question.version = version.id();
-        question.count = self.blocks.min(version.blocks.saturating_sub(self.first));
-        let (nodes, silent) = self
-            .ask_everyone(client, &members, &question)
-            .await
-            .map_err(failed)?;
+        query.version = version.id();
+        query.count = self.blocks.min(version.blocks.saturating_sub(self.first));
+        let (nodes, silent) = self.ask_members(client, &members, &query).await.map_err(failed)?;
         Ok(Whereabouts {
             object: self.object.to_string(),
             known_by,
@@ -123,13 +117,13 @@ impl Explain {
     }
 
     /// Returns the answer of each member, the speaker's first. The speaker must answer.
-    async fn ask_everyone(
+    async fn ask_members(
         &self,
         client: &AdminClient,
         members: &Members,
-        question: &Question,
-    ) -> Result<(Vec<Explanation>, Vec<Silent>), AskError> {
-        let path = format!("/explain?{}", question.to_query());
+        query: &ExplainQuery,
+    ) -> Result<(Vec<Explanation>, Vec<SilentNode>), AdminError> {
+        let path = format!("/explain?{}", query.to_query());
         let others = members
             .members
             .iter()
@@ -147,8 +141,8 @@ impl Explain {
     }
 }
 
-async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result<Explanation, Silent> {
-    let silent = |why| Silent {
+async fn ask_member(client: &AdminClient, member: &Member, path: &str) -> Result<Explanation, SilentNode> {
+    let silent = |why| SilentNode {
         node: member.name.clone(),
         why,
     };
@@ -226,7 +220,7 @@ fn row_of(found: &Whereabouts, row: usize, layers: usize) -> [String; 3] {
     ]
 }
 
-fn words(block: &BlockPlace) -> String {
+fn words(block: &BlockLocation) -> String {
     let word = block.here.as_str();
     match (&block.reason, block.here) {
         (Some(reason), _) => format!("{word} ({reason})"),

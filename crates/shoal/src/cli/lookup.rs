@@ -12,7 +12,7 @@ use super::settings::{LookupVerb, SettingFlags};
 use super::signals::Signals;
 use super::{block_on, logging};
 use crate::config::{self, Config, Loaded, Log, Role, Sources};
-use crate::lookup::asker::Asker;
+use crate::lookup::client::Client;
 use crate::lookup::{self, Lookup};
 
 const AFTER_HELP: &str = "\
@@ -106,12 +106,12 @@ impl Explain {
     fn run(self) -> Result<(), Failure> {
         let loaded = self.configured.load()?;
         tell_warnings(&loaded);
-        let asker = Asker {
+        let client = Client {
             network: self.client,
             told: true,
         };
         block_on(async move {
-            let explanation = lookup::explain(&loaded.config.lookup, asker)
+            let explanation = lookup::explain(&loaded.config.lookup, client)
                 .await
                 .map_err(|error| Failure::new("the choice cannot be explained", &error))?;
             print(&if self.json {

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::block_on;
 use super::failure::Failure;
 use super::output::{Tone, bytes, counted, print, talk, tell};
-use crate::admin::client::{AdminClient, AdminUrl, AskError, Trouble};
+use crate::admin::client::{AdminClient, AdminError, AdminErrorKind, AdminUrl};
 use crate::handoff::{HandoffPhase, HandoffProgress};
 
 /// How often the command polls a draining node for its progress.
@@ -149,15 +149,15 @@ fn end_progress() {
 }
 
 /// Creates a failure to ask a node, with a hint.
-pub(super) fn failure(what: &str, error: &AskError) -> Failure {
+pub(super) fn failure(what: &str, error: &AdminError) -> Failure {
     let hint = match &error.why {
-        Trouble::Deadline(_) | Trouble::Unreachable(_) => {
+        AdminErrorKind::Deadline(_) | AdminErrorKind::Unreachable(_) => {
             "is it the admin port of a running node, and may this machine reach it? it listens on loopback unless [admin] listen says otherwise"
         }
-        Trouble::Refused { status, .. } if status.as_u16() == 409 => {
+        AdminErrorKind::Refused { status, .. } if status.as_u16() == 409 => {
             "blocks are given to other nodes under [cooperation] mode = \"hierarchy\" only"
         }
-        Trouble::Refused { .. } | Trouble::Page(_) => {
+        AdminErrorKind::Refused { .. } | AdminErrorKind::Page(_) => {
             "is it the admin port of a node, and of this release? `shoal --version` says which this is"
         }
     };

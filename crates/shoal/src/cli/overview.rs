@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use shoal_policy::Source;
 
-use crate::admin::client::{AdminClient, AdminUrl, AskError};
+use crate::admin::client::{AdminClient, AdminError, AdminUrl};
 use crate::admin::members::Members;
 use crate::conditions::Condition;
 use crate::handoff::HandoffProgress;
@@ -165,7 +165,7 @@ struct PeerPage {
 
 impl Overview {
     /// Asks the node at `url` for the members, and each member for its numbers.
-    pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AskError> {
+    pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AdminError> {
         let page: Members = client.get(url, "/members").await?;
         let own: StatusPage = client.get(url, "/status").await?;
         let layers = own.cooperation.map_or(1, |cooperation| cooperation.layers.len());

@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use shoal_sim::Granularity;
-use shoal_sim::advise::{LAKE_COST, Question};
+use shoal_sim::advise::{AdviceRequest, LAKE_COST};
 use shoal_sim::compare::{Comparison, Contender};
 use shoal_sim::experiment::{Experiment, ExperimentError};
 use shoal_sim::trace::{Accesses, Format, Trace, TraceError};
@@ -139,7 +139,7 @@ impl Sim {
 impl Advise {
     fn run(self) -> Result<(), Failure> {
         let source = self.trace.open(&self.path)?;
-        let question = Question {
+        let request = AdviceRequest {
             granularity: source.granularity,
             capacity: self.capacity,
             nodes: self.nodes,
@@ -147,7 +147,7 @@ impl Advise {
             threads: threads(),
         };
         let mut progress = Progress::of("requests");
-        let advice = question
+        let advice = request
             .ask(&|| source.accesses(), &mut |count| progress.add(count))
             .map_err(refused)?;
         progress.end();

@@ -13,8 +13,8 @@ use http::Uri;
 use shoal_policy::eviction::layered::LAYERS_MAX;
 use tracing_subscriber::EnvFilter;
 
-use super::problem::{Origin, Problem};
-use super::settings::Draft;
+use super::problem::{Problem, Provenance};
+use super::settings::ConfigDraft;
 use super::{Config, CooperationMode, FreshnessMode, IdentityConfig, LookupPlace, Role, WriteMode};
 use crate::s3::uri::S3Uri;
 
@@ -36,19 +36,19 @@ const SECRET_BYTES_MIN: usize = 16;
 
 /// A configuration with the lines of its lists.
 pub(super) struct Located<'a> {
-    pub(super) draft: &'a Draft,
+    pub(super) draft: &'a ConfigDraft,
     pub(super) freshness_rules: &'a [Rule<FreshnessMode>],
     pub(super) write_rules: &'a [Rule<WriteMode>],
-    pub(super) places: &'a [(LookupPlace, Origin)],
-    pub(super) identities: &'a [(IdentityConfig, Origin)],
+    pub(super) places: &'a [(LookupPlace, Provenance)],
+    pub(super) identities: &'a [(IdentityConfig, Provenance)],
 }
 
 /// The mode below a prefix, and the lines that set it.
 pub(super) struct Rule<T> {
     pub(super) prefix: String,
     pub(super) mode: T,
-    pub(super) origin: Origin,
-    pub(super) mode_origin: Origin,
+    pub(super) provenance: Provenance,
+    pub(super) mode_origin: Provenance,
 }
 
 /// Returns all problems and all warnings of the sections that `role` reads.
@@ -80,9 +80,9 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn refuse(&mut self, section: &str, key: &str, what: &str, hint: &str) {
-        let origin = self.located.draft.origin(section, key);
+        let provenance = self.located.draft.provenance(section, key);
         self.problems
-            .push(Problem::new(origin, format!("[{section}] {key} {what}")).hint(hint));
+            .push(Problem::new(provenance, format!("[{section}] {key} {what}")).hint(hint));
     }
 
     fn node_settings(&mut self) {
@@ -223,15 +223,18 @@ impl Check<'_> {
 
     fn rules<T>(&mut self, title: &str, rules: &[Rule<T>]) {
         let mut seen = HashMap::new();
-        for Rule { prefix, origin, .. } in rules {
+        for Rule {
+            prefix, provenance, ..
+        } in rules
+        {
             let problem = match prefix.parse::<S3Uri>() {
                 Err(why) => {
                     let what = format!("{title} prefix cannot be {prefix:?}: {why}");
-                    Some(Problem::new(origin, what).hint("write s3://bucket/prefix/"))
+                    Some(Problem::new(provenance, what).hint("write s3://bucket/prefix/"))
                 }
-                Ok(uri) => seen.insert(uri, origin).map(|first| {
+                Ok(uri) => seen.insert(uri, provenance).map(|first| {
                     let what = format!("{title} {prefix:?} is written twice");
-                    Problem::new(origin, what).hint(format!("the first stands at {first}"))
+                    Problem::new(provenance, what).hint(format!("the first stands at {first}"))
                 }),
             };
             self.problems.extend(problem);
@@ -263,7 +266,8 @@ impl Check<'_> {
                     rule.prefix
                 );
                 let hint = "write s3://bucket/ for one bucket: without the slash it would be every bucket whose name begins so";
-                self.problems.push(Problem::new(&rule.origin, what).hint(hint));
+                self.problems
+                    .push(Problem::new(&rule.provenance, what).hint(hint));
             }
         }
     }
@@ -451,10 +455,10 @@ impl Check<'_> {
 
     fn identities(&mut self) {
         let mut seen = HashMap::new();
-        for (identity, origin) in self.located.identities {
+        for (identity, provenance) in self.located.identities {
             let mut refuse = |what: String, hint: String| {
                 self.problems
-                    .push(Problem::new(origin, format!("[[identity]] {what}")).hint(hint));
+                    .push(Problem::new(provenance, format!("[[identity]] {what}")).hint(hint));
             };
             let keys = [
                 ("access_key", Some(&identity.access_key)),
@@ -469,7 +473,7 @@ impl Check<'_> {
                 let hint = "write 1 for an identity like the others, 2 for one with twice their turns";
                 refuse(format!("share is not between 1 and {SHARE_MAX}"), hint.into());
             }
-            if let Some(first) = seen.insert(&identity.access_key, origin) {
+            if let Some(first) = seen.insert(&identity.access_key, provenance) {
                 let hint = format!("the first stands at {first}");
                 refuse(
                     format!("access_key \"{}\" is written twice", identity.access_key),

@@ -9,9 +9,9 @@ use serde::de::IntoDeserializer;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::problem::{Origin, Problem, nearest};
+use super::problem::{Problem, Provenance, nearest};
 use super::settings::{SECTIONS, SETTINGS, of_section, position};
-use super::value::{Given, Value};
+use super::value::{RawValue, Value};
 
 /// Keys of one `[[freshness.rule]]`.
 const FRESHNESS_RULE_KEYS: &[&str] = &["prefix", "freshness"];
@@ -36,16 +36,16 @@ const IDENTITY_KEYS: &[&str] = &[
 /// The raw value of the setting at a position of the table, and its origin.
 pub(super) struct Assignment {
     pub(super) position: usize,
-    pub(super) given: Given,
-    pub(super) origin: Origin,
+    pub(super) given: RawValue,
+    pub(super) provenance: Provenance,
 }
 
 /// One table of `[[freshness.rule]]`, `[[write.rule]]`, `[[lookup.place]]` or `[[identity]]` as written.
 pub(super) struct Entry {
     /// The line of its header.
-    pub(super) origin: Origin,
+    pub(super) provenance: Provenance,
     title: &'static str,
-    written: BTreeMap<&'static str, (Given, Origin)>,
+    written: BTreeMap<&'static str, (RawValue, Provenance)>,
 }
 
 /// A file that could be read as TOML.
@@ -68,13 +68,13 @@ impl Entry {
         &self,
         key: &'static str,
         problems: &mut Vec<Problem>,
-    ) -> Option<(T, Origin)> {
-        let (given, origin) = self.written.get(key)?;
+    ) -> Option<(T, Provenance)> {
+        let (given, provenance) = self.written.get(key)?;
         match T::read(given) {
-            Ok(value) => Some((value, origin.clone())),
+            Ok(value) => Some((value, provenance.clone())),
             Err(misread) => {
                 let what = format!("{} {key} cannot be {}", self.title, misread.what);
-                problems.push(Problem::new(origin, what).hint(misread.hint));
+                problems.push(Problem::new(provenance, what).hint(misread.hint));
                 None
             }
         }
@@ -90,10 +90,10 @@ impl Entry {
         &self,
         key: &'static str,
         problems: &mut Vec<Problem>,
-    ) -> Option<(T, Origin)> {
+    ) -> Option<(T, Provenance)> {
         if !self.has(key) {
             let what = format!("{} has no {key}", self.title);
-            problems.push(Problem::new(&self.origin, what).hint(format!("add a line: {key} = ...")));
+            problems.push(Problem::new(&self.provenance, what).hint(format!("add a line: {key} = ...")));
         }
         self.take(key, problems)
     }
@@ -108,10 +108,13 @@ pub(super) fn read(path: &Path, text: &str) -> File {
     };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
-        let origin = reader.origin(error.span().map_or(0, |span| span.start));
+        let provenance = reader.provenance(error.span().map_or(0, |span| span.start));
         let what = format!("this is not TOML: {}", error.message());
         let hint = toml_hint(error.message());
-        reader.file.problems.push(Problem::new(&origin, what).hint(hint));
+        reader
+            .file
+            .problems
+            .push(Problem::new(&provenance, what).hint(hint));
     }
     // The apparent content of a broken file would only hide what broke it.
     if errors.is_empty() {
@@ -136,22 +139,30 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn origin(&self, offset: usize) -> Origin {
+    fn provenance(&self, offset: usize) -> Provenance {
         let line = self.text[..offset.min(self.text.len())].matches('\n').count() + 1;
-        Origin::File {
+        Provenance::File {
             path: Arc::clone(&self.path),
             line,
         }
     }
 
     fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let origin = self.origin(offset);
-        self.file.problems.push(Problem { origin, what, hint });
+        let provenance = self.provenance(offset);
+        self.file.problems.push(Problem {
+            provenance,
+            what,
+            hint,
+        });
     }
 
     fn stranger(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let origin = self.origin(offset);
-        self.file.strangers.push(Problem { origin, what, hint });
+        let provenance = self.provenance(offset);
+        self.file.strangers.push(Problem {
+            provenance,
+            what,
+            hint,
+        });
     }
 
     fn document(&mut self, document: &DeTable<'_>) {
@@ -214,7 +225,7 @@ impl Reader<'_> {
             self.file.assignments.push(Assignment {
                 position,
                 given,
-                origin: self.origin(offset),
+                provenance: self.provenance(offset),
             });
         }
     }
@@ -238,13 +249,13 @@ impl Reader<'_> {
                 match known.iter().find(|known| **known == key) {
                     Some(known) => {
                         let given = self.given(value, key);
-                        written.extend(given.map(|given| (*known, (given, self.origin(offset)))));
+                        written.extend(given.map(|given| (*known, (given, self.provenance(offset)))));
                     }
                     None => self.unknown_key(key, title, known, offset),
                 }
             }
             entries.push(Entry {
-                origin: self.origin(table.span().start),
+                provenance: self.provenance(table.span().start),
                 title,
                 written,
             });
@@ -252,10 +263,10 @@ impl Reader<'_> {
         entries
     }
 
-    fn given(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<Given> {
+    fn given(&mut self, value: &Spanned<DeValue<'_>>, key: &str) -> Option<RawValue> {
         let deserializer: ValueDeserializer<'_> = value.clone().into_deserializer();
         match toml::Value::deserialize(deserializer) {
-            Ok(value) => Some(Given::File(value)),
+            Ok(value) => Some(RawValue::File(value)),
             Err(error) => {
                 self.problem(
                     value.span().start,

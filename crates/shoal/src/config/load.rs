@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use super::check::{self, Rule};
 use super::file::{self, Assignment, Entry, File};
-use super::problem::{ConfigError, Origin, Problem};
-use super::settings::{Draft, SECRETS, SETTINGS, Setting, position};
-use super::value::{Given, Value};
+use super::problem::{ConfigError, Problem, Provenance};
+use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position};
+use super::value::{RawValue, Value};
 use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 use crate::secret::Secret;
 
@@ -81,7 +81,7 @@ impl Config {
     /// Like [`Self::load`], with defaults from the caller.
     pub fn load_over(defaults: Self, sources: &Sources) -> Result<Loaded, ConfigError> {
         let mut loader = Loader {
-            draft: Draft::over(defaults),
+            draft: ConfigDraft::over(defaults),
             problems: Vec::new(),
             strangers: Vec::new(),
             warnings: Vec::new(),
@@ -99,11 +99,11 @@ impl Config {
                 warnings,
             })
         } else {
-            problems.sort_by_key(|problem| match problem.origin {
-                Origin::File { line, .. } => (0, line),
-                Origin::Env(_) => (1, 0),
-                Origin::Flag(_) => (2, 0),
-                Origin::Default => (3, 0),
+            problems.sort_by_key(|problem| match problem.provenance {
+                Provenance::File { line, .. } => (0, line),
+                Provenance::Env(_) => (1, 0),
+                Provenance::Flag(_) => (2, 0),
+                Provenance::Default => (3, 0),
             });
             Err(ConfigError { problems })
         }
@@ -111,7 +111,7 @@ impl Config {
 }
 
 struct Loader {
-    draft: Draft,
+    draft: ConfigDraft,
     problems: Vec<Problem>,
     /// Unknown names.
     strangers: Vec<Problem>,
@@ -193,7 +193,7 @@ impl Loader {
                 if holds_secrets(&file) {
                     self.warn_if_public(
                         path,
-                        &Origin::Default,
+                        &Provenance::Default,
                         "the configuration file, which holds a secret,",
                     );
                 }
@@ -205,7 +205,7 @@ impl Loader {
                     path.display()
                 );
                 self.problems
-                    .push(Problem::new(&Origin::Default, what).hint("name it with --config FILE"));
+                    .push(Problem::new(&Provenance::Default, what).hint("name it with --config FILE"));
                 File::default()
             }
         }
@@ -217,15 +217,16 @@ impl Loader {
         for Assignment {
             position,
             given,
-            origin,
+            provenance,
         } in layer
         {
             let setting = &SETTINGS[position];
             match (setting.assign)(&mut self.draft, &given) {
-                Ok(()) => self.draft.origins[position] = origin,
+                Ok(()) => self.draft.provenances[position] = provenance,
                 Err(misread) => {
                     let what = format!("[{}] {} cannot be {}", setting.section, setting.key, misread.what);
-                    self.problems.push(Problem::new(&origin, what).hint(misread.hint));
+                    self.problems
+                        .push(Problem::new(&provenance, what).hint(misread.hint));
                 }
             }
         }
@@ -237,12 +238,12 @@ impl Loader {
             let given = |key: &str| {
                 let position = position(section, key).expect("a setting of the table");
                 let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
-                layer.iter().find(written).map(|one| &one.origin)
+                layer.iter().find(written).map(|one| &one.provenance)
             };
             let (secret, file) = (given(key), given(&format!("{key}_file")));
-            if let (Some(_), Some(origin)) = (secret, file) {
+            if let (Some(_), Some(provenance)) = (secret, file) {
                 let title = format!("[{section}]");
-                self.problems.push(both_secrets(&title, key, origin));
+                self.problems.push(both_secrets(&title, key, provenance));
             }
             if secret.or(file).is_some() {
                 let (secret, file) = self.draft.secret(section, key);
@@ -258,16 +259,16 @@ impl Loader {
             .iter()
             .filter(|(name, _)| name.starts_with("SHOAL_") && name != FILE_VARIABLE);
         for (name, value) in ours {
-            let origin = Origin::Env(name.clone());
+            let provenance = Provenance::Env(name.clone());
             match SETTINGS.iter().position(|setting| setting.variable() == *name) {
                 Some(position) => {
                     layer.push(Assignment {
                         position,
-                        given: Given::Bare(value.clone()),
-                        origin,
+                        given: RawValue::Bare(value.clone()),
+                        provenance,
                     });
                 }
-                None => self.unknown_variable(name, &origin, sources.role),
+                None => self.unknown_variable(name, &provenance, sources.role),
             }
         }
         layer
@@ -276,8 +277,8 @@ impl Loader {
     /// A misspelled variable is refused like a misspelled key. A variable that resembles no known one only
     /// causes a warning: for a service called `shoal`, Kubernetes sets `SHOAL_SERVICE_HOST` and others in
     /// every container.
-    fn unknown_variable(&mut self, name: &str, origin: &Origin, role: Role) {
-        let problem = Problem::new(origin, "unknown variable");
+    fn unknown_variable(&mut self, name: &str, provenance: &Provenance, role: Role) {
+        let problem = Problem::new(provenance, "unknown variable");
         if let Some(known) = nearest_variable(name) {
             let hint = format!("did you mean {known}?");
             self.strangers.push(problem.hint(hint));
@@ -294,11 +295,11 @@ impl Loader {
         for entry in entries {
             let prefix = entry.require("prefix", &mut self.problems);
             let mode = entry.require(key, &mut self.problems);
-            if let (Some((prefix, origin)), Some((mode, mode_origin))) = (prefix, mode) {
+            if let (Some((prefix, provenance)), Some((mode, mode_origin))) = (prefix, mode) {
                 rules.push(Rule {
                     prefix,
                     mode,
-                    origin,
+                    provenance,
                     mode_origin,
                 });
             }
@@ -306,25 +307,25 @@ impl Loader {
         rules
     }
 
-    fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Origin)> {
+    fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Provenance)> {
         let network = entry.require("network", &mut self.problems);
         let topology = entry.require("topology", &mut self.problems);
-        let ((network, origin), (topology, _)) = (network?, topology?);
-        Some((LookupPlace { network, topology }, origin))
+        let ((network, provenance), (topology, _)) = (network?, topology?);
+        Some((LookupPlace { network, topology }, provenance))
     }
 
-    fn identity(&mut self, entry: &Entry) -> Option<(IdentityConfig, Origin)> {
+    fn identity(&mut self, entry: &Entry) -> Option<(IdentityConfig, Provenance)> {
         let access_key = entry.require("access_key", &mut self.problems);
         let secret_key = self.secret(entry, "secret_key", "secret_key_file");
         if !entry.has("secret_key") && !entry.has("secret_key_file") {
-            let problem = Problem::new(&entry.origin, "[[identity]] has no secret_key");
+            let problem = Problem::new(&entry.provenance, "[[identity]] has no secret_key");
             self.problems
                 .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
         }
         let share = entry.take("share", &mut self.problems);
         let lake_access_key = entry.take("lake_access_key", &mut self.problems);
         let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
-        let (access_key, origin) = access_key?;
+        let (access_key, provenance) = access_key?;
         let identity = IdentityConfig {
             access_key,
             secret_key: secret_key?,
@@ -332,7 +333,7 @@ impl Loader {
             lake_access_key: lake_access_key.map(|(key, _)| key),
             lake_secret_key,
         };
-        Some((identity, origin))
+        Some((identity, provenance))
     }
 
     /// Reads a secret that may be written inline or in a file, but not in both.
@@ -340,12 +341,12 @@ impl Loader {
         let secret = entry.take::<Secret>(key, &mut self.problems);
         let file = entry.take::<PathBuf>(file_key, &mut self.problems);
         match (secret, file) {
-            (Some(_), Some((_, origin))) => {
-                self.problems.push(both_secrets("[[identity]]", key, &origin));
+            (Some(_), Some((_, provenance))) => {
+                self.problems.push(both_secrets("[[identity]]", key, &provenance));
                 None
             }
             (Some((secret, _)), None) => Some(secret),
-            (None, Some((path, origin))) => self.read_secret(file_key, &path, &origin),
+            (None, Some((path, provenance))) => self.read_secret(file_key, &path, &provenance),
             (None, None) => None,
         }
     }
@@ -354,16 +355,16 @@ impl Loader {
         for (section, key) in SECRETS {
             if let Some(path) = self.draft.secret(section, key).1.take() {
                 let file_key = format!("{key}_file");
-                let origin = self.draft.origin(section, &file_key).clone();
-                *self.draft.secret(section, key).0 = self.read_secret(&file_key, &path, &origin);
+                let provenance = self.draft.provenance(section, &file_key).clone();
+                *self.draft.secret(section, key).0 = self.read_secret(&file_key, &path, &provenance);
             }
         }
     }
 
     /// Reads the content of a file without the line end that editors append.
-    fn read_secret(&mut self, key: &str, path: &Path, origin: &Origin) -> Option<Secret> {
+    fn read_secret(&mut self, key: &str, path: &Path, provenance: &Provenance) -> Option<Secret> {
         let refuse = |why: String| {
-            Problem::new(origin, format!("{key} {} {why}", path.display()))
+            Problem::new(provenance, format!("{key} {} {why}", path.display()))
                 .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
         };
         let text = match std::fs::read_to_string(path) {
@@ -378,11 +379,11 @@ impl Loader {
             self.problems.push(refuse("is not one line".into()));
             return None;
         }
-        self.warn_if_public(path, origin, key);
+        self.warn_if_public(path, provenance, key);
         Some(Secret::new(secret))
     }
 
-    fn warn_if_public(&mut self, path: &Path, origin: &Origin, name: &str) {
+    fn warn_if_public(&mut self, path: &Path, provenance: &Provenance, name: &str) {
         let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
         if mode & 0o004 != 0 {
             let what = format!(
@@ -390,12 +391,12 @@ impl Loader {
                 path.display()
             );
             self.warnings
-                .push(Problem::new(origin, what).hint(format!("chmod 600 {}", path.display())));
+                .push(Problem::new(provenance, what).hint(format!("chmod 600 {}", path.display())));
         }
     }
 }
 
-impl Given {
+impl RawValue {
     fn is_empty(&self) -> bool {
         matches!(self, Self::Bare(text) if text.is_empty())
     }
@@ -409,8 +410,8 @@ fn flag((name, value): &(String, String)) -> Assignment {
         .expect("flags are read off the table");
     Assignment {
         position,
-        given: Given::Bare(value.clone()),
-        origin: Origin::Flag(format!("--{name}")),
+        given: RawValue::Bare(value.clone()),
+        provenance: Provenance::Flag(format!("--{name}")),
     }
 }
 
@@ -426,8 +427,8 @@ fn holds_secrets(file: &File) -> bool {
             .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
 }
 
-fn both_secrets(title: &str, key: &str, origin: &Origin) -> Problem {
-    Problem::new(origin, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
+fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {
+    Problem::new(provenance, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
 }
 
 /// The known variable that `name` probably misspells.

@@ -13,7 +13,7 @@ mod units;
 mod value;
 
 pub use load::{FILE_VARIABLE, Loaded, Sources};
-pub use problem::{ConfigError, Origin, Problem};
+pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
 pub(crate) use settings::{SETTINGS, Setting};
@@ -123,7 +123,7 @@ pub struct Lake {
 }
 
 /// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
-pub const SDK_PATIENCE: Duration = Duration::from_mins(1);
+pub const SDK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How the layers of a node share its room.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// Where a value was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum Provenance {
     /// Nowhere: it is the default.
     #[default]
     Default,
@@ -23,7 +23,7 @@ pub enum Origin {
     Flag(String),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -37,7 +37,7 @@ impl fmt::Display for Origin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where the offending value was written.
-    pub origin: Origin,
+    pub provenance: Provenance,
     /// The fault and its key.
     pub what: String,
     /// How to fix it.
@@ -45,9 +45,9 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(origin: &Origin, what: impl Into<String>) -> Self {
+    pub(super) fn new(provenance: &Provenance, what: impl Into<String>) -> Self {
         Self {
-            origin: origin.clone(),
+            provenance: provenance.clone(),
             what: what.into(),
             hint: None,
         }
@@ -62,9 +62,9 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.origin {
-            Origin::Default => f.write_str(&self.what),
-            origin => write!(f, "{origin}: {}", self.what),
+        match &self.provenance {
+            Provenance::Default => f.write_str(&self.what),
+            provenance => write!(f, "{provenance}: {}", self.what),
         }
     }
 }

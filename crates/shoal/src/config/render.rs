@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value as Json, json};
 use toml::Value as Toml;
 
-use super::settings::{Draft, SECTIONS, of_section};
+use super::settings::{ConfigDraft, SECTIONS, of_section};
 use super::value::Value;
 use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 
@@ -14,7 +14,7 @@ type Pairs = Vec<(&'static str, Option<Toml>)>;
 impl Config {
     /// The file that would set every value that `role` reads to its present value, secrets hidden.
     pub fn to_toml(&self, role: Role) -> String {
-        let draft = Draft::over(self.clone());
+        let draft = ConfigDraft::over(self.clone());
         let mut text = String::new();
         for section in read_by(role) {
             let shown = of_section(section)
@@ -37,7 +37,7 @@ impl Config {
 
     /// The same as JSON.
     pub fn to_json(&self, role: Role) -> Json {
-        let draft = Draft::over(self.clone());
+        let draft = ConfigDraft::over(self.clone());
         let mut document = Map::new();
         for section in read_by(role) {
             let shown = of_section(section)
@@ -126,7 +126,7 @@ fn to_json(pairs: Pairs) -> Json {
 
 /// Names of the node settings in which two configurations differ.
 pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
-    let drafts = [one, other].map(|config| Draft::over(config.clone()));
+    let drafts = [one, other].map(|config| ConfigDraft::over(config.clone()));
     let mut names = Vec::new();
     for section in read_by(Role::Node) {
         let differing = of_section(section).filter(|setting| {

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use toml::Value as Toml;
 
-use super::value::{Given, Misread, Value};
-use super::{Config, Origin};
+use super::value::{RawValue, Value, ValueError};
+use super::{Config, Provenance};
 use crate::secret::Secret;
 
 /// A configuration while its layers are applied.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
+pub(super) struct ConfigDraft {
     pub(super) config: Config,
     /// The file that is read into `config.lake.secret_key` once all layers are applied.
     pub(super) lake_secret_key_file: Option<PathBuf>,
@@ -22,7 +22,7 @@ pub(super) struct Draft {
     /// Likewise for `config.cooperation.previous_secret_key`.
     pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
     /// The origin of each value, in the order of [`SETTINGS`].
-    pub(super) origins: Vec<Origin>,
+    pub(super) provenances: Vec<Provenance>,
 }
 
 /// One scalar setting: `[store] capacity`, `SHOAL_STORE_CAPACITY`, `--store-capacity`.
@@ -31,8 +31,8 @@ pub(crate) struct Setting {
     pub(crate) key: &'static str,
     /// One line for `--help` and `shoal.toml`.
     pub(crate) doc: &'static str,
-    pub(super) assign: fn(&mut Draft, &Given) -> Result<(), Misread>,
-    pub(super) show: fn(&Draft) -> Option<Toml>,
+    pub(super) assign: fn(&mut ConfigDraft, &RawValue) -> Result<(), ValueError>,
+    pub(super) show: fn(&ConfigDraft) -> Option<Toml>,
 }
 
 impl Setting {
@@ -179,14 +179,14 @@ pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting
     SETTINGS.iter().filter(move |setting| setting.section == section)
 }
 
-/// The position in [`SETTINGS`] and thereby in [`Draft::origins`].
+/// The position in [`SETTINGS`] and thereby in [`ConfigDraft::provenances`].
 pub(super) fn position(section: &str, key: &str) -> Option<usize> {
     SETTINGS
         .iter()
         .position(|setting| setting.section == section && setting.key == key)
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Creates a draft over `config` in which no layer has set a value.
     pub(super) fn over(config: Config) -> Self {
         Self {
@@ -194,7 +194,7 @@ impl Draft {
             lake_secret_key_file: None,
             cooperation_secret_key_file: None,
             cooperation_previous_secret_key_file: None,
-            origins: vec![Origin::Default; SETTINGS.len()],
+            provenances: vec![Provenance::Default; SETTINGS.len()],
         }
     }
 
@@ -215,9 +215,9 @@ impl Draft {
     }
 
     /// The origin of a setting's value.
-    pub(super) fn origin(&self, section: &str, key: &str) -> &Origin {
+    pub(super) fn provenance(&self, section: &str, key: &str) -> &Provenance {
         let position = position(section, key).expect("the caller names a setting of the table");
-        &self.origins[position]
+        &self.provenances[position]
     }
 }
 
@@ -225,7 +225,7 @@ impl Draft {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{Draft, SECTIONS, SETTINGS};
+    use super::{ConfigDraft, SECTIONS, SETTINGS};
     use crate::config::Config;
 
     #[test]
@@ -249,11 +249,11 @@ mod tests {
     #[test]
     fn every_setting_with_a_default_shows_it_and_reads_it_back() {
         for setting in SETTINGS {
-            let mut draft = Draft::over(Config::default());
+            let mut draft = ConfigDraft::over(Config::default());
             let Some(shown) = (setting.show)(&draft) else {
                 continue;
             };
-            (setting.assign)(&mut draft, &super::Given::File(shown.clone())).unwrap();
+            (setting.assign)(&mut draft, &super::RawValue::File(shown.clone())).unwrap();
             assert_eq!(
                 (setting.show)(&draft),
                 Some(shown),

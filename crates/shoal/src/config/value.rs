@@ -15,14 +15,14 @@ use crate::secret::Secret;
 
 /// The raw value of a setting, before it has a type.
 #[derive(Clone, Debug)]
-pub(super) enum Given {
+pub(super) enum RawValue {
     /// A value of the file, which has TOML's types.
     File(Toml),
     /// The text of a variable or a flag, which has no type.
     Bare(String),
 }
 
-impl Given {
+impl RawValue {
     /// The raw value, if it is text.
     fn text(&self) -> Option<&str> {
         match self {
@@ -34,7 +34,7 @@ impl Given {
 
 /// Why a text is not a value of the type: a sentence about it, and what to write instead.
 #[derive(Debug)]
-pub(super) struct Misread {
+pub(super) struct ValueError {
     pub(super) what: String,
     pub(super) hint: String,
 }
@@ -56,27 +56,27 @@ pub(super) trait Value: Sized {
     fn to_toml(&self) -> Option<Toml>;
 
     /// The raw value, quoted for a message.
-    fn quote(given: &Given) -> String {
+    fn quote(given: &RawValue) -> String {
         match given {
-            Given::Bare(text) if text.is_empty() => "nothing".into(),
-            Given::Bare(text) => format!("{text:?}"),
-            Given::File(value @ (Toml::Array(_) | Toml::Table(_))) => indefinite(value.type_str()),
-            Given::File(value) => value.to_string(),
+            RawValue::Bare(text) if text.is_empty() => "nothing".into(),
+            RawValue::Bare(text) => format!("{text:?}"),
+            RawValue::File(value @ (Toml::Array(_) | Toml::Table(_))) => indefinite(value.type_str()),
+            RawValue::File(value) => value.to_string(),
         }
     }
 
     /// Advice on how to write the value.
-    fn hint(_given: &Given) -> String {
+    fn hint(_given: &RawValue) -> String {
         Self::WRITE.into()
     }
 
     /// Reads a raw value.
-    fn read(given: &Given) -> Result<Self, Misread> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let value = match given {
-            Given::Bare(text) => Self::from_text(text),
-            Given::File(value) => Self::from_toml(value),
+            RawValue::Bare(text) => Self::from_text(text),
+            RawValue::File(value) => Self::from_toml(value),
         };
-        value.ok_or_else(|| Misread {
+        value.ok_or_else(|| ValueError {
             what: Self::quote(given),
             hint: Self::hint(given),
         })
@@ -115,9 +115,9 @@ impl Value for Secret {
         Some(Toml::String("[hidden]".into()))
     }
 
-    fn quote(given: &Given) -> String {
+    fn quote(given: &RawValue) -> String {
         match given {
-            Given::File(value) if !value.is_str() => indefinite(value.type_str()),
+            RawValue::File(value) if !value.is_str() => indefinite(value.type_str()),
             _ => "nothing".into(),
         }
     }
@@ -241,7 +241,7 @@ impl Value for PolicyName {
         Some(Toml::String(self.as_str().into()))
     }
 
-    fn hint(given: &Given) -> String {
+    fn hint(given: &RawValue) -> String {
         let names = Self::ALL.iter().map(|policy| policy.as_str());
         given
             .text()
@@ -358,10 +358,10 @@ impl Value for SplitRule {
         })
     }
 
-    fn quote(given: &Given) -> String {
+    fn quote(given: &RawValue) -> String {
         match given {
-            Given::File(value) => value.to_string(),
-            Given::Bare(text) => format!("{text:?}"),
+            RawValue::File(value) => value.to_string(),
+            RawValue::Bare(text) => format!("{text:?}"),
         }
     }
 }
@@ -388,9 +388,9 @@ impl<T: Value> Value for Vec<T> {
     }
 
     /// The whole list, since the wrong value is one of its values.
-    fn quote(given: &Given) -> String {
+    fn quote(given: &RawValue) -> String {
         match given {
-            Given::File(value @ Toml::Array(_)) => value.to_string(),
+            RawValue::File(value @ Toml::Array(_)) => value.to_string(),
             given => T::quote(given),
         }
     }
@@ -416,7 +416,7 @@ impl<T: Value> Value for Option<T> {
         self.as_ref().and_then(Value::to_toml)
     }
 
-    fn quote(given: &Given) -> String {
+    fn quote(given: &RawValue) -> String {
         T::quote(given)
     }
 }
@@ -429,12 +429,12 @@ mod tests {
     use ipnet::IpNet;
     use toml::Value as Toml;
 
-    use super::{Given, Value};
+    use super::{RawValue, Value};
     use crate::config::{FreshnessMode, SplitRule};
     use crate::secret::Secret;
 
     fn bare<T: Value>(text: &str) -> Option<T> {
-        T::read(&Given::Bare(text.into())).ok()
+        T::read(&RawValue::Bare(text.into())).ok()
     }
 
     #[test]
@@ -473,18 +473,21 @@ mod tests {
         let both = vec!["a:1".to_string(), "b:2".into()];
         assert_eq!(bare("a:1, b:2"), Some(both.clone()));
         assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
-        assert_eq!(Vec::read(&Given::File(both.to_toml().unwrap())).ok(), Some(both));
+        assert_eq!(
+            Vec::read(&RawValue::File(both.to_toml().unwrap())).ok(),
+            Some(both)
+        );
         let mixed = Toml::Array(vec![Toml::String("a".into()), Toml::Integer(1)]);
-        assert!(Vec::<String>::read(&Given::File(mixed)).is_err());
+        assert!(Vec::<String>::read(&RawValue::File(mixed)).is_err());
     }
 
     #[test]
     fn numbers_in_the_file_are_numbers_and_not_texts() {
-        assert_eq!(usize::read(&Given::File(Toml::Integer(7))).ok(), Some(7));
-        assert!(usize::read(&Given::File(Toml::String("7".into()))).is_err());
-        assert!(usize::read(&Given::File(Toml::Integer(-7))).is_err());
+        assert_eq!(usize::read(&RawValue::File(Toml::Integer(7))).ok(), Some(7));
+        assert!(usize::read(&RawValue::File(Toml::String("7".into()))).is_err());
+        assert!(usize::read(&RawValue::File(Toml::Integer(-7))).is_err());
         assert!(
-            u64::read(&Given::File(Toml::Integer(7))).is_err(),
+            u64::read(&RawValue::File(Toml::Integer(7))).is_err(),
             "a size needs its unit"
         );
         assert_eq!(bare::<usize>("7"), Some(7));
@@ -494,7 +497,7 @@ mod tests {
     fn an_empty_variable_unsets_what_may_be_absent_and_nothing_else() {
         assert_eq!(bare::<Option<String>>(""), Some(None));
         assert_eq!(bare::<String>(""), None);
-        assert!(Option::<String>::read(&Given::File(Toml::String(String::new()))).is_err());
+        assert!(Option::<String>::read(&RawValue::File(Toml::String(String::new()))).is_err());
     }
 
     #[test]
@@ -502,10 +505,10 @@ mod tests {
         let both = Some(vec!["a".to_string(), "b".to_string()]);
         assert_eq!(bare::<Vec<String>>("a, b"), both);
         assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
-        let array = |values: &[Toml]| Given::File(Toml::Array(values.to_vec()));
+        let array = |values: &[Toml]| RawValue::File(Toml::Array(values.to_vec()));
         let (a, b) = (Toml::String("a".into()), Toml::String("b".into()));
         assert_eq!(Vec::<String>::read(&array(&[a.clone(), b])).ok(), both);
-        let alone = Vec::<String>::read(&Given::File(a.clone()));
+        let alone = Vec::<String>::read(&RawValue::File(a.clone()));
         assert_eq!(alone.ok(), Some(vec!["a".to_string()]));
         let misread = Vec::<String>::read(&array(&[a, Toml::Integer(1)])).unwrap_err();
         assert_eq!(misread.what, "[\"a\", 1]");
@@ -523,7 +526,7 @@ mod tests {
 
     #[test]
     fn a_misread_secret_is_not_quoted() {
-        let given = Given::File(Toml::Integer(123_456));
+        let given = RawValue::File(Toml::Integer(123_456));
         let misread = Option::<Secret>::read(&given).unwrap_err();
         assert_eq!(misread.what, "an integer");
         assert_eq!(Secret::new("x").to_toml(), Some(Toml::String("[hidden]".into())));

@@ -30,7 +30,7 @@ use crate::s3::object::{ObjectName, Version};
 use crate::s3::operation::Classified;
 use crate::s3::payload::CheckedBody;
 use crate::s3::target;
-use crate::write::{Uncached, size_to_gather};
+use crate::write::{Uncached, size_to_copy};
 
 /// What S3 says of an object whose writer did not say what it is.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
@@ -133,7 +133,7 @@ impl Dirty {
         parts: &Parts,
         caller: &Caller,
     ) -> Result<Order, Uncached> {
-        let size_bytes = size_to_gather(classified, parts)?;
+        let size_bytes = size_to_copy(classified, parts)?;
         let order = Order::of(name, size_bytes, parts, caller)?;
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);

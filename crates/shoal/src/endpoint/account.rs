@@ -9,11 +9,8 @@
 //! A request of an anonymous client stays anonymous: it is never signed.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use aws_credential_types::provider::error::CredentialsError as ChainError;
-
-use super::chain::{self, Chain};
+use super::credential_chain::{self, Chain, CredentialsError};
 use crate::config;
 use crate::s3::identity::{Account, Caller};
 
@@ -76,22 +73,6 @@ pub struct NodeCredentials {
     chain: Option<Chain>,
 }
 
-/// Why a node cannot determine its account at the lake.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// One half of a key pair is set without the other.
-    #[error("[lake] has only one half of a key pair: set both access_key and secret_key, or neither")]
-    HalfAPair,
-    /// A source of the AWS chain is configured, and it does not work.
-    #[error("the AWS credentials chain failed; set [lake] access_key and secret_key to do without it")]
-    Chain(#[source] ChainError),
-    /// The chain gave no answer.
-    #[error(
-        "the AWS credentials chain gave no answer within {0:?}; set [lake] access_key and secret_key to do without it"
-    )]
-    ChainTimedOut(Duration),
-}
-
 impl NodeCredentials {
     /// Resolves the account of `[lake]` or, without one, that of the AWS chain. Takes ten seconds at most.
     ///
@@ -103,7 +84,7 @@ impl NodeCredentials {
         if credentials.lake.is_some() {
             return Ok(credentials);
         }
-        let chain = Chain::start(chain::default_provider(&config.region)).await?;
+        let chain = Chain::start(credential_chain::default_provider(&config.region)).await?;
         Ok(Self { lake: None, chain })
     }
 

@@ -54,8 +54,8 @@ impl Connector {
         Ok(Self::Tls(address, TowerToHyperService::new(tls)))
     }
 
-    /// Connects. Name resolution, TCP and TLS together take no longer than `patience`.
-    pub(super) async fn connect(&self, patience: Duration) -> Result<Stream, ConnectError> {
+    /// Connects. Name resolution, TCP and TLS together take no longer than `timeout`.
+    pub(super) async fn connect(&self, timeout: Duration) -> Result<Stream, ConnectError> {
         let connecting = async {
             match self {
                 Self::Plain(address, tcp) => Ok(boxed(tcp.call(address.clone()).await?)),
@@ -63,7 +63,7 @@ impl Connector {
                 Self::Node(dialer) => Ok(boxed(TokioIo::new(dialer.dial().await?))),
             }
         };
-        match tokio::time::timeout(patience, connecting).await {
+        match tokio::time::timeout(timeout, connecting).await {
             Ok(connected) => connected.map_err(ConnectError::Failed),
             Err(_elapsed) => Err(ConnectError::TimedOut),
         }

@@ -8,12 +8,12 @@ use http::StatusCode;
 use parking_lot::Mutex;
 
 use super::error::Failure;
-use super::patience::Pace;
+use super::timeouts::RequestClass;
 use crate::metrics::histogram::{DurationHistogram, HistogramSnapshot};
 
 /// The counts of an endpoint since the node started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct EndpointCounts {
     /// Requests sent, by operation, including retries.
     pub requests: BTreeMap<&'static str, u64>,
     /// Answers, by operation and by status. Statuses that operators do not look for count under their class.
@@ -21,7 +21,7 @@ pub struct Counts {
     /// Requests and bodies that failed, by kind of failure.
     pub failures: BTreeMap<&'static str, u64>,
     /// Time until answers began: reads, writes, and writes that make the endpoint work.
-    pub first_byte: [(&'static str, HistogramSnapshot); Pace::ALL.len()],
+    pub first_byte: [(&'static str, HistogramSnapshot); RequestClass::ALL.len()],
     /// Those requests that repeated an earlier one.
     pub retries: u64,
     /// Bodies that broke and were requested again from the break.
@@ -37,7 +37,7 @@ pub(super) struct Counters {
     requests: Mutex<BTreeMap<&'static str, u64>>,
     answers: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
     failures: [AtomicU64; Failure::ALL.len()],
-    first_byte: [DurationHistogram; Pace::ALL.len()],
+    first_byte: [DurationHistogram; RequestClass::ALL.len()],
     retries: AtomicU64,
     resumes: AtomicU64,
     bytes_received: AtomicU64,
@@ -50,8 +50,14 @@ impl Counters {
     }
 
     /// Counts a response head that came after `elapsed`.
-    pub(super) fn answer(&self, operation: &'static str, pace: Pace, status: StatusCode, elapsed: Duration) {
-        self.first_byte[pace as usize].observe(elapsed);
+    pub(super) fn answer(
+        &self,
+        operation: &'static str,
+        class: RequestClass,
+        status: StatusCode,
+        elapsed: Duration,
+    ) {
+        self.first_byte[class as usize].observe(elapsed);
         let key = (operation, word_of(status));
         *self.answers.lock().entry(key).or_default() += 1;
     }
@@ -77,16 +83,17 @@ impl Counters {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn snapshot(&self) -> Counts {
+    pub(super) fn snapshot(&self) -> EndpointCounts {
         let failures = Failure::ALL.iter().map(|failure| {
             let count = self.failures[*failure as usize].load(Ordering::Relaxed);
             (failure.as_str(), count)
         });
-        Counts {
+        EndpointCounts {
             requests: self.requests.lock().clone(),
             answers: self.answers.lock().clone(),
             failures: failures.filter(|(_, count)| *count > 0).collect(),
-            first_byte: Pace::ALL.map(|pace| (pace.as_str(), self.first_byte[pace as usize].distribution())),
+            first_byte: RequestClass::ALL
+                .map(|class| (class.as_str(), self.first_byte[class as usize].distribution())),
             retries: self.retries.load(Ordering::Relaxed),
             resumes: self.resumes.load(Ordering::Relaxed),
             bytes_received: self.bytes_received.load(Ordering::Relaxed),
@@ -133,11 +140,11 @@ mod tests {
 
     use http::StatusCode;
 
-    use super::{Counters, Pace};
+    use super::{Counters, RequestClass};
 
     fn answered(counters: &Counters, status: u16) {
         let status = StatusCode::from_u16(status).unwrap();
-        counters.answer("get_object", Pace::Read, status, Duration::from_millis(1));
+        counters.answer("get_object", RequestClass::Read, status, Duration::from_millis(1));
     }
 
     #[test]

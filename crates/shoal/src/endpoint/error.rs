@@ -127,7 +127,7 @@ fn lacks_descriptors() -> bool {
 /// query or headers.
 pub struct EndpointError {
     kind: Failure,
-    errand: Errand,
+    context: RequestContext,
     source: Option<BoxError>,
 }
 
@@ -151,11 +151,11 @@ impl EndpointError {
 
 impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Errand {
+        let RequestContext {
             operation,
             endpoint,
             target,
-        } = &self.errand;
+        } = &self.context;
         write!(
             f,
             "{operation} {}: {endpoint} {}",
@@ -183,21 +183,21 @@ impl Error for EndpointError {
     }
 }
 
-/// A failure of an endpoint, for callers that share the failure of one request.
+/// An [`EndpointError`] that can be cloned, for callers that share the failure of one request.
 #[derive(Clone, Debug)]
-pub struct Trouble {
+pub struct SharedError {
     kind: Failure,
     what: Arc<str>,
 }
 
-impl Trouble {
+impl SharedError {
     /// Returns the kind of failure.
     pub fn kind(&self) -> Failure {
         self.kind
     }
 }
 
-impl From<EndpointError> for Trouble {
+impl From<EndpointError> for SharedError {
     fn from(error: EndpointError) -> Self {
         Self {
             kind: error.kind,
@@ -206,7 +206,7 @@ impl From<EndpointError> for Trouble {
     }
 }
 
-impl From<&str> for Trouble {
+impl From<&str> for SharedError {
     /// The endpoint answered, but not with what it was asked for.
     fn from(what: &str) -> Self {
         Self {
@@ -216,7 +216,7 @@ impl From<&str> for Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
@@ -237,19 +237,19 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// The action in progress and its target: the part of an error that is known before anything fails.
+/// What a request does, and where: the part of its error that is known before anything fails.
 #[derive(Clone)]
-pub(super) struct Errand {
+pub(super) struct RequestContext {
     pub(super) operation: &'static str,
     pub(super) endpoint: Arc<str>,
     pub(super) target: PathAndQuery,
 }
 
-impl Errand {
+impl RequestContext {
     pub(super) fn failed(&self, kind: Failure, source: impl Into<BoxError>) -> EndpointError {
         EndpointError {
             kind,
-            errand: self.clone(),
+            context: self.clone(),
             source: Some(source.into()),
         }
     }
@@ -257,7 +257,7 @@ impl Errand {
     pub(super) fn timed_out(&self, kind: Failure) -> EndpointError {
         EndpointError {
             kind,
-            errand: self.clone(),
+            context: self.clone(),
             source: None,
         }
     }
@@ -290,10 +290,10 @@ mod tests {
 
     use http::uri::PathAndQuery;
 
-    use super::{Errand, Failure, Trouble, causes};
+    use super::{Failure, RequestContext, SharedError, causes};
 
-    fn errand() -> Errand {
-        Errand {
+    fn context() -> RequestContext {
+        RequestContext {
             operation: "get_object",
             endpoint: "http://lake".into(),
             target: PathAndQuery::from_static("/b/k?X-Amz-Signature=secret"),
@@ -303,13 +303,13 @@ mod tests {
     #[test]
     fn an_error_names_its_causes_down_to_the_operating_system_and_no_query() {
         let refused = io::Error::from_raw_os_error(111);
-        let error = errand().failed(Failure::Unreachable, refused);
+        let error = context().failed(Failure::Unreachable, refused);
         let line = causes(&error);
         assert_eq!(
             line,
             "get_object /b/k: http://lake cannot be reached: Connection refused (os error 111)"
         );
-        assert_eq!(Trouble::from(error).to_string(), line);
+        assert_eq!(SharedError::from(error).to_string(), line);
     }
 
     #[test]

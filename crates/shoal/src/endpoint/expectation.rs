@@ -2,7 +2,7 @@
 //! 10.1.1).
 //!
 //! Polling a forwarded body for its first bytes makes the client send them. So the body is not polled before
-//! the endpoint has sent `100 Continue`, or has been silent for [`PATIENCE`]. After an answer it is not
+//! the endpoint has sent `100 Continue`, or has been silent for [`TIMEOUT`]. After an answer it is not
 //! polled at all.
 
 use std::future::Future;
@@ -17,7 +17,7 @@ use http::{Request, StatusCode};
 use tokio::time::{Sleep, sleep};
 
 /// A store that does not know the expectation waits for the body; after this time the node sends it anyway.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The endpoint's reaction to one request's expectation.
 #[derive(Clone, Default)]
@@ -69,14 +69,14 @@ impl Expectation {
 pub(super) struct Hold {
     expectation: Expectation,
     /// Starts at the first poll of the body: until then the head has not been sent.
-    patience: Option<Pin<Box<Sleep>>>,
+    timeout: Option<Pin<Box<Sleep>>>,
 }
 
 impl Hold {
     pub(super) fn new(expectation: Expectation) -> Self {
         Self {
             expectation,
-            patience: None,
+            timeout: None,
         }
     }
 
@@ -93,8 +93,8 @@ impl Hold {
     pub(super) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.expectation.0.body.register(cx.waker());
         if self.expectation.verdict() == Expectation::OPEN {
-            let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(PATIENCE)));
-            ready!(patience.as_mut().poll(cx));
+            let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep(TIMEOUT)));
+            ready!(timeout.as_mut().poll(cx));
             self.expectation.settle(Expectation::CONTINUED);
         }
         if self.is_final() {

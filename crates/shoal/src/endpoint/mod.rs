@@ -5,23 +5,24 @@
 //! allowed, and returns the response as the store sent it, with its body still streaming.
 
 mod account;
-mod bell;
-mod body;
-mod chain;
+mod account_check;
+mod account_refusal;
 mod connect;
 mod counters;
+mod credential_chain;
 mod error;
 mod expectation;
-mod judgement;
-mod patience;
+mod health;
 mod pool;
-mod question;
-mod refusal;
+mod probe;
+mod request_body;
+mod response_body;
 mod resume;
 mod retry;
 mod stall;
-mod standing;
+mod timeouts;
 mod turn;
+mod wake_filter;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -32,25 +33,27 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use shoal_policy::fair::Payer;
 
-pub use self::account::{CredentialsError, LakeAccount, NodeCredentials, Owner};
-pub use self::body::{LakeBody, RequestBody, RequestStream};
-pub use self::counters::Counts;
-pub use self::error::{BoxError, EndpointError, Failure, Trouble, causes};
-pub use self::question::Unheard;
-pub use self::refusal::AccountRefusal;
-pub use self::standing::{RefusedAccount, Standing};
+pub use self::account::{LakeAccount, NodeCredentials, Owner};
+pub use self::account_refusal::AccountRefusal;
+pub use self::counters::EndpointCounts;
+pub use self::credential_chain::CredentialsError;
+pub use self::error::{BoxError, EndpointError, Failure, SharedError, causes};
+pub use self::health::{EndpointHealth, RefusedAccount};
+pub use self::probe::ProbeError;
+pub use self::request_body::{RequestBody, RequestStream};
+pub use self::response_body::LakeBody;
 
-use self::body::OutgoingBody;
 use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
-use self::error::Errand;
+use self::error::RequestContext;
 use self::expectation::Expectation;
-use self::patience::{Pace, Patience, Waits};
 use self::pool::{ExchangeError, Link, Pool};
-pub use self::resume::{Contradicted, Question, Resumption};
-pub use self::retry::Budget;
+use self::request_body::OutgoingBody;
+pub use self::resume::{OnContradiction, RepeatableGet, Resumption};
+pub use self::retry::RetryBudget;
+use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
 
-use self::retry::Ending;
+use self::retry::AttemptOutcome;
 use crate::channel::Dialer;
 use crate::fair::Turns;
 use crate::s3::identity::Caller;
@@ -64,11 +67,11 @@ pub struct Endpoint {
     region: String,
     keys: KeyCache,
     credentials: NodeCredentials,
-    patience: Patience,
+    timeouts: Timeouts,
     pool: Arc<Pool>,
-    budget: Budget,
+    budget: RetryBudget,
     counters: Arc<Counters>,
-    standing: Standing,
+    health: EndpointHealth,
     /// The turns that requests take, if they take turns.
     turns: Option<Arc<Turns>>,
 }
@@ -108,15 +111,15 @@ impl Endpoint {
         credentials: NodeCredentials,
     ) -> Result<Self, EndpointError> {
         let url: Arc<str> = config.endpoint.trim_end_matches('/').into();
-        let errand = Errand {
+        let context = RequestContext {
             operation: "configure",
             endpoint: Arc::clone(&url),
             target: PathAndQuery::from_static("/"),
         };
-        let misconfigured = |source: BoxError| errand.failed(Failure::Misconfigured, source);
+        let misconfigured = |source: BoxError| context.failed(Failure::Misconfigured, source);
         let address = address(&config.endpoint).map_err(misconfigured)?;
         let host = host(&address);
-        let patience = Patience::new(config);
+        let timeouts = Timeouts::new(config);
         let connector = Connector::new(address).map_err(|error| misconfigured(error.into()))?;
         let counters = Arc::new(Counters::default());
         Ok(Self {
@@ -125,11 +128,11 @@ impl Endpoint {
             region: config.region.clone(),
             keys: KeyCache::default(),
             credentials,
-            patience,
+            timeouts,
             pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
-            budget: Budget::new(limits.retry_budget_percent),
+            budget: RetryBudget::new(limits.retry_budget_percent),
             counters,
-            standing: Standing::default(),
+            health: EndpointHealth::default(),
             turns: None,
         })
     }
@@ -146,11 +149,11 @@ impl Endpoint {
             region: String::new(),
             keys: KeyCache::default(),
             credentials: NodeCredentials::default(),
-            patience: Patience::with_a_node(limits),
+            timeouts: Timeouts::with_a_node(limits),
             pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
-            budget: Budget::new(0),
+            budget: RetryBudget::new(0),
             counters,
-            standing: Standing::default(),
+            health: EndpointHealth::default(),
             turns: None,
         }
     }
@@ -166,7 +169,7 @@ impl Endpoint {
     }
 
     /// Returns the counts of requests and answers since the node started.
-    pub fn counters(&self) -> Counts {
+    pub fn counters(&self) -> EndpointCounts {
         self.counters.snapshot()
     }
 
@@ -175,9 +178,9 @@ impl Endpoint {
         &self.credentials
     }
 
-    /// Returns this node's standing with the endpoint.
-    pub fn standing(&self) -> &Standing {
-        &self.standing
+    /// Returns the endpoint's health as this node sees it.
+    pub fn health(&self) -> &EndpointHealth {
+        &self.health
     }
 
     /// Signs and sends a request. Returns the response head, with the body to come.
@@ -202,15 +205,15 @@ impl Endpoint {
         if expects_continue {
             headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
-        let errand = Errand {
+        let context = RequestContext {
             operation,
             endpoint: Arc::clone(&self.url),
             target,
         };
-        let pace = Pace::of(&method, operation, &headers);
+        let class = RequestClass::of(&method, operation, &headers);
         let head = Head {
-            errand: errand.clone(),
-            pace,
+            context: context.clone(),
+            class,
             method,
             headers,
             payload,
@@ -226,32 +229,32 @@ impl Endpoint {
                 self.write(head, body, expectation).await
             }
         };
-        self.judge(outcome, &account, &errand).await
+        self.check_account(outcome, &account, &context).await
     }
 
     async fn read(&self, head: Head) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
         let began = clock::instant();
         let mut tries = 1;
-        let mut connection = Connection::Any;
+        let mut connection = ConnectionChoice::Any;
         loop {
             let request = head
                 .clone()
                 .sign(&self.region, &self.keys, clock::utc_now())?
                 .with(OutgoingBody::EMPTY);
             let outcome = match self.exchange_in_turn(&head, request, connection).await {
-                Err(Setback { stale: true, .. }) if connection == Connection::Any => {
-                    connection = Connection::New;
+                Err(FailedAttempt { stale: true, .. }) if connection == ConnectionChoice::Any => {
+                    connection = ConnectionChoice::New;
                     continue;
                 }
-                outcome => outcome.map_err(|setback| self.failed(setback)),
+                outcome => outcome.map_err(|failed| self.failed(failed)),
             };
-            let ending = ending(&outcome, clock::utc_now());
+            let ending = attempt_outcome(&outcome, clock::utc_now());
             let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
                 return outcome;
             };
             let elapsed = clock::instant().saturating_duration_since(began);
-            if !self.patience.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
+            if !self.timeouts.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
                 return outcome;
             }
             if let Ok(response) = outcome {
@@ -269,7 +272,7 @@ impl Endpoint {
         body: RequestBody,
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let (errand, pace, payer) = (head.errand.clone(), head.pace, head.payer);
+        let (context, class, payer) = (head.context.clone(), head.class, head.payer);
         let length = match &body {
             RequestBody::Empty => Some(0),
             RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
@@ -283,85 +286,85 @@ impl Endpoint {
             RequestBody::Stream { body, .. } => OutgoingBody::stream(body),
             RequestBody::Seeded { body, .. } => {
                 let seed = signed.seed.clone().ok_or_else(|| {
-                    errand.failed(Failure::Unsignable, "signed chunks need a signed request")
+                    context.failed(Failure::Unsignable, "signed chunks need a signed request")
                 })?;
                 OutgoingBody::stream(body(seed))
             }
         };
         let mut request = signed.with(body);
-        let turn = self.turn(&errand, payer).await?;
+        let turn = self.turn(&context, payer).await?;
         if let Some(expectation) = expectation {
             expectation.listen(&mut request);
             request.body_mut().held_for(expectation);
         }
-        let exchange = self.exchange(&errand, pace, request, Connection::Any);
+        let exchange = self.exchange(&context, class, request, ConnectionChoice::Any);
         self.within_turn(turn, turn::WITH_BODY_MAX, exchange)
             .await
-            .map_err(|setback| self.failed(setback))
+            .map_err(|failed| self.failed(failed))
     }
 
     /// Sends a signed request and counts its answer.
     async fn exchange(
         &self,
-        errand: &Errand,
-        pace: Pace,
+        context: &RequestContext,
+        class: RequestClass,
         request: Request<OutgoingBody>,
-        connection: Connection,
-    ) -> Result<Response<LakeBody>, Setback> {
-        self.counters.request(errand.operation);
+        connection: ConnectionChoice,
+    ) -> Result<Response<LakeBody>, FailedAttempt> {
+        self.counters.request(context.operation);
         let began = clock::instant();
         let outcome = self
-            .exchange_over(errand, self.patience.waits(pace), request, connection)
+            .exchange_over(context, self.timeouts.of_request(class), request, connection)
             .await;
         if let Ok(response) = &outcome {
             let elapsed = clock::instant().saturating_duration_since(began);
             self.counters
-                .answer(errand.operation, pace, response.status(), elapsed);
+                .answer(context.operation, class, response.status(), elapsed);
         }
         outcome
     }
 
     /// Counts a request that has no answer and is not sent again at once.
-    fn failed(&self, setback: Setback) -> EndpointError {
-        self.counters.failure(setback.error.kind());
-        setback.error
+    fn failed(&self, failed: FailedAttempt) -> EndpointError {
+        self.counters.failure(failed.error.kind());
+        failed.error
     }
 
     /// Sends a signed request over a connection of the pool. If nothing of the request was sent, because the
     /// connection had been closed in the meantime, the request goes out on a new one.
     async fn exchange_over(
         &self,
-        errand: &Errand,
-        waits: Waits,
+        context: &RequestContext,
+        timeouts: RequestTimeouts,
         mut request: Request<OutgoingBody>,
-        connection: Connection,
-    ) -> Result<Response<LakeBody>, Setback> {
+        connection: ConnectionChoice,
+    ) -> Result<Response<LakeBody>, FailedAttempt> {
         let connected = match connection {
-            Connection::Any => self.pool.checkout(waits).await,
-            Connection::New => self.pool.open(waits).await,
+            ConnectionChoice::Any => self.pool.checkout(timeouts).await,
+            ConnectionChoice::New => self.pool.open(timeouts).await,
         };
-        let mut link = connected.map_err(|error| unconnected(errand, error))?;
+        let mut link = connected.map_err(|error| unconnected(context, error))?;
         let expectation = request.body().expectation().cloned();
         loop {
             request.body_mut().watched_by(&link.upload);
-            match link.exchange(request, waits).await {
+            match link.exchange(request, timeouts).await {
                 Ok(response) => {
                     if let Some(expectation) = expectation {
                         expectation.answered();
                     }
-                    return Ok(self.response(errand, response, link));
+                    return Ok(self.response(context, response, link));
                 }
                 Err(ExchangeError::Unsent(unsent)) if link.reused => {
                     request = *unsent;
                     link = self
                         .pool
-                        .open(waits)
+                        .open(timeouts)
                         .await
-                        .map_err(|error| unconnected(errand, error))?;
+                        .map_err(|error| unconnected(context, error))?;
                 }
                 Err(error) => {
-                    let error = unanswered(errand, error);
-                    return Err(Setback {
+                    let error = unanswered(context, error);
+                    return Err(FailedAttempt {
                         stale: link.reused && error.kind() == Failure::BrokenOff,
                         error,
                     });
@@ -372,13 +375,13 @@ impl Endpoint {
 
     fn response(
         &self,
-        errand: &Errand,
+        context: &RequestContext,
         response: Response<hyper::body::Incoming>,
         link: Box<Link>,
     ) -> Response<LakeBody> {
         response.map(|incoming| {
             let (pool, counters) = (Arc::clone(&self.pool), Arc::clone(&self.counters));
-            LakeBody::new(incoming, link, pool, counters, errand.clone())
+            LakeBody::new(incoming, link, pool, counters, context.clone())
         })
     }
 }
@@ -386,8 +389,8 @@ impl Endpoint {
 /// All of a request except its body.
 #[derive(Clone)]
 struct Head {
-    errand: Errand,
-    pace: Pace,
+    context: RequestContext,
+    class: RequestClass,
     method: Method,
     headers: HeaderMap,
     payload: PayloadHash,
@@ -402,7 +405,7 @@ struct SignedHead {
 
 impl Head {
     fn sign(mut self, region: &str, keys: &KeyCache, now: SystemTime) -> Result<SignedHead, EndpointError> {
-        let target = &self.errand.target;
+        let target = &self.context.target;
         let seed = match self.account.signer() {
             None => None,
             Some((account, _)) => {
@@ -413,7 +416,7 @@ impl Head {
                 };
                 let seed = signer
                     .sign(&self.method, target, &mut self.headers, self.payload, now)
-                    .map_err(|error| self.errand.failed(Failure::Unsignable, error))?;
+                    .map_err(|error| self.context.failed(Failure::Unsignable, error))?;
                 Some(seed)
             }
         };
@@ -431,41 +434,41 @@ impl SignedHead {
     }
 }
 
-/// The connections that a request may use.
+/// The connection that a request may use: any of the pool, or a new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Connection {
+enum ConnectionChoice {
     Any,
     New,
 }
 
-/// Why a request has no answer.
-struct Setback {
+/// An attempt without an answer.
+struct FailedAttempt {
     error: EndpointError,
     /// Whether the connection was kept open from an earlier request and closed before the answer. Stores
     /// close idle connections, so this says nothing about their health.
     stale: bool,
 }
 
-impl From<EndpointError> for Setback {
+impl From<EndpointError> for FailedAttempt {
     fn from(error: EndpointError) -> Self {
         Self { error, stale: false }
     }
 }
 
-fn unconnected(errand: &Errand, error: ConnectError) -> EndpointError {
+fn unconnected(context: &RequestContext, error: ConnectError) -> EndpointError {
     match error {
-        ConnectError::TimedOut => errand.timed_out(Failure::ConnectTimedOut),
-        ConnectError::Failed(source) => errand.failed(Failure::of_connecting(&*source), source),
+        ConnectError::TimedOut => context.timed_out(Failure::ConnectTimedOut),
+        ConnectError::Failed(source) => context.failed(Failure::of_connecting(&*source), source),
     }
 }
 
-fn unanswered(errand: &Errand, error: ExchangeError) -> EndpointError {
+fn unanswered(context: &RequestContext, error: ExchangeError) -> EndpointError {
     match error {
-        ExchangeError::Stalled => errand.timed_out(Failure::TimedOut),
-        ExchangeError::Unsent(_) => errand.failed(Failure::BrokenOff, "closed before the request was sent"),
-        ExchangeError::Broken(error) if error.is_user() => errand.failed(Failure::RequestBody, error),
-        ExchangeError::Broken(error) if is_closed(&error) => errand.failed(Failure::BrokenOff, error),
-        ExchangeError::Broken(error) => errand.failed(Failure::Unintelligible, error),
+        ExchangeError::Stalled => context.timed_out(Failure::TimedOut),
+        ExchangeError::Unsent(_) => context.failed(Failure::BrokenOff, "closed before the request was sent"),
+        ExchangeError::Broken(error) if error.is_user() => context.failed(Failure::RequestBody, error),
+        ExchangeError::Broken(error) if is_closed(&error) => context.failed(Failure::BrokenOff, error),
+        ExchangeError::Broken(error) => context.failed(Failure::Unintelligible, error),
     }
 }
 
@@ -476,13 +479,13 @@ fn is_closed(error: &hyper::Error) -> bool {
         || error::find::<std::io::Error>(error).is_some()
 }
 
-fn ending(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) -> Ending {
+fn attempt_outcome(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) -> AttemptOutcome {
     match outcome {
-        Ok(response) => Ending::Answered {
+        Ok(response) => AttemptOutcome::Answered {
             status: response.status(),
             retry_after: retry_after(response.headers(), now),
         },
-        Err(error) => Ending::Failed(error.kind()),
+        Err(error) => AttemptOutcome::Failed(error.kind()),
     }
 }
 

@@ -16,12 +16,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 
-use super::bell::Bell;
-use super::body::{OutgoingBody, Upload};
 use super::connect::{ConnectError, Connector, Stream};
 use super::counters::Counters;
-use super::patience::Waits;
+use super::request_body::{OutgoingBody, UploadProgress};
 use super::stall::StallWatch;
+use super::timeouts::RequestTimeouts;
+use super::wake_filter::WakeFilter;
 use crate::clock;
 
 /// Number of idle connections kept. More may be open while requests are in flight; the front bounds those.
@@ -62,16 +62,16 @@ impl Pool {
 
     /// Returns a connection for a request: the one that was used last, or a new one. A connection that the
     /// endpoint closed in the meantime gives the request back unsent.
-    pub(super) async fn checkout(&self, waits: Waits) -> Result<Box<Link>, ConnectError> {
+    pub(super) async fn checkout(&self, timeouts: RequestTimeouts) -> Result<Box<Link>, ConnectError> {
         match self.pop() {
             Some(link) => Ok(link),
-            None => self.open(waits).await,
+            None => self.open(timeouts).await,
         }
     }
 
     /// Opens a new connection, even if others are idle.
-    pub(super) async fn open(&self, waits: Waits) -> Result<Box<Link>, ConnectError> {
-        let stream = self.connector.connect(waits.connect).await?;
+    pub(super) async fn open(&self, timeouts: RequestTimeouts) -> Result<Box<Link>, ConnectError> {
+        let stream = self.connector.connect(timeouts.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
         self.counters.connection();
         let idle_since = clock::instant();
@@ -79,9 +79,9 @@ impl Pool {
             sender,
             driver: Some(driver),
             reused: false,
-            bell: Bell::new(),
-            upload: Upload::default(),
-            watch: StallWatch::new(waits.head),
+            wakes: WakeFilter::new(),
+            upload: UploadProgress::default(),
+            watch: StallWatch::new(timeouts.head),
             idle_since,
         }))
     }
@@ -122,8 +122,8 @@ pub(super) struct Link {
     driver: Option<Connection<Stream, OutgoingBody>>,
     /// Whether it carried a request before: then the endpoint may be closing it just now.
     pub(super) reused: bool,
-    bell: Bell,
-    pub(super) upload: Upload,
+    wakes: WakeFilter,
+    pub(super) upload: UploadProgress,
     watch: StallWatch,
     idle_since: Instant,
 }
@@ -137,8 +137,8 @@ pub(super) enum ExchangeError {
 }
 
 /// The result of waiting for the endpoint.
-pub(super) enum Progress<T> {
-    Made(T),
+pub(super) enum Driven<T> {
+    Ready(T),
     /// The endpoint neither sent nor took anything for the time allowed.
     Stalled,
 }
@@ -148,25 +148,25 @@ impl Link {
     pub(super) async fn exchange(
         &mut self,
         request: Request<OutgoingBody>,
-        waits: Waits,
+        timeouts: RequestTimeouts,
     ) -> Result<Response<Incoming>, ExchangeError> {
-        self.watch.allow(waits.head);
+        self.watch.allow(timeouts.head);
         let mut response = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(
             |cx| match self.poll_driving(cx, |cx| response.as_mut().poll(cx)) {
-                Poll::Ready(Progress::Made(Ok(response))) => Poll::Ready(Ok(response)),
-                Poll::Ready(Progress::Made(Err(mut refused))) => {
+                Poll::Ready(Driven::Ready(Ok(response))) => Poll::Ready(Ok(response)),
+                Poll::Ready(Driven::Ready(Err(mut refused))) => {
                     Poll::Ready(Err(match refused.take_message() {
                         Some(request) => ExchangeError::Unsent(Box::new(request)),
                         None => ExchangeError::Broken(refused.into_error()),
                     }))
                 }
-                Poll::Ready(Progress::Stalled) => Poll::Ready(Err(ExchangeError::Stalled)),
+                Poll::Ready(Driven::Stalled) => Poll::Ready(Err(ExchangeError::Stalled)),
                 Poll::Pending => Poll::Pending,
             },
         )
         .await;
-        self.watch.allow(waits.body);
+        self.watch.allow(timeouts.body);
         answered
     }
 
@@ -176,21 +176,21 @@ impl Link {
         &mut self,
         cx: &mut Context<'_>,
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<Progress<T>> {
-        let Self { driver, bell, .. } = self;
-        let polled = bell.poll(cx, |cx| {
+    ) -> Poll<Driven<T>> {
+        let Self { driver, wakes, .. } = self;
+        let polled = wakes.poll(cx, |cx| {
             drive(driver, cx);
             poll(cx)
         });
         match polled {
             Poll::Ready(made) => {
                 self.watch.progress();
-                Poll::Ready(Progress::Made(made))
+                Poll::Ready(Driven::Ready(made))
             }
             Poll::Pending => self
                 .watch
                 .poll_stalled(cx, || self.upload.is_moving())
-                .map(|()| Progress::Stalled),
+                .map(|()| Driven::Stalled),
         }
     }
 

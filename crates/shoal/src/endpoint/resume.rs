@@ -28,7 +28,7 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<LakeBody, EndpointError>> + Send>>;
 
 /// A GET of an object that can be repeated.
-pub struct Question {
+pub struct RepeatableGet {
     endpoint: Arc<Endpoint>,
     operation: &'static str,
     target: PathAndQuery,
@@ -37,14 +37,14 @@ pub struct Question {
     payer: Payer,
 }
 
-/// Called when the lake contradicts its acceptance of a question: it refuses the rest of the body, or has
+/// Called when the lake contradicts its earlier answer to a GET: it refuses the rest of the body, or has
 /// another version.
-pub type Contradicted = Arc<dyn Fn() + Send + Sync>;
+pub type OnContradiction = Arc<dyn Fn() + Send + Sync>;
 
 /// The data needed to ask for the rest of a body.
 pub struct Resumption {
-    question: Question,
-    contradicted: Contradicted,
+    get: RepeatableGet,
+    on_contradiction: OnContradiction,
     etag: HeaderValue,
     encoding: Option<HeaderValue>,
     size_bytes: u64,
@@ -83,8 +83,8 @@ impl Breaks {
     }
 }
 
-impl Question {
-    /// Creates the question that `request` asks of `endpoint`. Its range and its conditions do not matter.
+impl RepeatableGet {
+    /// Remembers `request`, which goes to `endpoint`. Its range and its conditions do not matter.
     pub fn of(endpoint: &Arc<Endpoint>, request: &EndpointRequest) -> Self {
         Self {
             endpoint: Arc::clone(endpoint),
@@ -96,7 +96,7 @@ impl Question {
         }
     }
 
-    /// Repeats the question when a body breaks that carries the bytes `part` of an object of `size_bytes`.
+    /// Repeats the request when a body breaks that carries the bytes `part` of an object of `size_bytes`.
     /// The ETag must be a strong one: only a strong ETag guarantees that the rest belongs to the bytes that
     /// have arrived.
     pub fn resumes(
@@ -105,11 +105,11 @@ impl Question {
         encoding: Option<&HeaderValue>,
         size_bytes: u64,
         part: Range<u64>,
-        contradicted: Contradicted,
+        on_contradiction: OnContradiction,
     ) -> Resumption {
         Resumption {
-            question: self,
-            contradicted,
+            get: self,
+            on_contradiction,
             etag,
             encoding: encoding.cloned(),
             size_bytes,
@@ -118,7 +118,7 @@ impl Question {
         }
     }
 
-    fn ask(&self, range: HeaderValue, etag: HeaderValue) -> EndpointRequest {
+    fn rest(&self, range: HeaderValue, etag: HeaderValue) -> EndpointRequest {
         let mut headers = self.headers.clone();
         for condition in CONDITIONAL_HEADERS {
             headers.remove(condition);
@@ -149,7 +149,7 @@ impl Resumption {
     /// Returns the rest of a body that ended in `error`, or the error if it is final. The retry is charged to
     /// the retry budget.
     pub(super) fn after(&mut self, error: EndpointError) -> Result<Reopening, EndpointError> {
-        let endpoint = &self.question.endpoint;
+        let endpoint = &self.get.endpoint;
         let is_worth_it = !self.missing.is_empty() && self.breaks.allow(error.kind());
         if !is_worth_it || !endpoint.budget.spend() {
             return Err(error);
@@ -160,7 +160,7 @@ impl Resumption {
             Arc::clone(endpoint),
             self.request(),
             self.expected(),
-            Arc::clone(&self.contradicted),
+            Arc::clone(&self.on_contradiction),
             pause,
             error,
         );
@@ -171,7 +171,7 @@ impl Resumption {
         let Range { start, end } = self.missing;
         let range = HeaderValue::try_from(format!("bytes={start}-{}", end - 1));
         let range = range.expect("digits are a header value");
-        self.question.ask(range, self.etag.clone())
+        self.get.rest(range, self.etag.clone())
     }
 
     fn expected(&self) -> Expected {
@@ -191,9 +191,9 @@ struct Expected {
     content_range: String,
 }
 
-/// The judgement of an answer to the request for the rest.
+/// What the answer to the request for the rest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum RestCheck {
     Rest,
     Changed,
     Refused,
@@ -201,23 +201,23 @@ enum Verdict {
 }
 
 impl Expected {
-    fn judge<B>(&self, response: &Response<B>) -> Verdict {
+    fn check<B>(&self, response: &Response<B>) -> RestCheck {
         let headers = response.headers();
         match response.status() {
             StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => {
-                Verdict::Changed
+                RestCheck::Changed
             }
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Verdict::Refused,
-            StatusCode::PARTIAL_CONTENT if headers.get(ETAG) != Some(&self.etag) => Verdict::Changed,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RestCheck::Refused,
+            StatusCode::PARTIAL_CONTENT if headers.get(ETAG) != Some(&self.etag) => RestCheck::Changed,
             StatusCode::PARTIAL_CONTENT
                 if headers.get(CONTENT_ENCODING) == self.encoding.as_ref()
                     && headers
                         .get(CONTENT_RANGE)
                         .is_some_and(|range| *range == self.content_range) =>
             {
-                Verdict::Rest
+                RestCheck::Rest
             }
-            _ => Verdict::NoAnswer,
+            _ => RestCheck::NoAnswer,
         }
     }
 }
@@ -226,27 +226,27 @@ async fn reopen(
     endpoint: Arc<Endpoint>,
     request: EndpointRequest,
     expected: Expected,
-    contradicted: Contradicted,
+    on_contradiction: OnContradiction,
     pause: Duration,
     broken: EndpointError,
 ) -> Result<LakeBody, EndpointError> {
     tokio::time::sleep(pause).await;
-    let answer = tokio::time::timeout(endpoint.patience.resume(), endpoint.send(request)).await;
+    let answer = tokio::time::timeout(endpoint.timeouts.resume(), endpoint.send(request)).await;
     // The error that broke the body says more than the vain attempt to mend it.
     let Ok(Ok(response)) = answer else {
         return Err(broken);
     };
-    match expected.judge(&response) {
-        Verdict::Rest => Ok(response.into_body()),
-        Verdict::Changed => {
-            contradicted();
+    match expected.check(&response) {
+        RestCheck::Rest => Ok(response.into_body()),
+        RestCheck::Changed => {
+            on_contradiction();
             Err(broken.of_another_version())
         }
-        Verdict::Refused => {
-            contradicted();
+        RestCheck::Refused => {
+            on_contradiction();
             Err(broken)
         }
-        Verdict::NoAnswer => Err(broken),
+        RestCheck::NoAnswer => Err(broken),
     }
 }
 
@@ -254,7 +254,7 @@ async fn reopen(
 mod tests {
     use http::{HeaderValue, Response};
 
-    use super::{BREAKS_MAX, Breaks, Expected, Failure, PROGRESS_BYTES, Verdict};
+    use super::{BREAKS_MAX, Breaks, Expected, Failure, PROGRESS_BYTES, RestCheck};
 
     #[test]
     fn a_body_that_breaks_again_and_again_is_given_up() {
@@ -305,25 +305,25 @@ mod tests {
             encoding: Some(HeaderValue::from_static("gzip")),
             content_range: expected.content_range.clone(),
         };
-        let judge = |status, etag, range| {
+        let check = |status, etag, range| {
             let response = Response::builder()
                 .status(status)
                 .header("etag", etag)
                 .header("content-range", range);
-            expected.judge(&response.body(()).unwrap())
+            expected.check(&response.body(()).unwrap())
         };
-        assert_eq!(judge(206, "\"e\"", "bytes 4-9/10"), Verdict::Rest);
+        assert_eq!(check(206, "\"e\"", "bytes 4-9/10"), RestCheck::Rest);
         let plain = Response::builder()
             .status(206)
             .header("etag", "\"e\"")
             .header("content-range", "bytes 4-9/10");
         let plain = plain.body(()).unwrap();
-        assert_eq!(encoded.judge(&plain), Verdict::NoAnswer, "in another encoding");
+        assert_eq!(encoded.check(&plain), RestCheck::NoAnswer, "in another encoding");
         for (status, etag, range) in [(206, "\"f\"", "bytes 4-9/10"), (412, "\"e\"", ""), (404, "", "")] {
-            assert_eq!(judge(status, etag, range), Verdict::Changed, "{status} {etag}");
+            assert_eq!(check(status, etag, range), RestCheck::Changed, "{status} {etag}");
         }
         for status in [401, 403] {
-            assert_eq!(judge(status, "", ""), Verdict::Refused, "{status}");
+            assert_eq!(check(status, "", ""), RestCheck::Refused, "{status}");
         }
         for (status, range) in [
             (206, "bytes 3-9/10"),
@@ -332,8 +332,8 @@ mod tests {
             (503, ""),
         ] {
             assert_eq!(
-                judge(status, "\"e\"", range),
-                Verdict::NoAnswer,
+                check(status, "\"e\"", range),
+                RestCheck::NoAnswer,
                 "{status} {range}"
             );
         }

@@ -21,9 +21,9 @@ const BURST: u32 = 10;
 /// The cost of one retry; a request earns `percent` of it.
 const COST: u32 = 100;
 
-/// How a try ended, as far as retries are concerned.
+/// How an attempt ended, as far as retries are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum AttemptOutcome {
     Answered {
         status: StatusCode,
         retry_after: Option<Duration>,
@@ -31,15 +31,16 @@ pub(super) enum Ending {
     Failed(Failure),
 }
 
-/// Returns the pause before the next try, or `None` if this ending is final. `chance` is uniform in `[0, 1)`.
+/// Returns the pause before the next try, or `None` if this outcome is final. `chance` is uniform in
+/// `[0, 1)`.
 ///
 /// Full jitter, so that clients that failed together do not come back together.
-pub(super) fn pause(ending: Ending, tries: u32, chance: f64) -> Option<Duration> {
-    let at_least = match ending {
+pub(super) fn pause(outcome: AttemptOutcome, tries: u32, chance: f64) -> Option<Duration> {
+    let at_least = match outcome {
         _ if tries >= TRIES_MAX => return None,
-        Ending::Failed(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
-        Ending::Failed(_) => return None,
-        Ending::Answered { status, retry_after } => match status.as_u16() {
+        AttemptOutcome::Failed(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
+        AttemptOutcome::Failed(_) => return None,
+        AttemptOutcome::Answered { status, retry_after } => match status.as_u16() {
             500 | 502 | 503 | 504 => retry_after.unwrap_or_default(),
             _ => return None,
         },
@@ -54,13 +55,13 @@ pub(super) fn backoff(tries: u32, chance: f64) -> Duration {
 
 /// Retries as a share of requests, so that a store in trouble is not asked three times as often.
 #[derive(Debug)]
-pub struct Budget {
+pub struct RetryBudget {
     percent: u32,
     /// In percent of a retry.
     tokens: AtomicU32,
 }
 
-impl Budget {
+impl RetryBudget {
     /// Creates a budget of `percent` retries for a hundred first tries.
     pub fn new(percent: u32) -> Self {
         let tokens = if percent == 0 { 0 } else { BURST * COST };
@@ -89,10 +90,10 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Duration, Ending, Failure, RETRY_AFTER_MAX, StatusCode, pause};
+    use super::{AttemptOutcome, Duration, Failure, RETRY_AFTER_MAX, RetryBudget, StatusCode, pause};
 
-    fn answered(status: u16) -> Ending {
-        Ending::Answered {
+    fn answered(status: u16) -> AttemptOutcome {
+        AttemptOutcome::Answered {
             status: StatusCode::from_u16(status).unwrap(),
             retry_after: None,
         }
@@ -101,14 +102,15 @@ mod tests {
     #[test]
     fn only_troubles_that_pass_are_tried_again() {
         let retried = [500, 502, 503, 504].map(answered);
-        let failures = [Failure::Unreachable, Failure::BrokenOff].map(Ending::Failed);
-        for ending in retried.into_iter().chain(failures) {
-            assert!(pause(ending, 1, 0.5).is_some(), "{ending:?}");
+        let failures = [Failure::Unreachable, Failure::BrokenOff].map(AttemptOutcome::Failed);
+        for outcome in retried.into_iter().chain(failures) {
+            assert!(pause(outcome, 1, 0.5).is_some(), "{outcome:?}");
         }
         let finals = [200, 206, 304, 400, 403, 404, 412, 416, 501].map(answered);
-        let failures = [Failure::TimedOut, Failure::Unintelligible, Failure::Unsignable].map(Ending::Failed);
-        for ending in finals.into_iter().chain(failures) {
-            assert_eq!(pause(ending, 1, 0.5), None, "{ending:?}");
+        let failures =
+            [Failure::TimedOut, Failure::Unintelligible, Failure::Unsignable].map(AttemptOutcome::Failed);
+        for outcome in finals.into_iter().chain(failures) {
+            assert_eq!(pause(outcome, 1, 0.5), None, "{outcome:?}");
         }
     }
 
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_short_retry_after_is_waited_for_and_a_long_one_is_relayed() {
-        let with = |retry_after| Ending::Answered {
+        let with = |retry_after| AttemptOutcome::Answered {
             status: StatusCode::SERVICE_UNAVAILABLE,
             retry_after: Some(retry_after),
         };
@@ -138,7 +140,7 @@ mod tests {
 
     #[test]
     fn retries_are_a_share_of_requests_after_the_burst_is_spent() {
-        let budget = Budget::new(10);
+        let budget = RetryBudget::new(10);
         assert_eq!((0..100).filter(|_| budget.spend()).count(), 10);
         for _ in 0..9 {
             budget.earn();
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn no_budget_means_no_retry() {
-        let budget = Budget::new(0);
+        let budget = RetryBudget::new(0);
         budget.earn();
         assert!(!budget.spend());
     }

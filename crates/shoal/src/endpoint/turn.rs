@@ -7,9 +7,9 @@ use std::time::Duration;
 use http::{Request, Response};
 use shoal_policy::fair::Payer;
 
-use super::body::OutgoingBody;
-use super::error::Errand;
-use super::{Connection, Endpoint, EndpointError, Failure, Head, LakeBody, Setback};
+use super::error::RequestContext;
+use super::request_body::OutgoingBody;
+use super::{ConnectionChoice, Endpoint, EndpointError, FailedAttempt, Failure, Head, LakeBody};
 use crate::fair::{Turn, Turns};
 
 /// A turn ends with the head of the answer, or after this time: a request that the store is slow to answer
@@ -37,19 +37,23 @@ impl Endpoint {
         &self,
         head: &Head,
         request: Request<OutgoingBody>,
-        connection: Connection,
-    ) -> Result<Response<LakeBody>, Setback> {
-        let turn = self.turn(&head.errand, head.payer).await?;
-        let exchange = self.exchange(&head.errand, head.pace, request, connection);
+        connection: ConnectionChoice,
+    ) -> Result<Response<LakeBody>, FailedAttempt> {
+        let turn = self.turn(&head.context, head.payer).await?;
+        let exchange = self.exchange(&head.context, head.class, request, connection);
         self.within_turn(turn, TURN_MAX, exchange).await
     }
 
     /// Waits for a turn of `payer`, if there are turns.
-    pub(super) async fn turn(&self, errand: &Errand, payer: Payer) -> Result<Option<Turn>, EndpointError> {
+    pub(super) async fn turn(
+        &self,
+        context: &RequestContext,
+        payer: Payer,
+    ) -> Result<Option<Turn>, EndpointError> {
         let Some(turns) = &self.turns else { return Ok(None) };
         let turn = turns.turn(payer, 1).await;
         turn.map(Some)
-            .map_err(|error| errand.failed(Failure::Crowded, error))
+            .map_err(|error| context.failed(Failure::Crowded, error))
     }
 
     /// Keeps the turn until the answer, but no longer than `turn_max`: then the next payer gets it.
@@ -57,8 +61,8 @@ impl Endpoint {
         &self,
         turn: Option<Turn>,
         turn_max: Duration,
-        exchange: impl Future<Output = Result<Response<LakeBody>, Setback>>,
-    ) -> Result<Response<LakeBody>, Setback> {
+        exchange: impl Future<Output = Result<Response<LakeBody>, FailedAttempt>>,
+    ) -> Result<Response<LakeBody>, FailedAttempt> {
         let Some(turn) = turn else { return exchange.await };
         let mut exchange = pin!(exchange);
         let in_time = tokio::time::timeout(turn_max, exchange.as_mut()).await;

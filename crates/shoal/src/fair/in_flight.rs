@@ -10,29 +10,29 @@ use shoal_policy::fair::Payer;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::fair::Line;
+use crate::fair::WaitQueue;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::identity::Caller;
 
-/// A request waits this long for a place before it is refused. Waiting slows down a client that does not heed
-/// refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A request waits this long for a permit before it is refused. Waiting slows down a client that does not
+/// heed refusals: otherwise it asks again at once, and refusing it costs the node as much as serving it.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Counts requests in flight; a request counts until its response has been sent or given up.
 ///
-/// One payer may have as many requests in flight as places are free, times its share: half of the node when
+/// One payer may have as many requests in flight as permits are free, times its share: half of the node when
 /// it is alone, a third each when there are two payers. So there is always room for one more payer. Requests
-/// beyond that wait in a line, to which the same rule applies. So the payer that has the most requests is
+/// beyond that wait in a queue, to which the same rule applies. So the payer that has the most requests is
 /// refused first.
 #[derive(Debug)]
 pub struct InFlight {
-    places: Bound,
+    permits: Bound,
     waiting: Bound,
     /// By payer. Few are ever added: one for each identity, and one for all anonymous callers.
     payers: RwLock<BTreeMap<u32, Arc<Usage>>>,
-    /// Whether a request in the line may be waiting for a place that is given back.
-    is_line: AtomicBool,
-    line: Mutex<Line<Place>>,
+    /// Whether a request in the queue may be waiting for a permit that is given back.
+    has_queue: AtomicBool,
+    queue: Mutex<WaitQueue<InFlightPermit>>,
 }
 
 /// A limit on requests, of all payers and of one, and the current count.
@@ -61,15 +61,15 @@ pub struct PayerUsage {
     pub name: String,
     /// The number of requests in flight.
     pub in_flight: usize,
-    /// The number of requests that wait for a place.
+    /// The number of requests that wait for a permit.
     pub waiting: usize,
     /// The number of refused requests since the start.
     pub refused: u64,
 }
 
-/// A place among the requests in flight, given back when dropped.
+/// Permission for one request in flight, given back when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct InFlightPermit {
     among: Arc<InFlight>,
     usage: Arc<Usage>,
 }
@@ -80,16 +80,16 @@ struct Waiting<'a> {
     usage: &'a Usage,
 }
 
-/// Why there is no place.
+/// Why there is no permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crowded {
+pub enum Overloaded {
     /// The node is full, as far as this payer is concerned.
     Node,
     /// The payer has as many requests as any payer may have.
     Payer,
 }
 
-impl Crowded {
+impl Overloaded {
     /// The label of the refusal in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -99,8 +99,8 @@ impl Crowded {
     }
 }
 
-impl From<Crowded> for S3Error {
-    fn from(_: Crowded) -> Self {
+impl From<Overloaded> for S3Error {
+    fn from(_: Overloaded) -> Self {
         Self::new(
             ErrorCode::SlowDown,
             "Too many requests are in flight; please reduce your rate.",
@@ -118,10 +118,10 @@ impl Bound {
     }
 
     /// Counts one more request of a payer that has `own`, unless that is too many.
-    fn add(&self, own: &AtomicUsize, share: u32) -> Result<(), Crowded> {
+    fn add(&self, own: &AtomicUsize, share: u32) -> Result<(), Overloaded> {
         let before = self.count.fetch_add(1, Ordering::SeqCst);
         let own_before = own.fetch_add(1, Ordering::SeqCst);
-        let judged = judge((self.max, before), (self.payer_max, own_before), share);
+        let judged = admit_one((self.max, before), (self.payer_max, own_before), share);
         judged.inspect_err(|_| self.take_away(own))
     }
 
@@ -135,80 +135,80 @@ impl InFlight {
     /// Allows at most `max` requests, and `payer_max` of one payer; besides, `waiting_max` may wait.
     pub fn new(max: usize, payer_max: usize, waiting_max: usize) -> Arc<Self> {
         Arc::new(Self {
-            places: Bound::new(max, payer_max),
+            permits: Bound::new(max, payer_max),
             waiting: Bound::new(waiting_max, waiting_max),
             payers: RwLock::default(),
-            is_line: AtomicBool::new(false),
-            line: Mutex::default(),
+            has_queue: AtomicBool::new(false),
+            queue: Mutex::default(),
         })
     }
 
-    /// Returns a place for a request of `caller`, and waits if there is none. Fails if none came in time, or
+    /// Returns a permit for a request of `caller`, and waits if there is none. Fails if none came in time, or
     /// if too many requests wait already.
-    pub async fn enter(self: &Arc<Self>, caller: &Caller) -> Result<Place, Crowded> {
+    pub async fn enter(self: &Arc<Self>, caller: &Caller) -> Result<InFlightPermit, Overloaded> {
         let crowded = match self.try_enter(caller) {
-            Ok(place) => return Ok(place),
+            Ok(permit) => return Ok(permit),
             Err(crowded) => crowded,
         };
         // Boxed: hits seldom wait, and should not carry the state of waiting along.
-        let place = Box::pin(self.wait(caller)).await;
-        place.ok_or_else(|| {
+        let permit = Box::pin(self.wait(caller)).await;
+        permit.ok_or_else(|| {
             self.usage(caller).refused.fetch_add(1, Ordering::Relaxed);
             crowded
         })
     }
 
-    /// Returns a place for a request of `caller`, if there is one now.
-    pub fn try_enter(self: &Arc<Self>, caller: &Caller) -> Result<Place, Crowded> {
+    /// Returns a permit for a request of `caller`, if there is one now.
+    pub fn try_enter(self: &Arc<Self>, caller: &Caller) -> Result<InFlightPermit, Overloaded> {
         self.take(caller.payer(), self.usage(caller))
     }
 
-    async fn wait(self: &Arc<Self>, caller: &Caller) -> Option<Place> {
+    async fn wait(self: &Arc<Self>, caller: &Caller) -> Option<InFlightPermit> {
         let (payer, usage) = (caller.payer(), self.usage(caller));
         self.waiting.add(&usage.waiting, payer.share).ok()?;
         let _waiting = Waiting {
             bound: &self.waiting,
             usage: &usage,
         };
-        let granted = self.join_line(payer);
-        timeout(PATIENCE, granted).await.ok()?.ok()
+        let granted = self.join_queue(payer);
+        timeout(TIMEOUT, granted).await.ok()?.ok()
     }
 
-    fn join_line(self: &Arc<Self>, payer: Payer) -> oneshot::Receiver<Place> {
+    fn join_queue(self: &Arc<Self>, payer: Payer) -> oneshot::Receiver<InFlightPermit> {
         let granted = {
-            let mut line = self.line.lock();
-            self.is_line.store(true, Ordering::SeqCst);
-            line.join(payer, 1)
+            let mut queue = self.queue.lock();
+            self.has_queue.store(true, Ordering::SeqCst);
+            queue.join(payer, 1)
         };
-        // A place may have been given back before its owner could see that there is a line.
-        self.serve_line();
+        // A permit may have been given back before its owner could see that there is a queue.
+        self.serve_queue();
         granted
     }
 
-    /// Gives the free places to the requests whose turn it is.
-    fn serve_line(self: &Arc<Self>) {
-        // Dropped after the lock: dropping a place calls this again.
+    /// Gives the free permits to the requests whose turn it is.
+    fn serve_queue(self: &Arc<Self>) {
+        // Dropped after the lock: dropping a permit calls this again.
         let mut given_up = Vec::new();
-        let mut line = self.line.lock();
+        let mut queue = self.queue.lock();
         loop {
-            let mut place = None;
-            let grant = line.next(|payer| {
+            let mut permit = None;
+            let grant = queue.next(|payer| {
                 let usage = self.payers.read().get(&payer.id).map(Arc::clone);
-                place = usage.and_then(|usage| self.take(payer, usage).ok());
-                place.is_some()
+                permit = usage.and_then(|usage| self.take(payer, usage).ok());
+                permit.is_some()
             });
-            let (Some(grant), Some(place)) = (grant, place) else {
+            let (Some(grant), Some(permit)) = (grant, permit) else {
                 break;
             };
-            given_up.extend(grant.send(place).err());
+            given_up.extend(grant.send(permit).err());
         }
-        self.is_line.store(!line.is_empty(), Ordering::SeqCst);
-        drop(line);
+        self.has_queue.store(!queue.is_empty(), Ordering::SeqCst);
+        drop(queue);
     }
 
-    fn take(self: &Arc<Self>, payer: Payer, usage: Arc<Usage>) -> Result<Place, Crowded> {
-        self.places.add(&usage.in_flight, payer.share)?;
-        Ok(Place {
+    fn take(self: &Arc<Self>, payer: Payer, usage: Arc<Usage>) -> Result<InFlightPermit, Overloaded> {
+        self.permits.add(&usage.in_flight, payer.share)?;
+        Ok(InFlightPermit {
             among: Arc::clone(self),
             usage,
         })
@@ -247,22 +247,26 @@ impl InFlight {
 }
 
 /// Decides whether one more request is too many, given the requests that are there.
-fn judge((max, count): (usize, usize), (payer_max, own): (usize, usize), share: u32) -> Result<(), Crowded> {
+fn admit_one(
+    (max, count): (usize, usize),
+    (payer_max, own): (usize, usize),
+    share: u32,
+) -> Result<(), Overloaded> {
     let free = max.saturating_sub(count);
     if own >= payer_max {
-        Err(Crowded::Payer)
+        Err(Overloaded::Payer)
     } else if own >= free.saturating_mul(share as usize) || free == 0 {
-        Err(Crowded::Node)
+        Err(Overloaded::Node)
     } else {
         Ok(())
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlightPermit {
     fn drop(&mut self) {
-        self.among.places.take_away(&self.usage.in_flight);
-        if self.among.is_line.load(Ordering::SeqCst) {
-            self.among.serve_line();
+        self.among.permits.take_away(&self.usage.in_flight);
+        if self.among.has_queue.load(Ordering::SeqCst) {
+            self.among.serve_queue();
         }
     }
 }
@@ -291,7 +295,7 @@ mod tests {
         }))
     }
 
-    fn as_many_as_may(limits: &Arc<InFlight>, caller: &Caller) -> Vec<Place> {
+    fn as_many_as_may(limits: &Arc<InFlight>, caller: &Caller) -> Vec<InFlightPermit> {
         std::iter::from_fn(|| limits.try_enter(caller).ok()).collect()
     }
 
@@ -300,12 +304,12 @@ mod tests {
         let limits = InFlight::new(1000, 1, 10);
         let (alice_key, bob_key) = (caller(0, 1), caller(1, 1));
         let alice = limits.try_enter(&alice_key).unwrap();
-        assert_eq!(limits.try_enter(&alice_key).unwrap_err(), Crowded::Payer);
+        assert_eq!(limits.try_enter(&alice_key).unwrap_err(), Overloaded::Payer);
         let _bob = limits.try_enter(&bob_key).unwrap();
         let _stranger = limits.try_enter(&Caller::Anonymous).unwrap();
         drop(alice);
         limits.try_enter(&alice_key).unwrap();
-        assert_eq!(S3Error::from(Crowded::Payer).code, ErrorCode::SlowDown);
+        assert_eq!(S3Error::from(Overloaded::Payer).code, ErrorCode::SlowDown);
     }
 
     #[test]
@@ -316,7 +320,7 @@ mod tests {
         assert_eq!(alice.len(), 2048);
         let bob = as_many_as_may(&limits, &bob_key);
         assert_eq!(bob.len(), 1024);
-        assert_eq!(limits.try_enter(&alice_key).unwrap_err(), Crowded::Node);
+        assert_eq!(limits.try_enter(&alice_key).unwrap_err(), Overloaded::Node);
         assert_eq!(as_many_as_may(&limits, &caller(2, 1)).len(), 512);
         drop(alice);
         let more: Vec<_> = as_many_as_may(&limits, &bob_key);
@@ -341,21 +345,21 @@ mod tests {
     #[test]
     fn the_node_is_bounded_whatever_the_shares() {
         let limits = InFlight::new(100, 1000, 10);
-        let places: Vec<Vec<Place>> = (0..200)
+        let permits: Vec<Vec<InFlightPermit>> = (0..200)
             .map(|id| as_many_as_may(&limits, &caller(id, 1000)))
             .collect();
-        assert!(places.iter().map(Vec::len).sum::<usize>() <= 100);
+        assert!(permits.iter().map(Vec::len).sum::<usize>() <= 100);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_beyond_waits_for_a_place_and_is_refused_when_none_comes() {
         let limits = InFlight::new(8, 8, 8);
         let alice = caller(0, 1);
-        let mut places = as_many_as_may(&limits, &alice);
+        let mut permits = as_many_as_may(&limits, &alice);
         let waiting = limits.enter(&alice);
-        let (place, ()) = tokio::join!(waiting, async { drop(places.pop()) });
-        let _place = place.unwrap();
-        assert_eq!(limits.enter(&alice).await.unwrap_err(), Crowded::Node);
+        let (permit, ()) = tokio::join!(waiting, async { drop(permits.pop()) });
+        let _permit = permit.unwrap();
+        assert_eq!(limits.enter(&alice).await.unwrap_err(), Overloaded::Node);
         assert_eq!(limits.by_payer()[0].refused, 1);
         assert_eq!(limits.by_payer()[0].in_flight, 4);
         assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
@@ -370,7 +374,7 @@ mod tests {
         let (of_alice, of_bob, ()) = tokio::join!(limits.enter(&alice_key), limits.enter(&bob_key), async {
             drop(bob.pop());
         });
-        assert_eq!(of_alice.unwrap_err(), Crowded::Payer);
+        assert_eq!(of_alice.unwrap_err(), Overloaded::Payer);
         of_bob.unwrap();
     }
 
@@ -408,9 +412,9 @@ mod tests {
                         let mut entering = Box::pin(limits.enter(&caller));
                         if (number + round) % 5 == 0 {
                             drop(entering.as_mut().now_or_never());
-                        } else if let Ok(place) = entering.await {
+                        } else if let Ok(permit) = entering.await {
                             tokio::task::yield_now().await;
-                            drop(place);
+                            drop(permit);
                         }
                     }
                 })
@@ -419,7 +423,7 @@ mod tests {
         for task in tasks {
             task.await.unwrap();
         }
-        assert_eq!(limits.places.count.load(Ordering::SeqCst), 0);
+        assert_eq!(limits.permits.count.load(Ordering::SeqCst), 0);
         assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
         assert_eq!(
             limits.by_payer().iter().map(|payer| payer.refused).sum::<u64>(),

@@ -4,11 +4,11 @@
 //! A payer is an identity, or all anonymous callers together. [`shoal_policy::fair`] decides whose turn it
 //! is; this module carries that decision out. While nothing is scarce a turn costs one short lock.
 
-mod line;
 mod processor;
 mod turns;
+mod wait_queue;
 
-pub use self::line::Line;
-pub use self::processor::{ConnectionPayer, Midway, OnProcessor, Processor, SharedTasks};
+pub use self::processor::{ConnectionPayer, MidRequest, OnProcessor, Processor, SharedTasks};
 pub use self::turns::{Turn, Turns, WaitedTooLong};
+pub use self::wait_queue::WaitQueue;
 pub mod in_flight;

@@ -2,7 +2,7 @@
 //!
 //! The runtime polls tasks in the order in which they became ready. Behind four thousand busy connections of
 //! one client, another client's request would wait for four thousand others. So a task that becomes ready
-//! stands in its payer's line, and only as many tasks as there are processors are with the runtime at a time.
+//! waits in its payer's queue, and only as many tasks as there are processors are with the runtime at a time.
 //! The time that a task takes is charged to its payer: this covers all costs of a connection, from TLS and
 //! signatures to the copying of answers into sockets.
 //!
@@ -37,8 +37,8 @@ pub struct Processor {
     state: Mutex<State>,
 }
 
-/// How many times more tasks may be with the runtime while one payer is alone: a task seldom stands in line
-/// then.
+/// How many times more tasks may be with the runtime while one payer is alone: a task seldom waits in the
+/// queue then.
 const ALONE: usize = 8;
 
 /// A payer is alone once no other has run for this long.
@@ -58,7 +58,7 @@ struct State {
     alternated: Instant,
     /// Whether that is longer ago than [`ALONE_AFTER`].
     is_alone: bool,
-    ready: FairQueue<Arc<Seat>>,
+    ready: FairQueue<Arc<TaskSlot>>,
 }
 
 /// The payer of a connection. It is known once the connection's first request is verified, and may change
@@ -95,24 +95,24 @@ fn packed(payer: Payer) -> u64 {
 }
 
 /// Tells whether a task is in the middle of a request.
-pub trait Midway: Send + Sync {
+pub trait MidRequest: Send + Sync {
     /// Whether the task is in the middle of a request now.
-    fn is_midway(&self) -> bool;
+    fn is_mid_request(&self) -> bool;
 }
 
 /// The state of one task, as the scheduler sees it.
-struct Seat {
+struct TaskSlot {
     processor: Arc<Processor>,
     payer: Arc<ConnectionPayer>,
     /// `None` if the task always is in the middle of a request.
-    midway: Option<Arc<dyn Midway>>,
+    mid_request: Option<Arc<dyn MidRequest>>,
     /// A [`Stage`]; changes only under the processor's lock.
     stage: AtomicU8,
     /// Makes the runtime poll the task.
     task: AtomicWaker,
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for TaskSlot {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Seat")
             .field("payer", &self.payer)
@@ -125,7 +125,7 @@ impl std::fmt::Debug for Seat {
 enum Stage {
     /// The task waits for something other than a turn.
     Asleep,
-    /// The task is ready, and stands in line.
+    /// The task is ready, and waits in the queue.
     Queued,
     /// The task is with the runtime.
     Granted,
@@ -137,7 +137,7 @@ enum Stage {
     Gone,
 }
 
-impl Seat {
+impl TaskSlot {
     fn stage(&self) -> Stage {
         match self.stage.load(Ordering::Relaxed) {
             0 => Stage::Asleep,
@@ -154,7 +154,7 @@ impl Seat {
     }
 }
 
-/// How long a socket may be ready unnoticed while tasks of several payers stand in line. Looking costs a
+/// How long a socket may be ready unnoticed while tasks of several payers wait in the queue. Looking costs a
 /// system call.
 const LOOK_INTERVAL: Duration = Duration::from_micros(25);
 
@@ -179,31 +179,31 @@ impl State {
         self.is_alone = ended.saturating_duration_since(self.alternated) > ALONE_AFTER;
     }
 
-    /// Gives a turn to a task that has become ready, or a place in line.
-    fn admit(&mut self, seat: &Arc<Seat>, stage: Stage) -> bool {
+    /// Gives a turn to a task that has become ready, or a place in the queue.
+    fn admit(&mut self, slot: &Arc<TaskSlot>, stage: Stage) -> bool {
         let admitted = self.has_free_turn() && self.ready.is_empty();
         if admitted {
             self.running += 1;
-            seat.enter(stage);
+            slot.enter(stage);
         } else {
-            self.line_up(seat);
+            self.enqueue(slot);
         }
         admitted
     }
 
-    fn line_up(&mut self, seat: &Arc<Seat>) {
-        seat.enter(Stage::Queued);
-        let (payer, task) = (seat.payer.get(), Arc::clone(seat));
-        if seat.midway.as_ref().is_none_or(|task| task.is_midway()) {
+    fn enqueue(&mut self, slot: &Arc<TaskSlot>) {
+        slot.enter(Stage::Queued);
+        let (payer, task) = (slot.payer.get(), Arc::clone(slot));
+        if slot.mid_request.as_ref().is_none_or(|task| task.is_mid_request()) {
             self.ready.push_begun(payer, COST_AT_FIRST_US, task);
         } else {
             self.ready.push(payer, COST_AT_FIRST_US, task);
         }
     }
 
-    /// Gives a free turn to the next task. Tasks that ended in line are put into `gone`: their last reference
-    /// must not be dropped under the lock.
-    fn give_turn(&mut self, gone: &mut Vec<Arc<Seat>>) -> Option<Arc<Seat>> {
+    /// Gives a free turn to the next task. Tasks that ended in the queue are put into `gone`: their last
+    /// reference must not be dropped under the lock.
+    fn give_turn(&mut self, gone: &mut Vec<Arc<TaskSlot>>) -> Option<Arc<TaskSlot>> {
         while self.has_free_turn()
             && let Some(next) = self.ready.pop()
         {
@@ -258,25 +258,25 @@ impl Processor {
         let _ = yielding.poll(&mut Context::from_waker(&waker));
     }
 
-    /// Makes `work` take its turns in the name of `payer`; without `midway` it counts as the middle of a
+    /// Makes `work` take its turns in the name of `payer`; without `mid_request` it counts as the middle of a
     /// request.
     pub fn share<F: Future>(
         self: &Arc<Self>,
         payer: &Arc<ConnectionPayer>,
-        midway: Option<Arc<dyn Midway>>,
+        mid_request: Option<Arc<dyn MidRequest>>,
         work: F,
     ) -> OnProcessor<F> {
-        let seat = Arc::new(Seat {
+        let slot = Arc::new(TaskSlot {
             processor: Arc::clone(self),
             payer: Arc::clone(payer),
-            midway,
+            mid_request,
             stage: AtomicU8::new(Stage::Asleep as u8),
             task: AtomicWaker::new(),
         });
         OnProcessor {
             work,
-            waker: Waker::from(Arc::clone(&seat)),
-            seated: Seated(seat),
+            waker: Waker::from(Arc::clone(&slot)),
+            seated: TaskGuard(slot),
         }
     }
 }
@@ -288,7 +288,7 @@ impl Wake for Processor {
     }
 }
 
-impl Wake for Seat {
+impl Wake for TaskSlot {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -310,17 +310,17 @@ impl Wake for Seat {
     }
 }
 
-/// The task's hold on its seat: its turn is given back even if the task is dropped.
-struct Seated(Arc<Seat>);
+/// The task's hold on its slot: its turn is given back even if the task is dropped.
+struct TaskGuard(Arc<TaskSlot>);
 
-impl Seated {
-    /// Whether the task may run now; if not, it stands in line.
+impl TaskGuard {
+    /// Whether the task may run now; if not, it waits in the queue.
     fn begin(&self) -> bool {
-        let seat = &self.0;
-        let mut state = seat.processor.state.lock();
-        match seat.stage() {
-            Stage::Granted => seat.enter(Stage::Running),
-            Stage::Asleep => return state.admit(seat, Stage::Running),
+        let slot = &self.0;
+        let mut state = slot.processor.state.lock();
+        match slot.stage() {
+            Stage::Granted => slot.enter(Stage::Running),
+            Stage::Asleep => return state.admit(slot, Stage::Running),
             Stage::Queued | Stage::Running | Stage::RunningAgain | Stage::Gone => return false,
         }
         true
@@ -328,16 +328,16 @@ impl Seated {
 
     /// The task has run from `began` to `ended`.
     fn end(&self, began: Instant, ended: Instant) {
-        let seat = &self.0;
+        let slot = &self.0;
         let cost = ended.saturating_duration_since(began);
-        let payer = seat.payer.get();
-        let mut state = seat.processor.state.lock();
+        let payer = slot.payer.get();
+        let mut state = slot.processor.state.lock();
         state.has_run(payer.id, ended);
         state.ready.charge(payer, cost.as_micros() as u64);
-        if seat.stage() == Stage::RunningAgain {
-            state.line_up(seat);
+        if slot.stage() == Stage::RunningAgain {
+            state.enqueue(slot);
         } else {
-            seat.enter(Stage::Asleep);
+            slot.enter(Stage::Asleep);
         }
         state.running -= 1;
         if state.ready.is_empty() {
@@ -346,28 +346,28 @@ impl Seated {
         let should_look = !state.is_alone && ended.saturating_duration_since(state.looked) >= LOOK_INTERVAL;
         drop(state);
         if should_look {
-            seat.processor.give_turns_soon();
+            slot.processor.give_turns_soon();
         } else {
-            seat.processor.give_turns();
+            slot.processor.give_turns();
         }
     }
 }
 
-impl Drop for Seated {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let seat = &self.0;
-        let mut state = seat.processor.state.lock();
+        let slot = &self.0;
+        let mut state = slot.processor.state.lock();
         if matches!(
-            seat.stage(),
+            slot.stage(),
             Stage::Granted | Stage::Running | Stage::RunningAgain
         ) {
             state.running -= 1;
         }
-        seat.enter(Stage::Gone);
+        slot.enter(Stage::Gone);
         drop(state);
-        seat.processor.give_turns();
-        // Otherwise the runtime's task and this seat keep each other alive.
-        drop(seat.task.take());
+        slot.processor.give_turns();
+        // Otherwise the runtime's task and this slot keep each other alive.
+        drop(slot.task.take());
     }
 }
 
@@ -377,7 +377,7 @@ pin_project! {
         #[pin]
         work: F,
         waker: Waker,
-        seated: Seated,
+        seated: TaskGuard,
     }
 }
 

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use shoal_policy::fair::{Level, Payer};
+use shoal_policy::fair::{ConcurrencyLimit, Payer};
 
-use super::Line;
+use super::WaitQueue;
 use crate::clock;
 
-/// The limit of requests at the lake at first; [`Level`] follows what the lake can do. Below it a lake next
-/// door is already busy, and a distant one gets more requests within a second.
-const LEVEL_AT_FIRST: usize = 32;
+/// The limit of requests at the lake at first; [`ConcurrencyLimit`] follows what the lake can do. Below it a
+/// lake next door is already busy, and a distant one gets more requests within a second.
+const LIMIT_AT_FIRST: usize = 32;
 
 /// The number of turns that a payer without waiting requests may make up for. A client on few connections has
 /// none waiting while its answers travel, and would lose a part of its share each time.
 const CREDIT_TURNS: u64 = 8;
 
 /// A request that is not let go to the lake within this time is refused: clients do not wait much longer.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Gives turns at one lake.
 #[derive(Debug)]
@@ -31,9 +31,9 @@ pub struct Turns {
 #[derive(Debug)]
 struct State {
     /// `None` for one turn at a time.
-    level: Option<Level>,
+    concurrency: Option<ConcurrencyLimit>,
     taken: usize,
-    waiting: Line<Turn>,
+    waiting: WaitQueue<Turn>,
 }
 
 /// The turn took too long to come.
@@ -45,21 +45,21 @@ impl Turns {
     /// Turns of which at most `max` are taken at a time.
     pub fn new(max: usize) -> Arc<Self> {
         Self::at(
-            Some(Level::new(LEVEL_AT_FIRST, max)),
-            Line::with_credit(CREDIT_TURNS),
+            Some(ConcurrencyLimit::new(LIMIT_AT_FIRST, max)),
+            WaitQueue::with_credit(CREDIT_TURNS),
         )
     }
 
     /// Turns of which one is taken at a time.
     pub fn one_at_a_time() -> Arc<Self> {
-        Self::at(None, Line::default())
+        Self::at(None, WaitQueue::default())
     }
 
-    fn at(level: Option<Level>, waiting: Line<Turn>) -> Arc<Self> {
+    fn at(concurrency: Option<ConcurrencyLimit>, waiting: WaitQueue<Turn>) -> Arc<Self> {
         Arc::new(Self {
             began: clock::instant(),
             state: Mutex::new(State {
-                level,
+                concurrency,
                 taken: 0,
                 waiting,
             }),
@@ -76,7 +76,7 @@ impl Turns {
             }
             state.waiting.join(payer, cost)
         };
-        match tokio::time::timeout(PATIENCE, granted).await {
+        match tokio::time::timeout(TIMEOUT, granted).await {
             Ok(granted) => Ok(granted.expect("turns are given as long as the lake is known")),
             Err(_) => Err(WaitedTooLong),
         }
@@ -96,8 +96,8 @@ impl Turns {
     pub fn answered(&self) {
         let mut state = self.state.lock();
         let waiting = !state.waiting.is_empty();
-        if let Some(level) = &mut state.level {
-            level.answered(waiting, clock::instant().saturating_duration_since(self.began));
+        if let Some(concurrency) = &mut state.concurrency {
+            concurrency.answered(waiting, clock::instant().saturating_duration_since(self.began));
         }
     }
 
@@ -120,7 +120,7 @@ impl Turns {
 
 impl State {
     fn limit(&self) -> usize {
-        self.level.as_ref().map_or(1, Level::limit)
+        self.concurrency.as_ref().map_or(1, ConcurrencyLimit::limit)
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     /// Takes all turns that there are at first.
     async fn all(turns: &Arc<Turns>) -> Vec<Turn> {
         let mut taken = Vec::new();
-        for _ in 0..LEVEL_AT_FIRST {
+        for _ in 0..LIMIT_AT_FIRST {
             taken.push(turns.turn(HOG, 1).await.unwrap());
         }
         taken
@@ -174,7 +174,7 @@ mod tests {
         while turns.waiting_of(LIGHT.id) < 1 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(turns.state.lock().taken, LEVEL_AT_FIRST);
+        assert_eq!(turns.state.lock().taken, LIMIT_AT_FIRST);
         taken.pop();
         let turn = light.await.unwrap().unwrap();
         let hogs_waiting = turns.waiting_of(HOG.id);
@@ -190,7 +190,7 @@ mod tests {
     async fn a_payer_that_rested_makes_up_for_some_turns() {
         let turns = Turns::new(512);
         let mut taken = all(&turns).await;
-        let line_up = |payer, count| {
+        let enqueue = |payer, count| {
             for _ in 0..count {
                 let turns = Arc::clone(&turns);
                 tokio::spawn(async move {
@@ -201,7 +201,7 @@ mod tests {
             }
         };
         for (payer, count) in [(LIGHT, 1), (HOG, 100), (LIGHT, 4)] {
-            line_up(payer, count);
+            enqueue(payer, count);
             while turns.waiting_of(payer.id) < count {
                 tokio::task::yield_now().await;
             }

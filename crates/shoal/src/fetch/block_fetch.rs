@@ -13,7 +13,7 @@ use shoal_policy::{BlockId, Layer, NodeId, Source};
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
 use super::hops::HopOutcome;
 use super::{FetchVia, Fetcher};
-use crate::endpoint::{EndpointRequest, Question};
+use crate::endpoint::{EndpointRequest, RepeatableGet};
 use crate::grants::is_refusal;
 use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
 use crate::read_context::ReadContext;
@@ -224,7 +224,7 @@ impl Fetcher {
             end: block_start + part.end,
         };
         let request = block_request(version, wanted, context);
-        let question = Question::of(&self.lake, &request);
+        let question = RepeatableGet::of(&self.lake, &request);
         let response = self.lake.send(request).await.map_err(lake_error)?;
         let contradicted = self.grants.revoker(context.caller().id(), version.object);
         let skip = bytes_before(version, wanted, &response).inspect_err(|error| {

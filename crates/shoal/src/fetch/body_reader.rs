@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use super::integrity::IntegrityCheck;
-use crate::endpoint::{Contradicted, EndpointError, Failure, LakeBody, Question, Resumption};
+use crate::endpoint::{EndpointError, Failure, LakeBody, OnContradiction, RepeatableGet, Resumption};
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
 use crate::single_flight::{FetchError, Leader};
@@ -156,10 +156,10 @@ pub fn whole_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
 /// The resumption that asks `question` again when the lake's answer with the bytes `part` of `version`
 /// breaks.
 pub(super) fn resumption(
-    question: Question,
+    question: RepeatableGet,
     version: &Version,
     part: Range<u64>,
-    contradicted: Contradicted,
+    contradicted: OnContradiction,
 ) -> Resumption {
     question.resumes(
         version.etag_header(),

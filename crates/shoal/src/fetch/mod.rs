@@ -25,7 +25,7 @@ use self::hops::HopCounters;
 use self::integrity::IntegrityChecks;
 use self::response_stream::ResponseStream;
 use crate::cooperation::Cooperation;
-use crate::endpoint::{Budget, Endpoint, LakeBody};
+use crate::endpoint::{Endpoint, LakeBody, RetryBudget};
 use crate::grants::Grants;
 use crate::read_context::ReadContext;
 use crate::s3::object::Version;
@@ -47,7 +47,7 @@ pub struct Fetcher {
     store: Arc<Store>,
     single_flight: Arc<SingleFlight>,
     memory: MemoryWindow,
-    hedges: Budget,
+    hedges: RetryBudget,
     hops: HopCounters,
     integrity: IntegrityChecks,
     /// The number of blocks announced ahead of the one that a response is filling.
@@ -124,7 +124,7 @@ impl Fetcher {
             store,
             single_flight,
             memory: MemoryWindow::new(window_bytes),
-            hedges: Budget::new(HEDGES_PERCENT),
+            hedges: RetryBudget::new(HEDGES_PERCENT),
             hops: HopCounters::default(),
             integrity: IntegrityChecks::default(),
             ahead: ahead as u32,

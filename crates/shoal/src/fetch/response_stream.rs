@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::body_reader::{BodyReader, resumption};
 use super::{Fetcher, JoinedFetch, span_of};
-use crate::endpoint::{LakeBody, Question};
+use crate::endpoint::{LakeBody, RepeatableGet};
 use crate::read_context::ReadContext;
 use crate::s3::object::Version;
 use crate::s3::range::ByteRange;
@@ -75,7 +75,7 @@ impl ResponseStream {
         } else {
             range.end / version.block_bytes
         };
-        let question = Question::of(&fetcher.lake, &context.request(Method::GET));
+        let question = RepeatableGet::of(&fetcher.lake, &context.request(Method::GET));
         let part = range.start..range.end;
         let contradicted = fetcher.grants.revoker(context.caller().id(), version.object);
         let resumption = resumption(question, version, part, contradicted);

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::blocks::{BlockStream, BytesBySource};
 use crate::endpoint::LakeBody;
-use crate::fair::in_flight::Place;
+use crate::fair::in_flight::InFlightPermit;
 use crate::front::location::AddressedDocument;
 use crate::front::record::Record;
 
@@ -17,7 +17,7 @@ pub struct ResponseBody {
     content: Content,
     record: Option<Box<Record>>,
     /// Released when the body ends.
-    place: Option<Place>,
+    permit: Option<InFlightPermit>,
 }
 
 enum Content {
@@ -79,10 +79,10 @@ impl ResponseBody {
         self
     }
 
-    /// Holds a place among the requests in flight until this body ends.
+    /// Holds the permit of a request in flight until this body ends.
     #[must_use]
-    pub fn holding(mut self, place: Place) -> Self {
-        self.place = Some(place);
+    pub fn holding(mut self, permit: InFlightPermit) -> Self {
+        self.permit = Some(permit);
         self
     }
 
@@ -97,7 +97,7 @@ impl From<Content> for ResponseBody {
         Self {
             content,
             record: None,
-            place: None,
+            permit: None,
         }
     }
 }

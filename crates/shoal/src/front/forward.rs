@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
 use crate::endpoint::{
-    Contradicted, Endpoint, EndpointRequest, LakeAccount, LakeBody, Question, RequestBody,
+    Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
 };
 use crate::fetch::{content_range, whole_range};
 use crate::front::lake_errors;
@@ -21,7 +21,7 @@ use crate::s3::error::S3Error;
 use crate::s3::hop_by_hop::end_to_end;
 use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use crate::s3::payload::{CheckedBody, Outcome};
-use crate::write::Gathering;
+use crate::write::BodyCopy;
 
 /// Sends a request on to the lake. Before and after, every grant that the request may affect is voided. The
 /// bytes of the body also go to `gathering`.
@@ -37,7 +37,7 @@ pub async fn forward(
     body: ClientBody,
     verified: Verified,
     classified: &Classified,
-    gathering: Option<Gathering>,
+    gathering: Option<BodyCopy>,
 ) -> Result<Response<LakeBody>, S3Error> {
     let _forgotten = Forget::of(grants, classified);
     let caller = verified.caller.id();
@@ -57,7 +57,7 @@ pub async fn forward(
         account,
         payer,
     };
-    let question = is_resumable(classified).then(|| Question::of(lake, &request));
+    let question = is_resumable(classified).then(|| RepeatableGet::of(lake, &request));
     let answered = lake.send(request).await;
     let contradicted = classified
         .object
@@ -89,8 +89,8 @@ fn is_resumable(classified: &Classified) -> bool {
 /// Lets the body resume when it breaks off, if the answer says which bytes of which version it carries.
 fn resumed(
     response: Response<LakeBody>,
-    question: Question,
-    contradicted: Contradicted,
+    question: RepeatableGet,
+    contradicted: OnContradiction,
 ) -> Response<LakeBody> {
     let headers = response.headers();
     let sent = match response.status() {
@@ -138,7 +138,7 @@ async fn request_body(
     parts: &Parts,
     body: ClientBody,
     verified: Verified,
-    gathering: Option<Gathering>,
+    gathering: Option<BodyCopy>,
 ) -> Result<(RequestBody, Option<Outcome>), S3Error> {
     let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
     let hash = verified.payload.hash;

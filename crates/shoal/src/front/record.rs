@@ -13,7 +13,7 @@ use shoal_policy::Source;
 use crate::blocks::BytesBySource;
 use crate::clock;
 use crate::endpoint::causes;
-use crate::fair::in_flight::Place;
+use crate::fair::in_flight::InFlightPermit;
 use crate::front::access_log::{Access, access_line};
 use crate::front::respond::CacheStatus;
 use crate::log_throttle::LogThrottle;
@@ -42,7 +42,7 @@ pub struct Record {
     /// Present when the access log is on.
     pub subject: Option<Box<Subject>>,
     /// Held until the request ends.
-    pub place: Option<Place>,
+    pub permit: Option<InFlightPermit>,
     sent_bytes: u64,
 }
 
@@ -88,7 +88,7 @@ impl Record {
             cache: None,
             reason: None,
             subject: None,
-            place: None,
+            permit: None,
             sent_bytes: 0,
         }
     }

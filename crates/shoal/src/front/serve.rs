@@ -11,7 +11,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use crate::config::WriteMode;
 use crate::dirty::Dirty;
 use crate::endpoint::{Endpoint, LakeBody};
-use crate::fair::in_flight::{Crowded, InFlight};
+use crate::fair::in_flight::{InFlight, Overloaded};
 use crate::freshness::FreshnessRules;
 use crate::front::body::ResponseBody;
 use crate::front::dirty::upload_named;
@@ -23,7 +23,7 @@ use crate::front::wanted::Wanted;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
-use crate::http::listener::Peer;
+use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
 use crate::read::{GetAnswer, Reader};
 use crate::s3::auth::{Gate, Verified};
@@ -34,7 +34,7 @@ use crate::s3::identity::Caller;
 use crate::s3::object::{ObjectName, Uncacheable};
 use crate::s3::operation::{Classified, Operation, classify};
 use crate::s3::payload::CheckedBody;
-use crate::write::{Gathering, Through, WriteRules};
+use crate::write::{BodyCopy, WriteRules, WriteThrough};
 use crate::{chance, clock};
 
 /// Answers S3 requests.
@@ -54,7 +54,7 @@ pub struct Front {
     /// Objects that are written back.
     pub dirty: Arc<Dirty>,
     /// Objects that are written through the cache.
-    pub through: Arc<Through>,
+    pub through: Arc<WriteThrough>,
     /// The bounds on requests in flight.
     pub in_flight: Arc<InFlight>,
     /// Where outcomes are counted.
@@ -103,7 +103,11 @@ impl Admitted {
 
 impl Front {
     /// Answers one request. Errors become answers, too.
-    pub async fn serve(&self, mut request: Request<ClientBody>, peer: &Peer) -> Response<ResponseBody> {
+    pub async fn serve(
+        &self,
+        mut request: Request<ClientBody>,
+        remote: &RemoteEnd,
+    ) -> Response<ResponseBody> {
         let request_id = RequestId::new(chance::bits());
         let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
@@ -111,7 +115,7 @@ impl Front {
             expects_continue(request.version(), request.headers()).then(|| request.body_mut().continued());
         let target = request.uri().path_and_query().cloned();
 
-        let mut response = match self.answer(request, peer, &mut record).await {
+        let mut response = match self.answer(request, remote, &mut record).await {
             Ok(response) => response,
             Err(error) => {
                 let path = target.as_ref().map_or("", PathAndQuery::path);
@@ -141,13 +145,13 @@ impl Front {
     async fn answer(
         &self,
         request: Request<ClientBody>,
-        peer: &Peer,
+        remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let admitted = self.admit(request, peer, record)?;
-        let place = self.in_flight.enter(&admitted.verified.caller).await;
-        let refused = |crowded: &Crowded| self.metrics.refused(crowded.as_str(), 1);
-        record.place = Some(place.inspect_err(refused)?);
+        let admitted = self.admit(request, remote, record)?;
+        let permit = self.in_flight.enter(&admitted.verified.caller).await;
+        let refused = |crowded: &Overloaded| self.metrics.refused(crowded.as_str(), 1);
+        record.permit = Some(permit.inspect_err(refused)?);
         // Only a hit is quick. Futures that wait for the lake are boxed separately, so that a hit does not
         // carry them.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
@@ -166,7 +170,7 @@ impl Front {
     fn admit(
         &self,
         request: Request<ClientBody>,
-        peer: &Peer,
+        remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
@@ -180,12 +184,12 @@ impl Front {
         // Counted under the error code that the client gets.
         let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
-        peer.payer.set(verified.caller.payer());
+        remote.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);
         if self.access_log.load(Ordering::Relaxed) {
             record.subject = Some(Box::new(Subject::new(
                 now,
-                peer.address,
+                remote.address,
                 &parts,
                 &classified,
                 &verified.caller,
@@ -215,8 +219,8 @@ impl Front {
         if let Some(reason) = wanted.reason {
             return Box::pin(self.bypass(admitted, reason, record)).await;
         }
-        if let Some(settled) = self.through.unsettled(wanted.request.object) {
-            Box::pin(settled).await;
+        if let Some(committed) = self.through.pending_commit(wanted.request.object) {
+            Box::pin(committed).await;
         }
         let answer = self.reader.read(&wanted.request).await;
         Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
@@ -392,7 +396,7 @@ impl Front {
     pub(super) async fn send_on(
         &self,
         admitted: Box<Admitted>,
-        gathering: Option<Gathering>,
+        gathering: Option<BodyCopy>,
     ) -> Result<Response<LakeBody>, S3Error> {
         let Admitted {
             parts,
@@ -443,7 +447,7 @@ fn no_target() -> S3Error {
 mod tests {
     use super::*;
 
-    fn future_bytes<'a, F>(_: impl FnOnce(&'a Front, Request<ClientBody>, &'a Peer) -> F) -> usize {
+    fn future_bytes<'a, F>(_: impl FnOnce(&'a Front, Request<ClientBody>, &'a RemoteEnd) -> F) -> usize {
         size_of::<F>()
     }
 

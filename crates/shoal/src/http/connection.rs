@@ -8,12 +8,12 @@
 //!
 //! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses a request it cannot answer by
 //! itself: earlier requests may still be in progress, and answers have an order. So it hands the HTTP library
-//! a stand-in request in place of the refused one, and [`Answering`] answers the stand-in with the refusal.
-//! The HTTP library never sees a refused byte.
+//! a stand-in request in place of the refused one, and [`ResponseService`] answers the stand-in with the
+//! refusal. The HTTP library never sees a refused byte.
 
-mod answer;
+mod buffer_budget;
 mod io;
-mod room;
+mod response;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -22,15 +22,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub use answer::{Answer, AnswerBody, Answering, refusal_response};
+pub use buffer_budget::BufferBudget;
 pub use io::GuardedIo;
-pub use room::Room;
+pub use response::{ResponseBody, ResponseFuture, ResponseService, refusal_response};
 pub use streams::{ClientBody, ClientBodyError};
 
 use streams::Offers;
 
 use crate::config::Limits;
-use crate::fair::Midway;
+use crate::fair::MidRequest;
 use crate::s3::error::S3Error;
 
 /// How long a client may keep its connection waiting.
@@ -64,7 +64,7 @@ pub struct Exchange {
     in_flight: AtomicUsize,
     received_bytes: Count,
     sent_bytes: Count,
-    refusal: OnceLock<Refusal>,
+    refusal: OnceLock<RejectedMessage>,
     offers: Offers,
     /// The answer to every request on this connection, if there is no room for the connection.
     turned_away: Option<S3Error>,
@@ -72,8 +72,8 @@ pub struct Exchange {
     should_close: AtomicBool,
 }
 
-impl Midway for Exchange {
-    fn is_midway(&self) -> bool {
+impl MidRequest for Exchange {
+    fn is_mid_request(&self) -> bool {
         self.is_answering()
     }
 }
@@ -95,7 +95,7 @@ impl Count {
 
 /// The refusal of a message that breaks HTTP or comes too late.
 #[derive(Debug)]
-struct Refusal {
+struct RejectedMessage {
     /// The number of the request on the connection, counted from one.
     message: u64,
     error: S3Error,
@@ -136,7 +136,7 @@ impl Exchange {
 
     fn refuse(&self, message: u64, error: S3Error) {
         // The first refusal ends the connection; there is no second.
-        let _ = self.refusal.set(Refusal { message, error });
+        let _ = self.refusal.set(RejectedMessage { message, error });
     }
 
     fn refusal_of(&self, message: u64) -> Option<&S3Error> {

@@ -1,7 +1,7 @@
 //! The listener: accepts connections, bounds how many there are, and ends them in good order.
 
 mod accept;
-mod crowd;
+mod connection_table;
 #[cfg(test)]
 mod tests;
 
@@ -30,8 +30,8 @@ use tracing::debug;
 
 use crate::channel::Channel;
 use crate::config::Limits;
-use crate::fair::{ConnectionPayer, Midway, Processor, SharedTasks};
-use crate::http::connection::{Answering, ClientBody, Exchange, GuardedIo, Room, Timeouts};
+use crate::fair::{ConnectionPayer, MidRequest, Processor, SharedTasks};
+use crate::http::connection::{BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts};
 use crate::http::tls::TlsReloader;
 use crate::metrics::ConnectionMetrics;
 use crate::s3::error::{ErrorCode, S3Error};
@@ -41,7 +41,7 @@ use crate::shutdown::Shutdown;
 use crate::sigbus_guard::SigbusGuard;
 
 use accept::Acceptor;
-use crowd::Crowd;
+use connection_table::ConnectionTable;
 
 /// A boxed error, the error type of bodies.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -52,10 +52,10 @@ const TURNED_AWAY_AT_A_TIME: usize = 128;
 
 /// Memory for long heads and for bodies read in large pieces, beyond the first buffer of each connection, in
 /// KiB.
-const ROOM_KIB: usize = 128 << 10;
+const BUFFER_BUDGET_KIB: usize = 128 << 10;
 
 /// How long a new client may wait for the place of an idle connection that was just closed.
-const ROOM_PATIENCE: Duration = Duration::from_millis(200);
+const ROOM_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Size of the HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the
 /// largest heads.
@@ -102,7 +102,7 @@ impl From<&Limits> for ConnectionLimits {
 
 /// The handshake that a connection completes before its first request.
 #[derive(Clone, Debug)]
-pub enum Entrance {
+pub enum Handshake {
     /// Nothing.
     Plain,
     /// TLS, with the current certificate.
@@ -111,7 +111,7 @@ pub enum Entrance {
     Nodes(Arc<Channel>),
 }
 
-impl From<Option<Arc<TlsReloader>>> for Entrance {
+impl From<Option<Arc<TlsReloader>>> for Handshake {
     fn from(tls: Option<Arc<TlsReloader>>) -> Self {
         tls.map_or(Self::Plain, Self::Tls)
     }
@@ -119,7 +119,7 @@ impl From<Option<Arc<TlsReloader>>> for Entrance {
 
 /// The other end of a connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct RemoteEnd {
     /// Address and port the client connects from.
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
@@ -176,49 +176,49 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
 /// times out.
 pub async fn serve<M, S, B>(
     listener: TcpListener,
-    entrance: impl Into<Entrance>,
+    handshake: impl Into<Handshake>,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
     make_service: M,
 ) where
-    M: Fn(Peer) -> S + Send + Sync + 'static,
+    M: Fn(RemoteEnd) -> S + Send + Sync + 'static,
     S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let door = Arc::new(Door {
-        entrance: entrance.into(),
+    let state = Arc::new(ListenerState {
+        handshake: handshake.into(),
         limits,
         metrics,
         shutdown,
         make_service,
         processor: Processor::of_runtime(),
-        room: Room::new(ROOM_KIB),
+        budget: BufferBudget::new(BUFFER_BUDGET_KIB),
         http2: Semaphore::new(HTTP2_CONNECTIONS),
     });
-    let rooms = Arc::new(Semaphore::new(door.limits.connections));
+    let rooms = Arc::new(Semaphore::new(state.limits.connections));
     let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
     let mut acceptor = Acceptor::new(listener);
     let mut connections = JoinSet::new();
-    let mut crowd = Crowd::default();
+    let mut table = ConnectionTable::default();
     loop {
         let (stream, address) = tokio::select! {
-            accepted = acceptor.next(&door.metrics) => accepted,
-            () = door.shutdown.begun() => break,
+            accepted = acceptor.next(&state.metrics) => accepted,
+            () = state.shutdown.begun() => break,
             // Finished connections are dropped as they finish.
             Some(ended) = connections.join_next_with_id() => {
-                crowd.leave(ended.map_or_else(|error| error.id(), |(id, ())| id));
+                table.leave(ended.map_or_else(|error| error.id(), |(id, ())| id));
                 continue;
             }
         };
-        let room = room_in(&rooms, &mut crowd, &door.metrics).await;
+        let room = room_in(&rooms, &mut table, &state.metrics).await;
         let has_room = room.is_some();
         let (permit, exchange) = if let Some(permit) = room {
             (permit, Exchange::default())
         } else {
-            door.metrics.refused("connections");
+            state.metrics.refused("connections");
             let Ok(permit) = Arc::clone(&porch).try_acquire_owned() else {
                 continue;
             };
@@ -227,21 +227,21 @@ pub async fn serve<M, S, B>(
         };
         let exchange = Arc::new(exchange);
         let payer = Arc::new(ConnectionPayer::new(NEWCOMERS));
-        let peer = Peer {
+        let remote = RemoteEnd {
             address,
-            tls: !matches!(door.entrance, Entrance::Plain),
+            tls: !matches!(state.handshake, Handshake::Plain),
             payer: Arc::clone(&payer),
         };
-        let attended = Arc::clone(&door).attend(stream, peer, Arc::clone(&exchange), permit);
-        let midway = Arc::clone(&exchange) as Arc<dyn Midway>;
-        let task = connections.spawn(door.processor.share(&payer, Some(midway), attended));
+        let attended = Arc::clone(&state).serve_connection(stream, remote, Arc::clone(&exchange), permit);
+        let mid_request = Arc::clone(&exchange) as Arc<dyn MidRequest>;
+        let task = connections.spawn(state.processor.share(&payer, Some(mid_request), attended));
         if has_room {
-            crowd.enter(task, payer, exchange);
+            table.enter(task, payer, exchange);
         }
     }
     drop(acceptor);
     let finished = async { while connections.join_next().await.is_some() {} };
-    if timeout(door.limits.shutdown_grace, finished).await.is_err() {
+    if timeout(state.limits.shutdown_grace, finished).await.is_err() {
         debug!(
             open = connections.len(),
             "closing connections whose requests outlast the grace period"
@@ -253,13 +253,13 @@ pub async fn serve<M, S, B>(
 /// Returns a place for one more connection; when there is none, idle connections are closed to make room.
 async fn room_in(
     rooms: &Arc<Semaphore>,
-    crowd: &mut Crowd,
+    table: &mut ConnectionTable,
     metrics: &ConnectionMetrics,
 ) -> Option<OwnedSemaphorePermit> {
     if let Ok(permit) = Arc::clone(rooms).try_acquire_owned() {
         return Some(permit);
     }
-    let closed = crowd.make_room();
+    let closed = table.make_room();
     if closed == 0 {
         return None;
     }
@@ -267,13 +267,13 @@ async fn room_in(
         metrics.refused("idle");
     }
     // A closed connection frees its place as soon as the runtime has dropped it.
-    let permit = timeout(ROOM_PATIENCE, Arc::clone(rooms).acquire_owned()).await;
+    let permit = timeout(ROOM_TIMEOUT, Arc::clone(rooms).acquire_owned()).await;
     permit.ok().and_then(Result::ok)
 }
 
 /// State shared by all connections of one listener.
-struct Door<M> {
-    entrance: Entrance,
+struct ListenerState<M> {
+    handshake: Handshake,
     limits: ConnectionLimits,
     metrics: ConnectionMetrics,
     shutdown: Shutdown,
@@ -281,48 +281,48 @@ struct Door<M> {
     /// Connections take turns on it.
     processor: Arc<Processor>,
     /// Connections take room beyond their first buffers from it.
-    room: Room,
+    budget: BufferBudget,
     /// Permits for connections that speak HTTP/2, or may come to.
     http2: Semaphore,
 }
 
-impl<M, S, B> Door<M>
+impl<M, S, B> ListenerState<M>
 where
-    M: Fn(Peer) -> S + Send + Sync + 'static,
+    M: Fn(RemoteEnd) -> S + Send + Sync + 'static,
     S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     /// Serves one connection from its first byte to its last.
-    async fn attend(
+    async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
-        peer: Peer,
+        remote: RemoteEnd,
         exchange: Arc<Exchange>,
         _permit: OwnedSemaphorePermit,
     ) {
         let _open = self.metrics.opened();
-        let (address, payer) = (peer.address, Arc::clone(&peer.payer));
-        let service = Answering::new(
-            (self.make_service)(peer),
+        let (address, payer) = (remote.address, Arc::clone(&remote.payer));
+        let service = ResponseService::new(
+            (self.make_service)(remote),
             Arc::clone(&exchange),
             self.limits.timeouts,
         );
-        let ended = match &self.entrance {
-            Entrance::Plain => {
+        let ended = match &self.handshake {
+            Handshake::Plain => {
                 self.speak_http1(SendfileStream::new(stream), service, &exchange)
                     .await
             }
             // Boxed: the state of TLS and of HTTP/2 takes many times the memory of a plain connection.
-            Entrance::Tls(tls) => {
+            Handshake::Tls(tls) => {
                 match Box::pin(self.speak_tls(tls, stream, (address, payer), service, &exchange)).await {
                     Some(ended) => ended,
                     None => return self.metrics.refused("tls-handshake"),
                 }
             }
             // The channel counts and logs the peers that it does not let in.
-            Entrance::Nodes(channel) => match Box::pin(channel.accept(stream, address)).await {
+            Handshake::Nodes(channel) => match Box::pin(channel.accept(stream, address)).await {
                 Ok(stream) => self.speak_http1(stream, service, &exchange).await,
                 Err(_) => return,
             },
@@ -342,7 +342,7 @@ where
         tls: &TlsReloader,
         stream: TcpStream,
         (address, payer): (SocketAddr, Arc<ConnectionPayer>),
-        service: Answering<S>,
+        service: ResponseService<S>,
         exchange: &Arc<Exchange>,
     ) -> Option<Result<(), hyper::Error>> {
         let http2 = self.http2.try_acquire().ok();
@@ -370,13 +370,13 @@ where
     async fn speak_http1<T>(
         &self,
         stream: T,
-        service: Answering<S>,
+        service: ResponseService<S>,
         exchange: &Arc<Exchange>,
     ) -> Result<(), hyper::Error>
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts).within(&self.room);
+        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts).within(&self.budget);
         let connection = http1::Builder::new()
             // The guarded socket keeps the deadlines: it knows where a head begins.
             .header_read_timeout(None)
@@ -386,14 +386,14 @@ where
             .pipeline_flush(false)
             .max_buf_size(BUFFER_BYTES)
             .serve_connection(TokioIo::new(io), service);
-        self.see_through(connection, exchange).await
+        self.drive_to_end(connection, exchange).await
     }
 
     async fn speak_http2<T>(
         &self,
         stream: T,
         payer: Arc<ConnectionPayer>,
-        service: Answering<S>,
+        service: ResponseService<S>,
         exchange: &Arc<Exchange>,
     ) -> Result<(), hyper::Error>
     where
@@ -414,12 +414,16 @@ where
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .serve_connection(TokioIo::new(io), service);
-        self.see_through(connection, exchange).await
+        self.drive_to_end(connection, exchange).await
     }
 
     /// Drives a connection to its end, and asks it to end when the node stops or the connection itself asks
     /// to close.
-    async fn see_through<C: Closable>(&self, connection: C, exchange: &Exchange) -> Result<(), hyper::Error> {
+    async fn drive_to_end<C: Closable>(
+        &self,
+        connection: C,
+        exchange: &Exchange,
+    ) -> Result<(), hyper::Error> {
         let mut connection = pin!(connection);
         let mut begun = pin!(self.shutdown.begun());
         let mut listening = false;

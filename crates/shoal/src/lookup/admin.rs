@@ -9,8 +9,8 @@ use http::{Method, Request, StatusCode};
 use hyper::service::Service;
 use tokio::net::TcpListener;
 
-use super::Desk;
-use crate::admin::hosts::Hosts;
+use super::Shared;
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::http::connection::ClientBody;
 use crate::http::listener;
 use crate::http::pages::{self, LIMITS, Page, page, text};
@@ -22,14 +22,19 @@ use crate::shutdown::Shutdown;
 const NODES: &str = "nodes";
 
 /// Serves until `shutdown` begins.
-pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, hosts: Hosts, shutdown: Shutdown) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    hosts: AllowedHosts,
+    shutdown: Shutdown,
+) {
     let counted = ConnectionMetrics::default();
-    let pages = move |_| Pages(Arc::clone(&desk), hosts.clone());
+    let pages = move |_| Pages(Arc::clone(&shared), hosts.clone());
     listener::serve(listener, None, LIMITS, counted, shutdown, pages).await;
 }
 
 /// The service of one connection.
-struct Pages(Arc<Desk>, Hosts);
+struct Pages(Arc<Shared>, AllowedHosts);
 
 impl Service<Request<ClientBody>> for Pages {
     type Response = Page;
@@ -44,7 +49,7 @@ impl Service<Request<ClientBody>> for Pages {
     }
 }
 
-fn answer(desk: &Desk, method: &Method, path: &str) -> Page {
+fn answer(shared: &Shared, method: &Method, path: &str) -> Page {
     if !matches!(path, "/healthz" | "/readyz" | "/metrics") {
         return text(
             StatusCode::NOT_FOUND,
@@ -56,8 +61,8 @@ fn answer(desk: &Desk, method: &Method, path: &str) -> Page {
     }
     match path {
         "/healthz" => text(StatusCode::OK, "alive\n"),
-        "/readyz" if desk.knows_a_node() => pages::ready(&[]),
+        "/readyz" if shared.knows_a_node() => pages::ready(&[]),
         "/readyz" => pages::ready(&[NODES]),
-        _ => page(StatusCode::OK, metrics::CONTENT_TYPE, desk.counted()),
+        _ => page(StatusCode::OK, metrics::CONTENT_TYPE, shared.counted()),
     }
 }

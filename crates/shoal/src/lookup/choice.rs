@@ -1,13 +1,13 @@
-//! Chooses the living nodes that an asker gets, and gives the reason why it does not get the others.
+//! Chooses the living nodes that a client gets, and gives the reason why it does not get the others.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_policy::nearest::{Candidate, Client, rank};
+use shoal_policy::nearest::{self as policy, Candidate, rank};
 
-use super::asker::Asker;
+use super::client::Client;
+use super::live_nodes::LiveNode;
 use super::places::Location;
-use super::roster::Live;
 use crate::admin::members::MemberState;
 
 /// The kind of addresses that are asked for.
@@ -19,9 +19,9 @@ pub enum Family {
     V6,
 }
 
-/// How a living node stands with an asker.
+/// Whether a client gets a living node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Eligibility {
     /// The answer contains the node.
     Answered,
     /// The node is as near as those in the answer, which are enough.
@@ -34,17 +34,17 @@ pub enum Standing {
     NoAddress,
 }
 
-/// A living node from an asker's point of view.
+/// A living node from a client's point of view.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The node.
-    pub live: Arc<Live>,
-    /// The number of topology levels that the node shares with the asker.
+    pub live: Arc<LiveNode>,
+    /// The number of topology levels that the node shares with the client.
     pub shared_levels: usize,
     /// The node's part in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
     /// Whether the answer contains the node, and why.
-    pub standing: Standing,
+    pub eligibility: Eligibility,
 }
 
 impl Family {
@@ -53,7 +53,7 @@ impl Family {
     }
 }
 
-impl Standing {
+impl Eligibility {
     /// The reason in words.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -66,35 +66,43 @@ impl Standing {
     }
 }
 
-/// All living nodes in the order in which the asker should try them; nodes that it should not try come last.
+/// All living nodes in the order in which the client should try them; nodes that it should not try come last.
 ///
 /// An answer contains addresses of one distance only: resolvers and clients shuffle them, and half of the
 /// requests would go farther than they need. The next distance is used only if no nearer node is alive.
-pub fn choose(asker: &Asker, location: Location<'_>, live: &[Arc<Live>], answers: usize) -> Vec<Choice> {
+pub fn choose(
+    client: &Client,
+    location: Location<'_>,
+    live: &[Arc<LiveNode>],
+    answers: usize,
+) -> Vec<Choice> {
     let excluded = exclusion(live);
     let (fit, unfit): (Vec<_>, Vec<_>) = live.iter().partition(|live| excluded(live).is_none());
-    let mut choices = by_distance(asker, location, &fit);
+    let mut choices = by_distance(client, location, &fit);
     if let Some(nearest) = choices.first().map(|choice| choice.shared_levels) {
         for (position, choice) in choices.iter_mut().enumerate() {
-            choice.standing = match choice.shared_levels == nearest {
-                true if position < answers => Standing::Answered,
-                true => Standing::Surplus,
-                false => Standing::Farther,
+            choice.eligibility = match choice.shared_levels == nearest {
+                true if position < answers => Eligibility::Answered,
+                true => Eligibility::Surplus,
+                false => Eligibility::Farther,
             };
         }
     }
-    let unfit = by_distance(asker, location, &unfit).into_iter().map(|choice| {
-        let standing = excluded(&choice.live).unwrap_or(choice.standing);
-        Choice { standing, ..choice }
+    let unfit = by_distance(client, location, &unfit).into_iter().map(|choice| {
+        let eligibility = excluded(&choice.live).unwrap_or(choice.eligibility);
+        Choice {
+            eligibility,
+            ..choice
+        }
     });
     choices.extend(unfit);
     choices
 }
 
 /// The living nodes that clients may be sent to and that have addresses of the family.
-pub fn reachable_by(family: Family, live: &[Arc<Live>]) -> Vec<Arc<Live>> {
+pub fn reachable_by(family: Family, live: &[Arc<LiveNode>]) -> Vec<Arc<LiveNode>> {
     let excluded = exclusion(live);
-    let reachable = |live: &&Arc<Live>| live.address.is_some_and(|address| family.has(address));
+    let reachable = |live: &&Arc<LiveNode>| live.address.is_some_and(|address| family.has(address));
     live.iter()
         .filter(|live| excluded(live).is_none())
         .filter(reachable)
@@ -103,20 +111,20 @@ pub fn reachable_by(family: Family, live: &[Arc<Live>]) -> Vec<Arc<Live>> {
 }
 
 /// Returns a function that gives the reason why no client should be sent to a node, if there is one.
-fn exclusion(live: &[Arc<Live>]) -> impl Fn(&Arc<Live>) -> Option<Standing> {
-    let serving = |live: &Arc<Live>| live.member.state == MemberState::Serving;
+fn exclusion(live: &[Arc<LiveNode>]) -> impl Fn(&Arc<LiveNode>) -> Option<Eligibility> {
+    let serving = |live: &Arc<LiveNode>| live.member.state == MemberState::Serving;
     let someone_serves = live.iter().any(|live| serving(live) && live.address.is_some());
     move |live| match live.address {
-        None => Some(Standing::NoAddress),
-        Some(_) if someone_serves && !serving(live) => Some(Standing::Draining),
+        None => Some(Eligibility::NoAddress),
+        Some(_) if someone_serves && !serving(live) => Some(Eligibility::Draining),
         Some(_) => None,
     }
 }
 
-fn by_distance(asker: &Asker, location: Location<'_>, live: &[&Arc<Live>]) -> Vec<Choice> {
-    let client = Client {
+fn by_distance(client: &Client, location: Location<'_>, live: &[&Arc<LiveNode>]) -> Vec<Choice> {
+    let client = policy::Client {
         topology: location.topology,
-        key: asker.key(),
+        key: client.key(),
     };
     let candidates: Vec<_> = live
         .iter()
@@ -133,7 +141,7 @@ fn by_distance(asker: &Asker, location: Location<'_>, live: &[&Arc<Live>]) -> Ve
             live: Arc::clone(live[ranked.index]),
             shared_levels: ranked.shared_levels,
             weight: ranked.weight,
-            standing: Standing::Farther,
+            eligibility: Eligibility::Farther,
         })
         .collect()
 }
@@ -142,24 +150,24 @@ fn by_distance(asker: &Asker, location: Location<'_>, live: &[&Arc<Live>]) -> Ve
 mod tests {
     use std::sync::Arc;
 
-    use super::super::roster::tests::member;
-    use super::{Choice, Family, Standing, choose, reachable_by};
+    use super::super::live_nodes::tests::member;
+    use super::{Choice, Eligibility, Family, choose, reachable_by};
     use crate::admin::members::{Member, MemberState, Members};
     use crate::clock;
-    use crate::lookup::asker::Asker;
+    use crate::lookup::client::Client;
+    use crate::lookup::live_nodes::{LiveNode, LiveNodes};
     use crate::lookup::places::Location;
-    use crate::lookup::roster::{Live, Roster};
 
     const HERE: Location<'_> = Location {
         topology: Some("dc1/a/r1"),
         network: None,
     };
 
-    fn live(members: Vec<Member>) -> Vec<Arc<Live>> {
-        let (mut roster, now) = (Roster::default(), clock::instant());
+    fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
+        let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
         let speaker = String::from("somebody else");
-        roster.hear(Members { speaker, members }, [10, 0, 0, 9].into(), now);
-        roster.live(now)
+        live_nodes.hear(Members { speaker, members }, [10, 0, 0, 9].into(), now);
+        live_nodes.live(now)
     }
 
     fn four() -> Vec<Member> {
@@ -171,23 +179,23 @@ mod tests {
         ]
     }
 
-    fn standings(members: Vec<Member>, answers: usize) -> Vec<(String, Standing)> {
-        let asker = Asker::of([10, 1, 0, 1].into(), None, &[]).unwrap();
-        let choices = choose(&asker, HERE, &live(members), answers);
+    fn eligibilities(members: Vec<Member>, answers: usize) -> Vec<(String, Eligibility)> {
+        let client = Client::of([10, 1, 0, 1].into(), None, &[]).unwrap();
+        let choices = choose(&client, HERE, &live(members), answers);
         let mut standings: Vec<_> = choices.iter().map(summary).collect();
         standings.sort_by(|a, b| a.0.cmp(&b.0));
         standings
     }
 
-    fn summary(choice: &Choice) -> (String, Standing) {
-        (choice.live.member.name.clone(), choice.standing)
+    fn summary(choice: &Choice) -> (String, Eligibility) {
+        (choice.live.member.name.clone(), choice.eligibility)
     }
 
-    fn standing_of(members: Vec<Member>, answers: usize) -> [Standing; 4] {
-        let standings = standings(members, answers);
+    fn eligibility_of(members: Vec<Member>, answers: usize) -> [Eligibility; 4] {
+        let standings = eligibilities(members, answers);
         standings
             .iter()
-            .map(|(_, standing)| *standing)
+            .map(|(_, eligibility)| *eligibility)
             .collect::<Vec<_>>()
             .try_into()
             .unwrap()
@@ -195,10 +203,10 @@ mod tests {
 
     #[test]
     fn only_the_nearest_are_answered_and_as_many_as_asked_for() {
-        use Standing::{Answered, Farther, Surplus};
-        assert_eq!(standing_of(four(), 2), [Answered, Answered, Farther, Farther]);
-        assert_eq!(standing_of(four(), 9), [Answered, Answered, Farther, Farther]);
-        let one = standing_of(four(), 1);
+        use Eligibility::{Answered, Farther, Surplus};
+        assert_eq!(eligibility_of(four(), 2), [Answered, Answered, Farther, Farther]);
+        assert_eq!(eligibility_of(four(), 9), [Answered, Answered, Farther, Farther]);
+        let one = eligibility_of(four(), 1);
         assert!(
             one[..2].contains(&Answered) && one[..2].contains(&Surplus),
             "{one:?}"
@@ -209,10 +217,10 @@ mod tests {
     fn the_second_nearest_is_answered_when_the_nearest_are_gone() {
         let left = four().split_off(2);
         let expected = [
-            ("a3".into(), Standing::Answered),
-            ("b1".into(), Standing::Farther),
+            ("a3".into(), Eligibility::Answered),
+            ("b1".into(), Eligibility::Farther),
         ];
-        assert_eq!(standings(left, 2), expected);
+        assert_eq!(eligibilities(left, 2), expected);
     }
 
     #[test]
@@ -220,20 +228,20 @@ mod tests {
         let mut members = four();
         members[0].state = MemberState::Draining;
         members[1].state = MemberState::Draining;
-        let standing = standing_of(members.clone(), 1);
+        let eligibility = eligibility_of(members.clone(), 1);
         assert_eq!(
-            standing,
+            eligibility,
             [
-                Standing::Draining,
-                Standing::Draining,
-                Standing::Answered,
-                Standing::Farther
+                Eligibility::Draining,
+                Eligibility::Draining,
+                Eligibility::Answered,
+                Eligibility::Farther
             ]
         );
         for member in &mut members {
             member.state = MemberState::Draining;
         }
-        assert!(standing_of(members, 1)[..2].contains(&Standing::Answered));
+        assert!(eligibility_of(members, 1)[..2].contains(&Eligibility::Answered));
     }
 
     #[test]
@@ -244,9 +252,9 @@ mod tests {
         for member in &mut members[1..] {
             member.state = MemberState::Draining;
         }
-        let standing = standing_of(members, 1);
-        assert_eq!(standing[0], Standing::NoAddress);
-        assert_eq!(standing[1], Standing::Answered);
+        let eligibility = eligibility_of(members, 1);
+        assert_eq!(eligibility[0], Eligibility::NoAddress);
+        assert_eq!(eligibility[1], Eligibility::Answered);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use super::asker::Asker;
-use super::choice::{Choice, Standing};
+use super::choice::{Choice, Eligibility};
+use super::client::Client;
 use super::places::Location;
-use crate::admin::client::{AdminUrl, Trouble};
+use crate::admin::client::{AdminErrorKind, AdminUrl};
 use crate::admin::members::MemberState;
 use crate::config::Lookup;
 
@@ -28,7 +28,7 @@ pub struct Explanation {
     /// All living nodes in the order in which the client should try them.
     pub nodes: Vec<Explained>,
     /// Nodes that were asked for the members and did not answer.
-    pub silent: Vec<Silent>,
+    pub silent: Vec<SilentNode>,
 }
 
 /// A living node from the client's point of view.
@@ -56,15 +56,15 @@ pub struct Explained {
 
 /// A node that was asked for the members and did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Silent {
+pub struct SilentNode {
     /// The URL that was asked.
     pub url: String,
     /// The reason why there was no answer.
     pub why: String,
 }
 
-impl Silent {
-    pub(super) fn new(url: &AdminUrl, why: &Trouble) -> Self {
+impl SilentNode {
+    pub(super) fn new(url: &AdminUrl, why: &AdminErrorKind) -> Self {
         Self {
             url: url.to_string(),
             why: why.to_string(),
@@ -75,10 +75,10 @@ impl Silent {
 impl Explanation {
     pub(super) fn new(
         config: &Lookup,
-        client: Asker,
+        client: Client,
         location: Location<'_>,
         choices: &[Choice],
-        silent: Vec<Silent>,
+        silent: Vec<SilentNode>,
     ) -> Self {
         let network = client.network;
         let single = network.prefix_len() == network.max_prefix_len();
@@ -135,8 +135,8 @@ fn explained(choice: &Choice) -> Explained {
         load: member.load,
         shared_levels: choice.shared_levels,
         weight: choice.weight,
-        answered: choice.standing == Standing::Answered,
-        why: choice.standing.as_str(),
+        answered: choice.eligibility == Eligibility::Answered,
+        why: choice.eligibility.as_str(),
     }
 }
 

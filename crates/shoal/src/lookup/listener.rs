@@ -16,8 +16,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::answer::Transport;
-use super::sources::{Allowance, Network, truncated};
+use super::rate_limit::{Allowance, Network, truncated};
+use super::responder::Transport;
 use crate::shutdown::Shutdown;
 
 /// The maximum of connections on one listener; those beyond wait in the kernel's queue.

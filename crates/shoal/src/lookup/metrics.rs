@@ -11,9 +11,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use super::answer::Transport;
-use super::polled::Standing;
-use super::sources::Allowance;
+use super::poll_status::PollState;
+use super::rate_limit::Allowance;
+use super::responder::Transport;
 use crate::admin::members::MemberState;
 use crate::metrics::MetricRegistry;
 
@@ -102,7 +102,7 @@ impl LookupMetrics {
 
     /// All metrics in the text format of `OpenMetrics`, with the states of the living nodes and of the polled
     /// ones.
-    pub fn render(&self, living: &[MemberState], polled: &[Standing]) -> String {
+    pub fn render(&self, living: &[MemberState], poll_status: &[PollState]) -> String {
         for (state, word) in [
             (MemberState::Serving, "serving"),
             (MemberState::Draining, "draining"),
@@ -111,7 +111,7 @@ impl LookupMetrics {
             let living = self.living.get_or_create(&StateLabel { state: word });
             living.set(i64::try_from(count).expect("nodes are few"));
         }
-        for Standing { url, answers, age } in polled {
+        for PollState { url, answers, age } in poll_status {
             let node = NodeLabel { node: url.clone() };
             self.answers.get_or_create(&node).set(i64::from(*answers));
             self.age_seconds.get_or_create(&node).set(seconds(*age));
@@ -149,8 +149,8 @@ mod tests {
 
     use super::LookupMetrics;
     use crate::admin::members::MemberState;
-    use crate::lookup::answer::Transport;
-    use crate::lookup::polled::Standing;
+    use crate::lookup::poll_status::PollState;
+    use crate::lookup::responder::Transport;
 
     #[test]
     fn questions_are_counted_by_their_answers_and_nodes_by_how_they_stand() {
@@ -159,12 +159,12 @@ mod tests {
         metrics.answered(Transport::Udp, Some(ResponseCode::NoError));
         metrics.answered(Transport::Tcp, Some(ResponseCode::NXDomain));
         metrics.answered(Transport::Udp, None);
-        let standing = Standing {
+        let state = PollState {
             url: "http://10.0.0.1:9100".into(),
             answers: true,
             age: Duration::from_millis(1_260),
         };
-        let text = metrics.render(&[MemberState::Serving; 2], &[standing]);
+        let text = metrics.render(&[MemberState::Serving; 2], &[state]);
         for line in [
             "shoal_lookup_questions_total{transport=\"udp\",code=\"NOERROR\"} 2",
             "shoal_lookup_questions_total{transport=\"tcp\",code=\"NXDOMAIN\"} 1",

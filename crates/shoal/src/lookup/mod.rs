@@ -1,23 +1,23 @@
 //! The name server that leads each client to the nearest living node.
 //!
-//! `poll` asks nodes every second which nodes are alive, `roster` keeps the answers that are recent enough,
-//! `asker` finds the client behind a question, `places` its place, `choice` the nearest nodes, `answer` puts
-//! them into a message, `listener` carries messages, `admin` shows the counts of `metrics` and the state in
-//! `polled`. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any
-//! number of them can stand behind one anycast address (docs/lookup.md).
+//! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps the answers that are recent enough,
+//! `client` finds the client behind a question, `places` its place, `choice` the nearest nodes, `responder` puts
+//! them into a message, `listener` carries messages within the bounds of `rate_limit`, `admin` shows the
+//! counts of `metrics` and the state in `poll_status`. Nothing is shared with other name servers and nothing
+//! is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/lookup.md).
 
 mod admin;
-pub mod answer;
-pub mod asker;
 pub mod choice;
+pub mod client;
 pub mod explain;
 pub mod listener;
+pub mod live_nodes;
 pub mod metrics;
 pub mod places;
 pub mod poll;
-pub mod polled;
-pub mod roster;
-pub mod sources;
+pub mod poll_status;
+pub mod rate_limit;
+pub mod responder;
 #[cfg(test)]
 mod tests;
 pub mod zone;
@@ -34,22 +34,22 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::admin::client::{AdminUrl, NotAdminUrl, Said, Trouble};
-use crate::admin::hosts::Hosts;
+use crate::admin::allowed_hosts::AllowedHosts;
+use crate::admin::client::{AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
 use crate::admin::members::Members;
 use crate::clock;
 use crate::config;
 use crate::http::listener::{ListenError, listen};
 use crate::shutdown::{self, Shutdown, Trigger};
 
-use answer::{Answerer, Transport, can_answer};
-use explain::{Explanation, Silent};
+use explain::{Explanation, SilentNode};
 use listener::{Answers, Sockets};
+use live_nodes::{LiveNode, LiveNodes};
 use metrics::LookupMetrics;
 use poll::Poller;
-use polled::Polled;
-use roster::{Live, Roster};
-use sources::{Allowance, Sources};
+use poll_status::PollStatus;
+use rate_limit::{Allowance, RateLimiter};
+use responder::{Responder, Transport, can_answer};
 
 /// How often each node is asked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -73,7 +73,7 @@ pub enum LookupError {
         url: String,
         /// The explanation, with the form that is expected.
         #[source]
-        source: NotAdminUrl,
+        source: InvalidAdminUrl,
     },
     /// A port cannot be listened on.
     #[error("cannot listen on {address}")]
@@ -102,7 +102,7 @@ impl Lookup {
     /// Listens on every address and begins to ask nodes. Until the first node has answered, the server
     /// answers SERVFAIL.
     pub async fn start(config: &config::Lookup) -> Result<Self, LookupError> {
-        let desk = Arc::new(Desk::new(config)?);
+        let shared = Arc::new(Shared::new(config)?);
         let mut sockets = Vec::new();
         for &address in &config.listen {
             let bound = Sockets::bind(address).await;
@@ -115,14 +115,19 @@ impl Lookup {
         let (stop, stopping) = shutdown::channel();
         let mut tasks = JoinSet::new();
         for (place, poller) in pollers(config)?.into_iter().enumerate() {
-            tasks.spawn(keep_asking(poller, place, Arc::clone(&desk), stopping.clone()));
+            tasks.spawn(keep_asking(poller, place, Arc::clone(&shared), stopping.clone()));
         }
         if let Some(listener) = admin {
-            let hosts = Hosts::new(&config.admin_hosts);
-            tasks.spawn(admin::serve(listener, Arc::clone(&desk), hosts, stopping.clone()));
+            let hosts = AllowedHosts::new(&config.admin_hosts);
+            tasks.spawn(admin::serve(
+                listener,
+                Arc::clone(&shared),
+                hosts,
+                stopping.clone(),
+            ));
         }
         for sockets in sockets {
-            tasks.spawn(sockets.serve(Arc::clone(&desk), stopping.clone()));
+            tasks.spawn(sockets.serve(Arc::clone(&shared), stopping.clone()));
         }
         Ok(Self {
             addresses,
@@ -160,21 +165,21 @@ impl Lookup {
     }
 }
 
-/// Asks each configured node once, and says which nodes an asker would get and why.
-pub async fn explain(config: &config::Lookup, client: asker::Asker) -> Result<Explanation, LookupError> {
-    let desk = Desk::new(config)?;
+/// Asks each configured node once, and says which nodes a client would get and why.
+pub async fn explain(config: &config::Lookup, client: client::Client) -> Result<Explanation, LookupError> {
+    let shared = Shared::new(config)?;
     let pollers = pollers(config)?;
     let asked = join_all(pollers.iter().map(Poller::ask)).await;
     let mut silent = Vec::new();
     for (poller, said) in pollers.iter().zip(asked) {
         match said {
-            Ok(said) => desk.hear(said, clock::instant()),
-            Err(error) => silent.push(Silent::new(poller.url(), &error)),
+            Ok(said) => shared.hear(said, clock::instant()),
+            Err(error) => silent.push(SilentNode::new(poller.url(), &error)),
         }
     }
-    let live = desk.live();
-    let location = desk.answerer.places().locate(client.network);
-    let choices = desk.answerer.explain(&client, &live);
+    let live = shared.live();
+    let location = shared.responder.places().locate(client.network);
+    let choices = shared.responder.explain(&client, &live);
     Ok(Explanation::new(config, client, location, &choices, silent))
 }
 
@@ -190,39 +195,39 @@ fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
 
 /// The state that listeners and pollers share.
 #[derive(Debug)]
-struct Desk {
-    answerer: Answerer,
-    roster: Mutex<Roster>,
-    polled: Mutex<Polled>,
+struct Shared {
+    responder: Responder,
+    live_nodes: Mutex<LiveNodes>,
+    poll_status: Mutex<PollStatus>,
     /// Resolvers that ask for many clients, and are answered as often as they ask.
     trusted: Vec<IpNet>,
-    sources: Mutex<Sources>,
+    sources: Mutex<RateLimiter>,
     metrics: LookupMetrics,
 }
 
-impl Desk {
+impl Shared {
     fn new(config: &config::Lookup) -> Result<Self, LookupError> {
         let name = config.name.as_deref().unwrap_or_default();
-        let answerer = Answerer::new(config, name).map_err(|source| LookupError::Name {
+        let responder = Responder::new(config, name).map_err(|source| LookupError::Name {
             name: name.into(),
             source,
         })?;
         Ok(Self {
-            answerer,
-            roster: Mutex::default(),
-            polled: Mutex::new(Polled::new(config.nodes.iter().cloned(), clock::instant())),
+            responder,
+            live_nodes: Mutex::default(),
+            poll_status: Mutex::new(PollStatus::new(config.nodes.iter().cloned(), clock::instant())),
             trusted: config.trusted_resolvers.clone(),
-            sources: Mutex::new(Sources::new(config.udp_rate)),
+            sources: Mutex::new(RateLimiter::new(config.udp_rate)),
             metrics: LookupMetrics::default(),
         })
     }
 
-    fn hear(&self, said: Said<Members>, now: Instant) {
-        self.roster.lock().hear(said.page, said.reached, now);
+    fn hear(&self, said: AdminResponse<Members>, now: Instant) {
+        self.live_nodes.lock().hear(said.page, said.reached, now);
     }
 
-    fn live(&self) -> Vec<Arc<Live>> {
-        self.roster.lock().live(clock::instant())
+    fn live(&self) -> Vec<Arc<LiveNode>> {
+        self.live_nodes.lock().live(clock::instant())
     }
 
     fn knows_a_node(&self) -> bool {
@@ -232,14 +237,14 @@ impl Desk {
     /// The current metrics.
     fn counted(&self) -> String {
         let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
-        let polled = self.polled.lock().standings(clock::instant());
-        self.metrics.render(&living, &polled)
+        let poll_status = self.poll_status.lock().states(clock::instant());
+        self.metrics.render(&living, &poll_status)
     }
 }
 
-impl Answers for Desk {
+impl Answers for Shared {
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>> {
-        let reply = self.answerer.answer(bytes, source.ip(), transport, &self.live());
+        let reply = self.responder.answer(bytes, source.ip(), transport, &self.live());
         let code = reply.as_ref().map(|reply| reply.code);
         self.metrics.answered(transport, code);
         reply.map(|reply| reply.bytes)
@@ -257,7 +262,7 @@ impl Answers for Desk {
 }
 
 /// Asks a node again and again. Only changes are logged: a node that is down stays down for many seconds.
-async fn keep_asking(poller: Poller, place: usize, desk: Arc<Desk>, stopping: Shutdown) {
+async fn keep_asking(poller: Poller, place: usize, shared: Arc<Shared>, stopping: Shutdown) {
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent = false;
@@ -270,14 +275,14 @@ async fn keep_asking(poller: Poller, place: usize, desk: Arc<Desk>, stopping: Sh
         log_change(poller.url(), silent, said.as_ref().err());
         silent = said.is_err();
         let now = clock::instant();
-        desk.polled.lock().asked(place, !silent, now);
+        shared.poll_status.lock().asked(place, !silent, now);
         if let Ok(said) = said {
-            desk.hear(said, now);
+            shared.hear(said, now);
         }
     }
 }
 
-fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&Trouble>) {
+fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&AdminErrorKind>) {
     match error {
         Some(error) if !was_silent => {
             tracing::warn!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::admin::client::{AdminClient, AdminUrl, NotAdminUrl, Said, Trouble};
+use crate::admin::client::{AdminClient, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
 use crate::admin::members::Members;
 
 /// A node that takes longer does not count; others are asked at the same time.
@@ -17,7 +17,7 @@ pub struct Poller {
 
 impl Poller {
     /// Makes a poller for the node whose admin port is at `url`.
-    pub fn new(url: &str) -> Result<Self, NotAdminUrl> {
+    pub fn new(url: &str) -> Result<Self, InvalidAdminUrl> {
         Ok(Self {
             url: url.parse()?,
             client: AdminClient::within(DEADLINE),
@@ -30,7 +30,7 @@ impl Poller {
     }
 
     /// Asks once.
-    pub async fn ask(&self) -> Result<Said<Members>, Trouble> {
+    pub async fn ask(&self) -> Result<AdminResponse<Members>, AdminErrorKind> {
         self.client.ask(&self.url, "/members").await
     }
 }

@@ -13,9 +13,9 @@ use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use proptest::prelude::{Just, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use proptest::strategy::Strategy;
 
-use super::answer::{Answerer, Reply, Transport};
-use super::roster::tests::member;
-use super::roster::{Live, Roster};
+use super::live_nodes::tests::member;
+use super::live_nodes::{LiveNode, LiveNodes};
+use super::responder::{Reply, Responder, Transport};
 use crate::admin::members::{Member, MemberState, Members};
 use crate::clock;
 use crate::config::{Lookup, LookupPlace};
@@ -51,11 +51,11 @@ fn cluster() -> Vec<Member> {
     ]
 }
 
-fn live(members: Vec<Member>) -> Vec<Arc<Live>> {
-    let (mut roster, now) = (Roster::default(), clock::instant());
+fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
+    let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
     let speaker = String::from("somebody else");
-    roster.hear(Members { speaker, members }, RESOLVER.into(), now);
-    roster.live(now)
+    live_nodes.hear(Members { speaker, members }, RESOLVER.into(), now);
+    live_nodes.live(now)
 }
 
 fn question(name: &str, kind: RecordType) -> Message {
@@ -75,9 +75,9 @@ fn for_clients_of(network: &str, mut question: Message) -> Message {
 
 /// The answer to `source`, over UDP, while `members` are alive.
 fn ask_among(members: Vec<Member>, question: &Message, source: impl Into<IpAddr>) -> Message {
-    let answerer = Answerer::new(&config(), "s3.example.org").unwrap();
+    let responder = Responder::new(&config(), "s3.example.org").unwrap();
     let bytes = question.to_vec().unwrap();
-    let answer = answerer.answer(&bytes, source.into(), Transport::Udp, &live(members));
+    let answer = responder.answer(&bytes, source.into(), Transport::Udp, &live(members));
     Message::from_vec(&answer.unwrap().bytes).unwrap()
 }
 
@@ -233,10 +233,10 @@ fn buckets_in_front_of_the_name_lead_to_the_nearest_nodes_where_they_should() {
         buckets: true,
         ..config()
     };
-    let answerer = Answerer::new(&buckets, "s3.example.org").unwrap();
+    let responder = Responder::new(&buckets, "s3.example.org").unwrap();
     let ask = |name, kind| {
         let bytes = question(name, kind).to_vec().unwrap();
-        let answer = answerer.answer(&bytes, CLIENT.into(), Transport::Udp, &live(cluster()));
+        let answer = responder.answer(&bytes, CLIENT.into(), Transport::Udp, &live(cluster()));
         Message::from_vec(&answer.unwrap().bytes).unwrap()
     };
     for (name, kind, expected) in [
@@ -364,24 +364,24 @@ fn a_client_subnet_that_the_standard_forbids_is_a_format_error() {
 }
 
 /// Many nodes of one rack, all of them in the answer.
-fn crowd(answers: usize) -> (Answerer, Vec<Arc<Live>>) {
+fn crowd(answers: usize) -> (Responder, Vec<Arc<LiveNode>>) {
     let crowd = (0..60).map(|index| {
         let name = format!("{index:0>60}");
         member(&name, "dc1/a/r1", &format!("10.1.1.{}:9000", index + 1))
     });
     let config = Lookup { answers, ..config() };
     (
-        Answerer::new(&config, "s3.example.org").unwrap(),
+        Responder::new(&config, "s3.example.org").unwrap(),
         live(crowd.collect()),
     )
 }
 
 #[test]
 fn what_does_not_fit_into_a_datagram_is_asked_again_on_a_connection() {
-    let (answerer, live) = crowd(60);
+    let (responder, live) = crowd(60);
     let ask = |question: &Message, transport| {
         let bytes = question.to_vec().unwrap();
-        let answer = answerer.answer(&bytes, CLIENT.into(), transport, &live);
+        let answer = responder.answer(&bytes, CLIENT.into(), transport, &live);
         let answer = answer.unwrap().bytes;
         (answer.len(), Message::from_vec(&answer).unwrap())
     };
@@ -402,14 +402,14 @@ fn what_does_not_fit_into_a_datagram_is_asked_again_on_a_connection() {
 
 #[test]
 fn addresses_beside_services_are_left_out_before_the_answer_is() {
-    let (answerer, live) = crowd(1);
+    let (responder, live) = crowd(1);
     let ask = |room_bytes, transport| {
         let mut question = question("s3.example.org.", RecordType::SRV);
         let mut edns = Edns::new();
         edns.set_max_payload(room_bytes);
         question.set_edns(edns);
         let bytes = question.to_vec().unwrap();
-        let answer = answerer.answer(&bytes, CLIENT.into(), transport, &live);
+        let answer = responder.answer(&bytes, CLIENT.into(), transport, &live);
         answer.unwrap().bytes
     };
     let whole = ask(1232, Transport::Tcp);
@@ -470,8 +470,8 @@ proptest! {
 /// Checks the properties of every message: an answer has the question's number, says that it is one, fits,
 /// and can be read; responses and fragments of a header get no answer.
 fn check_bounds(bytes: &[u8]) -> Result<(), proptest::test_runner::TestCaseError> {
-    let answerer = Answerer::new(&config(), "s3.example.org").unwrap();
-    let answer = answerer.answer(bytes, RESOLVER.into(), Transport::Udp, &live(cluster()));
+    let responder = Responder::new(&config(), "s3.example.org").unwrap();
+    let answer = responder.answer(bytes, RESOLVER.into(), Transport::Udp, &live(cluster()));
     let is_question = bytes.len() >= 12 && bytes[2] & 0x80 == 0;
     prop_assert_eq!(answer.is_some(), is_question);
     if let Some(Reply { bytes: answer, code }) = answer {

@@ -5,9 +5,11 @@
 //! ```
 //!
 //! A node that knows two secrets proves that it knows both, so that other nodes may know either. A proof
-//! covers everything but the proofs. It hides nothing: names and addresses of nodes are not secret. A
-//! repeated datagram says nothing new, because news about a node is ordered by its generation. A datagram
-//! that is older than clocks may differ is not heard at all.
+//! covers everything but the proofs. It hides nothing: names and addresses of nodes are not secret.
+//!
+//! A recorded datagram can be sent again until it is older than clocks may differ; then it is rejected. Until
+//! then it changes no member, because news about a node is ordered by its generation and its incarnation. An
+//! old digest of settings counts only until the node that it is about tells them again.
 
 use std::time::{Duration, SystemTime};
 
@@ -31,9 +33,9 @@ const SKEW_MAX: Duration = Duration::from_mins(15);
 #[derive(Clone)]
 pub struct ClusterKey(Vec<Hmac<Sha256>>);
 
-/// Why a datagram is not heard.
+/// Why a datagram is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Stranger {
+pub enum RejectReason {
     /// It is not a datagram of a Shoal node.
     #[error("it is not a message of a Shoal node")]
     NotOurs,
@@ -48,7 +50,7 @@ pub enum Stranger {
     Unintelligible,
 }
 
-impl Stranger {
+impl RejectReason {
     /// Every reason.
     pub const ALL: [Self; 4] = [
         Self::NotOurs,
@@ -108,24 +110,26 @@ impl ClusterKey {
     }
 
     /// Returns the message of a datagram, if it comes from the cluster.
-    pub(super) fn open<'a>(&self, datagram: &'a [u8], now: SystemTime) -> Result<&'a [u8], Stranger> {
-        let (head, rest) = datagram.split_at_checked(HEAD_BYTES).ok_or(Stranger::NotOurs)?;
+    pub(super) fn open<'a>(&self, datagram: &'a [u8], now: SystemTime) -> Result<&'a [u8], RejectReason> {
+        let (head, rest) = datagram
+            .split_at_checked(HEAD_BYTES)
+            .ok_or(RejectReason::NotOurs)?;
         let (magic, rest_of_head) = head.split_at(MAGIC.len());
-        let (sent, count) = rest_of_head.split_first_chunk().ok_or(Stranger::NotOurs)?;
+        let (sent, count) = rest_of_head.split_first_chunk().ok_or(RejectReason::NotOurs)?;
         let count = usize::from(count[0]);
         if magic != MAGIC || !(1..=PROOFS_MAX).contains(&count) {
-            return Err(Stranger::NotOurs);
+            return Err(RejectReason::NotOurs);
         }
         let (theirs, gossip) = rest
             .split_at_checked(count * PROOF_BYTES)
-            .ok_or(Stranger::NotOurs)?;
+            .ok_or(RejectReason::NotOurs)?;
         let (theirs, _) = theirs.as_chunks::<PROOF_BYTES>();
         let is_proven = |ours: [u8; PROOF_BYTES]| theirs.iter().any(|proof| proof.ct_eq(&ours).into());
         if !self.proofs(head, gossip).any(is_proven) {
-            return Err(Stranger::OtherSecret);
+            return Err(RejectReason::OtherSecret);
         }
         if u64::from_le_bytes(*sent).abs_diff(seconds(now)) > SKEW_MAX.as_secs() {
-            return Err(Stranger::OutOfTime);
+            return Err(RejectReason::OutOfTime);
         }
         Ok(gossip)
     }
@@ -158,7 +162,7 @@ fn seconds(time: SystemTime) -> u64 {
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use super::{ClusterKey, HEAD_BYTES, PROOF_BYTES, Stranger, seconds_ahead};
+    use super::{ClusterKey, HEAD_BYTES, PROOF_BYTES, RejectReason, seconds_ahead};
 
     fn key(secret: &str) -> ClusterKey {
         ClusterKey::new([secret])
@@ -173,8 +177,8 @@ mod tests {
         let datagram = key("one").seal(b"gossip", noon());
         assert_eq!(datagram.len(), HEAD_BYTES + PROOF_BYTES + 6);
         assert_eq!(key("one").open(&datagram, noon()), Ok(&b"gossip"[..]));
-        assert_eq!(key("two").open(&datagram, noon()), Err(Stranger::OtherSecret));
-        assert_eq!(key("").open(&datagram, noon()), Err(Stranger::OtherSecret));
+        assert_eq!(key("two").open(&datagram, noon()), Err(RejectReason::OtherSecret));
+        assert_eq!(key("").open(&datagram, noon()), Err(RejectReason::OtherSecret));
     }
 
     #[test]
@@ -187,7 +191,10 @@ mod tests {
             assert_eq!(key(one).open(&datagram, noon()), Ok(&b"gossip"[..]));
         }
         let datagram = both.seal(b"gossip", noon());
-        assert_eq!(key("other").open(&datagram, noon()), Err(Stranger::OtherSecret));
+        assert_eq!(
+            key("other").open(&datagram, noon()),
+            Err(RejectReason::OtherSecret)
+        );
     }
 
     #[test]
@@ -208,9 +215,9 @@ mod tests {
         let datagram = key("one").seal(b"gossip", noon());
         let after = |minutes| key("one").open(&datagram, noon() + Duration::from_mins(minutes));
         assert!(after(15).is_ok());
-        assert_eq!(after(16), Err(Stranger::OutOfTime));
+        assert_eq!(after(16), Err(RejectReason::OutOfTime));
         let before = key("one").open(&datagram, noon() - Duration::from_mins(16));
-        assert_eq!(before, Err(Stranger::OutOfTime));
+        assert_eq!(before, Err(RejectReason::OutOfTime));
         assert_eq!(
             seconds_ahead(&datagram, noon() - Duration::from_mins(16)),
             Some(960)

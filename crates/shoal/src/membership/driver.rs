@@ -9,15 +9,15 @@ use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::datagram::{ClusterKey, Stranger, seconds_ahead};
+use super::datagram::{ClusterKey, RejectReason, seconds_ahead};
 use super::gossip::Gossip;
-use super::notices::{ClockDifference, Notices, Terms};
-use super::{Member, Members, Order};
+use super::notices::{ClockDifference, Notices, SettingsDigests};
+use super::{Command, Member, Members};
 use crate::{chance, clock};
 
-/// How often a node tells the others its terms, and how soon after a change of members.
-const TERMS: Duration = Duration::from_secs(15);
-const TERMS_NEWS: Duration = Duration::from_secs(1);
+/// How often a node sends the others the digests of its settings, and how soon after a change of members.
+const DIGESTS: Duration = Duration::from_secs(15);
+const DIGESTS_AFTER_CHANGE: Duration = Duration::from_secs(1);
 
 /// No gossip datagram is larger.
 const DATAGRAM_BYTES_MAX: usize = 2_048;
@@ -29,8 +29,8 @@ pub(super) struct Driver {
     key: ClusterKey,
     members: watch::Sender<Members>,
     notices: Arc<Notices>,
-    /// When the node tells its terms next.
-    terms_at: Instant,
+    /// When the node sends its digests next.
+    digests_at: Instant,
 }
 
 impl Driver {
@@ -49,14 +49,14 @@ impl Driver {
             key,
             members,
             notices,
-            terms_at: clock::runtime_instant() + TERMS,
+            digests_at: clock::runtime_instant() + DIGESTS,
         };
         Ok((driver, watched))
     }
 
     pub(super) async fn run(
         mut self,
-        mut orders: mpsc::Receiver<Order>,
+        mut commands: mpsc::Receiver<Command>,
         mut greetings: mpsc::Receiver<SocketAddr>,
     ) {
         let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
@@ -64,78 +64,76 @@ impl Driver {
             let act_at = self
                 .gossip
                 .next_act()
-                .map_or(self.terms_at, |act_at| act_at.min(self.terms_at));
+                .map_or(self.digests_at, |act_at| act_at.min(self.digests_at));
             tokio::select! {
                 received = self.socket.recv_from(&mut buffer) => match received {
-                    Ok((length, from)) => self.hear(&buffer[..length], from),
+                    Ok((length, from)) => self.receive(&buffer[..length], from),
                     // The answer to a datagram of this node that no process took.
                     Err(error) => tracing::debug!(%error, "gossip was not received"),
                 },
                 () = tokio::time::sleep_until(act_at) => {}
                 Some(address) = greetings.recv() => self.gossip.greet(address, clock::runtime_instant()),
-                order = orders.recv() => match order {
-                    Some(Order::Become(state)) => {
+                command = commands.recv() => match command {
+                    Some(Command::Become(state)) => {
                         self.gossip.declare(state, clock::utc_now(), clock::runtime_instant());
                     }
-                    Some(Order::Leave) | None => break,
+                    Some(Command::Leave) | None => break,
                 },
             }
             let now = clock::runtime_instant();
             self.gossip.act(now);
             self.send().await;
             self.publish(now);
-            if now >= self.terms_at {
-                self.terms_at = now + TERMS;
-                self.tell_terms().await;
+            if now >= self.digests_at {
+                self.digests_at = now + DIGESTS;
+                self.send_digests().await;
             }
         }
         self.gossip.leave(clock::runtime_instant());
         self.send().await;
     }
 
-    fn hear(&mut self, datagram: &[u8], from: SocketAddr) {
+    fn receive(&mut self, datagram: &[u8], from: SocketAddr) {
         let now = clock::utc_now();
         let opened = self.key.open(datagram, now);
-        let heard = opened.and_then(|message| {
-            if Terms::are_in(message) {
-                return self.hear_terms(message);
+        let received = opened.and_then(|message| {
+            if SettingsDigests::are_in(message) {
+                return self.receive_digests(message);
             }
-            let heard = self.gossip.hear(message, clock::runtime_instant());
-            heard.map_err(|_| Stranger::Unintelligible)
+            let received = self.gossip.receive(message, clock::runtime_instant());
+            received.map_err(|_| RejectReason::Unintelligible)
         });
-        if let Err(stranger) = heard {
-            let clocks = (stranger == Stranger::OutOfTime).then(|| seconds_ahead(datagram, now));
+        if let Err(reason) = received {
+            let clocks = (reason == RejectReason::OutOfTime).then(|| seconds_ahead(datagram, now));
             let clocks = clocks.flatten().map(ClockDifference);
-            self.notices
-                .strangers
-                .note(from, stranger, clocks, clock::instant());
-            tracing::debug!(%from, %stranger, "a datagram was not heard");
+            self.notices.rejected.note(from, reason, clocks, clock::instant());
+            tracing::debug!(%from, %reason, "a datagram was rejected");
         }
     }
 
-    /// Takes in another node's terms, the settings that must be alike.
-    fn hear_terms(&self, message: &[u8]) -> Result<(), Stranger> {
-        let (name, theirs) = Terms::decode(message).ok_or(Stranger::Unintelligible)?;
+    /// Takes in the digests of another node's settings that must be alike.
+    fn receive_digests(&self, message: &[u8]) -> Result<(), RejectReason> {
+        let (name, theirs) = SettingsDigests::decode(message).ok_or(RejectReason::Unintelligible)?;
         let is_other_member = {
             let members = self.members.borrow();
             let is_it = |member: &Member| member.name == name && member.address != self.gossip.me().address;
             members.iter().any(is_it)
         };
         if is_other_member {
-            self.notices.agreement.hear(name, theirs);
+            self.notices.agreement.receive(name, theirs);
         }
         Ok(())
     }
 
-    async fn tell_terms(&self) {
+    async fn send_digests(&self) {
         let me = self.gossip.me();
         let message = self.notices.agreement.own().encode(&me.name);
         let datagram = self.key.seal(&message, clock::utc_now());
         let members = self.gossip.members();
         for member in members.iter().filter(|member| member.address != me.address) {
-            // Terms are repeated, so a lost datagram is sent again.
+            // Digests are repeated, so a lost datagram is sent again.
             if let Err(error) = self.socket.send_to(&datagram, member.address).await {
-                tracing::debug!(to = %member.address, %error, "terms were not sent");
+                tracing::debug!(to = %member.address, %error, "digests of settings were not sent");
             }
         }
     }
@@ -156,7 +154,7 @@ impl Driver {
             let is_member = |name: &str| members.iter().any(|member| member.name == name);
             self.notices.agreement.keep_only(is_member);
             self.members.send_replace(members);
-            self.terms_at = self.terms_at.min(now + TERMS_NEWS);
+            self.digests_at = self.digests_at.min(now + DIGESTS_AFTER_CHANGE);
         }
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Gossip {
 /// A message that could not be understood.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Garbled(foca::Error);
+pub(super) struct MalformedMessage(foca::Error);
 
 impl Gossip {
     /// Creates a node that knows no other. `chance` seeds the order in which it probes the others.
@@ -73,19 +73,19 @@ impl Gossip {
     /// Greets the node at `address`, to be told of the others.
     pub(super) fn greet(&mut self, address: SocketAddr, now: Instant) {
         if address != self.foca.identity().address {
-            let result = self.foca.announce(Member::stranger(address), &mut self.runtime);
+            let result = self.foca.announce(Member::unknown_at(address), &mut self.runtime);
             self.after(result, now);
         }
     }
 
     /// Takes in a message of another node.
-    pub(super) fn hear(&mut self, message: &[u8], now: Instant) -> Result<(), Garbled> {
+    pub(super) fn receive(&mut self, message: &[u8], now: Instant) -> Result<(), MalformedMessage> {
         let result = self.foca.handle_data(message, &mut self.runtime);
         self.drain_runtime(now);
         match result {
             Err(
                 error @ (foca::Error::Decode(_) | foca::Error::MalformedPacket | foca::Error::DataTooBig),
-            ) => Err(Garbled(error)),
+            ) => Err(MalformedMessage(error)),
             other => {
                 Self::tell(other);
                 Ok(())
@@ -168,10 +168,10 @@ impl Gossip {
         while let Some(news) = self.runtime.to_notify() {
             match news {
                 OwnedNotification::MemberUp(member) => {
-                    tracing::info!(node = member.name, address = %member.address, "a node has come");
+                    tracing::info!(node = member.name, address = %member.address, "member joined");
                 }
                 OwnedNotification::MemberDown(member) => {
-                    tracing::warn!(node = member.name, address = %member.address, "a node is gone");
+                    tracing::warn!(node = member.name, address = %member.address, "member left");
                 }
                 OwnedNotification::Rejoin(_) => {
                     tracing::warn!("the others took this node for dead; it is back");

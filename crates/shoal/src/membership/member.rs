@@ -41,7 +41,7 @@ pub enum State {
 
 impl Member {
     /// A node of which only the address is known, to be greeted there.
-    pub(super) fn stranger(address: SocketAddr) -> Self {
+    pub(super) fn unknown_at(address: SocketAddr) -> Self {
         let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         Self {
             address,

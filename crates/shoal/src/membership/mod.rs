@@ -22,12 +22,14 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-pub use self::datagram::{ClusterKey, Stranger};
+pub use self::datagram::{ClusterKey, RejectReason};
 pub use self::member::{Member, State, generation, node_id};
-pub use self::notices::{Agreement, Notices, Part, Seeds, Seen, Strangers, Terms};
+pub use self::notices::{
+    Agreement, Notices, RejectedSender, RejectedSenders, Seeds, SettingsDigests, SharedSetting,
+};
 
 use self::driver::Driver;
-use self::seeds::Seeker;
+use self::seeds::SeedResolver;
 
 /// The living members, this node included, in the order of their names.
 pub type Members = Arc<[Member]>;
@@ -36,14 +38,14 @@ pub type Members = Arc<[Member]>;
 #[derive(Debug)]
 pub struct Membership {
     members: watch::Receiver<Members>,
-    orders: mpsc::Sender<Order>,
+    commands: mpsc::Sender<Command>,
     driver: JoinHandle<()>,
     seeker: JoinHandle<()>,
 }
 
 /// An order to the task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
+enum Command {
     /// Tell the others that this node is in this state from now on.
     Become(State),
     /// Take leave of the others and end.
@@ -52,13 +54,13 @@ enum Order {
 
 /// Tells the other nodes the state of this node.
 #[derive(Clone, Debug)]
-pub struct Herald(mpsc::Sender<Order>);
+pub struct Announcer(mpsc::Sender<Command>);
 
-impl Herald {
+impl Announcer {
     /// Tells the other nodes that this node is in `state` from now on.
-    pub async fn tell(&self, state: State) {
+    pub async fn announce(&self, state: State) {
         // If the task has ended, this node has already left the cluster.
-        let _ = self.0.send(Order::Become(state)).await;
+        let _ = self.0.send(Command::Become(state)).await;
     }
 }
 
@@ -73,11 +75,11 @@ impl Membership {
         key: ClusterKey,
         notices: Arc<Notices>,
     ) -> io::Result<Self> {
-        let (orders, received) = mpsc::channel(4);
+        let (commands, received) = mpsc::channel(4);
         let (greetings, greeted) = mpsc::channel(16);
         let address = me.address;
         let (driver, members) = Driver::open(listen, me, key, Arc::clone(&notices)).await?;
-        let seeker = Seeker {
+        let seeker = SeedResolver {
             seeds,
             address,
             members: members.clone(),
@@ -86,7 +88,7 @@ impl Membership {
         };
         Ok(Self {
             members,
-            orders,
+            commands,
             driver: tokio::spawn(driver.run(received, greeted)),
             seeker: tokio::spawn(seeker.run()),
         })
@@ -98,13 +100,13 @@ impl Membership {
     }
 
     /// Returns a handle that tells the other nodes the state of this node.
-    pub fn herald(&self) -> Herald {
-        Herald(self.orders.clone())
+    pub fn announcer(&self) -> Announcer {
+        Announcer(self.commands.clone())
     }
 
     /// Takes leave, so that the other nodes need not find out that this node is gone.
     pub async fn leave(self) {
-        let _ = self.orders.send(Order::Leave).await;
+        let _ = self.commands.send(Command::Leave).await;
         // The seeker may be waiting for a name service.
         self.seeker.abort();
         if let Err(error) = self.driver.await {

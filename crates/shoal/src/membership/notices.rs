@@ -1,24 +1,24 @@
-//! Notices for an operator about this node among others: which datagrams it does not hear, whether any seed
+//! Notices for an operator about this node among others: which datagrams it rejects, whether any seed
 //! answers, and which nodes are configured differently.
 //!
 //! The membership collects them and warns; the admin pages and the metrics show them.
 
+mod agreement;
+mod rejected;
 mod seeds;
-mod strangers;
-mod terms;
 
 use std::sync::Arc;
 
+pub use self::agreement::{Agreement, SettingsDigests, SharedSetting};
+pub(super) use self::rejected::ClockDifference;
+pub use self::rejected::{RejectedSender, RejectedSenders};
 pub use self::seeds::Seeds;
-pub(super) use self::strangers::ClockDifference;
-pub use self::strangers::{Seen, Strangers};
-pub use self::terms::{Agreement, Part, Terms};
 
 /// All notices. Each part has its own lock, which is held for a moment and never on the path of a read.
 #[derive(Debug, Default)]
 pub struct Notices {
-    /// Datagrams that were not heard.
-    pub strangers: Strangers,
+    /// Rejected datagrams.
+    pub rejected: RejectedSenders,
     /// The nodes that should lead to the others.
     pub seeds: Seeds,
     /// The nodes whose configuration differs.

@@ -20,7 +20,7 @@ pub(super) const GREETING: Duration = Duration::from_secs(15);
 const LOOKUP: Duration = Duration::from_secs(5);
 
 /// Finds the addresses to greet.
-pub(super) struct Seeker {
+pub(super) struct SeedResolver {
     /// `host:port`
     pub(super) seeds: Vec<String>,
     /// The address of this node.
@@ -30,7 +30,7 @@ pub(super) struct Seeker {
     pub(super) notices: Arc<Notices>,
 }
 
-impl Seeker {
+impl SeedResolver {
     /// Runs until the membership ends.
     pub(super) async fn run(mut self) {
         if self.seeds.is_empty() {

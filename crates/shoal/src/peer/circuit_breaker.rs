@@ -27,7 +27,7 @@ impl CircuitBreaker {
     }
 
     /// Notes that a request is about to be sent. If it is a probe, no other request is sent until its result
-    /// is known.
+    /// is known, or the pause has passed without one.
     pub(super) fn sending(&mut self, now: Instant) {
         if self.open_until.is_some() {
             self.open_until = Some(now + self.pause());

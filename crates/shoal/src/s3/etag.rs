@@ -2,9 +2,11 @@
 
 use md5::{Digest as _, Md5};
 
+use crate::s3::sigv4::hex;
+
 /// The ETag, in quotes, of an object or a part with this MD5.
 pub fn of_md5(md5: &[u8]) -> String {
-    format!("\"{}\"", hex(md5))
+    format!("\"{}\"", hex::text(md5))
 }
 
 /// The ETag of an object that was uploaded in parts with these MD5s: the MD5 of them all, and their number.
@@ -14,13 +16,7 @@ pub fn of_parts<M: AsRef<[u8]>>(md5s: impl IntoIterator<Item = M>) -> String {
         whole.update(md5);
         parts += 1;
     }
-    format!("\"{}-{parts}\"", hex(&whole.finalize()))
-}
-
-/// Lower-case hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
-    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.concat()
+    format!("\"{}-{parts}\"", hex::text(&whole.finalize()))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use http::header::{
     TRANSFER_ENCODING, UPGRADE,
 };
 
-/// Headers of one connection (RFC 9110, 7.6.1), in requests and in responses.
+/// Headers of one connection (RFC 9110, 7.6.1), and `Content-Length`, which like `Transfer-Encoding` frames a
+/// message on its connection and is written anew for the next one.
 const HOP_BY_HOP: [HeaderName; 7] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),

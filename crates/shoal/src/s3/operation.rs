@@ -5,10 +5,10 @@
 //! target goes to the lake: the node writes the lake's target anew from what it understood, so the lake
 //! cannot understand the request differently.
 
+mod addressing;
 mod copy_source;
 mod dialect;
 mod parameters;
-mod place;
 mod query;
 #[cfg(test)]
 mod tests;
@@ -18,14 +18,14 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 
+pub(crate) use self::addressing::{is_in_host, path_style};
 pub use self::copy_source::{COPY_SOURCE, CopySource};
 pub use self::parameters::response_override;
-pub(crate) use self::place::{is_in_host, path_style};
 pub use self::query::Query;
 
+use self::addressing::Place;
 use self::dialect::Dialect;
 use self::parameters::{is_header, is_of_lists, is_of_reads, is_of_uploads};
-use self::place::Place;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::object::ObjectName;
 use crate::s3::target::{self, TooLong};

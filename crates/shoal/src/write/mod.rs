@@ -1,20 +1,20 @@
 //! Writes of objects: around the cache, through it, or back from it ([`crate::dirty`]).
 //!
-//! A write *through* goes to the lake like any other. Beside it, its bytes are gathered in blocks
-//! ([`Gathering`]), and when the lake has committed them the blocks get their names and go where a read would
-//! have put them ([`Through`]). None of this can fail a write or make it wait: a block that is not cached
-//! costs the next read a way to the lake, as after a write *around*.
+//! A write *through* goes to the lake like any other. Beside it, its bytes are copied into blocks
+//! ([`BodyCopy`]), and when the lake has committed them the blocks get their names and go where a read would
+//! have put them ([`WriteThrough`]). None of this can fail a write or make it wait: a block that is not
+//! cached costs the next read a way to the lake, as after a write *around*.
 
-mod finishing;
-mod gathering;
+mod body_copy;
 mod mode;
-mod parted;
+mod multipart;
+mod pending_commits;
 mod through;
 
-pub use self::gathering::Gathering;
+pub use self::body_copy::BodyCopy;
 pub use self::mode::{ModeError, WriteRules};
-pub use self::parted::{Upload, UploadPart};
-pub use self::through::{OBJECT_PART_OF_CAPACITY, Through, size_to_gather};
+pub use self::multipart::{Upload, UploadPart};
+pub use self::through::{OBJECT_PART_OF_CAPACITY, WriteThrough, WriteThroughSizes, size_to_copy};
 
 /// Why a write was carried out in another mode than requested: a write through the cache left nothing there,
 /// a write back went to the lake first. The value of `X-Cache-Reason`.

@@ -10,15 +10,16 @@ use shoal_policy::route::Stop;
 use shoal_policy::{Layer, ObjectId};
 
 use super::Uncached;
-use super::finishing::Finishing;
-use super::gathering::{Gathered, Gathering};
-use super::parted::Aside;
+use super::body_copy::{BodyCopy, CopiedBody};
+use super::multipart::PartTable;
+use super::pending_commits::PendingCommits;
+
 use crate::cooperation::Cooperation;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
 use crate::s3::object::Version;
 use crate::s3::operation::{Classified, Operation};
-use crate::store::{Store, Urgency};
+use crate::store::{Store, StoreConfig, Urgency};
 
 /// The fraction of the disk that one object may take: its blocks cannot make room for each other before they
 /// have names.
@@ -28,53 +29,71 @@ pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
 const OFFERS: usize = 4;
 
 /// Puts written blocks where a read would have put them.
-pub struct Through {
+pub struct WriteThrough {
     pub(super) store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     cooperation: Arc<Cooperation>,
     grants: Arc<Grants>,
     pub(super) block_bytes: u64,
     pub(super) object_bytes_max: u64,
-    pub(super) finishing: Finishing,
+    pub(super) pending_commits: PendingCommits,
     /// Held by every task that still does something for a write.
     pub(super) underway: Arc<()>,
     /// The parts of uploads that are not complete.
-    pub(super) aside: Aside,
+    pub(super) aside: PartTable,
 }
 
-impl Through {
-    /// `capacity_bytes` is the capacity of the disk.
+/// The sizes that decide how a write is cut into blocks, and whether it is kept at all.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteThroughSizes {
+    /// The size of a block.
+    pub block_bytes: u64,
+    /// The capacity of the disk.
+    pub capacity_bytes: u64,
+}
+
+impl From<&StoreConfig> for WriteThroughSizes {
+    fn from(store: &StoreConfig) -> Self {
+        Self {
+            block_bytes: store.block_bytes,
+            capacity_bytes: store.capacity_bytes,
+        }
+    }
+}
+
+impl WriteThrough {
+    /// Puts blocks into `store`, of which `cooperation` tells the homes and `catalog` the versions.
     pub fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
         cooperation: Arc<Cooperation>,
         grants: Arc<Grants>,
-        (block_bytes, capacity_bytes): (u64, u64),
+        sizes: WriteThroughSizes,
     ) -> Self {
         Self {
             store,
             fetcher,
             cooperation,
             grants,
-            block_bytes,
-            object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
-            finishing: Finishing::default(),
+            block_bytes: sizes.block_bytes,
+            object_bytes_max: sizes.capacity_bytes / OBJECT_PART_OF_CAPACITY,
+            pending_commits: PendingCommits::default(),
             underway: Arc::default(),
-            aside: Aside::default(),
+            aside: PartTable::default(),
         }
     }
 
     /// Prepares for the bytes of a write.
-    pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<Gathering, Uncached> {
-        self.gathering(size_to_gather(classified, parts)?)
+    pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<BodyCopy, Uncached> {
+        self.copy(size_to_copy(classified, parts)?)
     }
 
-    pub(super) fn gathering(&self, size_bytes: u64) -> Result<Gathering, Uncached> {
+    pub(super) fn copy(&self, size_bytes: u64) -> Result<BodyCopy, Uncached> {
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }
         let (store, fetcher) = (Arc::clone(&self.store), Arc::clone(&self.fetcher));
-        Ok(Gathering::new(store, fetcher, size_bytes, self.block_bytes))
+        Ok(BodyCopy::new(store, fetcher, size_bytes, self.block_bytes))
     }
 
     /// Goes on in a separate task when the lake has answered. The headers in `answer` name the version of
@@ -82,21 +101,21 @@ impl Through {
     /// for a moment.
     pub fn commit(
         self: &Arc<Self>,
-        gathering: &Gathering,
+        copy: &BodyCopy,
         object: ObjectId,
         answer: &HeaderMap,
     ) -> Result<(), Uncached> {
-        let gathered = gathering.finish()?;
-        let version = Version::from_write(object, answer, gathered.size_bytes, self.block_bytes);
+        let copied = copy.finish()?;
+        let version = Version::from_write(object, answer, copied.size_bytes, self.block_bytes);
         // The ETag is the only reason left for it to have no blocks: its size was checked before.
         let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
-        let unfinished = self.finishing.begin(object);
+        let pending = self.pending_commits.begin(object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
-            let landing = this.finish(gathered, &version, Urgency::Late).await;
+            let landing = this.finish(copied, &version, Urgency::Late).await;
             // A version is found by its blocks on the disk, of which there may be none yet.
             this.grants.introduce(&version);
-            drop(unfinished);
+            drop(pending);
             tokio::join!(landing, this.hand_over(&version));
             drop(underway);
         });
@@ -104,8 +123,8 @@ impl Through {
     }
 
     /// The future that a read of the object should wait for, if there is one. It takes a moment at most.
-    pub fn unsettled(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
-        self.finishing.ended(object)
+    pub fn pending_commit(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
+        self.pending_commits.ended(object)
     }
 
     /// The number of objects that are being finished, or handed over to other nodes, now.
@@ -117,15 +136,15 @@ impl Through {
     /// are there when the returned future ends. Reads find all of them from now on.
     pub(super) async fn finish(
         &self,
-        gathered: Gathered,
+        copied: CopiedBody,
         version: &Arc<Version>,
         urgency: Urgency,
     ) -> impl Future<Output = ()> + use<> {
-        let Gathered {
+        let CopiedBody {
             mut drafts,
             in_memory,
             ..
-        } = gathered;
+        } = copied;
         let behind = drafts.0.len() as u32;
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A missing block costs a way to the lake; the store has counted the reason.
@@ -164,8 +183,8 @@ impl Through {
     }
 }
 
-/// The length of the object to come, if its bytes can be gathered.
-pub fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
+/// The length of the object to come, if its bytes can be copied.
+pub fn size_to_copy(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
     if classified.operation != Operation::PutObject {
         return Err(Uncached::Multipart);
     }
@@ -178,7 +197,7 @@ pub fn size_to_gather(classified: &Classified, parts: &Parts) -> Result<u64, Unc
     }
 }
 
-/// The number of bytes to come, if they can be gathered.
+/// The number of bytes to come, if they can be copied.
 pub(super) fn size_of_body(headers: &HeaderMap) -> Result<u64, Uncached> {
     if headers.contains_key("x-amz-copy-source") {
         return Err(Uncached::Copy);

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Admin, Readiness};
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explanation;
-use crate::admin::hosts::Hosts;
 use crate::admin::members::Members;
 use crate::http::listener::listen;
 use crate::metrics::Metrics;
@@ -29,7 +29,7 @@ fn start() -> Running {
     let readiness = Arc::new(Readiness::awaiting(&["store", "s3-listener"]));
     let (trigger, shutdown) = shutdown::channel();
     let admin = Admin {
-        hosts: Hosts::default(),
+        hosts: AllowedHosts::default(),
         metrics: Arc::new(Metrics::new(&[])),
         readiness: Arc::clone(&readiness),
         conditions: Arc::new(Vec::new),

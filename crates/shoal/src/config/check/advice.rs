@@ -1,7 +1,7 @@
 //! Warnings about settings that a node can run with although few operators mean them, each with advice.
 
 use super::Check;
-use crate::config::problem::{Origin, Problem};
+use crate::config::problem::{Problem, Provenance};
 use crate::config::{CooperationMode, WriteMode};
 
 impl Check<'_> {
@@ -12,8 +12,8 @@ impl Check<'_> {
         self.advise_on_writing_back();
     }
 
-    fn warn(&mut self, origin: &Origin, what: impl Into<String>, hint: &str) {
-        self.warnings.push(Problem::new(origin, what).hint(hint));
+    fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
+        self.warnings.push(Problem::new(provenance, what).hint(hint));
     }
 
     fn advise_on_admin(&mut self) {
@@ -21,9 +21,9 @@ impl Check<'_> {
         if listen.ip().is_loopback() {
             return;
         }
-        let origin = self.located.draft.origin("admin", "listen");
+        let provenance = self.located.draft.provenance("admin", "listen");
         self.warn(
-            origin,
+            provenance,
             format!(
                 "[admin] listen ({listen}) is not on loopback: every machine that reaches it may order this node to \
                  drain and to flush"
@@ -37,7 +37,7 @@ impl Check<'_> {
             return;
         }
         self.warn(
-            &Origin::Default,
+            &Provenance::Default,
             "there is no [[identity]]: this node refuses every signed request",
             "add an [[identity]] with access_key and secret_key_file for each client; requests without a \
              signature go to the lake as those of a stranger",
@@ -54,18 +54,18 @@ impl Check<'_> {
         let has_seeds = !seeds.is_empty();
         let others_are_here = has_seeds && seeds.iter().all(|seed| is_on_loopback(seed));
         if !has_seeds {
-            let origin = self.located.draft.origin("cooperation", "mode");
+            let provenance = self.located.draft.provenance("cooperation", "mode");
             self.warn(
-                origin,
+                provenance,
                 "[cooperation] seeds is empty: this node finds no other node by itself",
                 "write host:port of the listen of one or two other nodes, or mode = \"solo\" for a node that \
                  caches alone",
             );
         }
         if address.ip().is_loopback() && !others_are_here {
-            let origin = self.located.draft.origin("cooperation", "listen");
+            let provenance = self.located.draft.provenance("cooperation", "listen");
             self.warn(
-                origin,
+                provenance,
                 format!("[cooperation] listen ({address}) is on loopback: no node on another machine reaches this one"),
                 "write an address of this machine that the other nodes reach, and the same secret_key_file on \
                  all of them",
@@ -76,16 +76,16 @@ impl Check<'_> {
     fn advise_on_writing_back(&mut self) {
         let rules = self.located.write_rules;
         let back = rules.iter().find(|rule| rule.mode == WriteMode::Back);
-        let (origin, what) = match back {
+        let (provenance, what) = match back {
             Some(rule) => (&rule.mode_origin, "[[write.rule]] mode = \"back\""),
             None if self.config.write.allow_volatile => (
-                self.located.draft.origin("write", "allow_volatile"),
+                self.located.draft.provenance("write", "allow_volatile"),
                 "[write] allow_volatile",
             ),
             None => return,
         };
         self.warn(
-            origin,
+            provenance,
             format!(
                 "{what} is an experiment: it can lose acknowledged objects, and bring back objects that were \
                  overwritten or removed, even when nothing fails"

@@ -100,22 +100,23 @@ impl Check<'_> {
             self.refuse("lookup", "topology", "is not a place", PLACE_HINT);
         }
         let mut seen = HashMap::new();
-        for (place, origin) in self.located.places {
+        for (place, provenance) in self.located.places {
             if !is_place(&place.topology) {
                 let what = format!("[[lookup.place]] topology cannot be {:?}", place.topology);
-                self.problems.push(Problem::new(origin, what).hint(PLACE_HINT));
+                self.problems
+                    .push(Problem::new(provenance, what).hint(PLACE_HINT));
             }
-            if let Some(first) = seen.insert(place.network, origin) {
+            if let Some(first) = seen.insert(place.network, provenance) {
                 let what = format!("[[lookup.place]] network {} is written twice", place.network);
                 let hint = format!("the first stands at {first}");
-                self.problems.push(Problem::new(origin, what).hint(hint));
+                self.problems.push(Problem::new(provenance, what).hint(hint));
             }
         }
         if topology.is_none() && self.located.places.is_empty() {
-            let origin = self.located.draft.origin("lookup", "topology");
+            let provenance = self.located.draft.provenance("lookup", "topology");
             let what = "neither [[lookup.place]] nor [lookup] topology says where clients are";
             let hint = "all nodes are equally far from everyone; write where the networks of your racks are";
-            self.warnings.push(Problem::new(origin, what).hint(hint));
+            self.warnings.push(Problem::new(provenance, what).hint(hint));
         }
     }
 }

@@ -528,10 +528,10 @@ fn a_cluster_that_could_not_work_or_would_be_open_to_all_is_refused() {
         };
         let problem = problem
             .split_once(": ")
-            .map_or(problem.as_str(), |(origin, rest)| {
+            .map_or(problem.as_str(), |(provenance, rest)| {
                 assert!(
-                    origin.starts_with("shoal.toml:") || origin == "default",
-                    "{origin}"
+                    provenance.starts_with("shoal.toml:") || provenance == "default",
+                    "{provenance}"
                 );
                 rest
             });

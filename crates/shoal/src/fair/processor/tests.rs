@@ -88,8 +88,8 @@ async fn a_socket_that_becomes_ready_is_seen_after_one_turn_of_another_payer() {
 
 struct Always(bool);
 
-impl Midway for Always {
-    fn is_midway(&self) -> bool {
+impl MidRequest for Always {
+    fn is_mid_request(&self) -> bool {
         self.0
     }
 }
@@ -100,19 +100,19 @@ async fn a_task_in_the_middle_of_a_request_goes_ahead_of_a_thousand_that_begin_o
     let payer = paid_by(HOG);
     let begun = Arc::new(AtomicU64::new(0));
     let gate = Arc::new(Semaphore::new(0));
-    let share = |is_midway, step: u64| {
+    let share = |is_mid_request, step: u64| {
         let (gate, begun) = (Arc::clone(&gate), Arc::clone(&begun));
         let work = async move {
             let _pass = gate.acquire().await;
             begun.fetch_add(step, Ordering::Relaxed)
         };
-        tokio::spawn(processor.share(&payer, Some(Arc::new(Always(is_midway))), work))
+        tokio::spawn(processor.share(&payer, Some(Arc::new(Always(is_mid_request))), work))
     };
     let before: Vec<_> = (0..1000).map(|_| share(false, 1)).collect();
-    let midway = share(true, 0);
+    let mid_request = share(true, 0);
     yield_now().await;
     gate.add_permits(2000);
-    let first_served = midway.await.unwrap();
+    let first_served = mid_request.await.unwrap();
     assert!(first_served <= 3, "{first_served} went first");
     for task in before {
         task.await.unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
-use super::room::{NARROW_BYTES, Room, Width};
+use super::buffer_budget::{BufferBudget, NARROW_BYTES, Width};
 use super::{Exchange, Timeouts};
 use crate::clock;
 use crate::http::deadline::Deadline;
@@ -90,10 +90,10 @@ impl<S> GuardedIo<S> {
         Self::new(stream, exchange, timeouts, Inbound::Http1(Framing::default()))
     }
 
-    /// Takes all memory beyond the first buffer from `room`, which other connections share.
+    /// Takes all memory beyond the first buffer from `budget`, which other connections share.
     #[must_use]
-    pub fn within(mut self, room: &Room) -> Self {
-        self.width = Width::within(room);
+    pub fn within(mut self, budget: &BufferBudget) -> Self {
+        self.width = Width::within(budget);
         self
     }
 
@@ -243,7 +243,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
                 Wait::Request(_) if self.exchange.is_answering() || self.writing.is_set() => {
                     self.reading.set(timeout);
                 }
-                Wait::Request(_) if self.may_say_goodbye() => {
+                Wait::Request(_) if self.may_close_gracefully() => {
                     self.exchange.ask_to_close();
                     self.reading.set(timeout);
                 }
@@ -268,7 +268,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
 
     /// Whether an idle connection can still be ended with a goodbye: only on HTTP/2, and only if that has not
     /// been tried.
-    fn may_say_goodbye(&self) -> bool {
+    fn may_close_gracefully(&self) -> bool {
         matches!(self.inbound, Inbound::Http2) && !self.exchange.should_close()
     }
 

@@ -26,13 +26,13 @@ use crate::http::expectation::Continued;
 #[derive(Debug)]
 pub struct ClientBody {
     incoming: Incoming,
-    patience: Option<Patience>,
+    stall_timeout: Option<StallTimeout>,
     /// Set for a client that waits for `100 Continue`, until the body is first polled.
     continued: Option<Continued>,
 }
 
 #[derive(Debug)]
-struct Patience {
+struct StallTimeout {
     stall: Duration,
     deadline: Deadline,
 }
@@ -53,7 +53,7 @@ impl ClientBody {
     pub(super) fn of_http1(incoming: Incoming) -> Self {
         Self {
             incoming,
-            patience: None,
+            stall_timeout: None,
             continued: None,
         }
     }
@@ -63,7 +63,7 @@ impl ClientBody {
         let deadline = Deadline::default();
         Self {
             incoming,
-            patience: Some(Patience { stall, deadline }),
+            stall_timeout: Some(StallTimeout { stall, deadline }),
             continued: None,
         }
     }
@@ -89,7 +89,7 @@ impl Body for ClientBody {
             continued.say();
         }
         let polled = Pin::new(&mut this.incoming).poll_frame(cx);
-        if let Some(Patience { stall, deadline }) = &mut this.patience {
+        if let Some(StallTimeout { stall, deadline }) = &mut this.stall_timeout {
             if polled.is_ready() {
                 deadline.clear();
             } else {

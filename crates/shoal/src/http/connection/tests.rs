@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Answering, ClientBody, Exchange, GuardedIo, Room, Timeouts};
+use super::{BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts};
 use crate::s3::error::{ErrorCode, S3Error};
 
 const TIMEOUTS: Timeouts = Timeouts {
@@ -77,7 +77,7 @@ fn connect_with(exchange: Exchange, pipe_bytes: usize) -> Client {
     let io = TokioIo::new(GuardedIo::http1(server, Arc::clone(&exchange), TIMEOUTS));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
-        .serve_connection(io, Answering::new(service, Arc::clone(&exchange), TIMEOUTS));
+        .serve_connection(io, ResponseService::new(service, Arc::clone(&exchange), TIMEOUTS));
     Client {
         stream,
         exchange,
@@ -122,8 +122,8 @@ impl Client {
     }
 }
 
-/// The largest piece of a body of one MiB that the service gets on a connection that shares `room`.
-async fn largest_piece(room: &Room) -> usize {
+/// The largest piece of a body of one MiB that the service gets on a connection that shares `budget`.
+async fn largest_piece(budget: &BufferBudget) -> usize {
     let (mut client, server) = duplex(1 << 20);
     let exchange = Arc::new(Exchange::default());
     let largest = AtomicUsize::new(0);
@@ -135,11 +135,11 @@ async fn largest_piece(room: &Room) -> usize {
         }
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("done"))))
     });
-    let io = TokioIo::new(GuardedIo::http1(server, Arc::clone(&exchange), TIMEOUTS).within(room));
+    let io = TokioIo::new(GuardedIo::http1(server, Arc::clone(&exchange), TIMEOUTS).within(budget));
     let connection = http1::Builder::new()
         .header_read_timeout(None)
         .max_buf_size(128 * 1024)
-        .serve_connection(io, Answering::new(service, exchange, TIMEOUTS));
+        .serve_connection(io, ResponseService::new(service, exchange, TIMEOUTS));
     let asking = async {
         let body = vec![0; 1 << 20];
         let head = format!(
@@ -161,14 +161,14 @@ async fn largest_piece(room: &Room) -> usize {
 
 #[tokio::test]
 async fn a_body_is_read_in_large_pieces_where_there_is_room_and_in_small_ones_where_there_is_none() {
-    let room = Room::new(256);
+    let budget = BufferBudget::new(256);
     for _ in 0..3 {
         assert!(
-            largest_piece(&room).await > 32 << 10,
+            largest_piece(&budget).await > 32 << 10,
             "what ends gives its room back"
         );
     }
-    assert!(largest_piece(&Room::new(0)).await < 8 << 10);
+    assert!(largest_piece(&BufferBudget::new(0)).await < 8 << 10);
 }
 
 /// Asserts that `answers` ends with a refusal in S3's format, and returns the text before it.

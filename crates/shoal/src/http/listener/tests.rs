@@ -28,18 +28,18 @@ use crate::shutdown::{self, Trigger};
 const GET: &str = "GET /1 HTTP/1.1\r\nHost: h\r\n\r\n";
 
 /// Long enough for a busy machine, short enough for a test that waits for something that never comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Limits that no test reaches unless it wants to.
 fn wide() -> ConnectionLimits {
     ConnectionLimits {
         connections: 4096,
         timeouts: Timeouts {
-            header: PATIENCE,
-            idle: PATIENCE,
-            stall: PATIENCE,
+            header: TIMEOUT,
+            idle: TIMEOUT,
+            stall: TIMEOUT,
         },
-        shutdown_grace: PATIENCE,
+        shutdown_grace: TIMEOUT,
     }
 }
 
@@ -106,7 +106,7 @@ impl Server {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, shown)
+        timeout(TIMEOUT, shown)
             .await
             .unwrap_or_else(|_| panic!("no {line} in\n{}", self.metrics.render()));
     }
@@ -121,13 +121,13 @@ async fn ask(stream: &mut TcpStream, request: &str) -> String {
             answer.push(stream.read_u8().await.expect("the answer is whole"));
         }
     };
-    timeout(PATIENCE, read).await.expect("an answer in time");
+    timeout(TIMEOUT, read).await.expect("an answer in time");
     String::from_utf8(answer).unwrap()
 }
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    timeout(PATIENCE, stream.read_to_end(&mut answer))
+    timeout(TIMEOUT, stream.read_to_end(&mut answer))
         .await
         .expect("an end in time")
         .unwrap();
@@ -246,7 +246,7 @@ async fn an_idle_connection_makes_room_for_a_new_client_and_a_busy_one_does_not(
         "the idle one was closed"
     );
     let mut answer = vec![0; 512];
-    let length = timeout(PATIENCE, busy.read(&mut answer)).await.unwrap().unwrap();
+    let length = timeout(TIMEOUT, busy.read(&mut answer)).await.unwrap().unwrap();
     assert!(answer[..length].ends_with(b"/nap;"));
     assert!(server.shows("shoal_refusals_total{reason=\"idle\"} 1"));
 }
@@ -264,7 +264,7 @@ async fn long_heads_that_do_not_end_share_a_bounded_room_and_short_ones_still_ge
     }
     let mut refused = String::new();
     let last = unfinished.last_mut().expect("there are many");
-    timeout(PATIENCE, last.read_to_string(&mut refused))
+    timeout(TIMEOUT, last.read_to_string(&mut refused))
         .await
         .unwrap()
         .unwrap();
@@ -372,7 +372,7 @@ async fn stopping_finishes_what_is_in_flight_and_takes_nothing_new() {
         answer.ends_with("/nap;") && answer.contains("connection: close\r\n"),
         "{answer}"
     );
-    timeout(PATIENCE, server.task).await.unwrap().unwrap();
+    timeout(TIMEOUT, server.task).await.unwrap().unwrap();
     assert!(
         TcpStream::connect(server.address).await.is_err(),
         "the door is shut"
@@ -395,7 +395,7 @@ async fn stopping_does_not_wait_for_ever() {
         .unwrap();
     sleep(Duration::from_millis(50)).await;
     server.trigger.begin();
-    timeout(PATIENCE, server.task).await.unwrap().unwrap();
+    timeout(TIMEOUT, server.task).await.unwrap().unwrap();
     assert_eq!(client.read(&mut [0; 16]).await.unwrap_or(0), 0);
 }
 

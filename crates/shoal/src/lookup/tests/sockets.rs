@@ -15,12 +15,12 @@ use tokio::time::{sleep, timeout};
 use super::{config, question, short};
 use crate::admin::members::{Member, Members};
 use crate::config::Lookup as Config;
-use crate::lookup::asker::Asker;
-use crate::lookup::roster::tests::member;
+use crate::lookup::client::Client;
+use crate::lookup::live_nodes::tests::member;
 use crate::lookup::{self, Lookup};
 
 /// Longer than any step takes on a busy machine; a test that waits for it has failed.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// The admin port of a node that lists some members, until it is dropped.
 struct Node {
@@ -83,7 +83,7 @@ async fn ask_udp(server: SocketAddr, question: &Message) -> Message {
     let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     socket.send_to(&question.to_vec().unwrap(), server).await.unwrap();
     let mut answer = vec![0; 4096];
-    let (length, source) = timeout(PATIENCE, socket.recv_from(&mut answer))
+    let (length, source) = timeout(TIMEOUT, socket.recv_from(&mut answer))
         .await
         .unwrap()
         .unwrap();
@@ -95,7 +95,7 @@ async fn ask_tcp(stream: &mut TcpStream, question: &Message) -> Message {
     let bytes = question.to_vec().unwrap();
     stream.write_u16(bytes.len() as u16).await.unwrap();
     stream.write_all(&bytes).await.unwrap();
-    let length = timeout(PATIENCE, stream.read_u16()).await.unwrap().unwrap();
+    let length = timeout(TIMEOUT, stream.read_u16()).await.unwrap().unwrap();
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await.unwrap();
     Message::from_vec(&answer).unwrap()
@@ -108,13 +108,13 @@ async fn until(server: SocketAddr, expected: &[&str]) {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, asking)
+    timeout(TIMEOUT, asking)
         .await
         .unwrap_or_else(|_| panic!("the answer never became {expected:?}"));
 }
 
 async fn stop(server: Lookup) {
-    let stopped = timeout(PATIENCE, server.shutdown()).await;
+    let stopped = timeout(TIMEOUT, server.shutdown()).await;
     stopped.expect("a server that is told to stop stops");
 }
 
@@ -160,7 +160,7 @@ async fn a_connection_carries_many_questions_and_ends_at_one_that_is_none() {
         assert_eq!(short(&answer), ["10.1.1.1"]);
     }
     stream.write_all(b"\x00\x03abc").await.unwrap();
-    let ended = timeout(PATIENCE, stream.read(&mut [0; 16])).await.unwrap();
+    let ended = timeout(TIMEOUT, stream.read(&mut [0; 16])).await.unwrap();
     assert_eq!(ended.unwrap(), 0);
     stop(server).await;
     assert!(
@@ -191,7 +191,7 @@ async fn its_pages_are_for_those_that_know_its_name_and_not_for_another_sites_pa
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         let reading = stream.read_to_string(&mut answer);
-        timeout(PATIENCE, reading).await.unwrap().unwrap();
+        timeout(TIMEOUT, reading).await.unwrap().unwrap();
         assert!(
             answer.starts_with(&format!("HTTP/1.1 {status} ")),
             "{path} at {host}: {answer}"
@@ -239,7 +239,7 @@ async fn silent_connections_of_one_network_leave_room_for_another() {
     let mut stream = elsewhere.connect(address).await.unwrap();
     let answer = ask_tcp(&mut stream, &question("s3.example.org.", RecordType::A)).await;
     assert_eq!(short(&answer), ["10.1.1.1"]);
-    let closed = timeout(PATIENCE, silent[299].read(&mut [0; 1])).await.unwrap();
+    let closed = timeout(TIMEOUT, silent[299].read(&mut [0; 1])).await.unwrap();
     assert_eq!(closed.unwrap_or(0), 0, "one too many of its network");
     stop(server).await;
 }
@@ -254,7 +254,7 @@ async fn an_explanation_says_who_is_answered_why_others_are_not_and_who_was_sile
     let gone = Node::start("x", vec![]).await;
     let config = asking(&[&b1, &gone]);
     drop(gone);
-    let client = Asker {
+    let client = Client {
         network: "10.1.1.9/32".parse().unwrap(),
         told: true,
     };
@@ -288,7 +288,7 @@ async fn page(server: &Lookup, method: &str, path: &str) -> (u16, String) {
     let request = format!("{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
-    timeout(PATIENCE, stream.read_to_string(&mut answer))
+    timeout(TIMEOUT, stream.read_to_string(&mut answer))
         .await
         .unwrap()
         .unwrap();

@@ -38,7 +38,7 @@ fn member(node: usize) -> Member {
         topology: "dc1/a/r1".into(),
         generation: 1,
         weight_percent: 100,
-        ..Member::stranger(address)
+        ..Member::unknown_at(address)
     }
 }
 
@@ -90,7 +90,7 @@ impl Cluster {
                 || self.deaf.contains(&to)
                 || self.mute.contains(&from);
             if !cut && !self.dead.contains(&to) && self.chance.f64() >= self.loss {
-                self.nodes[to].hear(&message, self.now).unwrap();
+                self.nodes[to].receive(&message, self.now).unwrap();
             }
         }
         for node in 0..self.nodes.len() {
@@ -356,7 +356,7 @@ fn garbage_is_refused_and_changes_nothing() {
     for length in 0..200 {
         let garbage: Vec<u8> = (0..length).map(|_| cluster.chance.u8(..)).collect();
         // Refused or passed over, but never believed.
-        let _ = cluster.nodes[0].hear(&garbage, now);
+        let _ = cluster.nodes[0].receive(&garbage, now);
     }
     assert!(cluster.all_see(&[0, 1]));
 }
@@ -372,14 +372,17 @@ fn everyone_hears_that_a_node_drains_and_that_it_serves_again() {
     for (state, generation) in [(State::Draining, 2), (State::Serving, 3_000)] {
         let now = cluster.now;
         cluster.nodes[2].declare(state, later, now);
-        let heard = |cluster: &Cluster| {
+        let received = |cluster: &Cluster| {
             cluster.all_see(&everyone)
                 && cluster.living().all(|node| {
                     let drainer = &cluster.nodes[node].members()[2];
                     (drainer.state, drainer.generation) == (state, generation)
                 })
         };
-        assert!(cluster.pass(Duration::from_secs(5), heard).is_some(), "{state:?}");
+        assert!(
+            cluster.pass(Duration::from_secs(5), received).is_some(),
+            "{state:?}"
+        );
     }
 }
 
@@ -446,7 +449,7 @@ fn what_was_said_once_puts_nobody_out_when_it_is_said_again() {
         for (to, message) in tape {
             // To the original receiver, or to any node.
             let to = if misled { cluster.chance.usize(..4) } else { to };
-            let _ = cluster.nodes[to].hear(&message, cluster.now);
+            let _ = cluster.nodes[to].receive(&message, cluster.now);
             cluster.now += Duration::from_millis(1);
             cluster.step();
             assert!(cluster.all_see(&everyone), "a node was put out (seed {seed})");

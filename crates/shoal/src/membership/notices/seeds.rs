@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Nodes that start together find each other within a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The same trouble is logged this often.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
@@ -22,12 +22,12 @@ struct Inner {
     unknown: BTreeMap<String, Instant>,
     /// Since when no other node has been seen although there are seeds.
     alone: Option<Instant>,
-    told_alone: Option<Instant>,
+    alone_logged: Option<Instant>,
 }
 
 /// A change in a node's company, or a lasting lack of it, to be logged.
 #[derive(Debug, PartialEq, Eq)]
-enum Company {
+enum SeedContact {
     /// No seed has answered for this long.
     Alone(Duration),
     /// A node has answered, after the lack was logged.
@@ -56,21 +56,21 @@ impl Seeds {
 
     /// Notes whether a node that has other nodes as seeds sees other nodes at `now`.
     pub(in crate::membership) fn look_around(&self, sees_others: bool, seeds: &[String], now: Instant) {
-        match self.0.lock().company(sees_others, now) {
-            Some(Company::Alone(time)) => tracing::warn!(
+        match self.0.lock().seed_contact(sees_others, now) {
+            Some(SeedContact::Alone(time)) => tracing::warn!(
                 ?seeds,
                 hint = "check that a seed runs, that UDP reaches it and comes back, and that secrets and clocks agree",
                 "no seed has answered for {} s; this node is alone",
                 time.as_secs(),
             ),
-            Some(Company::Found) => tracing::info!("a node has answered; this node is no longer alone"),
+            Some(SeedContact::Found) => tracing::info!("a node has answered; this node is no longer alone"),
             None => {}
         }
     }
 
     /// Returns whether this node has been alone long enough for a warning.
     pub fn is_alone(&self) -> bool {
-        self.0.lock().told_alone.is_some()
+        self.0.lock().alone_logged.is_some()
     }
 
     /// Returns the seeds without an address.
@@ -82,25 +82,27 @@ impl Seeds {
 impl Inner {
     /// Notes the seed. Returns whether it is time to log it.
     fn is_unknown(&mut self, seed: &str, now: Instant) -> bool {
-        let told = self.unknown.get(seed);
-        let is_due = told.is_none_or(|told| now.saturating_duration_since(*told) >= TELL_AGAIN);
+        let last_logged = self.unknown.get(seed);
+        let is_due =
+            last_logged.is_none_or(|last_logged| now.saturating_duration_since(*last_logged) >= TELL_AGAIN);
         if is_due {
             self.unknown.insert(seed.to_owned(), now);
         }
         is_due
     }
 
-    fn company(&mut self, sees_others: bool, now: Instant) -> Option<Company> {
+    fn seed_contact(&mut self, sees_others: bool, now: Instant) -> Option<SeedContact> {
         if sees_others {
             self.alone = None;
-            return self.told_alone.take().map(|_| Company::Found);
+            return self.alone_logged.take().map(|_| SeedContact::Found);
         }
         let alone = now.saturating_duration_since(*self.alone.get_or_insert(now));
-        let told = self.told_alone;
-        let is_due = told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_AGAIN);
-        (alone >= PATIENCE && is_due).then(|| {
-            self.told_alone = Some(now);
-            Company::Alone(alone)
+        let last_logged = self.alone_logged;
+        let is_due =
+            last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged) >= TELL_AGAIN);
+        (alone >= TIMEOUT && is_due).then(|| {
+            self.alone_logged = Some(now);
+            SeedContact::Alone(alone)
         })
     }
 }
@@ -109,23 +111,23 @@ impl Inner {
 mod tests {
     use std::time::Duration;
 
-    use super::{Company, Inner};
+    use super::{Inner, SeedContact};
     use crate::clock;
 
     #[test]
     fn a_node_without_company_is_told_after_ten_seconds_and_then_each_minute() {
         let (mut inner, start) = (Inner::default(), clock::runtime_instant());
         let mut look =
-            |sees_others, seconds| inner.company(sees_others, start + Duration::from_secs(seconds));
+            |sees_others, seconds| inner.seed_contact(sees_others, start + Duration::from_secs(seconds));
         assert_eq!(look(false, 0), None);
         assert_eq!(look(false, 9), None);
-        assert_eq!(look(false, 10), Some(Company::Alone(Duration::from_secs(10))));
+        assert_eq!(look(false, 10), Some(SeedContact::Alone(Duration::from_secs(10))));
         assert_eq!(look(false, 60), None);
-        assert_eq!(look(false, 70), Some(Company::Alone(Duration::from_secs(70))));
-        assert_eq!(look(true, 71), Some(Company::Found));
+        assert_eq!(look(false, 70), Some(SeedContact::Alone(Duration::from_secs(70))));
+        assert_eq!(look(true, 71), Some(SeedContact::Found));
         assert_eq!(look(true, 72), None);
         assert_eq!(look(false, 73), None, "it has just lost its company");
-        assert_eq!(look(false, 83), Some(Company::Alone(Duration::from_secs(10))));
+        assert_eq!(look(false, 83), Some(SeedContact::Alone(Duration::from_secs(10))));
     }
 
     #[test]

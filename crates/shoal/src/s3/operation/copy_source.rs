@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::place::{bucket_name, decode_strictly};
+use super::addressing::{bucket_name, decode_strictly};
 use super::query::Query;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::object::ObjectName;

@@ -13,10 +13,10 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 
 use super::Payload;
-use super::announced::Announced;
 use super::checker::Checker;
+use super::declared::Announced;
 use super::error::PayloadError;
-use super::room::Held;
+use super::memory_limit::Held;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::sigv4::SeedSignature;
 

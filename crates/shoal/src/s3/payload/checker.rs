@@ -7,11 +7,11 @@ use http::{HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 use super::Payload;
-use super::announced::{Announced, Expected, Trailer};
+use super::declared::{Announced, Expected, Trailer};
 use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
-use super::room::{Held, NoRoom};
+use super::memory_limit::{Held, NoRoom};
 use crate::piece_buffer::PieceBuffer;
 use crate::s3::sigv4::{ChunkSigner, SeedSignature, Signature};
 

@@ -2,9 +2,9 @@
 
 use super::decoder::ChunkError;
 use super::digests::Algorithm;
-use super::room::NoRoom;
+use super::memory_limit::NoRoom;
 use crate::s3::error::{ErrorCode, S3Error};
-use crate::s3::etag::hex;
+use crate::s3::sigv4::hex;
 
 /// The reason why a body is not passed on to its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -133,8 +133,8 @@ impl From<PayloadError> for S3Error {
         let told = Self::new(error.code(), error.message());
         match error {
             PayloadError::WrongHash { announced, computed } => told
-                .with("ClientComputedContentSHA256", hex(&announced))
-                .with("S3ComputedContentSHA256", hex(&computed)),
+                .with("ClientComputedContentSHA256", hex::text(&announced))
+                .with("S3ComputedContentSHA256", hex::text(&computed)),
             _ => told,
         }
     }

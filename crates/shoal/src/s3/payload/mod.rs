@@ -5,13 +5,13 @@
 //! something is wrong, the body breaks off, the lake stores nothing, and [`Outcome`] holds the error for the
 //! client.
 
-mod announced;
 mod body;
 mod checker;
+mod declared;
 pub mod decoder;
 mod digests;
 mod error;
-mod room;
+mod memory_limit;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Base 16 for 32-byte digests, without allocation.
+//! Base 16: of 32-byte digests without allocation, of other bytes as text.
 
 /// Lower-case hexadecimal, as signatures and content hashes are written.
 pub fn encode(bytes: &[u8; 32]) -> [u8; 64] {
@@ -9,6 +9,12 @@ pub fn encode(bytes: &[u8; 32]) -> [u8; 64] {
         pair[1] = byte & 15;
     }
     text.map(|value| value + if value < 10 { b'0' } else { b'a' - 10 })
+}
+
+/// Bytes of any number in lower-case hexadecimal.
+pub fn text(bytes: &[u8]) -> String {
+    let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    digits.concat()
 }
 
 /// The 32 bytes that 64 digits of either case encode.

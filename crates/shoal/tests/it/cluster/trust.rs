@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::uri::PathAndQuery;
-use shoal::channel::{Channel, Mistrust};
+use shoal::channel::{AuthFailure, Channel};
 use shoal::config::{self, Limits};
 use shoal::membership::node_id;
 use shoal::peer::PeerConnector;
@@ -167,7 +167,7 @@ async fn the_peer_port_says_nothing_to_a_stranger() {
 async fn mistrusted(cluster: &Cluster) -> u64 {
     let mut sum = 0;
     for node in 0..cluster.nodes.len() {
-        for reason in Mistrust::ALL.map(Mistrust::as_str) {
+        for reason in AuthFailure::ALL.map(AuthFailure::as_str) {
             let metric = format!("shoal_peer_mistrusted_total{{reason=\"{reason}\"}}");
             sum += cluster.metric(node, &metric).await;
         }

@@ -21,7 +21,7 @@ use tokio::io::duplex;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::super::{Answering, ClientBody, Exchange, GuardedIo, Timeouts};
+use super::super::{ClientBody, Exchange, GuardedIo, ResponseService, Timeouts};
 
 const TIMEOUTS: Timeouts = Timeouts {
     header: Duration::from_secs(15),
@@ -69,7 +69,7 @@ async fn connect() -> Client {
     let (near, far) = duplex(64 * 1024);
     let exchange = Arc::<Exchange>::default();
     let io = GuardedIo::http2(far, Arc::clone(&exchange), TIMEOUTS);
-    let service = Answering::new(service_fn(answer), Arc::clone(&exchange), TIMEOUTS);
+    let service = ResponseService::new(service_fn(answer), Arc::clone(&exchange), TIMEOUTS);
     let server = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
     let server = tokio::spawn(server);
     let (requests, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())

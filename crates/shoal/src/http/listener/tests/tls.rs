@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{GET, PATIENCE, Server, start, wide};
+use super::{GET, Server, TIMEOUT, start, wide};
 use crate::http::connection::Timeouts;
 use crate::http::listener::{ConnectionLimits, HTTP2_CONNECTIONS};
 use crate::http::tls::TlsReloader;
@@ -62,7 +62,7 @@ async fn http1_is_spoken_over_tls_and_framed_as_strictly() {
         .await
         .unwrap();
     let mut answer = String::new();
-    timeout(PATIENCE, client.read_to_string(&mut answer))
+    timeout(TIMEOUT, client.read_to_string(&mut answer))
         .await
         .unwrap()
         .unwrap();
@@ -119,8 +119,8 @@ async fn http2_is_spoken_over_tls_and_its_requests_have_one_host() {
         StatusCode::OK,
         "in flight when stopping began"
     );
-    timeout(PATIENCE, connection).await.unwrap().unwrap().unwrap();
-    timeout(PATIENCE, server.task).await.unwrap().unwrap();
+    timeout(TIMEOUT, connection).await.unwrap().unwrap().unwrap();
+    timeout(TIMEOUT, server.task).await.unwrap().unwrap();
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn an_idle_http2_connection_is_closed_with_a_goodbye() {
     };
     // Longer than the idle time, but not idle.
     client.send_request(request("/nap")).await.unwrap();
-    timeout(PATIENCE, connection)
+    timeout(TIMEOUT, connection)
         .await
         .expect("closed in time")
         .unwrap()
@@ -196,7 +196,7 @@ async fn a_tls_handshake_that_does_not_come_about_is_given_up() {
     let mut plain = server.connect().await;
     plain.write_all(GET.as_bytes()).await.unwrap();
     let mut alert = Vec::new();
-    let _ = timeout(PATIENCE, plain.read_to_end(&mut alert)).await.unwrap();
+    let _ = timeout(TIMEOUT, plain.read_to_end(&mut alert)).await.unwrap();
     assert!(!alert.starts_with(b"HTTP/"), "no plain answer on a TLS port");
     server
         .comes_to_show("shoal_refusals_total{reason=\"tls-handshake\"} 2")

@@ -1,0 +1,188 @@
+//! Bodies of an endpoint's responses, which may go on over another connection when they break.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::counters::Counters;
+use super::error::{EndpointError, Failure, RequestContext, find};
+use super::pool::{Driven, Link, Pool};
+use super::resume::{Reopening, Resumption};
+
+/// The body of an endpoint's response. Dropping it before its end aborts the transfer.
+pub struct LakeBody {
+    /// Bytes that were read and put back.
+    ahead: Option<Bytes>,
+    incoming: Incoming,
+    /// Present until the body has ended or failed.
+    link: Option<Box<Link>>,
+    pool: Arc<Pool>,
+    counters: Arc<Counters>,
+    context: RequestContext,
+    /// Asks for the rest of the body when it breaks.
+    resumption: Option<Box<Resumption>>,
+    /// The pending rest of a body that broke.
+    reopening: Option<Reopening>,
+}
+
+impl LakeBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        link: Box<Link>,
+        pool: Arc<Pool>,
+        counters: Arc<Counters>,
+        context: RequestContext,
+    ) -> Self {
+        let mut body = Self {
+            ahead: None,
+            incoming,
+            link: Some(link),
+            pool,
+            counters,
+            context,
+            resumption: None,
+            reopening: None,
+        };
+        body.release_at_end();
+        body
+    }
+
+    /// Puts bytes back, to be read again before those to come.
+    pub(super) fn put_back(&mut self, bytes: Bytes) {
+        self.ahead = Some(bytes).filter(|bytes| !bytes.is_empty());
+    }
+
+    /// Returns the same body, which continues over another connection when it breaks.
+    #[must_use]
+    pub fn resumed_by(mut self, resumption: Resumption) -> Self {
+        self.resumption = Some(Box::new(resumption));
+        self
+    }
+
+    /// Waits for the rest of the body, if it broke.
+    fn poll_reopened(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), EndpointError>> {
+        let Some(reopening) = &mut self.reopening else {
+            return Poll::Ready(Ok(()));
+        };
+        let reopened = ready!(reopening.as_mut().poll(cx));
+        self.reopening = None;
+        let Self { incoming, link, .. } = reopened?;
+        (self.incoming, self.link) = (incoming, link);
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_incoming(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
+        let Self {
+            incoming,
+            link,
+            context,
+            ..
+        } = self;
+        let Some(link) = link else {
+            return Poll::Ready(None);
+        };
+        match ready!(link.poll_driving(cx, |cx| Pin::new(&mut *incoming).poll_frame(cx))) {
+            Driven::Ready(frame) => {
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| broken(context, error))))
+            }
+            Driven::Stalled => Poll::Ready(Some(Err(context.timed_out(Failure::Stalled)))),
+        }
+    }
+
+    fn received(&mut self, bytes: usize) {
+        self.counters.received(bytes);
+        if let Some(resumption) = &mut self.resumption {
+            resumption.arrived(bytes as u64);
+        }
+        self.release_at_end();
+    }
+
+    /// Starts to ask for the rest of the body. Returns the error if it is final.
+    fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
+        self.link = None;
+        self.counters.failure(error.kind());
+        let Some(resumption) = &mut self.resumption else {
+            return Some(error);
+        };
+        match resumption.after(error) {
+            Ok(reopening) => {
+                self.reopening = Some(reopening);
+                None
+            }
+            Err(error) => {
+                self.resumption = None;
+                Some(error)
+            }
+        }
+    }
+
+    fn release_at_end(&mut self) {
+        if self.incoming.is_end_stream()
+            && let Some(link) = self.link.take()
+        {
+            self.pool.checkin(link);
+        }
+    }
+}
+
+impl Body for LakeBody {
+    type Data = Bytes;
+    type Error = EndpointError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EndpointError>>> {
+        let body = self.get_mut();
+        if let Some(bytes) = body.ahead.take() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        loop {
+            if let Err(error) = ready!(body.poll_reopened(cx)) {
+                return Poll::Ready(Some(Err(error)));
+            }
+            let frame = ready!(body.poll_incoming(cx));
+            match frame {
+                Some(Ok(frame)) => {
+                    body.received(frame.data_ref().map_or(0, Bytes::len));
+                    return Poll::Ready(Some(Ok(frame)));
+                }
+                Some(Err(error)) => {
+                    if let Some(error) = body.broke(error) {
+                        return Poll::Ready(Some(Err(error)));
+                    }
+                }
+                None => {
+                    if let Some(link) = body.link.take() {
+                        body.pool.checkin(link);
+                    }
+                    return Poll::Ready(None);
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ahead.is_none() && self.reopening.is_none() && self.incoming.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let ahead = self.ahead.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let mut hint = self.incoming.size_hint();
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + ahead);
+        }
+        hint.set_lower(hint.lower() + ahead);
+        hint
+    }
+}
+
+fn broken(context: &RequestContext, error: hyper::Error) -> EndpointError {
+    let reset = find::<io::Error>(&error).is_some_and(|io| io.kind() == io::ErrorKind::ConnectionReset);
+    context.failed(if reset { Failure::Reset } else { Failure::Truncated }, error)
+}

@@ -1,0 +1,60 @@
+//! A queue of requests, served in the turns of their payers.
+
+use shoal_policy::fair::{FairQueue, Payer};
+use tokio::sync::oneshot;
+
+/// Each time a payer has this many more requests in queue, the requests that were given up are removed.
+const GIVEN_UP_MAX: usize = 256;
+
+/// Requests that wait for a `T`.
+#[derive(Debug)]
+pub struct WaitQueue<T>(FairQueue<oneshot::Sender<T>>);
+
+impl<T> Default for WaitQueue<T> {
+    fn default() -> Self {
+        Self(FairQueue::default())
+    }
+}
+
+impl<T> WaitQueue<T> {
+    /// A queue in which a payer that rested may make up for `credit` of cost.
+    pub fn with_credit(credit: u64) -> Self {
+        Self(FairQueue::with_credit(credit))
+    }
+
+    /// Adds a request of `payer`. The `T` comes through the receiver; dropping the receiver leaves the queue.
+    pub fn join(&mut self, payer: Payer, cost: u64) -> oneshot::Receiver<T> {
+        let (grant, granted) = oneshot::channel();
+        self.0.push(payer, cost, grant);
+        if self.0.len_of(payer.id).is_multiple_of(GIVEN_UP_MAX) {
+            self.0.retain(payer.id, |grant| !grant.is_closed());
+        }
+        granted
+    }
+
+    /// Takes the request whose turn it is, of the payers that `may` be served now. For the request that is
+    /// returned, `may` is asked once.
+    pub fn next(&mut self, mut may: impl FnMut(Payer) -> bool) -> Option<oneshot::Sender<T>> {
+        loop {
+            let mut may_go = false;
+            let grant = self.0.pop_where(|payer, grant| {
+                let given_up = grant.is_closed();
+                may_go = !given_up && may(payer);
+                may_go || given_up
+            })?;
+            if may_go {
+                return Some(grant);
+            }
+        }
+    }
+
+    /// Whether no request waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of waiting requests of one payer, including those that were given up lately.
+    pub fn len_of(&self, payer: u32) -> usize {
+        self.0.len_of(payer)
+    }
+}

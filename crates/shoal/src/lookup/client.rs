@@ -1,0 +1,135 @@
+//! Finds the client that a question is asked for: the client that a trusted resolver names, or else the
+//! sender.
+
+use std::net::IpAddr;
+
+use hickory_proto::rr::rdata::opt::ClientSubnet;
+use ipnet::IpNet;
+
+/// The client that a question is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The client's address, or the network that it is in.
+    pub network: IpNet,
+    /// Whether a resolver named it (EDNS Client Subnet, RFC 7871). If so, the answer says which clients it is
+    /// valid for.
+    pub told: bool,
+}
+
+/// A Client Subnet option that RFC 7871, section 6, does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubnetError {
+    /// A question that gives a scope, which only an answer may do.
+    #[error("a question has a scope")]
+    Scope,
+    /// A prefix longer than an address.
+    #[error("the prefix is longer than the address")]
+    Prefix,
+    /// More bits of the address than the prefix covers.
+    #[error("the address has bits beyond its prefix")]
+    Address,
+}
+
+impl Client {
+    /// The client of a question that comes from `source`.
+    ///
+    /// Any sender can claim to ask for any client: only `trusted` resolvers are believed. A prefix of no bits
+    /// stands for a client that does not want to be known; then the resolver's own address is used (RFC 7871,
+    /// section 7.1.2).
+    pub fn of(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
+        let source = source.to_canonical();
+        let named = option.map(network).transpose()?;
+        let believed = trusted.iter().any(|network| network.contains(&source));
+        Ok(match named {
+            Some(network) if believed && network.prefix_len() > 0 => Self { network, told: true },
+            _ => Self {
+                network: source.into(),
+                told: false,
+            },
+        })
+    }
+
+    /// A number that tells the client from other clients. Two clients with the same number would share a
+    /// node, nothing more.
+    pub fn key(&self) -> u64 {
+        let bits = match self.network.network() {
+            IpAddr::V4(address) => u128::from(address.to_ipv6_mapped()),
+            IpAddr::V6(address) => u128::from(address),
+        };
+        (bits >> 64) as u64 ^ (bits as u64).rotate_left(17)
+    }
+}
+
+fn network(option: ClientSubnet) -> Result<IpNet, SubnetError> {
+    if option.scope_prefix() != 0 {
+        return Err(SubnetError::Scope);
+    }
+    let network = IpNet::new(option.addr(), option.source_prefix()).map_err(|_| SubnetError::Prefix)?;
+    if network.trunc() == network {
+        Ok(network)
+    } else {
+        Err(SubnetError::Address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::IpAddr;
+
+    use hickory_proto::rr::rdata::opt::ClientSubnet;
+    use ipnet::IpNet;
+
+    use super::{Client, SubnetError};
+
+    const RESOLVER: &str = "10.0.0.53";
+
+    fn client(source: &str, address: &str, prefix: u8, scope: u8) -> Result<(String, bool), SubnetError> {
+        let trusted: [IpNet; 2] = ["10.0.0.53/32".parse().unwrap(), "fd00::/64".parse().unwrap()];
+        let option = ClientSubnet::new(address.parse().unwrap(), prefix, scope);
+        let client = Client::of(source.parse().unwrap(), Some(option), &trusted)?;
+        Ok((client.network.to_string(), client.told))
+    }
+
+    #[test]
+    fn only_a_trusted_resolver_is_believed_for_whom_it_asks() {
+        let cases = [
+            (RESOLVER, "10.1.2.0", 24, "10.1.2.0/24", true),
+            ("::ffff:10.0.0.53", "10.1.2.0", 24, "10.1.2.0/24", true),
+            ("fd00::53", "fd00:1::", 56, "fd00:1::/56", true),
+            (RESOLVER, "0.0.0.0", 0, "10.0.0.53/32", false),
+            ("10.9.9.9", "10.1.2.0", 24, "10.9.9.9/32", false),
+            ("::ffff:10.9.9.9", "10.1.2.0", 24, "10.9.9.9/32", false),
+        ];
+        for (source, address, prefix, network, told) in cases {
+            let expected = Ok((network.to_string(), told));
+            assert_eq!(
+                client(source, address, prefix, 0),
+                expected,
+                "{source} for {address}/{prefix}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_option_that_the_standard_does_not_allow_is_refused_from_anyone() {
+        for source in [RESOLVER, "10.9.9.9"] {
+            assert_eq!(client(source, "10.1.2.0", 24, 24), Err(SubnetError::Scope));
+            assert_eq!(client(source, "10.1.2.0", 33, 0), Err(SubnetError::Prefix));
+            assert_eq!(client(source, "10.1.2.3", 24, 0), Err(SubnetError::Address));
+        }
+    }
+
+    #[test]
+    fn neighbours_have_keys_of_their_own() {
+        let key = |address: IpAddr| {
+            Client::of(address, None, &[])
+                .map(|client| client.key())
+                .expect("no option, no error")
+        };
+        let v4 = (0..=u16::MAX).map(|host| key(IpAddr::from([10, 1, (host >> 8) as u8, host as u8])));
+        assert_eq!(v4.collect::<HashSet<_>>().len(), 1 << 16);
+        let v6 = (0..1000_u16).map(|host| key(IpAddr::from([0xfd00, 1, 0, 0, 0, 0, 0, host])));
+        assert_eq!(v6.collect::<HashSet<_>>().len(), 1000);
+    }
+}

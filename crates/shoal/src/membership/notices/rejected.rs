@@ -1,0 +1,231 @@
+//! Rejected datagrams: counted by reason, remembered by sender, logged once a minute.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::membership::RejectReason;
+
+/// Each reason is logged this often at most, whatever the number of senders.
+const TELL_AGAIN: Duration = Duration::from_mins(1);
+
+/// The number of senders that are remembered; those heard of longest ago are forgotten first.
+const SENDERS_MAX: usize = 16;
+
+/// A sender that has been quiet for this long is no longer a problem.
+const FORGET: Duration = Duration::from_mins(2);
+
+/// Senders of rejected datagrams. Their addresses can be forged: they are shown, and decide
+/// nothing.
+#[derive(Debug, Default)]
+pub struct RejectedSenders(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    counts: [u64; RejectReason::ALL.len()],
+    last_logged: [Option<LastLogged>; RejectReason::ALL.len()],
+    seen: Vec<RejectedSender>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LastLogged {
+    at: Instant,
+    count: u64,
+}
+
+/// A sender of rejected datagrams.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RejectedSender {
+    /// The source address that they claim.
+    pub from: SocketAddr,
+    /// Why they are rejected.
+    pub why: RejectReason,
+    /// By how much the sender's clock is ahead of this node's, if that is the reason.
+    pub clock: Option<ClockDifference>,
+    /// The number of datagrams.
+    pub count: u64,
+    /// When the last one came.
+    pub last: Instant,
+}
+
+/// By how much another clock is ahead of this one, in seconds; negative if it is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockDifference(pub i64);
+
+impl fmt::Display for ClockDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (apart, word) = (
+            self.0.unsigned_abs(),
+            if self.0 < 0 { "behind" } else { "ahead of" },
+        );
+        match apart {
+            0..120 => write!(f, "its clock is {apart} s {word} this node's"),
+            120..7_200 => write!(f, "its clock is {} min {word} this node's", apart / 60),
+            _ => write!(f, "its clock is {} h {word} this node's", apart / 3_600),
+        }
+    }
+}
+
+impl fmt::Display for RejectedSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.clock {
+            Some(clock) => write!(f, "{} is rejected: {clock}", self.from),
+            None => write!(f, "{} is rejected: {}", self.from, self.why),
+        }
+    }
+}
+
+impl RejectedSenders {
+    /// Notes that a datagram from `from` was rejected at `now`. Warns when it is time to.
+    pub fn note(&self, from: SocketAddr, why: RejectReason, clock: Option<ClockDifference>, now: Instant) {
+        if let Some((seen, since)) = self.0.lock().note(from, why, clock, now) {
+            tracing::warn!(
+                %from,
+                datagrams = since,
+                hint = why.hint(),
+                "another node {seen}",
+            );
+        }
+    }
+
+    /// Returns the number of rejected datagrams, by reason.
+    pub fn counts(&self) -> [(RejectReason, u64); RejectReason::ALL.len()] {
+        let counts = self.0.lock().counts;
+        RejectReason::ALL.map(|why| (why, counts[why as usize]))
+    }
+
+    /// Returns the senders that were rejected lately, nodes of other clusters and versions among them, but
+    /// not senders that are not nodes.
+    pub fn recent(&self, now: Instant) -> Vec<RejectedSender> {
+        let inner = self.0.lock();
+        let recent = inner.seen.iter().filter(|seen| {
+            seen.why != RejectReason::NotOurs && now.saturating_duration_since(seen.last) < FORGET
+        });
+        recent.copied().collect()
+    }
+}
+
+impl Inner {
+    /// Returns the sender, and the number of datagrams that were rejected for this reason since the last log
+    /// line, if it is time to log.
+    fn note(
+        &mut self,
+        from: SocketAddr,
+        why: RejectReason,
+        clock: Option<ClockDifference>,
+        now: Instant,
+    ) -> Option<(RejectedSender, u64)> {
+        self.counts[why as usize] += 1;
+        let seen = self.sender(from, why, now);
+        (seen.clock, seen.last) = (clock, now);
+        seen.count += 1;
+        let seen = *seen;
+        // Anything may be sent to an open port; an operator can mend only what a node sends.
+        if why == RejectReason::NotOurs {
+            return None;
+        }
+        let (last_logged, count) = (&mut self.last_logged[why as usize], self.counts[why as usize]);
+        let is_due =
+            last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged.at) >= TELL_AGAIN);
+        is_due.then(|| {
+            let since = count - last_logged.map_or(0, |last_logged| last_logged.count);
+            *last_logged = Some(LastLogged { at: now, count });
+            (seen, since)
+        })
+    }
+
+    fn sender(&mut self, from: SocketAddr, why: RejectReason, now: Instant) -> &mut RejectedSender {
+        let is_it = |seen: &RejectedSender| seen.from == from && seen.why == why;
+        let place = self.seen.iter().position(is_it).unwrap_or_else(|| {
+            let fresh = RejectedSender {
+                from,
+                why,
+                clock: None,
+                count: 0,
+                last: now,
+            };
+            if self.seen.len() < SENDERS_MAX {
+                self.seen.push(fresh);
+                return self.seen.len() - 1;
+            }
+            let oldest = (0..self.seen.len()).min_by_key(|&place| self.seen[place].last);
+            let oldest = oldest.expect("a full list has an oldest entry");
+            self.seen[oldest] = fresh;
+            oldest
+        });
+        &mut self.seen[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::{ClockDifference, Inner, RejectedSenders, SENDERS_MAX};
+    use crate::clock;
+    use crate::membership::RejectReason;
+
+    fn from(host: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, host], 9200))
+    }
+
+    #[test]
+    fn a_reason_is_told_once_a_minute_with_how_many_came_since() {
+        let (mut inner, start) = (Inner::default(), clock::instant());
+        let mut note = |seconds, why| {
+            let last_logged = inner.note(from(7), why, None, start + Duration::from_secs(seconds));
+            last_logged.map(|(_, since)| since)
+        };
+        assert_eq!(note(0, RejectReason::OtherSecret), Some(1));
+        assert_eq!(note(1, RejectReason::OtherSecret), None);
+        assert_eq!(note(1, RejectReason::OutOfTime), Some(1), "another reason");
+        assert_eq!(note(61, RejectReason::OtherSecret), Some(2));
+        assert_eq!(
+            note(0, RejectReason::NotOurs),
+            None,
+            "anything may come to an open port"
+        );
+    }
+
+    #[test]
+    fn a_sender_is_shown_with_its_reason_while_it_lasts() {
+        let (rejected, start) = (RejectedSenders::default(), clock::instant());
+        rejected.note(from(7), RejectReason::OtherSecret, None, start);
+        rejected.note(
+            from(8),
+            RejectReason::OutOfTime,
+            Some(ClockDifference(17 * 60 + 5)),
+            start,
+        );
+        rejected.note(from(9), RejectReason::NotOurs, None, start);
+        let shown = rejected
+            .recent(start)
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>();
+        assert_eq!(
+            shown,
+            [
+                "10.0.0.7:9200 is rejected: it was sent with another cluster secret",
+                "10.0.0.8:9200 is rejected: its clock is 17 min ahead of this node's",
+            ]
+        );
+        assert!(rejected.recent(start + Duration::from_mins(3)).is_empty());
+        assert_eq!(rejected.counts().map(|(_, count)| count), [1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn senders_that_are_made_up_take_no_more_room() {
+        let (rejected, start) = (RejectedSenders::default(), clock::instant());
+        for host in 0..=255 {
+            let now = start + Duration::from_millis(host.into());
+            rejected.note(from(host), RejectReason::OtherSecret, None, now);
+        }
+        let recent = rejected.recent(start);
+        assert_eq!(recent.len(), SENDERS_MAX);
+        assert!(recent.iter().any(|seen| seen.from == from(255)));
+    }
+}
