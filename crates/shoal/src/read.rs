@@ -261,41 +261,61 @@ impl Reader {
                     Pin::Answer(answer) => return Ok(*answer),
                 },
             };
-            let Pinned {
-                version,
-                told,
-                ticket,
-                opened,
-            } = pinned;
-            let range = match ask.locate(&version) {
-                Ok(range) => range,
-                Err(answer) => return Ok(answer.after(told)),
-            };
-            let residency = if opened {
-                Residency::None
-            } else {
-                Residency::of(&version, range, |block| self.holds(block))
-            };
-            if ask.only_if_cached && residency != Residency::All {
-                return Ok(Answer::Known(Known::NotCached, told));
-            }
-            let mut blocks = Box::new(self.stream(ask, &version, range, ticket));
-            match blocks.first_piece().await {
-                Ok(()) => {
-                    let reading = Reading {
-                        version,
-                        range,
-                        blocks,
-                        residency,
-                    };
-                    return Ok(Answer::Known(Known::Object(reading), told));
-                }
+            match self.start(ask, pinned, Ways::All(Way::Route(Layer::L1))).await {
+                Ok(answer) => return Ok(answer),
                 Err(FlightError::Changed) => self.catalog.forget_object(&ask.name),
                 Err(FlightError::Mismatch) => return Ok(Answer::Bypass(Uncacheable::Mismatch)),
                 Err(error) => return Err(ReadError::Flight(error)),
             }
         }
         Err(ReadError::Restless)
+    }
+
+    /// Answers a GET of a version that is already known to be the current one, and that this caller may read.
+    /// Its blocks come by `ways`. The version of a dirty object is pinned so: the lake does not have it.
+    ///
+    /// # Errors
+    ///
+    /// The first bytes cannot be read.
+    pub async fn open_version(
+        &self,
+        ask: &Ask,
+        version: Arc<Version>,
+        ways: Ways,
+    ) -> Result<Answer, ReadError> {
+        let started = self.start(ask, Pinned::unasked(version), ways).await;
+        started.map_err(ReadError::Flight)
+    }
+
+    /// Judges the conditions, finds the wanted bytes, and waits for the first of them.
+    async fn start(&self, ask: &Ask, pinned: Pinned, ways: Ways) -> Result<Answer, FlightError> {
+        let Pinned {
+            version,
+            told,
+            ticket,
+            opened,
+        } = pinned;
+        let range = match ask.locate(&version) {
+            Ok(range) => range,
+            Err(answer) => return Ok(answer.after(told)),
+        };
+        let residency = if opened {
+            Residency::None
+        } else {
+            Residency::of(&version, range, |block| self.holds(block))
+        };
+        if ask.only_if_cached && residency != Residency::All {
+            return Ok(Answer::Known(Known::NotCached, told));
+        }
+        let mut blocks = Box::new(self.stream(ask, &version, range, ways, ticket));
+        blocks.first_piece().await?;
+        let reading = Reading {
+            version,
+            range,
+            blocks,
+            residency,
+        };
+        Ok(Answer::Known(Known::Object(reading), told))
     }
 
     /// Answers a HEAD from a remembered yes; `None` if the lake must be asked.
@@ -472,6 +492,7 @@ impl Reader {
         ask: &Ask,
         version: &Arc<Version>,
         range: ByteRange,
+        ways: Ways,
         ticket: Option<StreamTicket>,
     ) -> BlockStream {
         let shelf = Shelf {
@@ -479,7 +500,7 @@ impl Reader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             origin: Arc::clone(&ask.origin),
-            ways: Ways::All(Way::Route(Layer::L1)),
+            ways,
         };
         BlockStream::new(Arc::new(shelf), range, ask.window(self.ahead), ticket)
     }

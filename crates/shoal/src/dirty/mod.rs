@@ -59,6 +59,7 @@ pub use self::listing::{Listing, UploadListing, described};
 pub use self::manifest::Manifest;
 pub use self::messenger::Answer;
 pub use self::orders::{FlushOrders, FlushProgress};
+pub use self::reading::read;
 pub use self::request::{PREFIX, Request};
 pub use self::structure::{PlacedPart, Structure};
 pub use self::upload::UploadError;
@@ -96,8 +97,6 @@ pub struct Dirty {
     fetcher: Arc<Fetcher>,
     block_bytes: u64,
     object_bytes_max: u64,
-    /// Read-ahead of one reader, in blocks.
-    ahead: usize,
 }
 
 /// What [`Dirty`] is made of.
@@ -169,7 +168,6 @@ impl Dirty {
             fetcher,
             block_bytes: config.store.block_bytes,
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
-            ahead: config.limits.read_ahead_blocks,
         }
     }
 

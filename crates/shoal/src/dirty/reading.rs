@@ -2,38 +2,14 @@
 
 use std::sync::Arc;
 
-use super::{Dirty, Manifest};
-use crate::blocks::{BlockStream, Shelf, Ways};
-use crate::read::{Answer, Ask, Known, ReadError, Reading, Residency};
+use super::Manifest;
+use crate::blocks::Ways;
+use crate::read::{Answer, Ask, ReadError, Reader};
 
-impl Dirty {
-    /// Answers a GET by the writer of an object.
-    pub async fn read(&self, ask: &Ask, manifest: &Manifest) -> Result<Answer, ReadError> {
-        let version = Arc::clone(&manifest.version);
-        let range = match ask.locate(&version) {
-            Ok(range) => range,
-            Err(answer) => return Ok(answer),
-        };
-        let residency = Residency::of(&version, range, |block| self.fetcher.holds(block));
-        if ask.only_if_cached && residency != Residency::All {
-            return Ok(Known::NotCached.into());
-        }
-        let shelf = Shelf {
-            store: Arc::clone(&self.store),
-            fetcher: Arc::clone(&self.fetcher),
-            version: Arc::clone(&version),
-            origin: Arc::clone(&ask.origin),
-            ways: Ways::Placed(Arc::clone(&manifest.placement)),
-        };
-        let window = ask.window(self.ahead);
-        let mut blocks = Box::new(BlockStream::new(Arc::new(shelf), range, window, None));
-        blocks.first_piece().await.map_err(ReadError::Flight)?;
-        let reading = Reading {
-            version,
-            range,
-            blocks,
-            residency,
-        };
-        Ok(Known::Object(reading).into())
-    }
+/// Answers a GET by the writer of an object.
+pub async fn read(reader: &Reader, ask: &Ask, manifest: &Manifest) -> Result<Answer, ReadError> {
+    let placed = Ways::Placed(Arc::clone(&manifest.placement));
+    reader
+        .open_version(ask, Arc::clone(&manifest.version), placed)
+        .await
 }

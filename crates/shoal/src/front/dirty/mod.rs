@@ -13,7 +13,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use crate::config::WriteMode;
-use crate::dirty::{Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
+use crate::dirty::{self, Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
 use crate::front::body::ResponseBody;
 use crate::front::record::Record;
 use crate::front::respond::{self, X_CACHE_REASON};
@@ -62,7 +62,7 @@ impl Front {
             self.flush(&manifest.name).await?;
             return Ok(None);
         }
-        let answer = self.dirty.read(&wanted.ask, &manifest).await;
+        let answer = dirty::read(&self.reader, &wanted.ask, &manifest).await;
         match answer.map_err(|error| not_held(&error))? {
             Answer::Known(known, told) => {
                 let path = admitted.parts.uri.path();
