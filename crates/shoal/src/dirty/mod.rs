@@ -14,32 +14,17 @@
 //! A [`Manifest`] makes an object exist. One node, the home of its name, orders what happens to it ([`Home`]); others ask that
 //! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
 
-mod ahead;
 mod checksums;
-mod desk;
-mod directory;
-mod drain;
-mod fates;
-mod flushing;
-mod held;
-mod home;
-mod intake;
+mod flush_schedule;
+mod homes;
 mod lake_upload;
 mod listing;
 mod manifest;
-mod messenger;
 mod orders;
-mod page;
 mod permission;
 mod reading;
-mod records;
-mod request;
-mod settling;
 mod structure;
-mod target;
 mod upload;
-mod uploads;
-mod view;
 mod writing;
 
 use std::sync::Arc;
@@ -48,30 +33,30 @@ use std::sync::atomic::AtomicU64;
 use http::uri::PathAndQuery;
 
 pub use self::checksums::{Checksum, ChecksumType, Checksummed, element_name};
-pub use self::desk::Desk;
-pub use self::directory::{Directory, Found, Unknown, Unsettled};
-pub use self::fates::Standing;
-pub use self::flushing::FlushError;
-pub use self::held::Held;
-pub use self::home::{Home, Outcome};
-pub use self::intake::IntakeError;
-pub use self::listing::{Listing, UploadListing, described};
-pub use self::manifest::Manifest;
-pub use self::messenger::Answer;
-pub use self::orders::{FlushOrders, FlushProgress};
-pub use self::reading::read;
-pub use self::request::{PREFIX, Request};
-pub use self::structure::{PlacedPart, Structure};
-pub use self::upload::UploadError;
-pub use self::uploads::{
+pub use self::flush_schedule::Standing;
+pub use self::homes::desk::Desk;
+pub use self::homes::directory::{Directory, Found, Unknown, Unsettled};
+pub use self::homes::flushing::FlushError;
+pub use self::homes::held::Held;
+pub use self::homes::home::{Home, Outcome};
+pub use self::homes::intake::IntakeError;
+pub use self::homes::messenger::Answer;
+pub use self::homes::request::{PREFIX, Request};
+pub use self::homes::uploads::{
     Completed, Incomplete, Inquiry, ListError, ListedPart, Open, PART_BYTES_MIN, Part, PartError, Place,
     Progress, Selection, Upload, UploadEnd, UploadId, UploadLost, UploadRequest, select,
 };
+pub use self::listing::{Listing, UploadListing, described};
+pub use self::manifest::Manifest;
+pub use self::orders::{FlushOrders, FlushProgress};
+pub use self::reading::read;
+pub use self::structure::{PlacedPart, Structure};
+pub use self::upload::UploadError;
 pub use self::writing::{Order, WriteError, Written};
 
-use self::records::Records;
+use self::homes::records::Records;
+use self::homes::uploads::Uploads;
 use self::upload::Uploader;
-use self::uploads::Uploads;
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
@@ -204,7 +189,7 @@ impl Dirty {
 
     /// Whether a request of another node is about what is dirty.
     pub fn is_asked(target: &PathAndQuery) -> bool {
-        [PREFIX, uploads::PREFIX]
+        [PREFIX, homes::uploads::PREFIX]
             .iter()
             .any(|prefix| target.path().starts_with(prefix))
     }

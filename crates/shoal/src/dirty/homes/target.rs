@@ -16,7 +16,7 @@ use crate::encoding::{Malformed, Reader};
 const TARGET_BYTES_MAX: usize = 60 << 10;
 
 /// The target of a request; `None` when there is too much to say.
-pub(super) fn write(prefix: &str, verb: &str, rest: &[u8]) -> Option<PathAndQuery> {
+pub(in crate::dirty) fn write(prefix: &str, verb: &str, rest: &[u8]) -> Option<PathAndQuery> {
     let target = format!("{prefix}{verb}?ask={}", URL_SAFE_NO_PAD.encode(rest));
     if target.len() > TARGET_BYTES_MAX {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn write(prefix: &str, verb: &str, rest: &[u8]) -> Option<PathAndQuer
 }
 
 /// What another node wrote: `read` is given the verb and the rest, and must read all of it.
-pub(super) fn parse<T>(
+pub(in crate::dirty) fn parse<T>(
     prefix: &str,
     target: &PathAndQuery,
     read: impl FnOnce(&str, &mut Reader<'_>) -> Result<T, Malformed>,
@@ -40,7 +40,7 @@ pub(super) fn parse<T>(
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::dirty) mod tests {
     use std::fmt::Debug;
 
     use http::uri::PathAndQuery;

@@ -6,7 +6,7 @@ use futures_util::stream::{self, StreamExt};
 
 use super::home::takes_part;
 use super::view::View;
-use super::{Dirty, Found, Manifest};
+use crate::dirty::{Dirty, Found, Manifest};
 
 /// Objects asked to be flushed at a time.
 const PARALLEL: usize = 8;

@@ -7,12 +7,12 @@ use futures_util::future::join_all;
 use shoal_policy::NodeId;
 
 use super::home::Home;
-use super::manifest::Manifest;
 use super::messenger::{Answer, Unheard};
 use super::page::Page;
 use super::request::Request;
 use super::view::View;
 use crate::cooperation::Cooperation;
+use crate::dirty::manifest::Manifest;
 use crate::s3::object::ObjectName;
 
 /// While the members of the cluster change, a home decides nothing; most often that is over in less.
@@ -37,7 +37,7 @@ pub struct Unknown;
 
 /// Finds the home of a name, and asks it.
 #[derive(Clone)]
-pub struct Directory(pub(super) Arc<Home>);
+pub struct Directory(pub(in crate::dirty) Arc<Home>);
 
 impl std::fmt::Debug for Directory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -105,7 +105,7 @@ impl Directory {
     }
 
     /// Asks the home of a name to do something, also while the members change, as long as that does not take long.
-    pub(super) async fn decide(
+    pub(in crate::dirty) async fn decide(
         &self,
         name: &ObjectName,
         request: impl Fn(u64) -> Request,
@@ -245,7 +245,7 @@ impl Directory {
 
 /// What everybody in the last layer says, also while the members change, as long as that does not take long. Who is asked gives `None`
 /// while it is not settled.
-pub(super) async fn ask_all<T, F>(
+pub(in crate::dirty) async fn ask_all<T, F>(
     cooperation: &Cooperation,
     ask: impl Fn(Arc<View>, NodeId) -> F,
 ) -> Result<Vec<T>, Unknown>

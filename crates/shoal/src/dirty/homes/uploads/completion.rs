@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 use super::{Part, Upload, selection};
 use crate::clock;
 use crate::dirty::checksums::{ChecksumType, Checksummed};
-use crate::dirty::intake::{Blocks, Intake, IntakeError};
+use crate::dirty::homes::intake::{Blocks, Intake, IntakeError};
 use crate::dirty::upload::UploadError;
 use crate::dirty::writing::{Order, Parted, WriteError};
 use crate::dirty::{Dirty, Unsettled};

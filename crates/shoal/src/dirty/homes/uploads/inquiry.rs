@@ -6,9 +6,9 @@ use std::time::SystemTime;
 use shoal_policy::NodeId;
 
 use super::{Upload, UploadId, UploadRequest};
-use crate::dirty::directory::ask_all;
-use crate::dirty::page::{read_first, write_first};
-use crate::dirty::view::View;
+use crate::dirty::homes::directory::ask_all;
+use crate::dirty::homes::page::{read_first, write_first};
+use crate::dirty::homes::view::View;
 use crate::dirty::{Answer, Dirty, Unknown};
 use crate::encoding::{Malformed, Reader, write_bytes, write_time};
 
@@ -209,7 +209,7 @@ pub(in crate::dirty) mod tests {
         Arc::new(upload)
     }
 
-    pub(in crate::dirty::uploads) fn inquiry(prefix: &str) -> Inquiry {
+    pub(in crate::dirty::homes::uploads) fn inquiry(prefix: &str) -> Inquiry {
         let Upload { name, writer, .. } = upload();
         Inquiry {
             bucket: name.bucket,

@@ -21,10 +21,10 @@ use crate::s3::object::Version;
 use crate::store::{Draft, Protection, Store};
 
 /// Blocks of one object on their way to their holders at a time.
-pub(super) const OFFERS: usize = 4;
+pub(in crate::dirty) const OFFERS: usize = 4;
 
 /// The way of one write's blocks to their holders.
-pub(super) struct Ahead {
+pub(in crate::dirty) struct Ahead {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
     stand_in: Arc<Version>,
@@ -34,17 +34,17 @@ pub(super) struct Ahead {
 
 /// What other nodes have of a write by the name that stands in.
 #[derive(Debug, Default)]
-pub(super) struct Sent(pub(super) HashMap<NodeId, SentTo>);
+pub(in crate::dirty) struct Sent(pub(in crate::dirty) HashMap<NodeId, SentTo>);
 
 /// What one node has.
 #[derive(Debug)]
-pub(super) struct SentTo {
-    pub(super) stand_in: VersionId,
-    pub(super) indexes: Vec<u32>,
+pub(in crate::dirty) struct SentTo {
+    pub(in crate::dirty) stand_in: VersionId,
+    pub(in crate::dirty) indexes: Vec<u32>,
 }
 
 /// A block on this disk, whose version is not known yet.
-pub(super) enum Kept {
+pub(in crate::dirty) enum Kept {
     /// It has no name and stays here.
     Here(Draft),
     /// It stands in, and goes to another node.
@@ -52,7 +52,7 @@ pub(super) enum Kept {
 }
 
 /// A block on its way to its holder.
-pub(super) struct Leaving {
+pub(in crate::dirty) struct Leaving {
     ahead: Arc<Ahead>,
     index: u32,
     holder: NodeId,
@@ -62,7 +62,7 @@ pub(super) struct Leaving {
 
 impl Ahead {
     /// A way for the blocks of an object of `size_bytes`; `None` where nobody else could take them.
-    pub(super) fn of(
+    pub(in crate::dirty) fn of(
         store: &Arc<Store>,
         cooperation: &Arc<Cooperation>,
         object: ObjectId,
@@ -83,7 +83,7 @@ impl Ahead {
     }
 
     /// Lets a block that is on this disk go where it is to be.
-    pub(super) async fn send(self: Arc<Self>, draft: Draft, index: u32) -> Result<Kept, Refusal> {
+    pub(in crate::dirty) async fn send(self: Arc<Self>, draft: Draft, index: u32) -> Result<Kept, Refusal> {
         let block = self.stand_in.block(index);
         let view = View::of(&self.cooperation);
         let holder = view.holder(block, |node| self.cooperation.can_be_asked(node));
@@ -107,7 +107,7 @@ impl Ahead {
 
 impl Kept {
     /// The block without a name again, once it is where it goes, which is noted in `sent`. Errors: it is not here any more.
-    pub(super) async fn arrived(self, sent: &mut Sent) -> Result<Draft, Refusal> {
+    pub(in crate::dirty) async fn arrived(self, sent: &mut Sent) -> Result<Draft, Refusal> {
         let Leaving {
             ahead,
             index,

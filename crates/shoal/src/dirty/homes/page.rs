@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::manifest::{Manifest, read_name, write_name};
+use crate::dirty::manifest::{Manifest, read_name, write_name};
 use crate::encoding::{Malformed, Reader};
 use crate::s3::object::ObjectName;
 
@@ -14,7 +14,7 @@ const HEAD_BYTES: usize = 5;
 
 /// A part of what a node has.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Page {
+pub(in crate::dirty) struct Page {
     /// In the order of names.
     pub manifests: Vec<Arc<Manifest>>,
     /// Names that were removed or flushed, and up to which write.
@@ -25,7 +25,7 @@ pub(super) struct Page {
 
 impl Page {
     /// The first of these that fit, and what is gone when they are all.
-    pub(super) fn write(manifests: &[Arc<Manifest>], gone: &[(ObjectName, u64)]) -> Vec<u8> {
+    pub(in crate::dirty) fn write(manifests: &[Arc<Manifest>], gone: &[(ObjectName, u64)]) -> Vec<u8> {
         let (mut out, more) = write_first(manifests, |manifest, out| manifest.write(out));
         let gone = if more { &[] } else { gone };
         out.extend_from_slice(&(gone.len() as u32).to_le_bytes());
@@ -37,7 +37,7 @@ impl Page {
     }
 
     /// The pair of [`Page::write`].
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(in crate::dirty) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let (manifests, more) = read_first(&mut reader, |reader| Manifest::read(reader).map(Arc::new))?;
         let mut page = Self {
@@ -53,7 +53,7 @@ impl Page {
 }
 
 /// As many of these as fit, at least one; whether there are more.
-pub(super) fn write_first<T>(all: &[T], write: impl Fn(&T, &mut Vec<u8>)) -> (Vec<u8>, bool) {
+pub(in crate::dirty) fn write_first<T>(all: &[T], write: impl Fn(&T, &mut Vec<u8>)) -> (Vec<u8>, bool) {
     let (mut out, mut count) = (vec![0; HEAD_BYTES], 0);
     for one in all {
         if out.len() > BYTES_MAX {
@@ -69,7 +69,7 @@ pub(super) fn write_first<T>(all: &[T], write: impl Fn(&T, &mut Vec<u8>)) -> (Ve
 }
 
 /// The pair of [`write_first`].
-pub(super) fn read_first<T>(
+pub(in crate::dirty) fn read_first<T>(
     reader: &mut Reader<'_>,
     read: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
 ) -> Result<(Vec<T>, bool), Malformed> {

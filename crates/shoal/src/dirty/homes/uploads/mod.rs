@@ -32,10 +32,10 @@ use shoal_policy::{NodeId, VersionId};
 pub use self::completion::{Completed, Incomplete};
 pub use self::id::UploadId;
 #[cfg(test)]
-pub(super) use self::inquiry::tests::begun;
+pub(in crate::dirty) use self::inquiry::tests::begun;
 pub use self::inquiry::{Inquiry, Place};
 pub use self::part::{Part, Upload};
-pub(super) use self::request::PREFIX;
+pub(in crate::dirty) use self::request::PREFIX;
 pub use self::request::UploadRequest;
 pub use self::selection::{ListError, ListedPart, PART_BYTES_MIN, Selection, select};
 pub use self::table::{Open, UploadEnd};
@@ -47,7 +47,7 @@ use crate::clock;
 use crate::store::Store;
 
 /// What this node keeps of uploads that are not complete.
-pub(super) struct Uploads {
+pub(in crate::dirty) struct Uploads {
     table: Mutex<Table>,
     store: Arc<Store>,
     me: NodeId,
@@ -60,14 +60,14 @@ pub(super) struct Uploads {
 }
 
 /// Room that is given to the object that is made of parts, until this is dropped.
-pub(super) struct Yielded<'a> {
+pub(in crate::dirty) struct Yielded<'a> {
     uploads: &'a Uploads,
     bytes: u64,
 }
 
 impl Uploads {
     /// What the disk holds from the node's last life. Parts whose blocks are not all here any more are forgotten, and must be uploaded again.
-    pub(super) async fn load(
+    pub(in crate::dirty) async fn load(
         store: Arc<Store>,
         me: NodeId,
         lake: Arc<str>,
@@ -122,7 +122,7 @@ impl Uploads {
     }
 
     /// Keeps an upload that begins.
-    pub(super) async fn keep(&self, upload: Upload) -> Result<(), Refusal> {
+    pub(in crate::dirty) async fn keep(&self, upload: Upload) -> Result<(), Refusal> {
         let record = Record::of_upload(&upload);
         self.store
             .keep_record(upload.record_name(&self.lake), record)
@@ -178,22 +178,22 @@ impl Uploads {
     }
 
     /// Whether a record is one of these.
-    pub(super) fn is_record(bytes: &[u8]) -> bool {
+    pub(in crate::dirty) fn is_record(bytes: &[u8]) -> bool {
         Record::is_one(bytes)
     }
 
     /// Uploads that are kept here and not complete, with their parts.
-    pub(super) fn open(&self) -> Vec<Open> {
+    pub(in crate::dirty) fn open(&self) -> Vec<Open> {
         self.table.lock().open()
     }
 
     /// How many uploads that were kept here ended how since the node started.
-    pub(super) fn ends(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
+    pub(in crate::dirty) fn ends(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
         self.table.lock().ends()
     }
 
     /// Bytes of parts that are here.
-    pub(super) fn held_bytes(&self) -> u64 {
+    pub(in crate::dirty) fn held_bytes(&self) -> u64 {
         self.table.lock().held_bytes()
     }
 }

@@ -15,8 +15,8 @@ use super::{Completed, Incomplete, Part, Selection, Upload, UploadId, UploadRequ
 use crate::chance;
 use crate::clock;
 use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
-use crate::dirty::intake::{Intake, IntakeError};
-use crate::dirty::messenger::Unheard;
+use crate::dirty::homes::intake::{Intake, IntakeError};
+use crate::dirty::homes::messenger::Unheard;
 use crate::dirty::writing::Order;
 use crate::dirty::{Answer, Dirty, Unknown};
 use crate::encoding::{Malformed, Reader};

@@ -13,7 +13,7 @@ use http::uri::PathAndQuery;
 use shoal_policy::VersionId;
 
 use super::{Inquiry, Part, Selection, UploadId};
-use crate::dirty::target;
+use crate::dirty::homes::target;
 use crate::encoding::{Malformed, Reader, write_headers};
 
 /// Where the paths of these requests begin.
@@ -142,7 +142,7 @@ mod tests {
     use super::super::inquiry::tests::inquiry;
     use super::super::part::tests::{part, upload};
     use super::{Inquiry, Selection, UploadRequest};
-    use crate::dirty::target::tests::hears_what_is_said;
+    use crate::dirty::homes::target::tests::hears_what_is_said;
 
     fn requests() -> Vec<UploadRequest> {
         let (id, part) = (upload().id, part(3, 'a', 250));

@@ -12,7 +12,7 @@ use crate::cooperation::Cooperation;
 
 /// The last layer at one moment. Two nodes that see the same members, each in the same state, have views of the same digest.
 #[derive(Clone, Debug)]
-pub(super) struct View {
+pub(in crate::dirty) struct View {
     /// Stands for everything that is seen.
     pub digest: u64,
     /// This node.
@@ -24,7 +24,7 @@ pub(super) struct View {
 
 impl View {
     /// What this node sees now.
-    pub(super) fn of(cooperation: &Cooperation) -> Self {
+    pub(in crate::dirty) fn of(cooperation: &Cooperation) -> Self {
         let me = cooperation.me();
         let (hierarchy, known) = cooperation.arrangement();
         let mut members: Vec<NodeId> = ring(&hierarchy)
@@ -55,18 +55,18 @@ impl View {
     }
 
     /// Everyone.
-    pub(super) fn members(&self) -> &[NodeId] {
+    pub(in crate::dirty) fn members(&self) -> &[NodeId] {
         &self.members
     }
 
     /// Everyone else.
-    pub(super) fn others(&self) -> impl Iterator<Item = NodeId> {
+    pub(in crate::dirty) fn others(&self) -> impl Iterator<Item = NodeId> {
         self.members.iter().copied().filter(|node| *node != self.me)
     }
 
     /// Where the manifest of an object lies: at the home of its name, and at the node that would be that without it. Empty when everyone
     /// drains.
-    pub(super) fn homes(&self, object: ObjectId) -> Vec<NodeId> {
+    pub(in crate::dirty) fn homes(&self, object: ObjectId) -> Vec<NodeId> {
         let Some(ring) = ring(&self.hierarchy) else {
             return vec![self.me];
         };
@@ -79,12 +79,12 @@ impl View {
     }
 
     /// Whether this node orders what is done to an object.
-    pub(super) fn is_first_home(&self, object: ObjectId) -> bool {
+    pub(in crate::dirty) fn is_first_home(&self, object: ObjectId) -> bool {
         self.homes(object).first() == Some(&self.me)
     }
 
     /// Who is to hold a block, among those that can be reached; this node if nobody else can.
-    pub(super) fn holder(&self, block: BlockId, reachable: impl Fn(NodeId) -> bool) -> NodeId {
+    pub(in crate::dirty) fn holder(&self, block: BlockId, reachable: impl Fn(NodeId) -> bool) -> NodeId {
         let home = ring(&self.hierarchy).and_then(|ring| ring.home_among(block.place(), reachable));
         home.unwrap_or(self.me)
     }

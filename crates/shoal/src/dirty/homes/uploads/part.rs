@@ -180,7 +180,7 @@ pub(super) mod tests {
     use crate::dirty::manifest::tests::manifest;
     use crate::s3::object::{ObjectName, Version};
 
-    pub(in crate::dirty::uploads) fn upload() -> Upload {
+    pub(in crate::dirty::homes::uploads) fn upload() -> Upload {
         let of = manifest("k", 0);
         Upload {
             id: UploadId::new(NodeId(1), [2, 3]),
@@ -193,7 +193,7 @@ pub(super) mod tests {
     }
 
     /// A part whose bytes are `size_bytes` times the last digit of its ETag.
-    pub(in crate::dirty::uploads) fn part(number: u16, digit: char, size_bytes: u64) -> Part {
+    pub(in crate::dirty::homes::uploads) fn part(number: u16, digit: char, size_bytes: u64) -> Part {
         let etag = format!("\"{}\"", digit.to_string().repeat(32));
         let name = ObjectName {
             bucket: "part".into(),

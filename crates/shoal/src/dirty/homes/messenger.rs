@@ -84,7 +84,7 @@ impl Answer {
 
 /// A node has not answered.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unheard {
+pub(in crate::dirty) enum Unheard {
     /// It is not there any more.
     #[error("it is not there")]
     Gone,
@@ -98,17 +98,17 @@ pub(super) enum Unheard {
 
 /// Speaks to other nodes.
 #[derive(Debug)]
-pub(super) struct Messenger(pub Arc<Cooperation>);
+pub(in crate::dirty) struct Messenger(pub Arc<Cooperation>);
 
 impl Messenger {
     /// Says something to another node.
-    pub(super) async fn say(&self, node: NodeId, request: &Request) -> Result<Answer, Unheard> {
+    pub(in crate::dirty) async fn say(&self, node: NodeId, request: &Request) -> Result<Answer, Unheard> {
         self.tell(node, request.verb(), request.target(), patience(request))
             .await
     }
 
     /// Says something about an upload to another node.
-    pub(super) async fn say_of_upload(
+    pub(in crate::dirty) async fn say_of_upload(
         &self,
         node: NodeId,
         request: &UploadRequest,

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 
-use super::fates::Begin;
 use super::home::{Home, Outcome};
-use super::manifest::Manifest;
 use super::messenger::Answer;
-use super::upload::{Cancel, UploadError, Uploaded};
 use super::view::View;
 use crate::clock;
+use crate::dirty::flush_schedule::Begin;
+use crate::dirty::manifest::Manifest;
+use crate::dirty::upload::{Cancel, UploadError, Uploaded};
 use crate::s3::object::ObjectName;
 use crate::shutdown::Shutdown;
 
@@ -108,7 +108,7 @@ impl Home {
         })
     }
 
-    pub(super) async fn flush_for(self: &Arc<Self>, view: u64, name: &ObjectName) -> Answer {
+    pub(in crate::dirty) async fn flush_for(self: &Arc<Self>, view: u64, name: &ObjectName) -> Answer {
         if !self.decides(view, name.id(&self.lake)) {
             return Answer::Unsettled;
         }
@@ -167,7 +167,7 @@ impl Home {
     }
 
     /// A block was not where it was: is it gone, or was its node only out of reach?
-    pub(super) async fn look_after(&self, manifest: &Manifest) {
+    pub(in crate::dirty) async fn look_after(&self, manifest: &Manifest) {
         let mut lost = !self.records.vouches_for(manifest);
         let me = View::of(&self.cooperation).me;
         for node in manifest.placement.nodes().iter().filter(|node| **node != me) {
@@ -185,7 +185,7 @@ impl Home {
     }
 
     /// Notes whether an object can be had whole, and says so when that has changed.
-    pub(super) fn set_lost(&self, manifest: &Manifest, lost: bool) {
+    pub(in crate::dirty) fn set_lost(&self, manifest: &Manifest, lost: bool) {
         let changed = self
             .fates
             .lock()

@@ -29,7 +29,7 @@ use crate::store::{Draft, Store};
 const WRITES: usize = 2;
 
 /// All bytes of a write, on disk.
-pub(super) struct Taken {
+pub(in crate::dirty) struct Taken {
     /// The blocks.
     pub blocks: Blocks,
     /// The MD5 of all of it, in quotes.
@@ -39,7 +39,7 @@ pub(super) struct Taken {
 }
 
 /// The blocks of a write whose version is not known yet, in order.
-pub(super) struct Blocks {
+pub(in crate::dirty) struct Blocks {
     pub drafts: Vec<Draft>,
     /// What other nodes have of them already.
     pub sent: Sent,
@@ -60,7 +60,7 @@ pub enum IntakeError {
 }
 
 /// Where the bytes go.
-pub(super) struct Intake {
+pub(in crate::dirty) struct Intake {
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     size_bytes: u64,
@@ -83,7 +83,7 @@ struct Growing {
 
 impl Intake {
     /// Takes `size_bytes` in blocks of `block_bytes`, which go on `ahead` if there is a way.
-    pub(super) fn new(
+    pub(in crate::dirty) fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
         size_bytes: u64,
@@ -105,7 +105,10 @@ impl Intake {
     }
 
     /// Takes a whole body. Errors: nothing of it stays on the disk.
-    pub(super) async fn take(mut self, mut body: CheckedBody<ClientBody>) -> Result<Taken, IntakeError> {
+    pub(in crate::dirty) async fn take(
+        mut self,
+        mut body: CheckedBody<ClientBody>,
+    ) -> Result<Taken, IntakeError> {
         let mut md5 = Md5::new();
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
@@ -122,7 +125,7 @@ impl Intake {
     }
 
     /// The blocks of all bytes, once they are on the disk and those that went ahead have arrived. Errors: there are fewer than were announced.
-    pub(super) async fn finish(mut self) -> Result<Blocks, IntakeError> {
+    pub(in crate::dirty) async fn finish(mut self) -> Result<Blocks, IntakeError> {
         if self.received_bytes != self.size_bytes {
             return Err(wrong_length());
         }
@@ -139,7 +142,7 @@ impl Intake {
     }
 
     /// Takes the next bytes. Errors: nothing of them all stays on the disk.
-    pub(super) async fn add(&mut self, mut data: Bytes) -> Result<(), IntakeError> {
+    pub(in crate::dirty) async fn add(&mut self, mut data: Bytes) -> Result<(), IntakeError> {
         while !data.is_empty() {
             let mut growing = match self.growing.take() {
                 Some(growing) if growing.missing_bytes > 0 => growing,

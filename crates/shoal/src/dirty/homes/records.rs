@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{NodeId, VersionId};
 
-use super::manifest::Manifest;
+use crate::dirty::manifest::Manifest;
 use crate::s3::object::{ObjectName, Version};
 use crate::store::Store;
 
@@ -30,7 +30,7 @@ const GONE_MAX: usize = 1 << 14;
 type Key = (Arc<str>, Arc<[u8]>);
 
 /// The dirty objects of this node.
-pub(super) struct Records {
+pub(in crate::dirty) struct Records {
     store: Arc<Store>,
     me: NodeId,
     /// Dirty blocks may take so many bytes here.
@@ -53,7 +53,7 @@ struct Shelf {
 
 /// Why a manifest is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum KeepError {
+pub(in crate::dirty) enum KeepError {
     /// The name has been written or removed since.
     #[error("it has been overtaken")]
     Overtaken,
@@ -70,7 +70,7 @@ pub(super) enum KeepError {
 
 impl Records {
     /// What the disk holds from the node's last life. Records of objects whose blocks are not all here any more are dropped.
-    pub(super) async fn load(
+    pub(in crate::dirty) async fn load(
         store: Arc<Store>,
         me: NodeId,
         limit_bytes: u64,
@@ -102,7 +102,7 @@ impl Records {
     }
 
     /// Gives blocks that came before their version was known its name; the indexes of all blocks of the version that are here.
-    pub(super) async fn name_blocks(
+    pub(in crate::dirty) async fn name_blocks(
         &self,
         (stand_in, sent): (VersionId, u32),
         version: Arc<Version>,
@@ -118,7 +118,7 @@ impl Records {
     }
 
     /// Keeps a manifest in place of earlier writes of the same name, once the blocks that it places here are here.
-    pub(super) async fn keep(&self, manifest: Arc<Manifest>) -> Result<(), KeepError> {
+    pub(in crate::dirty) async fn keep(&self, manifest: Arc<Manifest>) -> Result<(), KeepError> {
         // Until the record does it.
         let _protection = self.store.protect(manifest.version.id);
         self.arrival(&manifest).await?;
@@ -126,7 +126,7 @@ impl Records {
     }
 
     /// Keeps a manifest whether or not its blocks are here: whoever is home to it must know of it, to say that it is lost.
-    pub(super) async fn note(&self, manifest: Arc<Manifest>) -> Result<(), KeepError> {
+    pub(in crate::dirty) async fn note(&self, manifest: Arc<Manifest>) -> Result<(), KeepError> {
         let _turn = self.files.lock().await;
         let before = self.admit(&manifest)?;
         if before
@@ -149,7 +149,7 @@ impl Records {
     }
 
     /// Forgets what is known of writes of `name` up to `sequence`. Errors: the disk; nothing is forgotten.
-    pub(super) async fn drop_up_to(&self, name: &ObjectName, sequence: u64) -> std::io::Result<()> {
+    pub(in crate::dirty) async fn drop_up_to(&self, name: &ObjectName, sequence: u64) -> std::io::Result<()> {
         let _turn = self.files.lock().await;
         let dropped = self.get(name).filter(|manifest| manifest.sequence <= sequence);
         if let Some(manifest) = dropped {
@@ -160,7 +160,7 @@ impl Records {
     }
 
     /// Keeps a manifest no more that others keep, or that nobody needs: nothing is said about whether the object exists.
-    pub(super) async fn let_go(&self, manifest: &Manifest) -> std::io::Result<()> {
+    pub(in crate::dirty) async fn let_go(&self, manifest: &Manifest) -> std::io::Result<()> {
         let _turn = self.files.lock().await;
         let is_kept = self
             .get(&manifest.name)
@@ -173,17 +173,17 @@ impl Records {
     }
 
     /// The latest write of a name that is kept here.
-    pub(super) fn get(&self, name: &ObjectName) -> Option<Arc<Manifest>> {
+    pub(in crate::dirty) fn get(&self, name: &ObjectName) -> Option<Arc<Manifest>> {
         self.shelf.lock().manifests.get(&key(name)).cloned()
     }
 
     /// The last write of a name that is known not to exist any more.
-    pub(super) fn gone(&self, name: &ObjectName) -> Option<u64> {
+    pub(in crate::dirty) fn gone(&self, name: &ObjectName) -> Option<u64> {
         self.shelf.lock().gone.get(&key(name)).copied()
     }
 
     /// What is known not to exist any more.
-    pub(super) fn all_gone(&self) -> Vec<(ObjectName, u64)> {
+    pub(in crate::dirty) fn all_gone(&self) -> Vec<(ObjectName, u64)> {
         let shelf = self.shelf.lock();
         shelf
             .gone
@@ -193,7 +193,7 @@ impl Records {
     }
 
     /// Everything that is kept, behind `after`, in the order of names.
-    pub(super) fn all(&self, after: Option<&ObjectName>) -> Vec<Arc<Manifest>> {
+    pub(in crate::dirty) fn all(&self, after: Option<&ObjectName>) -> Vec<Arc<Manifest>> {
         use std::ops::Bound;
         let shelf = self.shelf.lock();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(key(after)));
@@ -202,7 +202,7 @@ impl Records {
     }
 
     /// What is kept of a bucket below a prefix, behind a key, in order.
-    pub(super) fn below(&self, bucket: &str, prefix: &[u8], after: &[u8]) -> Vec<Arc<Manifest>> {
+    pub(in crate::dirty) fn below(&self, bucket: &str, prefix: &[u8], after: &[u8]) -> Vec<Arc<Manifest>> {
         let shelf = self.shelf.lock();
         let first: Key = (bucket.into(), prefix.max(after).into());
         let from_first = shelf.manifests.range(first..);
@@ -214,7 +214,7 @@ impl Records {
     }
 
     /// Whether every block that the manifest places here is here.
-    pub(super) fn vouches_for(&self, manifest: &Manifest) -> bool {
+    pub(in crate::dirty) fn vouches_for(&self, manifest: &Manifest) -> bool {
         let blocks = manifest.placement.held_by(self.me);
         let version = &manifest.version;
         blocks
@@ -223,18 +223,18 @@ impl Records {
     }
 
     /// Objects, and bytes of their blocks that are here.
-    pub(super) fn size(&self) -> (u64, u64) {
+    pub(in crate::dirty) fn size(&self) -> (u64, u64) {
         let shelf = self.shelf.lock();
         (shelf.manifests.len() as u64, shelf.bytes)
     }
 
     /// Whether half of the room for dirty blocks is taken.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(in crate::dirty) fn is_crowded(&self) -> bool {
         self.shelf.lock().bytes + self.aside_bytes() > self.limit_bytes / 2
     }
 
     /// Whether so many bytes more would be too many.
-    pub(super) fn is_full(&self, bytes: u64) -> bool {
+    pub(in crate::dirty) fn is_full(&self, bytes: u64) -> bool {
         let taken_bytes = self.shelf.lock().bytes + self.aside_bytes();
         taken_bytes.saturating_add(bytes) > self.limit_bytes
     }

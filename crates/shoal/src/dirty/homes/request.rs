@@ -10,8 +10,8 @@
 use http::uri::PathAndQuery;
 use shoal_policy::{NodeId, VersionId};
 
-use super::manifest::{Manifest, read_name, write_name};
 use super::target;
+use crate::dirty::manifest::{Manifest, read_name, write_name};
 use crate::encoding::{Malformed, Reader, write_bytes};
 use crate::s3::object::{ObjectName, Version};
 
@@ -270,8 +270,8 @@ mod tests {
     use shoal_policy::{NodeId, VersionId};
 
     use super::Request;
+    use crate::dirty::homes::target::tests::hears_what_is_said;
     use crate::dirty::manifest::tests::manifest;
-    use crate::dirty::target::tests::hears_what_is_said;
     use crate::s3::object::{ObjectName, Version};
 
     fn name() -> ObjectName {

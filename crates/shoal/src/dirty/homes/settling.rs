@@ -11,13 +11,13 @@ use std::time::{Duration, SystemTime};
 use shoal_policy::{NodeId, ObjectId};
 
 use super::home::{Home, takes_part};
-use super::manifest::Manifest;
 use super::messenger::Answer;
 use super::page::Page;
 use super::records::KeepError;
 use super::request::Request;
 use super::view::View;
 use crate::clock;
+use crate::dirty::manifest::Manifest;
 use crate::shutdown::Shutdown;
 
 /// How often a node looks whether the members have changed.

@@ -10,7 +10,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::messenger::Answer;
 use super::request::Request;
-use super::{Dirty, UploadRequest, uploads};
+use super::uploads;
+use crate::dirty::{Dirty, UploadRequest};
 use crate::encoding::Malformed;
 
 /// Requests of either kind at a time. Each may bring a manifest of some ten KiB along.

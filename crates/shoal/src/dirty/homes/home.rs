@@ -15,17 +15,17 @@ use parking_lot::Mutex;
 use shoal_policy::{NodeId, ObjectId, VersionId};
 use tokio::sync::Notify;
 
-use super::fates::{Fates, Standing};
-use super::manifest::Manifest;
 use super::messenger::{Answer, Messenger, Unheard};
 use super::page::Page;
 use super::records::Records;
 use super::request::Request;
-use super::upload::Uploader;
 use super::view::View;
 use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
+use crate::dirty::flush_schedule::{Fates, Standing};
+use crate::dirty::manifest::Manifest;
+use crate::dirty::upload::Uploader;
 use crate::membership::{Member, State};
 use crate::s3::object::{ObjectName, Version};
 
@@ -34,19 +34,19 @@ const NAME_LOCKS: usize = 64;
 
 /// The dirty objects around one node.
 pub struct Home {
-    pub(super) records: Records,
-    pub(super) cooperation: Arc<Cooperation>,
-    pub(super) messenger: Messenger,
-    pub(super) uploader: Uploader,
-    pub(super) catalog: Arc<Catalog>,
+    pub(in crate::dirty) records: Records,
+    pub(in crate::dirty) cooperation: Arc<Cooperation>,
+    pub(in crate::dirty) messenger: Messenger,
+    pub(in crate::dirty) uploader: Uploader,
+    pub(in crate::dirty) catalog: Arc<Catalog>,
     /// Names the lake in the digests of its objects.
-    pub(super) lake: Arc<str>,
-    pub(super) flush_interval: Duration,
+    pub(in crate::dirty) lake: Arc<str>,
+    pub(in crate::dirty) flush_interval: Duration,
     /// The view in which everybody has told this node what it has.
-    pub(super) settled: Mutex<Option<u64>>,
-    pub(super) fates: Mutex<Fates>,
+    pub(in crate::dirty) settled: Mutex<Option<u64>>,
+    pub(in crate::dirty) fates: Mutex<Fates>,
     /// Something is to be flushed before its time.
-    pub(super) hurry: Notify,
+    pub(in crate::dirty) hurry: Notify,
     counts: [AtomicU64; Outcome::ALL.len()],
     names: [tokio::sync::Mutex<()>; NAME_LOCKS],
 }
@@ -89,7 +89,7 @@ impl Outcome {
 }
 
 impl Home {
-    pub(super) fn new(
+    pub(in crate::dirty) fn new(
         records: Records,
         cooperation: Arc<Cooperation>,
         uploader: Uploader,
@@ -158,18 +158,18 @@ impl Home {
     }
 
     /// What this node sees now, once it knows everything that it is home to in this view.
-    pub(super) fn settled_view(&self) -> Option<View> {
+    pub(in crate::dirty) fn settled_view(&self) -> Option<View> {
         let now = View::of(&self.cooperation);
         (*self.settled.lock() == Some(now.digest)).then_some(now)
     }
 
     /// The same, if this node may answer for names that it is home to, to somebody who sees this view.
-    pub(super) fn is_settled_in(&self, view: u64) -> Option<View> {
+    pub(in crate::dirty) fn is_settled_in(&self, view: u64) -> Option<View> {
         self.settled_view().filter(|now| now.digest == view)
     }
 
     /// Whether this node, and no other, decides about an object.
-    pub(super) fn decides(&self, view: u64, object: ObjectId) -> bool {
+    pub(in crate::dirty) fn decides(&self, view: u64, object: ObjectId) -> bool {
         self.is_settled_in(view)
             .is_some_and(|view| view.is_first_home(object))
     }
@@ -231,7 +231,7 @@ impl Home {
         self.fates.lock().leave_to_others(is_home)
     }
 
-    pub(super) async fn drop_here(&self, name: &ObjectName, sequence: u64) -> Answer {
+    pub(in crate::dirty) async fn drop_here(&self, name: &ObjectName, sequence: u64) -> Answer {
         match self.records.drop_up_to(name, sequence).await {
             Ok(()) => done(),
             Err(error) => {
@@ -378,7 +378,7 @@ impl Home {
 
     /// Lets everybody forget a write, this node last. Who cannot be told is told when it asks or is asked again: this node remembers what is
     /// gone. `false`: this node's own disk does not forget it.
-    pub(super) async fn forget(&self, manifest: &Manifest) -> bool {
+    pub(in crate::dirty) async fn forget(&self, manifest: &Manifest) -> bool {
         let others = participants(&View::of(&self.cooperation), manifest);
         let request = Request::Drop {
             name: manifest.name.clone(),
@@ -412,7 +412,7 @@ impl Home {
     }
 
     /// The turn to change what is known of a name.
-    pub(super) async fn turn(&self, object: ObjectId) -> tokio::sync::MutexGuard<'_, ()> {
+    pub(in crate::dirty) async fn turn(&self, object: ObjectId) -> tokio::sync::MutexGuard<'_, ()> {
         self.names[usize::from(object.0[0]) % NAME_LOCKS].lock().await
     }
 
@@ -428,7 +428,7 @@ impl Home {
     }
 
     /// The objects of which this node is the first home in a view.
-    pub(super) fn at_home(&self, view: &View) -> Vec<Arc<Manifest>> {
+    pub(in crate::dirty) fn at_home(&self, view: &View) -> Vec<Arc<Manifest>> {
         let mut manifests = self.records.all(None);
         manifests.retain(|manifest| view.is_first_home(manifest.version.object));
         manifests
@@ -445,12 +445,12 @@ impl Home {
         Outcome::ALL.map(|outcome| (outcome, count(outcome))).into()
     }
 
-    pub(super) fn count(&self, outcome: Outcome) {
+    pub(in crate::dirty) fn count(&self, outcome: Outcome) {
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether this node is about to leave: it begins nothing that lasts.
-    pub(super) fn is_leaving(&self) -> bool {
+    pub(in crate::dirty) fn is_leaving(&self) -> bool {
         let me = self.cooperation.me();
         let (_, known) = self.cooperation.arrangement();
         let is_draining = |member: &Member| member.id() == me && member.state == State::Draining;
@@ -463,14 +463,14 @@ impl Home {
     }
 
     /// Keeps a manifest no more that is for others to keep, now that those know what they are home to.
-    pub(super) async fn let_go(&self, manifest: &Manifest) {
+    pub(in crate::dirty) async fn let_go(&self, manifest: &Manifest) {
         if let Err(error) = self.records.let_go(manifest).await {
             tracing::warn!(object = ?manifest.name, %error, "a record that is for others to keep cannot be removed");
         }
     }
 
     /// Asks a node about a name it is said to hold a part of.
-    pub(super) async fn ask_held(&self, node: NodeId, name: &ObjectName) -> Result<Page, Unheard> {
+    pub(in crate::dirty) async fn ask_held(&self, node: NodeId, name: &ObjectName) -> Result<Page, Unheard> {
         let answer = self
             .messenger
             .say(node, &Request::Held { name: name.clone() })
@@ -480,7 +480,7 @@ impl Home {
 }
 
 /// Whether a node is to keep a manifest: as a home of its name, or for its blocks.
-pub(super) fn takes_part(view: &View, manifest: &Manifest) -> bool {
+pub(in crate::dirty) fn takes_part(view: &View, manifest: &Manifest) -> bool {
     view.homes(manifest.version.object).contains(&view.me) || manifest.placement.nodes().contains(&view.me)
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::table::Held;
 use super::{Open, UploadEnd, UploadRequest, Uploads};
 use crate::clock;
-use crate::dirty::messenger::Unheard;
+use crate::dirty::homes::messenger::Unheard;
 use crate::dirty::{Answer, Dirty};
 use crate::shutdown::Shutdown;
 
