@@ -16,7 +16,7 @@ use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
-use crate::dirty::{Desk, Dirty};
+use crate::dirty::DirtyObjects;
 use crate::front::body::ResponseBody;
 use crate::host::{Host, Outcome};
 use crate::http::connection::ClientBody;
@@ -53,7 +53,7 @@ impl Cluster {
         (listener, channel): (TcpListener, Arc<Channel>),
         addresses: Addresses,
         cooperation: Arc<Cooperation>,
-        services: (Arc<Host>, Arc<Dirty>),
+        services: (Arc<Host>, Arc<DirtyObjects>),
         store: Arc<Store>,
         stopping: Shutdown,
     ) -> io::Result<Self> {
@@ -102,26 +102,25 @@ impl Cluster {
 async fn serve(
     (listener, channel): (TcpListener, Arc<Channel>),
     limits: ConnectionLimits,
-    (host, dirty): (Arc<Host>, Arc<Dirty>),
+    (host, dirty): (Arc<Host>, Arc<DirtyObjects>),
     stopping: Shutdown,
 ) {
-    let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
     let entrance = Entrance::Nodes(channel);
     listener::serve(listener, entrance, limits, connections, stopping, move |_| {
-        let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
+        let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
         service_fn(move |request: Request<ClientBody>| {
-            let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
-            async move { Ok::<_, Infallible>(answer(&host, &desk, &request).await) }
+            let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
+            async move { Ok::<_, Infallible>(answer(&host, &dirty, &request).await) }
         })
     })
     .await;
 }
 
 /// Answers with a block, or answers a request about dirty objects.
-async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
+async fn answer(host: &Host, dirty: &DirtyObjects, request: &Request<ClientBody>) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
-    let target = target.filter(|target| Dirty::is_asked(target));
+    let target = target.filter(|target| DirtyObjects::is_peer_request(target));
     let Some(target) = target else {
         return host.serve(request);
     };
@@ -132,9 +131,8 @@ async fn answer(host: &Host, desk: &Desk, request: &Request<ClientBody>) -> Resp
         *response.status_mut() = Outcome::Misunderstood.status();
         return response;
     }
-    let answer = desk.answer(target).await;
-    *response.status_mut() = answer.status();
-    let body = answer.into_body();
+    let (status, body) = dirty.answer_peer(target).await;
+    *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_LENGTH, body.len().into());
     response.map(|_| ResponseBody::full(body))
 }

@@ -21,7 +21,7 @@ use crate::clock;
 use crate::cluster::{Addresses, Cluster};
 use crate::config::{Anonymous, Config, ConfigError, CooperationMode};
 use crate::cooperation::Cooperation;
-use crate::dirty::{self, Dirty, FlushOrders};
+use crate::dirty::{self, DirtyObjects, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
@@ -59,7 +59,7 @@ pub struct Gateway {
     admin_address: SocketAddr,
     recovery: Recovery,
     store: Arc<Store>,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyObjects>,
     reloader: Box<Reloader>,
     readiness: Arc<Readiness>,
     stop: Trigger,
@@ -223,7 +223,7 @@ impl Gateway {
     }
 
     /// The objects that the lake does not have yet, for tests that look at them.
-    pub fn dirty(&self) -> &Arc<Dirty> {
+    pub fn dirty(&self) -> &Arc<DirtyObjects> {
         &self.dirty
     }
 
@@ -283,7 +283,7 @@ struct Parts {
     cooperation: Arc<Cooperation>,
     host: Arc<Host>,
     split: Arc<Split>,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyObjects>,
     flushes: Arc<FlushOrders>,
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
@@ -334,7 +334,7 @@ impl Parts {
             catalog: Arc::clone(&catalog),
             identities: Arc::clone(&identities),
         };
-        let dirty = Arc::new(Dirty::open(dirty, config).await);
+        let dirty = Arc::new(DirtyObjects::open(dirty, config).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, limits.connections);
         let observer = Observer {

@@ -18,7 +18,7 @@ use shoal_policy::BlockId;
 use shoal_policy::route::Hierarchy;
 
 use crate::cooperation::Cooperation;
-use crate::dirty::Dirty;
+use crate::dirty::DirtyObjects;
 use crate::membership::{Herald, State};
 use crate::peer::{BlockRequest, PeerError};
 use crate::s3::object::Version;
@@ -45,7 +45,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyObjects>,
     herald: Herald,
     stopping: Shutdown,
     /// Held while the others are told, so that they hear orders in the order in which they were given.
@@ -115,7 +115,7 @@ impl Handoff {
     pub fn new(
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
-        dirty: Arc<Dirty>,
+        dirty: Arc<DirtyObjects>,
         herald: Herald,
         stopping: Shutdown,
     ) -> Self {
@@ -177,7 +177,7 @@ impl Handoff {
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
         // Objects that the lake does not have come first, and are not left behind.
         loop {
-            let objects_dirty = self.dirty.part().await;
+            let objects_dirty = self.dirty.drain_round().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);
             if objects_dirty == 0 || !self.is_current(order) {
                 break;

@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::Dirty;
+use super::{DirtyObjects, Unknown};
 use crate::s3::object::ObjectName;
 use crate::s3::uri::S3Uri;
 
@@ -20,7 +20,7 @@ const LOOKS: u32 = 10;
 /// Carries out orders, one after the other.
 #[derive(Default)]
 pub struct FlushOrders {
-    dirty: Option<Arc<Dirty>>,
+    dirty: Option<Arc<DirtyObjects>>,
     now: Arc<Mutex<Now>>,
 }
 
@@ -51,7 +51,7 @@ pub struct FlushProgress {
 
 impl FlushOrders {
     /// For a node on which objects may be dirty.
-    pub fn of(dirty: &Arc<Dirty>) -> Self {
+    pub fn of(dirty: &Arc<DirtyObjects>) -> Self {
         Self {
             dirty: Some(Arc::clone(dirty)),
             now: Arc::default(),
@@ -83,19 +83,19 @@ impl FlushOrders {
     }
 }
 
-async fn carry_out(dirty: &Dirty, now: &Mutex<Now>, order: u64, below: Option<&S3Uri>) {
+async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Option<&S3Uri>) {
     let note = |change: &dyn Fn(&mut FlushProgress)| {
         let mut now = now.lock();
         if now.order == order {
             change(&mut now.progress);
         }
     };
-    match dirty.all_below_patiently(below).await {
+    match all_below_patiently(dirty, below).await {
         Ok(names) => {
             note(&|progress| progress.left = names.len() as u64);
             stream::iter(names)
                 .for_each_concurrent(PARALLEL, |name| async move {
-                    let flushed = dirty.directory.flush(&name).await.is_ok();
+                    let flushed = dirty.flush(&name).await.is_ok();
                     note(&|progress| {
                         progress.left -= 1;
                         progress.flushed += u64::from(flushed);
@@ -109,31 +109,32 @@ async fn carry_out(dirty: &Dirty, now: &Mutex<Now>, order: u64, below: Option<&S
     note(&|progress| progress.running = false);
 }
 
-impl Dirty {
-    /// As [`Dirty::all_below`], also when members change meanwhile: whoever has ordered a flush can wait for it.
-    async fn all_below_patiently(&self, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, super::Unknown> {
-        for _ in 1..LOOKS {
-            if let Ok(names) = self.all_below(below).await {
-                return Ok(names);
-            }
+/// As [`all_below`], also while members change: a client that has ordered a flush can wait for it.
+async fn all_below_patiently(
+    dirty: &DirtyObjects,
+    below: Option<&S3Uri>,
+) -> Result<Vec<ObjectName>, Unknown> {
+    for _ in 1..LOOKS {
+        if let Ok(names) = all_below(dirty, below).await {
+            return Ok(names);
         }
-        self.all_below(below).await
     }
+    all_below(dirty, below).await
+}
 
-    /// The name of everything that is dirty on any node, or of what is below a prefix.
-    async fn all_below(&self, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, super::Unknown> {
-        let mut names = BTreeMap::new();
-        for (bucket, prefix) in self.rules().back_prefixes() {
-            let Some(prefix) = narrowed((&bucket, &prefix), below) else {
-                continue;
-            };
-            for manifest in self.directory.list(&bucket, prefix, b"").await? {
-                let name = manifest.name.clone();
-                names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
-            }
+/// The name of every object that is dirty on any node, or of those below a prefix.
+async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, Unknown> {
+    let mut names = BTreeMap::new();
+    for (bucket, prefix) in dirty.prefixes() {
+        let Some(prefix) = narrowed((&bucket, &prefix), below) else {
+            continue;
+        };
+        for manifest in dirty.list(&bucket, prefix, b"").await? {
+            let name = manifest.name.clone();
+            names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
         }
-        Ok(names.into_values().collect())
     }
+    Ok(names.into_values().collect())
 }
 
 /// The beginning of the keys that are below both; `None`: there are none.

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
-use super::Dirty;
 use super::checksums::of_creation;
 use super::lake_upload::LakeUpload;
 use crate::endpoint::{Endpoint, LakeAccount};
-use crate::s3::identity::Caller;
 
 /// What the lake says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,15 +21,6 @@ pub(super) enum Permission {
     OtherEtag,
     /// It would not, or cannot be asked: the write itself will hear why.
     Unknown,
-}
-
-impl Dirty {
-    /// Whether the lake would let a caller write what is at `target`.
-    pub async fn may_write(&self, target: &PathAndQuery, caller: &Caller) -> bool {
-        let account = self.lake.account_for(caller);
-        let permission = ask(&self.lake, target, &HeaderMap::new(), account).await;
-        permission != Permission::Unknown
-    }
 }
 
 /// Asks the lake whether it would take an object written with these headers to `target`.

@@ -14,8 +14,8 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use shoal_policy::NodeId;
 
-use super::homes::uploads::Upload;
 use super::manifest::Manifest;
+use super::multipart::Upload;
 use crate::blocks::placement::Placement;
 use crate::blocks::{BlockStream, Shelf, Ways, Window};
 use crate::endpoint::{

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::catalog::Catalog;
 use crate::config::WriteMode;
-use crate::dirty::Dirty;
+use crate::dirty::DirtyObjects;
 use crate::endpoint::{Endpoint, LakeBody};
 use crate::fair::in_flight::{Crowded, InFlight};
 use crate::freshness::FreshnessRules;
@@ -52,7 +52,7 @@ pub struct Front {
     /// How objects are written.
     pub writing: ArcSwap<WriteRules>,
     /// Objects that are written back.
-    pub dirty: Arc<Dirty>,
+    pub dirty: Arc<DirtyObjects>,
     /// Objects that are written through the cache.
     pub through: Arc<Through>,
     /// The bounds on requests in flight.
@@ -360,10 +360,10 @@ impl Front {
             .get("prefix")
             .filter(|_| is_listing)
             .unwrap_or_default();
-        let bucket = classified.bucket.clone().filter(|bucket| {
-            let rules = self.dirty.rules();
-            rules.allow_back_below(bucket, prefix.as_bytes())
-        });
+        let bucket = classified
+            .bucket
+            .clone()
+            .filter(|bucket| self.dirty.may_be_dirty_below(bucket, prefix.as_bytes()));
         match (operation, bucket) {
             (Operation::ListObjects, Some(bucket)) => self.list_dirty(admitted, &bucket).await,
             (Operation::ListMultipartUploads, Some(bucket)) => self.list_uploads(admitted, bucket).await,

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Homes;
 use super::messenger::Answer;
 use super::request::Request;
 use super::uploads;
-use crate::dirty::{Dirty, UploadRequest};
+use super::uploads::UploadRequest;
 use crate::encoding::Malformed;
 
 /// Requests of either kind at a time. Each may bring a manifest of some ten KiB along.
@@ -19,7 +20,7 @@ const AT_A_TIME: usize = 512;
 
 /// Answers other nodes.
 pub struct Desk {
-    dirty: Arc<Dirty>,
+    homes: Arc<Homes>,
     places: Places,
 }
 
@@ -30,10 +31,10 @@ struct Places {
 }
 
 impl Desk {
-    /// A desk at which `dirty` answers.
-    pub fn new(dirty: Arc<Dirty>) -> Self {
+    /// A desk at which these homes answer.
+    pub fn new(homes: Arc<Homes>) -> Self {
         Self {
-            dirty,
+            homes,
             places: Places::new(AT_A_TIME),
         }
     }
@@ -46,12 +47,12 @@ impl Desk {
         let Some(place) = self.places.take(asked.waits()) else {
             return Answer::Busy;
         };
-        let dirty = Arc::clone(&self.dirty);
+        let homes = Arc::clone(&self.homes);
         // A task of its own: whoever asked may hang up in the middle of it.
         let answering = tokio::spawn(async move {
             let answer = match asked {
-                Asked::OfObject(request) => dirty.home.answer(request).await,
-                Asked::OfUpload(request) => dirty.answer_upload(request).await,
+                Asked::OfObject(request) => homes.home.answer(request).await,
+                Asked::OfUpload(request) => homes.answer_upload(request).await,
             };
             drop(place);
             answer

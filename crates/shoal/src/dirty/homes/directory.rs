@@ -13,31 +13,16 @@ use super::request::Request;
 use super::view::View;
 use crate::cooperation::Cooperation;
 use crate::dirty::manifest::Manifest;
+use crate::dirty::{Found, Unknown, Unsettled};
 use crate::s3::object::ObjectName;
 
 /// While the members of the cluster change, a home decides nothing; most often that is over in less.
 const UNSETTLED_LOOKS: u32 = 30;
 const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
 
-/// What there is under a name.
-#[derive(Clone, Debug)]
-pub enum Found {
-    /// Nothing that the lake does not have.
-    Nothing,
-    /// A dirty object.
-    Dirty(Arc<Manifest>),
-    /// One that was acknowledged and is lost.
-    Lost(Arc<Manifest>),
-}
-
-/// Nobody who should know could be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the nodes that would know of the object cannot be asked now")]
-pub struct Unknown;
-
 /// Finds the home of a name, and asks it.
 #[derive(Clone)]
-pub struct Directory(pub(in crate::dirty) Arc<Home>);
+pub(crate) struct Directory(pub(in crate::dirty) Arc<Home>);
 
 impl std::fmt::Debug for Directory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -47,7 +32,7 @@ impl std::fmt::Debug for Directory {
 
 impl Directory {
     /// What there is under a name. The home says it; when it is out of reach, the next one; while the members change, everybody together.
-    pub async fn find(&self, name: &ObjectName) -> Result<Found, Unknown> {
+    pub(crate) async fn find(&self, name: &ObjectName) -> Result<Found, Unknown> {
         let home = &self.0;
         let view = View::of(&home.cooperation);
         let request = Request::Find {
@@ -128,7 +113,7 @@ impl Directory {
     }
 
     /// Brings an object to the lake if it is dirty, and what was lost out of the way. Errors: it is dirty yet.
-    pub async fn settle(&self, name: &ObjectName) -> Result<(), Unsettled> {
+    pub(crate) async fn settle(&self, name: &ObjectName) -> Result<(), Unsettled> {
         match self.find(name).await? {
             Found::Nothing => return Ok(()),
             Found::Lost(_) => return self.clear_lost(name).await,
@@ -146,7 +131,7 @@ impl Directory {
     }
 
     /// Brings an object to the lake if it is dirty. Errors: it is dirty yet, or lost.
-    pub async fn flush(&self, name: &ObjectName) -> Result<(), Unsettled> {
+    pub(crate) async fn flush(&self, name: &ObjectName) -> Result<(), Unsettled> {
         let flush = |view| Request::Flush {
             view,
             name: name.clone(),
@@ -165,7 +150,7 @@ impl Directory {
     }
 
     /// Every dirty object of a bucket below a prefix, behind a key, in order.
-    pub async fn list(
+    pub(crate) async fn list(
         &self,
         bucket: &str,
         prefix: &[u8],
@@ -263,17 +248,6 @@ where
         tokio::time::sleep(UNSETTLED_PAUSE).await;
     }
     Err(Unknown)
-}
-
-/// An object is dirty yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsettled {
-    /// Perhaps.
-    #[error(transparent)]
-    Unknown(#[from] Unknown),
-    /// It could not be flushed.
-    #[error("the object is not at the lake yet, and could not be brought there now")]
-    Unflushed,
 }
 
 fn manifest(bytes: &[u8]) -> Result<Arc<Manifest>, Unknown> {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 
+use super::Homes;
 use super::home::takes_part;
 use super::view::View;
-use crate::dirty::{Dirty, Found, Manifest};
+use crate::dirty::{Found, Manifest};
 
 /// Objects asked to be flushed at a time.
 const PARALLEL: usize = 8;
 
-impl Dirty {
+impl Homes {
     /// Lets everything be flushed of which this node keeps a part, once; how many objects it keeps yet that are not lost, and uploads that
     /// somebody is busy with. Their homes do it.
-    pub async fn part(&self) -> u64 {
+    pub async fn drain_round(&self) -> u64 {
         let busy = self.uploads.busy();
         let kept = self.home.records.all(None);
         let left = stream::iter(kept).map(|manifest| self.part_with(manifest));

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 
-use super::home::{Home, Outcome};
+use super::home::Home;
 use super::messenger::Answer;
 use super::view::View;
 use crate::clock;
+use crate::dirty::Outcome;
 use crate::dirty::flush_schedule::Begin;
 use crate::dirty::manifest::Manifest;
 use crate::dirty::upload::{Cancel, UploadError, Uploaded};
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Why an object is dirty yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FlushError {
+pub(crate) enum FlushError {
     /// Somebody is about to write or remove it.
     #[error("somebody is about to write or remove it")]
     Held,
@@ -37,7 +38,7 @@ pub enum FlushError {
 
 impl Home {
     /// Flushes what is due until the node stops; everything at once when room for dirty blocks is short.
-    pub async fn flush_when_due(self: Arc<Self>, stopping: Shutdown) {
+    pub(crate) async fn flush_when_due(self: Arc<Self>, stopping: Shutdown) {
         let mut soon = false;
         loop {
             tokio::select! {
@@ -70,7 +71,7 @@ impl Home {
     }
 
     /// Brings an object to the lake, if it is dirty, unless somebody does already: then this waits for that.
-    pub async fn flush(self: &Arc<Self>, name: &ObjectName) -> Result<(), FlushError> {
+    pub(crate) async fn flush(self: &Arc<Self>, name: &ObjectName) -> Result<(), FlushError> {
         let Some(manifest) = self.records.get(name) else {
             return Ok(());
         };

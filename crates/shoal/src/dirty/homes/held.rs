@@ -1,8 +1,9 @@
 //! A dirty object that is kept from its flush, to be removed or given back.
 
-use super::directory::{Directory, Unknown};
+use super::directory::Directory;
 use super::messenger::Answer;
 use super::request::Request;
+use crate::dirty::Unknown;
 use crate::s3::object::ObjectName;
 
 /// The hold on one write of an object. Dropped, it is given back: a client that hangs up leaves nothing held.
@@ -17,7 +18,7 @@ pub struct Held {
 
 impl Directory {
     /// Keeps a dirty object from being flushed; a flush under way breaks off, or has ended. `None`: nothing is dirty.
-    pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, Unknown> {
+    pub(crate) async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, Unknown> {
         let (directory, name) = (self.clone(), name.clone());
         // A task of its own: if its caller goes away while the home decides, the hold is dropped when it is there.
         let held = tokio::spawn(async move { directory.hold_now(name).await });

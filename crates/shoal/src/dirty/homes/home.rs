@@ -23,6 +23,7 @@ use super::view::View;
 use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
+use crate::dirty::Outcome;
 use crate::dirty::flush_schedule::{Fates, Standing};
 use crate::dirty::manifest::Manifest;
 use crate::dirty::upload::Uploader;
@@ -33,7 +34,7 @@ use crate::s3::object::{ObjectName, Version};
 const NAME_LOCKS: usize = 64;
 
 /// The dirty objects around one node.
-pub struct Home {
+pub(crate) struct Home {
     pub(in crate::dirty) records: Records,
     pub(in crate::dirty) cooperation: Arc<Cooperation>,
     pub(in crate::dirty) messenger: Messenger,
@@ -49,43 +50,6 @@ pub struct Home {
     pub(in crate::dirty) hurry: Notify,
     counts: [AtomicU64; Outcome::ALL.len()],
     names: [tokio::sync::Mutex<()>; NAME_LOCKS],
-}
-
-/// What became of objects that were written back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Acknowledged, before the lake had them.
-    Committed,
-    /// Brought to the lake.
-    Flushed,
-    /// Not, though it was tried; it is tried again.
-    Failed,
-    /// Lost before they were.
-    Lost,
-    /// Brought there, and given another ETag than was acknowledged.
-    Renamed,
-}
-
-impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 5] = [
-        Self::Committed,
-        Self::Flushed,
-        Self::Failed,
-        Self::Lost,
-        Self::Renamed,
-    ];
-
-    /// The word in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Committed => "committed",
-            Self::Flushed => "flushed",
-            Self::Failed => "failed",
-            Self::Lost => "lost",
-            Self::Renamed => "renamed",
-        }
-    }
 }
 
 impl Home {
@@ -114,7 +78,7 @@ impl Home {
     }
 
     /// Answers another node, or this one.
-    pub async fn answer(self: &Arc<Self>, request: Request) -> Answer {
+    pub(crate) async fn answer(self: &Arc<Self>, request: Request) -> Answer {
         match request {
             Request::Find { view, name } => self.find(view, &name),
             Request::Held { name } => self.held(&name),
@@ -417,7 +381,7 @@ impl Home {
     }
 
     /// The objects of which this node is the first home, and how they stand.
-    pub fn objects(&self) -> Vec<(Arc<Manifest>, Standing)> {
+    pub(crate) fn objects(&self) -> Vec<(Arc<Manifest>, Standing)> {
         let manifests = self.at_home(&View::of(&self.cooperation));
         let fates = self.fates.lock();
         let standing = |manifest: Arc<Manifest>| {
@@ -435,12 +399,12 @@ impl Home {
     }
 
     /// Objects that this node keeps, as a home or because blocks of them are here, and the bytes of these.
-    pub fn size(&self) -> (u64, u64) {
+    pub(crate) fn size(&self) -> (u64, u64) {
         self.records.size()
     }
 
     /// What became of objects at home here since the node started.
-    pub fn outcomes(&self) -> Vec<(Outcome, u64)> {
+    pub(crate) fn outcomes(&self) -> Vec<(Outcome, u64)> {
         let count = |outcome: Outcome| self.counts[outcome as usize].load(Ordering::Relaxed);
         Outcome::ALL.map(|outcome| (outcome, count(outcome))).into()
     }
@@ -458,7 +422,7 @@ impl Home {
     }
 
     /// Whether this node knows what it is home to.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.settled_view().is_some()
     }
 

@@ -16,8 +16,8 @@ use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
 use super::ahead::{Ahead, Kept, Sent};
+use crate::dirty::IntakeError;
 use crate::fetch::{Fetcher, WriterRoom};
-use crate::flights::FlightError;
 use crate::http::connection::ClientBody;
 use crate::pieces::Pieces;
 use crate::s3::error::S3Error;
@@ -43,20 +43,6 @@ pub(in crate::dirty) struct Blocks {
     pub drafts: Vec<Draft>,
     /// What other nodes have of them already.
     pub sent: Sent,
-}
-
-/// Why they are not.
-#[derive(Debug, thiserror::Error)]
-pub enum IntakeError {
-    /// The body is not what its head says.
-    #[error(transparent)]
-    Body(#[from] S3Error),
-    /// The disk does not keep up, or is full.
-    #[error("the disk does not take it: {0:?}")]
-    Disk(Refusal),
-    /// The memory for bytes on their way stays full.
-    #[error("{0}")]
-    Window(FlightError),
 }
 
 /// Where the bytes go.

@@ -60,7 +60,8 @@ impl Answer {
         }
     }
 
-    fn of(status: StatusCode, body: Bytes) -> Self {
+    /// The answer that a status and a body say.
+    pub fn of(status: StatusCode, body: Bytes) -> Self {
         match status {
             StatusCode::OK => Self::Done(body),
             StatusCode::NOT_FOUND => Self::Nothing,

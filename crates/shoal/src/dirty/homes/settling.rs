@@ -43,7 +43,7 @@ type Vouchers = HashMap<(ObjectId, u64), HashSet<NodeId>>;
 
 impl Home {
     /// Keeps this node sure of what it is home to until it stops. `cooperates`: others may be there although none is seen.
-    pub async fn keep_settled(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
+    pub(crate) async fn keep_settled(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
         let began = clock::instant();
         let (mut looked, mut audit_at) = (began, began);
         loop {

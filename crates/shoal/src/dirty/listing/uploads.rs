@@ -327,7 +327,7 @@ mod tests {
     use proptest::prelude::proptest;
 
     use super::{Element, ListPage, MARKER, UPLOADS, Upload, UploadListing, described};
-    use crate::dirty::homes::uploads::begun;
+    use crate::dirty::multipart::tests::begun;
     use crate::s3::operation::Query;
 
     /// An upload of the lake: its key, its id, and the hour in which it was begun.

@@ -100,7 +100,7 @@ impl Front {
         let names: HashSet<_> = names.map(|key| name_of(bucket, key)).collect();
         let names = names.into_iter().filter(|name| self.may_be_dirty(name));
         let found = names.map(|name| async move {
-            let found = self.dirty.directory.find(&name).await?;
+            let found = self.dirty.find(&name).await?;
             Ok((name, found))
         });
         let found: Vec<_> = stream::iter(found)
@@ -158,7 +158,7 @@ impl Front {
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
         let names: HashSet<_> = keys.iter().map(|key| name_of(bucket, key)).collect();
         let names = names.into_iter();
-        let held = names.map(|name| async move { self.dirty.directory.hold(&name).await });
+        let held = names.map(|name| async move { self.dirty.hold(&name).await });
         let held: Vec<Option<Held>> = stream::iter(held)
             .buffer_unordered(PARALLEL)
             .try_collect()

@@ -40,7 +40,7 @@ impl Front {
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let name = &current(name);
-        let found = self.dirty.directory.find(name).await.map_err(unknown)?;
+        let found = self.dirty.find(name).await.map_err(unknown)?;
         match found {
             Found::Nothing => self.pass_on(admitted).await,
             Found::Dirty(manifest) if is_conditional(&admitted.parts.headers) => {
@@ -63,7 +63,7 @@ impl Front {
         if !answer.status().is_success() {
             return Ok(relay(answer));
         }
-        let Some(held) = self.dirty.directory.hold(name).await.map_err(unknown)? else {
+        let Some(held) = self.dirty.hold(name).await.map_err(unknown)? else {
             // A flush or a removal came in between: the object is deleted like any other.
             return self.pass_on(admitted).await;
         };

@@ -44,7 +44,7 @@ impl Front {
     /// Returns whether an object of this name may be dirty. If so, the node looks for it before it asks the
     /// lake.
     pub(super) fn may_be_dirty(&self, name: &ObjectName) -> bool {
-        is_current(name) && self.dirty.rules().allow_back(name)
+        is_current(name) && self.dirty.may_be_dirty(name)
     }
 
     /// Answers a GET of a dirty object. Returns `None` if the lake must answer.
@@ -99,7 +99,7 @@ impl Front {
     /// and then the lake decides what they see.
     async fn look(&self, admitted: &Admitted, name: &ObjectName) -> Result<Sight, S3Error> {
         let name = &current(name);
-        let found = self.dirty.directory.find(name).await.map_err(unknown)?;
+        let found = self.dirty.find(name).await.map_err(unknown)?;
         let (Found::Dirty(manifest) | Found::Lost(manifest)) = &found else {
             return Ok(Sight::Lake);
         };
@@ -140,7 +140,7 @@ impl Front {
             Err(why) => return self.write_through_instead(admitted, name, why).await,
         };
         let (_, body) = admitted.open()?;
-        let written = self.dirty.write(order, body).await.map_err(unwritten)?;
+        let written = self.dirty.commit(order, body).await.map_err(unwritten)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(header::ETAG, written.version.etag_header());
@@ -231,7 +231,7 @@ impl Front {
         let Some(name) = overwritten.filter(|_| response.status().is_success()) else {
             return Ok(response);
         };
-        if let Some(held) = self.dirty.directory.hold(&name).await.map_err(unknown)? {
+        if let Some(held) = self.dirty.hold(&name).await.map_err(unknown)? {
             held.remove().await.map_err(unknown)?;
         }
         Ok(response)
@@ -241,7 +241,7 @@ impl Front {
     /// something is left here.
     async fn settle(&self, admitted: &Admitted, name: &ObjectName) -> Result<bool, S3Error> {
         let name = &current(name);
-        let found = self.dirty.directory.find(name).await.map_err(unknown)?;
+        let found = self.dirty.find(name).await.map_err(unknown)?;
         let manifest = match found {
             Found::Nothing => return Ok(true),
             Found::Lost(_) => return Ok(false),
@@ -258,17 +258,17 @@ impl Front {
 
     /// Brings an object to the lake if it is dirty. A lost object stays lost, so that its writer hears of it.
     async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
-        self.dirty.directory.flush(name).await.map_err(unsettled)?;
+        self.dirty.flush(name).await.map_err(unsettled)?;
         self.catalog.forget_object(name);
         Ok(())
     }
 
     /// Returns the dirty objects of a bucket below a prefix.
     async fn dirty_below(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, S3Error> {
-        if !self.dirty.rules().allow_back_below(bucket, prefix) {
+        if !self.dirty.may_be_dirty_below(bucket, prefix) {
             return Ok(Vec::new());
         }
-        let listed = self.dirty.directory.list(bucket, prefix, b"").await;
+        let listed = self.dirty.list(bucket, prefix, b"").await;
         listed.map_err(unknown)
     }
 

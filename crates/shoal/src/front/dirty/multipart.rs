@@ -63,7 +63,7 @@ impl Front {
         name: &ObjectName,
         id: UploadId,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = self.dirty.upload(id).await.map_err(lost)?;
+        let upload = self.dirty.find_upload(id).await.map_err(lost)?;
         if (&upload.name.bucket, &upload.name.key) != (&name.bucket, &name.key) {
             return Err(no_such_upload());
         }
@@ -107,7 +107,7 @@ impl Front {
             ));
         }
         let size_bytes = size_in(&parts.headers)?;
-        let taken = self.dirty.take_part(upload, (number, size_bytes), body).await;
+        let taken = self.dirty.put_part(upload, (number, size_bytes), body).await;
         let part = taken.map_err(untaken)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
@@ -127,7 +127,7 @@ impl Front {
             .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
             .await?;
         let listed = xml::listed(&list).map_err(|_| malformed())?;
-        let completed = match self.dirty.progress(upload.id).await.map_err(lost)? {
+        let completed = match self.dirty.upload_progress(upload.id).await.map_err(lost)? {
             Progress::Complete(completed) => completed,
             Progress::Open(uploaded) => {
                 let selected = select(&listed, &uploaded).map_err(unlisted)?;
@@ -155,7 +155,7 @@ impl Front {
         admitted: &Admitted,
         upload: &Upload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Progress::Open(uploaded) = self.dirty.progress(upload.id).await.map_err(lost)? else {
+        let Progress::Open(uploaded) = self.dirty.upload_progress(upload.id).await.map_err(lost)? else {
             return Err(no_such_upload());
         };
         let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {

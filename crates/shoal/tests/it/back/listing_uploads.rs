@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use shoal::clock;
-use shoal::dirty::{Answer, Inquiry, UploadRequest};
+use shoal::dirty::Inquiry;
+use shoal::dirty::homes::{Answer, UploadRequest};
 
 use super::cluster::{cluster, settled};
 use super::multipart::{begin, complete, list, parts, put};

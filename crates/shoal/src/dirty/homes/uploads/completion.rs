@@ -3,46 +3,20 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use http::{HeaderMap, StatusCode};
+use http::HeaderMap;
 
-use super::{Part, Upload, selection};
 use crate::clock;
 use crate::dirty::checksums::{ChecksumType, Checksummed};
-use crate::dirty::homes::intake::{Blocks, Intake, IntakeError};
+use crate::dirty::homes::Homes;
+use crate::dirty::homes::committing::Parted;
+use crate::dirty::homes::intake::{Blocks, Intake};
+use crate::dirty::multipart::{self, Completed, Incomplete, Part, Upload};
 use crate::dirty::upload::UploadError;
-use crate::dirty::writing::{Order, Parted, WriteError};
-use crate::dirty::{Dirty, Unsettled};
+use crate::dirty::writing::{Order, WriteError};
+use crate::dirty::{IntakeError, Unsettled};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::flights::FlightError;
 use crate::s3::payload::Digests;
-
-/// An object that was made of parts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Completed {
-    /// In quotes.
-    pub etag: Arc<str>,
-    /// What is said of its bytes.
-    pub checksums: HeaderMap,
-    /// Why the lake has it already; empty: it has not.
-    pub through: Arc<str>,
-}
-
-/// Why there is no object; the upload stays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Incomplete {
-    /// The lake said no.
-    #[error("the lake answered {0}")]
-    Refused(u16),
-    /// A part is gone with the node that held it.
-    #[error("part {0} was lost with the node that held it; upload it again")]
-    PartLost(u16),
-    /// The object has another checksum than was said.
-    #[error("the checksum of the object is another one")]
-    Checksum,
-    /// Something else; it may be tried again.
-    #[error("the object could not be put together")]
-    Later,
-}
 
 /// How a completion ended.
 pub(super) type Ended = Result<Arc<Completed>, Incomplete>;
@@ -53,7 +27,7 @@ struct Assembled {
     checksums: HeaderMap,
 }
 
-impl Dirty {
+impl Homes {
     /// Makes an object of `parts`. With conditions it goes to the lake at once, which alone can tell whether they hold.
     pub(super) async fn complete_of(
         &self,
@@ -89,10 +63,10 @@ impl Dirty {
             headers: upload.headers.clone(),
         };
         let parted = Parted {
-            structure: selection::structure(parts),
+            structure: multipart::structure(parts),
             of_reads: checksums.clone(),
         };
-        let etag = selection::etag(parts);
+        let etag = multipart::etag(parts);
         let manifest = self.describe(order, &etag, parted, clock::utc_now());
         let conditions = conditions_in(asked);
         if !conditions.is_empty() {
@@ -191,50 +165,39 @@ fn unwritten(error: &WriteError) -> Incomplete {
     }
 }
 
-impl Incomplete {
-    /// What the lake said, if it did.
-    pub fn status(self) -> Option<StatusCode> {
-        match self {
-            Self::Refused(status) => StatusCode::from_u16(status).ok(),
-            _ => None,
-        }
-    }
-
-    const fn code(self) -> (u8, u16) {
-        match self {
-            Self::Refused(status) => (1, status),
-            Self::PartLost(number) => (2, number),
-            Self::Checksum => (3, 0),
-            Self::Later => (4, 0),
-        }
+/// The bytes by which nodes tell each other why there is no object.
+const fn code(error: Incomplete) -> (u8, u16) {
+    match error {
+        Incomplete::Refused(status) => (1, status),
+        Incomplete::PartLost(number) => (2, number),
+        Incomplete::Checksum => (3, 0),
+        Incomplete::Later => (4, 0),
     }
 }
 
-impl Completed {
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
-        write_bytes(out, self.etag.as_bytes());
-        write_headers(out, &self.checksums);
-        write_bytes(out, self.through.as_bytes());
-    }
+pub(super) fn write_completed(completed: &Completed, out: &mut Vec<u8>) {
+    write_bytes(out, completed.etag.as_bytes());
+    write_headers(out, &completed.checksums);
+    write_bytes(out, completed.through.as_bytes());
+}
 
-    /// The pair of [`Completed::write`].
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self {
-            etag: reader.text()?.into(),
-            checksums: reader.headers()?,
-            through: reader.text()?.into(),
-        })
-    }
+/// The pair of [`write_completed`].
+pub(super) fn read_completed(reader: &mut Reader<'_>) -> Result<Completed, Malformed> {
+    Ok(Completed {
+        etag: reader.text()?.into(),
+        checksums: reader.headers()?,
+        through: reader.text()?.into(),
+    })
 }
 
 /// How a completion ended, for another node.
 pub(super) fn to_bytes(how: &Ended) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
-    let (code, value) = how.as_ref().err().map_or((0, 0), |error| error.code());
+    let (code, value) = how.as_ref().err().map_or((0, 0), |error| code(*error));
     out.push(code);
     out.extend_from_slice(&value.to_le_bytes());
     if let Ok(completed) = how {
-        completed.write(&mut out);
+        write_completed(completed, &mut out);
     }
     out
 }
@@ -244,7 +207,7 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Result<Ended, Malformed> {
     let mut reader = Reader::new(bytes);
     let ([code], value) = (reader.array()?, u16::from_le_bytes(reader.array()?));
     let ended = match code {
-        0 => Ok(Arc::new(Completed::read(&mut reader)?)),
+        0 => Ok(Arc::new(read_completed(&mut reader)?)),
         1 => Err(Incomplete::Refused(value)),
         2 => Err(Incomplete::PartLost(value)),
         3 => Err(Incomplete::Checksum),

@@ -7,18 +7,20 @@ use futures_util::stream::{self, StreamExt};
 use http::HeaderMap;
 use shoal_policy::VersionId;
 
-use super::completion::{Ended, Incomplete};
+use super::completion::Ended;
+use super::record;
 use super::request::COMPLETION_ROUND;
 use super::table::{Begin, NotNoted};
-use super::taking::Progress;
-use super::{Part, Selection, Upload, UploadEnd, UploadId, UploadRequest};
+use super::taking::progress_to_bytes;
+use super::{Selection, UploadRequest};
 use crate::clock;
-use crate::dirty::{Answer, Dirty};
+use crate::dirty::homes::{Answer, Homes};
+use crate::dirty::multipart::{Incomplete, Part, Upload, UploadEnd, UploadId};
 
 /// Holders told at a time that a part is not needed any more.
 const RELEASES: usize = 16;
 
-impl Dirty {
+impl Homes {
     /// Answers another node, or this one.
     pub(in crate::dirty) async fn answer_upload(self: &Arc<Self>, request: UploadRequest) -> Answer {
         let uploads = &self.uploads;
@@ -29,7 +31,7 @@ impl Dirty {
                 out
             })),
             UploadRequest::Parts(id) => {
-                told(uploads.table.lock().progress(id).as_ref().map(Progress::to_bytes))
+                told(uploads.table.lock().progress(id).as_ref().map(progress_to_bytes))
             }
             UploadRequest::Note(id, part) => self.note(id, Arc::from(part)).await,
             UploadRequest::Complete(id, selection, conditions) => {
@@ -114,7 +116,7 @@ impl Dirty {
         let is_complete = completed.is_some();
         let unused = uploads.table.lock().ended(upload.id, completed, clock::instant());
         if is_complete {
-            uploads.drop_record(upload.record_name(&uploads.lake)).await;
+            uploads.drop_record(record::name_of(upload, &uploads.lake)).await;
             self.release_everywhere(unused);
         }
     }
@@ -124,7 +126,7 @@ impl Dirty {
         let given_up = self.uploads.table.lock().give_up(id, end);
         match given_up {
             Ok(Some((upload, parts))) => {
-                let record = upload.record_name(&self.uploads.lake);
+                let record = record::name_of(&upload, &self.uploads.lake);
                 self.uploads.drop_record(record).await;
                 self.release_everywhere(parts);
                 Answer::Done(Bytes::new())

@@ -12,10 +12,9 @@
 //! bytes are cut anew.
 
 mod completion;
-mod id;
 mod inquiry;
 mod keeper;
-mod part;
+mod record;
 mod request;
 mod selection;
 mod table;
@@ -29,21 +28,14 @@ use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{NodeId, VersionId};
 
-pub use self::completion::{Completed, Incomplete};
-pub use self::id::UploadId;
-#[cfg(test)]
-pub(in crate::dirty) use self::inquiry::tests::begun;
-pub use self::inquiry::{Inquiry, Place};
-pub use self::part::{Part, Upload};
 pub(in crate::dirty) use self::request::PREFIX;
 pub use self::request::UploadRequest;
-pub use self::selection::{ListError, ListedPart, PART_BYTES_MIN, Selection, select};
-pub use self::table::{Open, UploadEnd};
-pub use self::taking::{PartError, Progress, UploadLost};
+pub(super) use self::selection::Selection;
 
-use self::part::Record;
+use self::record::Record;
 use self::table::Table;
 use crate::clock;
+use crate::dirty::multipart::{Open, Part, Upload, UploadEnd, UploadId};
 use crate::store::Store;
 
 /// What this node keeps of uploads that are not complete.
@@ -125,7 +117,7 @@ impl Uploads {
     pub(in crate::dirty) async fn keep(&self, upload: Upload) -> Result<(), Refusal> {
         let record = Record::of_upload(&upload);
         self.store
-            .keep_record(upload.record_name(&self.lake), record)
+            .keep_record(record::name_of(&upload, &self.lake), record)
             .await?;
         self.table.lock().keep(upload, clock::instant());
         Ok(())

@@ -12,8 +12,10 @@ use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_policy::VersionId;
 
-use super::{Inquiry, Part, Selection, UploadId};
+use super::Selection;
+use super::inquiry::{read_inquiry, write_inquiry};
 use crate::dirty::homes::target;
+use crate::dirty::multipart::{Inquiry, Part, UploadId};
 use crate::encoding::{Malformed, Reader, write_headers};
 
 /// Where the paths of these requests begin.
@@ -99,7 +101,7 @@ impl UploadRequest {
             }
             Self::List(view, inquiry) => {
                 out.extend_from_slice(&view.to_le_bytes());
-                inquiry.write(&mut out);
+                write_inquiry(inquiry, &mut out);
             }
             Self::Release(version) => out.extend_from_slice(&version.0),
         }
@@ -113,7 +115,7 @@ impl UploadRequest {
 
     fn read(verb: &str, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         match verb {
-            "list" => return Ok(Self::List(reader.u64()?, Box::new(Inquiry::read(reader)?))),
+            "list" => return Ok(Self::List(reader.u64()?, Box::new(read_inquiry(reader)?))),
             "release" => return Ok(Self::Release(VersionId(reader.array()?))),
             _ => {}
         }
@@ -138,11 +140,10 @@ mod tests {
     use proptest::prelude::proptest;
     use shoal_policy::VersionId;
 
-    use super::super::Place;
-    use super::super::inquiry::tests::inquiry;
-    use super::super::part::tests::{part, upload};
     use super::{Inquiry, Selection, UploadRequest};
     use crate::dirty::homes::target::tests::hears_what_is_said;
+    use crate::dirty::multipart::Place;
+    use crate::dirty::multipart::tests::{inquiry, part, upload};
 
     fn requests() -> Vec<UploadRequest> {
         let (id, part) = (upload().id, part(3, 'a', 250));

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use shoal_policy::VersionId;
 use tokio::sync::watch;
 
-use super::completion::{Completed, Ended};
-use super::{Inquiry, Part, Progress, Selection, Upload, UploadId};
+use super::Selection;
+use super::completion::Ended;
+use crate::dirty::multipart::{Completed, Inquiry, Open, Part, Progress, Upload, UploadEnd, UploadId};
 
 /// Somebody who was not told that an upload is complete, and asks again, is told so for a while.
 const REMEMBERED: Duration = Duration::from_mins(10);
@@ -35,34 +36,6 @@ enum Stage {
     Open,
     Completing(Ending),
     Complete(Arc<Completed>),
-}
-
-/// An upload that is not complete, and its parts.
-pub type Open = (Arc<Upload>, Vec<Arc<Part>>);
-
-/// How an upload that was kept here ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadEnd {
-    /// An object was made of it.
-    Completed,
-    /// Its client gave it up.
-    Aborted,
-    /// Nothing was done to it for too long.
-    Expired,
-}
-
-impl UploadEnd {
-    /// Every end, in the order of its declaration.
-    pub const ALL: [Self; 3] = [Self::Completed, Self::Aborted, Self::Expired];
-
-    /// The word in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Aborted => "aborted",
-            Self::Expired => "expired",
-        }
-    }
 }
 
 /// A part whose blocks are here.
@@ -326,9 +299,9 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::super::part::tests::{part, upload};
     use super::{Begin, Completed, NotNoted, Selection, Table, Upload, UploadEnd};
     use crate::clock;
+    use crate::dirty::multipart::tests::{part, upload};
 
     const MAX: u64 = 1000;
 

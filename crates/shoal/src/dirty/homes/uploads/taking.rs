@@ -3,91 +3,34 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
 use http_body_util::BodyExt;
 use shoal_policy::NodeId;
-use shoal_policy::admission::Refusal;
 
-use super::completion::{self, Ended};
-use super::{Completed, Incomplete, Part, Selection, Upload, UploadId, UploadRequest};
+use super::completion::{self, Ended, read_completed, write_completed};
+use super::{Selection, UploadRequest};
 use crate::chance;
 use crate::clock;
-use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
-use crate::dirty::homes::intake::{Intake, IntakeError};
+use crate::dirty::checksums::{Checksum, Checksummed};
+use crate::dirty::homes::intake::Intake;
 use crate::dirty::homes::messenger::Unheard;
+use crate::dirty::homes::{Answer, Homes};
+use crate::dirty::multipart::{
+    Completed, Incomplete, Part, PartError, Progress, Upload, UploadId, UploadLost,
+};
 use crate::dirty::writing::Order;
-use crate::dirty::{Answer, Dirty, Unknown};
+use crate::dirty::{IntakeError, Unknown};
 use crate::encoding::{Malformed, Reader};
 use crate::s3::error::S3Error;
 use crate::s3::etag;
-use crate::s3::identity::Caller;
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::payload::{Algorithm, Digests};
 use crate::write::Uncached;
 
-/// Why an upload cannot be gone on with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UploadLost {
-    /// There is none: it is complete, was aborted, has expired, or its keeper is gone.
-    #[error("there is no such upload")]
-    Nothing,
-    /// It is being completed.
-    #[error("the upload is being completed")]
-    Completing,
-    /// The parts are not those that were listed any more.
-    #[error("the parts of the upload have changed")]
-    Changed,
-    /// Whether there is one is not known now.
-    #[error(transparent)]
-    Unknown(#[from] Unknown),
-}
-
-/// Why a part was not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum PartError {
-    /// Its bytes.
-    #[error(transparent)]
-    Intake(#[from] IntakeError),
-    /// Its upload.
-    #[error(transparent)]
-    Upload(#[from] UploadLost),
-    /// The object would be larger than an object may be that is dirty.
-    #[error("the object is larger than one that is written back may be")]
-    TooLarge,
-    /// Too much is dirty already.
-    #[error("too much is dirty already")]
-    TooDirty,
-    /// A block has no room.
-    #[error("the disk does not take it: {0:?}")]
-    Disk(Refusal),
-}
-
-/// How far an upload is.
-#[derive(Debug)]
-pub enum Progress {
-    /// It has these parts, in order.
-    Open(Vec<Arc<Part>>),
-    /// It is an object.
-    Complete(Arc<Completed>),
-}
-
-impl Dirty {
-    /// Whether an upload may be written back, or why not; then this node keeps it.
-    pub async fn begin_upload(
-        &self,
-        name: &ObjectName,
-        parts: &Parts,
-        caller: &Caller,
-    ) -> Result<UploadId, Uncached> {
-        let mut order = Order::of(name, 0, parts, caller)?;
-        order.headers = of_creation(&order.headers);
-        Checksummed::of(&order.headers)?;
-        if self.home.is_leaving() {
-            return Err(Uncached::Unsettled);
-        }
-        self.permit(&order, caller).await?;
+impl Homes {
+    /// Begins an upload of what was accepted; this node keeps it.
+    pub async fn begin_upload(&self, order: Order) -> Result<UploadId, Uncached> {
         let id = UploadId::new(self.uploads.me, [chance::bits(), chance::bits()]);
         let upload = Upload {
             id,
@@ -113,7 +56,7 @@ impl Dirty {
     /// How far an upload is.
     pub async fn progress(self: &Arc<Self>, id: UploadId) -> Result<Progress, UploadLost> {
         match self.ask_keeper(id, UploadRequest::Parts(id)).await? {
-            Answer::Done(body) => Ok(Progress::of_bytes(&body).map_err(|_| Unknown)?),
+            Answer::Done(body) => Ok(progress_of_bytes(&body).map_err(|_| Unknown)?),
             Answer::Nothing => Err(UploadLost::Nothing),
             _ => Err(Unknown.into()),
         }
@@ -308,39 +251,37 @@ fn completion_of(body: &[u8]) -> Result<Ended, Unknown> {
     completion::of_bytes(body).map_err(|_| Unknown)
 }
 
-impl Progress {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
-        match self {
-            Self::Open(parts) => {
-                out.push(0);
-                out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
-                for part in parts {
-                    part.write(&mut out);
-                }
-            }
-            Self::Complete(completed) => {
-                out.push(1);
-                completed.write(&mut out);
+pub(super) fn progress_to_bytes(progress: &Progress) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    match progress {
+        Progress::Open(parts) => {
+            out.push(0);
+            out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
+            for part in parts {
+                part.write(&mut out);
             }
         }
-        out
+        Progress::Complete(completed) => {
+            out.push(1);
+            write_completed(completed, &mut out);
+        }
     }
+    out
+}
 
-    /// The pair of [`Progress::to_bytes`].
-    fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        let progress = match reader.array()? {
-            [0] => {
-                let count = reader.u32()?;
-                let parts = (0..count).map(|_| Part::read(&mut reader).map(Arc::new));
-                Self::Open(parts.collect::<Result<_, _>>()?)
-            }
-            [1] => Self::Complete(Arc::new(Completed::read(&mut reader)?)),
-            _ => return Err(Malformed),
-        };
-        reader.rest().is_empty().then_some(progress).ok_or(Malformed)
-    }
+/// The pair of [`progress_to_bytes`].
+fn progress_of_bytes(bytes: &[u8]) -> Result<Progress, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let progress = match reader.array()? {
+        [0] => {
+            let count = reader.u32()?;
+            let parts = (0..count).map(|_| Part::read(&mut reader).map(Arc::new));
+            Progress::Open(parts.collect::<Result<_, _>>()?)
+        }
+        [1] => Progress::Complete(Arc::new(read_completed(&mut reader)?)),
+        _ => return Err(Malformed),
+    };
+    reader.rest().is_empty().then_some(progress).ok_or(Malformed)
 }
 
 #[cfg(test)]
@@ -350,8 +291,8 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
 
-    use super::super::part::tests::part;
-    use super::{Completed, Progress};
+    use super::{Completed, Progress, progress_of_bytes, progress_to_bytes};
+    use crate::dirty::multipart::tests::part;
 
     #[test]
     fn how_far_an_upload_is_can_be_told_and_heard() {
@@ -360,7 +301,7 @@ mod tests {
             Progress::Open(parts),
             Progress::Complete(Arc::new(Completed::default())),
         ] {
-            let heard = Progress::of_bytes(&told.to_bytes()).unwrap();
+            let heard = progress_of_bytes(&progress_to_bytes(&told)).unwrap();
             assert_eq!(format!("{heard:?}"), format!("{told:?}"));
         }
     }
@@ -368,7 +309,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_progress_or_refused(bytes in vec(any::<u8>(), 0..300)) {
-            let _ = Progress::of_bytes(&bytes);
+            let _ = progress_of_bytes(&bytes);
         }
     }
 }

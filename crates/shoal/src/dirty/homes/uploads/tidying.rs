@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::table::Held;
-use super::{Open, UploadEnd, UploadRequest, Uploads};
+use super::{UploadRequest, Uploads};
 use crate::clock;
 use crate::dirty::homes::messenger::Unheard;
-use crate::dirty::{Answer, Dirty};
+use crate::dirty::homes::{Answer, Homes};
+use crate::dirty::multipart::{Open, UploadEnd};
 use crate::shutdown::Shutdown;
 
 /// An upload to which nothing was done for so long is given up.
@@ -22,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// A part that came a moment ago may not have been noted yet.
 const NOTED_MAX: Duration = Duration::from_mins(1);
 
-impl Dirty {
+impl Homes {
     /// Looks after uploads until the node stops.
     pub(in crate::dirty) async fn tidy_uploads(self: &Arc<Self>, stopping: Shutdown) {
         loop {

@@ -56,7 +56,7 @@ impl Front {
         let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;
         let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
-        let taken = self.dirty.take_part(upload, (number, size_bytes), bytes).await;
+        let taken = self.dirty.put_part(upload, (number, size_bytes), bytes).await;
         let part = taken.map_err(untaken)?;
         if part.size_bytes() != size_bytes {
             return Err(broken_off());

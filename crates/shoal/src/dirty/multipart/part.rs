@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use http::HeaderMap;
 use http::uri::PathAndQuery;
-use shoal_policy::{NodeId, VersionId};
+use shoal_policy::NodeId;
 
 use super::UploadId;
 use crate::dirty::Checksum;
@@ -13,11 +13,6 @@ use crate::dirty::manifest::{read_name, write_name};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::payload::Algorithm;
-
-/// Where records of uploads begin: no manifest does, for no bucket's name is so long.
-const MARK: [u8; 4] = [0xff; 4];
-const UPLOAD: u8 = 0;
-const PART: u8 = 1;
 
 /// An object that comes in parts, and is not complete.
 #[derive(Clone, Debug)]
@@ -47,14 +42,8 @@ pub struct Part {
     pub holder: NodeId,
 }
 
-/// What a record says.
-pub(super) enum Record {
-    Upload(Upload),
-    Part(UploadId, Part),
-}
-
 impl Upload {
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
         self.id.write(out);
         write_name(out, &self.name);
         write_bytes(out, self.writer.as_bytes());
@@ -64,7 +53,7 @@ impl Upload {
     }
 
     /// The pair of [`Upload::write`].
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             id: UploadId::read(reader)?,
             name: read_name(reader)?,
@@ -73,11 +62,6 @@ impl Upload {
             headers: reader.headers()?,
             begun: reader.time()?.ok_or(Malformed)?,
         })
-    }
-
-    /// Names its record, as if it were a version of its object.
-    pub(super) fn record_name(&self, lake: &str) -> VersionId {
-        Version::id_of(self.name.id(lake), &self.id.to_string(), 0)
     }
 }
 
@@ -97,7 +81,7 @@ impl Part {
     }
 
     /// Its MD5, from its ETag.
-    pub(super) fn md5(&self) -> Option<[u8; 16]> {
+    pub(in crate::dirty) fn md5(&self) -> Option<[u8; 16]> {
         let digits = self.version.etag.trim_matches('"');
         let mut md5 = [0; 16];
         if digits.len() != 2 * md5.len() || !digits.is_ascii() {
@@ -109,14 +93,14 @@ impl Part {
         Some(md5)
     }
 
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&self.holder.0.to_le_bytes());
         self.version.write(out);
     }
 
     /// The pair of [`Part::write`]: its ETag must be an MD5.
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let part = Self {
             number: u16::from_le_bytes(reader.array()?),
             holder: NodeId(reader.u64()?),
@@ -126,61 +110,20 @@ impl Part {
     }
 }
 
-impl Record {
-    /// Whether bytes that are no manifest are one of these.
-    pub(super) fn is_one(bytes: &[u8]) -> bool {
-        bytes.starts_with(&MARK)
-    }
-
-    pub(super) fn of_upload(upload: &Upload) -> Vec<u8> {
-        let mut out = begin(UPLOAD);
-        upload.write(&mut out);
-        out
-    }
-
-    pub(super) fn of_part(id: UploadId, part: &Part) -> Vec<u8> {
-        let mut out = begin(PART);
-        id.write(&mut out);
-        part.write(&mut out);
-        out
-    }
-
-    /// The pair of [`Record::of_upload`] and [`Record::of_part`].
-    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let rest = bytes.strip_prefix(&MARK).ok_or(Malformed)?;
-        let mut reader = Reader::new(rest);
-        let record = match reader.array()? {
-            [UPLOAD] => Self::Upload(Upload::read(&mut reader)?),
-            [PART] => Self::Part(UploadId::read(&mut reader)?, Part::read(&mut reader)?),
-            _ => return Err(Malformed),
-        };
-        reader.rest().is_empty().then_some(record).ok_or(Malformed)
-    }
-}
-
-fn begin(kind: u8) -> Vec<u8> {
-    let mut out = Vec::with_capacity(512);
-    out.extend_from_slice(&MARK);
-    out.push(kind);
-    out
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::dirty) mod tests {
     use std::sync::Arc;
     use std::time::SystemTime;
 
     use http::HeaderMap;
-    use proptest::collection::vec;
-    use proptest::prelude::{any, proptest};
     use shoal_policy::NodeId;
 
-    use super::{Part, Record, Upload};
+    use super::{Part, Upload};
     use crate::dirty::UploadId;
     use crate::dirty::manifest::tests::manifest;
     use crate::s3::object::{ObjectName, Version};
 
-    pub(in crate::dirty::homes::uploads) fn upload() -> Upload {
+    pub(in crate::dirty) fn upload() -> Upload {
         let of = manifest("k", 0);
         Upload {
             id: UploadId::new(NodeId(1), [2, 3]),
@@ -193,7 +136,7 @@ pub(super) mod tests {
     }
 
     /// A part whose bytes are `size_bytes` times the last digit of its ETag.
-    pub(in crate::dirty::homes::uploads) fn part(number: u16, digit: char, size_bytes: u64) -> Part {
+    pub(in crate::dirty) fn part(number: u16, digit: char, size_bytes: u64) -> Part {
         let etag = format!("\"{}\"", digit.to_string().repeat(32));
         let name = ObjectName {
             bucket: "part".into(),
@@ -220,30 +163,9 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_written_down_is_read_back_and_is_no_manifest() {
-        let (upload, part) = (upload(), part(7, 'a', 250));
-        let bytes = Record::of_upload(&upload);
-        assert!(
-            matches!(Record::of_bytes(&bytes), Ok(Record::Upload(read)) if format!("{read:?}") == format!("{upload:?}"))
-        );
-        let bytes = Record::of_part(upload.id, &part);
-        assert!(
-            matches!(Record::of_bytes(&bytes), Ok(Record::Part(id, read)) if id == upload.id && format!("{read:?}") == format!("{part:?}"))
-        );
-        assert!(Record::is_one(&bytes) && !Record::is_one(&manifest("k", 1).to_bytes()));
-    }
-
-    #[test]
     fn a_part_tells_its_digests() {
         let part = part(7, 'a', 250);
         assert_eq!(part.md5(), Some([0xaa; 16]));
         assert_eq!(part.checksum().unwrap().digest, [0, 0, 0, 1]);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_a_record_or_refused(bytes in vec(any::<u8>(), 0..300), kind in 0..3_u8) {
-            let _ = Record::of_bytes(&[&super::MARK[..], &[kind], &bytes].concat());
-        }
     }
 }

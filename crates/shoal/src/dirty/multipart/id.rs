@@ -26,14 +26,14 @@ impl UploadId {
     }
 
     /// Writes it down, for a record or another node.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
         for word in [self.keeper.0, self.chance[0], self.chance[1]] {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
 
     /// The pair of [`UploadId::write`].
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             keeper: NodeId(reader.u64()?),
             chance: [reader.u64()?, reader.u64()?],
