@@ -16,7 +16,7 @@ use shoal_policy::admission::Refusal;
 use crate::admin::members::{Member, MemberState, Members};
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
-use crate::dirty::{DirtyObjects, Figures, FlushOrders, Outcome, UploadEnd};
+use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Counts, Endpoint};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
@@ -76,7 +76,7 @@ pub struct Told {
     layers: Vec<Requests>,
     peers: peers::Told,
     reloads: Vec<(&'static str, u64)>,
-    written_back: Vec<(Outcome, u64)>,
+    written_back: Vec<(WriteBackOutcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
     account_refusals: Vec<(AccountRefusal, u64)>,
     unheard: Vec<(Stranger, u64)>,
@@ -271,7 +271,7 @@ impl Observer {
             "settled": self.dirty.is_synced(),
             "objects": figures.objects,
             "bytes": figures.bytes,
-            "outcomes": by_word(&figures.outcomes, Outcome::as_str),
+            "outcomes": by_word(&figures.outcomes, WriteBackOutcome::as_str),
             "troubled": troubled.collect::<Vec<_>>(),
             "uploads": {
                 "open": uploads.len(),

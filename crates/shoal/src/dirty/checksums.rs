@@ -31,7 +31,7 @@ pub enum ChecksumType {
 
 /// Which checksum an upload has, as the request that created it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checksummed {
+pub struct ChecksumSpec {
     /// The algorithm.
     pub algorithm: Algorithm,
     /// Of what.
@@ -60,7 +60,7 @@ pub fn element_name(algorithm: Algorithm) -> String {
     format!("Checksum{}", algorithm.as_str().to_uppercase())
 }
 
-impl Checksummed {
+impl ChecksumSpec {
     /// Reads what the creation of an upload says. Errors: it is not known here.
     pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
         let Some(name) = headers.get(ALGORITHM) else {
@@ -102,7 +102,7 @@ impl Checksummed {
 }
 
 /// The headers with which an upload is created at the lake: those of the object, and nothing that is said of its bytes.
-pub(super) fn of_creation(headers: &HeaderMap) -> HeaderMap {
+pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
     let is_of_bytes = |name: &HeaderName| {
         let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);
         name == "content-md5" || is_checksum
@@ -124,23 +124,26 @@ fn text(text: &str) -> HeaderValue {
 mod tests {
     use http::{HeaderMap, HeaderValue};
 
-    use super::{ChecksumType, Checksummed, of_creation};
+    use super::{ChecksumSpec, ChecksumType, creation_headers};
     use crate::s3::payload::{Algorithm, Digests};
     use crate::write::Uncached;
 
-    fn created(algorithm: &'static str, kind: Option<&'static str>) -> Result<Option<Checksummed>, Uncached> {
+    fn created(
+        algorithm: &'static str,
+        kind: Option<&'static str>,
+    ) -> Result<Option<ChecksumSpec>, Uncached> {
         let mut headers = HeaderMap::new();
         headers.insert(super::ALGORITHM, HeaderValue::from_static(algorithm));
         if let Some(kind) = kind {
             headers.insert(super::TYPE, HeaderValue::from_static(kind));
         }
-        Checksummed::of(&headers)
+        ChecksumSpec::of(&headers)
     }
 
     #[test]
     fn an_upload_has_the_checksum_that_its_creation_says_or_none() {
-        let is = |algorithm, kind| Ok(Some(Checksummed { algorithm, kind }));
-        assert_eq!(Checksummed::of(&HeaderMap::new()), Ok(None));
+        let is = |algorithm, kind| Ok(Some(ChecksumSpec { algorithm, kind }));
+        assert_eq!(ChecksumSpec::of(&HeaderMap::new()), Ok(None));
         assert_eq!(
             created("CRC32", None),
             is(Algorithm::Crc32, ChecksumType::Composite)
@@ -163,11 +166,11 @@ mod tests {
         whole.add(Algorithm::Crc32);
         whole.update(b"123456789");
         let of = |kind| {
-            let checksummed = Checksummed {
+            let checksum_spec = ChecksumSpec {
                 algorithm: Algorithm::Crc32,
                 kind,
             };
-            let headers = checksummed.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
+            let headers = checksum_spec.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
             headers["x-amz-checksum-crc32"].to_str().unwrap().to_owned()
         };
         assert_eq!(of(ChecksumType::FullObject), "y/Q5Jg==");
@@ -186,7 +189,7 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static("x"));
         }
-        let kept = of_creation(&headers);
+        let kept = creation_headers(&headers);
         assert!(kept.contains_key("x-amz-checksum-algorithm") && kept.contains_key("x-amz-meta-a"));
         assert_eq!(kept.len(), 2);
     }

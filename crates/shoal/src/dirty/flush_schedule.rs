@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use shoal_policy::ObjectId;
 use tokio::sync::watch;
 
-use super::upload::Cancel;
+use super::lake_writer::Cancel;
 
 /// Somebody who holds an object and is not heard of again keeps it from its flush for no longer.
 const HOLD: Duration = Duration::from_secs(90);
@@ -19,28 +19,28 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 /// What is to happen to one object.
 #[derive(Debug)]
-struct Fate {
+struct ScheduledFlush {
     due: Instant,
     failures: u32,
     error: Option<Arc<str>>,
     held_until: Option<Instant>,
     lost: bool,
-    flight: Option<Flight>,
+    running: Option<RunningFlush>,
 }
 
 /// A flush under way.
 #[derive(Debug)]
-struct Flight {
+struct RunningFlush {
     cancel: Cancel,
     ended: watch::Receiver<()>,
 }
 
 /// The objects of which this node is the home.
 #[derive(Debug, Default)]
-pub(super) struct Fates(HashMap<ObjectId, Fate>);
+pub(super) struct FlushSchedule(HashMap<ObjectId, ScheduledFlush>);
 
 /// What who wants an object flushed is to do.
-pub(super) enum Begin {
+pub(super) enum FlushStart {
     /// Flush it, heed the word, and drop the sender when it is over.
     Lead(Cancel, watch::Sender<()>),
     /// Somebody does: wait for the sender to be dropped.
@@ -53,7 +53,7 @@ pub(super) enum Begin {
 
 /// How it stands, for those who look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct FlushStatus {
     /// Flushes that failed in a row.
     pub failures: u32,
     /// How the last one did.
@@ -62,18 +62,18 @@ pub struct Standing {
     pub lost: bool,
 }
 
-impl Standing {
+impl FlushStatus {
     /// Whether an operator should know of it.
     pub fn is_troubled(&self) -> bool {
         self.lost || self.failures > 0
     }
 }
 
-impl Fates {
+impl FlushSchedule {
     /// The object is to be flushed at `due`, whatever was true of an earlier write of it.
     pub(super) fn expect(&mut self, object: ObjectId, due: Instant) {
-        let flight = self.0.remove(&object).and_then(|fate| fate.flight);
-        self.0.insert(object, Fate::due(due, flight));
+        let running = self.0.remove(&object).and_then(|flush| flush.running);
+        self.0.insert(object, ScheduledFlush::due(due, running));
     }
 
     /// The object is dirty no more.
@@ -82,36 +82,39 @@ impl Fates {
     }
 
     /// Who wants to flush it at `now` begins, or waits for who has begun.
-    pub(super) fn begin(&mut self, object: ObjectId, now: Instant) -> Begin {
-        let fate = self.0.entry(object).or_insert_with(|| Fate::due(now, None));
-        if let Some(flight) = &fate.flight {
-            return Begin::Join(flight.ended.clone());
+    pub(super) fn begin(&mut self, object: ObjectId, now: Instant) -> FlushStart {
+        let flush = self
+            .0
+            .entry(object)
+            .or_insert_with(|| ScheduledFlush::due(now, None));
+        if let Some(running) = &flush.running {
+            return FlushStart::Join(running.ended.clone());
         }
-        if fate.lost {
-            return Begin::Lost;
+        if flush.lost {
+            return FlushStart::Lost;
         }
-        if fate.is_held(now) {
-            return Begin::Held;
+        if flush.is_held(now) {
+            return FlushStart::Held;
         }
         let (cancel, (over, ended)) = (Cancel::default(), watch::channel(()));
-        fate.flight = Some(Flight {
+        flush.running = Some(RunningFlush {
             cancel: cancel.clone(),
             ended,
         });
-        Begin::Lead(cancel, over)
+        FlushStart::Lead(cancel, over)
     }
 
     /// The flush has ended; `error` says why the object is dirty yet.
     pub(super) fn ended(&mut self, object: ObjectId, error: Option<Arc<str>>, now: Instant) {
-        let Some(fate) = self.0.get_mut(&object) else {
+        let Some(flush) = self.0.get_mut(&object) else {
             return;
         };
-        fate.flight = None;
+        flush.running = None;
         if let Some(error) = error {
-            let pause = PAUSE_MIN * 2_u32.pow(fate.failures.min(16));
-            fate.failures += 1;
-            fate.due = now + pause.min(PAUSE_MAX);
-            fate.error = Some(error);
+            let pause = PAUSE_MIN * 2_u32.pow(flush.failures.min(16));
+            flush.failures += 1;
+            flush.due = now + pause.min(PAUSE_MAX);
+            flush.error = Some(error);
         }
     }
 
@@ -119,11 +122,11 @@ impl Fates {
     /// are any.
     pub(super) fn leave_to_others(&mut self, is_home: impl Fn(ObjectId) -> bool) -> bool {
         self.0
-            .retain(|object, fate| fate.flight.is_some() || is_home(*object));
+            .retain(|object, flush| flush.running.is_some() || is_home(*object));
         let left = self.0.iter().filter(|(object, _)| !is_home(**object));
         let mut is_any = false;
-        for flight in left.filter_map(|(_, fate)| fate.flight.as_ref()) {
-            flight.cancel.cancel();
+        for running in left.filter_map(|(_, flush)| flush.running.as_ref()) {
+            running.cancel.cancel();
             is_any = true;
         }
         is_any
@@ -131,51 +134,57 @@ impl Fates {
 
     /// Keeps the object from being flushed, for a while. What is to be waited for when a flush is under way; it is told to break off.
     pub(super) fn hold(&mut self, object: ObjectId, now: Instant) -> Option<watch::Receiver<()>> {
-        let fate = self.0.entry(object).or_insert_with(|| Fate::due(now, None));
-        fate.held_until = Some(now + HOLD);
-        let flight = fate.flight.as_ref()?;
-        flight.cancel.cancel();
-        Some(flight.ended.clone())
+        let flush = self
+            .0
+            .entry(object)
+            .or_insert_with(|| ScheduledFlush::due(now, None));
+        flush.held_until = Some(now + HOLD);
+        let running = flush.running.as_ref()?;
+        running.cancel.cancel();
+        Some(running.ended.clone())
     }
 
     /// Whether it still is kept from being flushed.
     pub(super) fn is_held(&self, object: ObjectId, now: Instant) -> bool {
-        self.0.get(&object).is_some_and(|fate| fate.is_held(now))
+        self.0.get(&object).is_some_and(|flush| flush.is_held(now))
     }
 
     /// It is held no more.
     pub(super) fn free(&mut self, object: ObjectId) {
-        if let Some(fate) = self.0.get_mut(&object) {
-            fate.held_until = None;
+        if let Some(flush) = self.0.get_mut(&object) {
+            flush.held_until = None;
         }
     }
 
     /// Whether all of it can be had.
     pub(super) fn set_lost(&mut self, object: ObjectId, lost: bool, now: Instant) -> bool {
-        let fate = self.0.entry(object).or_insert_with(|| Fate::due(now, None));
-        std::mem::replace(&mut fate.lost, lost) != lost
+        let flush = self
+            .0
+            .entry(object)
+            .or_insert_with(|| ScheduledFlush::due(now, None));
+        std::mem::replace(&mut flush.lost, lost) != lost
     }
 
     pub(super) fn is_lost(&self, object: ObjectId) -> bool {
-        self.0.get(&object).is_some_and(|fate| fate.lost)
+        self.0.get(&object).is_some_and(|flush| flush.lost)
     }
 
     /// Whether it should be flushed now. `soon`: all that have not failed are.
     pub(super) fn is_due(&self, object: ObjectId, now: Instant, soon: bool) -> bool {
-        self.0.get(&object).is_none_or(|fate| {
-            let is_due = fate.due <= now || soon && fate.failures == 0;
-            is_due && !fate.lost && fate.flight.is_none() && !fate.is_held(now)
+        self.0.get(&object).is_none_or(|flush| {
+            let is_due = flush.due <= now || soon && flush.failures == 0;
+            is_due && !flush.lost && flush.running.is_none() && !flush.is_held(now)
         })
     }
 
     /// How it stands.
-    pub(super) fn standing(&self, object: ObjectId) -> Standing {
+    pub(super) fn standing(&self, object: ObjectId) -> FlushStatus {
         self.0
             .get(&object)
-            .map_or_else(Standing::default, |fate| Standing {
-                failures: fate.failures,
-                error: fate.error.clone(),
-                lost: fate.lost,
+            .map_or_else(FlushStatus::default, |flush| FlushStatus {
+                failures: flush.failures,
+                error: flush.error.clone(),
+                lost: flush.lost,
             })
     }
 
@@ -185,15 +194,15 @@ impl Fates {
     }
 }
 
-impl Fate {
-    fn due(due: Instant, flight: Option<Flight>) -> Self {
+impl ScheduledFlush {
+    fn due(due: Instant, running: Option<RunningFlush>) -> Self {
         Self {
             due,
             failures: 0,
             error: None,
             held_until: None,
             lost: false,
-            flight,
+            running,
         }
     }
 
@@ -208,92 +217,94 @@ mod tests {
 
     use shoal_policy::ObjectId;
 
-    use super::{Begin, Fates, HOLD, PAUSE_MAX};
+    use super::{FlushSchedule, FlushStart, HOLD, PAUSE_MAX};
     use crate::clock;
 
     const OBJECT: ObjectId = ObjectId([1; 16]);
 
-    fn lead(fates: &mut Fates, now: Instant) -> bool {
-        matches!(fates.begin(OBJECT, now), Begin::Lead(..))
+    fn lead(schedule: &mut FlushSchedule, now: Instant) -> bool {
+        matches!(schedule.begin(OBJECT, now), FlushStart::Lead(..))
     }
 
     #[test]
     fn one_flushes_and_the_others_wait_for_it() {
-        let (mut fates, now) = (Fates::default(), clock::instant());
-        let Begin::Lead(_, over) = fates.begin(OBJECT, now) else {
+        let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
+        let FlushStart::Lead(_, over) = schedule.begin(OBJECT, now) else {
             panic!("nobody flushes it")
         };
-        let Begin::Join(mut ended) = fates.begin(OBJECT, now) else {
+        let FlushStart::Join(mut ended) = schedule.begin(OBJECT, now) else {
             panic!("somebody flushes it")
         };
-        assert!(!fates.is_due(OBJECT, now, true));
-        fates.ended(OBJECT, None, now);
+        assert!(!schedule.is_due(OBJECT, now, true));
+        schedule.ended(OBJECT, None, now);
         drop(over);
         assert!(futures_util::FutureExt::now_or_never(ended.changed()).is_some());
-        assert!(lead(&mut fates, now));
+        assert!(lead(&mut schedule, now));
     }
 
     #[test]
     fn a_flush_that_failed_is_tried_again_after_a_pause_that_doubles() {
-        let (mut fates, mut now) = (Fates::default(), clock::instant());
-        fates.expect(OBJECT, now);
+        let (mut schedule, mut now) = (FlushSchedule::default(), clock::instant());
+        schedule.expect(OBJECT, now);
         for seconds in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
-            assert!(fates.is_due(OBJECT, now, false) && lead(&mut fates, now));
-            fates.ended(OBJECT, Some("why".into()), now);
+            assert!(schedule.is_due(OBJECT, now, false) && lead(&mut schedule, now));
+            schedule.ended(OBJECT, Some("why".into()), now);
             let later = now + Duration::from_secs(seconds);
             assert!(
-                !fates.is_due(OBJECT, now + Duration::from_millis(seconds * 1000 - 1), true),
+                !schedule.is_due(OBJECT, now + Duration::from_millis(seconds * 1000 - 1), true),
                 "{seconds}"
             );
             now = later;
         }
-        assert_eq!(fates.standing(OBJECT).failures, 11);
-        assert!(fates.is_due(OBJECT, now + PAUSE_MAX, false));
+        assert_eq!(schedule.standing(OBJECT).failures, 11);
+        assert!(schedule.is_due(OBJECT, now + PAUSE_MAX, false));
     }
 
     #[test]
     fn what_is_held_is_not_flushed_until_it_is_free_or_forgotten_by_who_held_it() {
-        let (mut fates, now) = (Fates::default(), clock::instant());
-        fates.expect(OBJECT, now);
-        assert!(fates.hold(OBJECT, now).is_none(), "nothing is under way");
-        assert!(matches!(fates.begin(OBJECT, now), Begin::Held));
-        assert!(!fates.is_due(OBJECT, now, true));
-        assert!(lead(&mut fates, now + HOLD));
-        fates.ended(OBJECT, None, now);
-        fates.hold(OBJECT, now);
-        fates.free(OBJECT);
-        assert!(lead(&mut fates, now));
+        let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
+        schedule.expect(OBJECT, now);
+        assert!(schedule.hold(OBJECT, now).is_none(), "nothing is under way");
+        assert!(matches!(schedule.begin(OBJECT, now), FlushStart::Held));
+        assert!(!schedule.is_due(OBJECT, now, true));
+        assert!(lead(&mut schedule, now + HOLD));
+        schedule.ended(OBJECT, None, now);
+        schedule.hold(OBJECT, now);
+        schedule.free(OBJECT);
+        assert!(lead(&mut schedule, now));
         assert!(
-            fates.hold(OBJECT, now).is_some(),
+            schedule.hold(OBJECT, now).is_some(),
             "what is under way is waited for"
         );
     }
 
     #[test]
     fn what_is_lost_is_not_flushed_until_it_is_found() {
-        let (mut fates, now) = (Fates::default(), clock::instant());
-        assert!(fates.set_lost(OBJECT, true, now) && !fates.set_lost(OBJECT, true, now));
-        assert!(matches!(fates.begin(OBJECT, now), Begin::Lost) && !fates.is_due(OBJECT, now, true));
-        assert!(fates.set_lost(OBJECT, false, now));
-        assert!(lead(&mut fates, now));
+        let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
+        assert!(schedule.set_lost(OBJECT, true, now) && !schedule.set_lost(OBJECT, true, now));
+        assert!(
+            matches!(schedule.begin(OBJECT, now), FlushStart::Lost) && !schedule.is_due(OBJECT, now, true)
+        );
+        assert!(schedule.set_lost(OBJECT, false, now));
+        assert!(lead(&mut schedule, now));
     }
 
     #[test]
     fn room_is_made_at_once_by_what_has_not_failed() {
-        let (mut fates, now) = (Fates::default(), clock::instant());
-        fates.expect(OBJECT, now + Duration::from_secs(9));
-        assert!(!fates.is_due(OBJECT, now, false) && fates.is_due(OBJECT, now, true));
+        let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
+        schedule.expect(OBJECT, now + Duration::from_secs(9));
+        assert!(!schedule.is_due(OBJECT, now, false) && schedule.is_due(OBJECT, now, true));
     }
 
     #[test]
     fn what_others_are_home_to_now_is_left_to_them_once_its_flush_has_ended() {
-        let (mut fates, now) = (Fates::default(), clock::instant());
-        let Begin::Lead(cancel, _over) = fates.begin(OBJECT, now) else {
+        let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
+        let FlushStart::Lead(cancel, _over) = schedule.begin(OBJECT, now) else {
             panic!("nobody flushes it")
         };
-        assert!(!fates.leave_to_others(|_| true) && !cancel.is_cancelled());
-        assert!(fates.leave_to_others(|_| false) && cancel.is_cancelled());
-        fates.ended(OBJECT, None, now);
-        assert!(!fates.leave_to_others(|_| false) && !fates.knows(OBJECT));
+        assert!(!schedule.leave_to_others(|_| true) && !cancel.is_cancelled());
+        assert!(schedule.leave_to_others(|_| false) && cancel.is_cancelled());
+        schedule.ended(OBJECT, None, now);
+        assert!(!schedule.leave_to_others(|_| false) && !schedule.knows(OBJECT));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 
-use super::structure::Structure;
+use super::part_layout::PartLayout;
 use crate::blocks::placement::Placement;
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::s3::object::{ObjectName, Version};
@@ -26,7 +26,7 @@ pub struct Manifest {
     /// The headers of the write.
     pub headers: HeaderMap,
     /// The parts that it was uploaded in.
-    pub structure: Arc<Structure>,
+    pub part_layout: Arc<PartLayout>,
     /// Where its blocks are.
     pub placement: Arc<Placement>,
 }
@@ -40,7 +40,7 @@ impl Manifest {
         self.version.write(out);
         write_bytes(out, self.target.as_str().as_bytes());
         write_headers(out, &self.headers);
-        self.structure.write(out);
+        self.part_layout.write(out);
         self.placement.write(out);
     }
 
@@ -60,11 +60,11 @@ impl Manifest {
             version: Arc::new(Version::read(reader)?),
             target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
             headers: reader.headers()?,
-            structure: Arc::new(Structure::read(reader)?),
+            part_layout: Arc::new(PartLayout::read(reader)?),
             placement: Arc::new(Placement::read(reader)?),
         };
         let is_placed = manifest.placement.len() == manifest.version.block_count() as usize;
-        let is_parted = manifest.structure.fits(manifest.version.size_bytes);
+        let is_parted = manifest.part_layout.fits(manifest.version.size_bytes);
         (is_placed && is_parted).then_some(manifest).ok_or(Malformed)
     }
 
@@ -107,7 +107,7 @@ pub(super) mod tests {
     use proptest::prelude::{any, proptest};
     use shoal_policy::NodeId;
 
-    use super::{Manifest, Placement, Structure};
+    use super::{Manifest, PartLayout, Placement};
     use crate::s3::object::{ObjectName, Version};
 
     /// An object of three blocks of 100 bytes, the last one short, on nodes 1 and 2.
@@ -134,7 +134,7 @@ pub(super) mod tests {
                 headers: headers.clone(),
             }),
             headers,
-            structure: Arc::new(Structure::of([(1, 200), (2, 50)])),
+            part_layout: Arc::new(PartLayout::of([(1, 200), (2, 50)])),
             placement: Arc::new(Placement::new([1, 2, 1].map(NodeId)).unwrap()),
             name,
         }
@@ -158,7 +158,7 @@ pub(super) mod tests {
     #[test]
     fn a_manifest_whose_parts_are_not_the_object_is_refused() {
         let mut lying = manifest("k", 7);
-        lying.structure = Arc::new(Structure::of([(1, 200), (2, 51)]));
+        lying.part_layout = Arc::new(PartLayout::of([(1, 200), (2, 51)]));
         assert!(Manifest::of_bytes(&lying.to_bytes()).is_err());
     }
 

@@ -15,33 +15,33 @@
 //! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
 
 mod checksums;
+mod flush_orders;
 mod flush_schedule;
 pub mod homes;
 mod lake_upload;
+mod lake_writer;
 mod listing;
 mod manifest;
 mod multipart;
 mod objects;
-mod orders;
+mod part_layout;
 mod permission;
 mod reading;
 mod status;
-mod structure;
-mod upload;
 mod writing;
 
-pub use self::checksums::{Checksum, ChecksumType, Checksummed, element_name};
-pub use self::flush_schedule::Standing;
+pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
+pub use self::flush_orders::{FlushOrders, FlushProgress};
+pub use self::flush_schedule::FlushStatus;
+pub use self::lake_writer::LakeWriteError;
 pub use self::listing::{Listing, UploadListing, described};
 pub use self::manifest::Manifest;
 pub use self::multipart::{
-    Completed, Incomplete, Inquiry, ListError, ListedPart, Open, PART_BYTES_MIN, Part, PartError, Place,
-    Progress, Upload, UploadEnd, UploadId, UploadLost, select,
+    Completed, CompletionError, ListError, ListedPart, OpenUpload, PART_BYTES_MIN, Part, PartError, Upload,
+    UploadEnd, UploadId, UploadPosition, UploadProgress, UploadQuery, UploadUnavailable, select,
 };
-pub use self::objects::{DirtyObjects, Found, Held, Parts, Unknown, Unsettled};
-pub use self::orders::{FlushOrders, FlushProgress};
+pub use self::objects::{AuthorityUnreachable, DirtyObjects, FlushFailed, Found, Held, Parts};
+pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::reading::read;
-pub use self::status::{Figures, Outcome};
-pub use self::structure::{PlacedPart, Structure};
-pub use self::upload::UploadError;
-pub use self::writing::{IntakeError, Order, WriteError, Written};
+pub use self::status::{Figures, WriteBackOutcome};
+pub use self::writing::{PendingWrite, ReceiveError, WriteError, Written};

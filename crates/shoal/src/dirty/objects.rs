@@ -11,16 +11,17 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, StatusCode};
 use http_body::Body;
 
-use super::checksums::{Checksummed, of_creation};
+use super::checksums::{ChecksumSpec, creation_headers};
 pub use super::homes::Held;
 use super::homes::{Desk, Homes};
 use super::multipart::{
-    Completed, Incomplete, Inquiry, Open, Part, PartError, Progress, Upload, UploadId, UploadLost,
+    Completed, CompletionError, OpenUpload, Part, PartError, Upload, UploadId, UploadProgress, UploadQuery,
+    UploadUnavailable,
 };
 use super::permission::{self, Permission};
 use super::status::Figures;
-use super::writing::{Order, WriteError, Written};
-use super::{Manifest, Standing};
+use super::writing::{PendingWrite, WriteError, Written};
+use super::{FlushStatus, Manifest};
 use crate::catalog::Catalog;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
@@ -78,17 +79,17 @@ pub enum Found {
 /// No node that knows the state of the name can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the nodes that would know of the object cannot be asked now")]
-pub struct Unknown;
+pub struct AuthorityUnreachable;
 
 /// The reason why an object is still dirty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsettled {
+pub enum FlushFailed {
     /// It may be: its state is not known.
     #[error(transparent)]
-    Unknown(#[from] Unknown),
+    Unreachable(#[from] AuthorityUnreachable),
     /// It could not be brought to the lake.
     #[error("the object is not at the lake yet, and could not be brought there now")]
-    Unflushed,
+    NotFlushed,
 }
 
 impl DirtyObjects {
@@ -144,7 +145,7 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// No node that knows the state of the name can be reached. The lake's answer is not the answer then.
-    pub async fn find(&self, name: &ObjectName) -> Result<Found, Unknown> {
+    pub async fn find(&self, name: &ObjectName) -> Result<Found, AuthorityUnreachable> {
         self.homes.directory().find(name).await
     }
 
@@ -154,7 +155,7 @@ impl DirtyObjects {
         bucket: &str,
         prefix: &[u8],
         after: &[u8],
-    ) -> Result<Vec<Arc<Manifest>>, Unknown> {
+    ) -> Result<Vec<Arc<Manifest>>, AuthorityUnreachable> {
         self.homes.directory().list(bucket, prefix, after).await
     }
 
@@ -169,9 +170,9 @@ impl DirtyObjects {
         classified: &Classified,
         parts: &RequestHead,
         caller: &Caller,
-    ) -> Result<Order, Uncached> {
+    ) -> Result<PendingWrite, Uncached> {
         let size_bytes = size_to_gather(classified, parts)?;
-        let write = Order::of(name, size_bytes, parts, caller)?;
+        let write = PendingWrite::of(name, size_bytes, parts, caller)?;
         if size_bytes > self.homes.object_bytes_max() {
             return Err(Uncached::TooLarge);
         }
@@ -185,7 +186,11 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// Nothing was written.
-    pub async fn commit(&self, write: Order, body: CheckedBody<ClientBody>) -> Result<Written, WriteError> {
+    pub async fn commit(
+        &self,
+        write: PendingWrite,
+        body: CheckedBody<ClientBody>,
+    ) -> Result<Written, WriteError> {
         self.homes.write(write, body).await
     }
 
@@ -193,7 +198,7 @@ impl DirtyObjects {
     pub async fn may_write(&self, target: &PathAndQuery, caller: &Caller) -> bool {
         let account = self.lake.account_for(caller);
         let permission = permission::ask(&self.lake, target, &HeaderMap::new(), account).await;
-        permission != Permission::Unknown
+        permission != Permission::NotGranted
     }
 
     /// Brings an object to the lake now, if it is dirty.
@@ -201,18 +206,18 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The object is still dirty, or lost.
-    pub async fn flush(&self, name: &ObjectName) -> Result<(), Unsettled> {
+    pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         self.homes.directory().flush(name).await
     }
 
     /// Keeps a dirty object from being flushed, so that it can be removed. A flush under way is broken off, or
     /// has ended when this returns. Returns `None` if nothing is dirty under the name.
-    pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, Unknown> {
+    pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
         self.homes.directory().hold(name).await
     }
 
     /// Checks that there is room for a write, and that the lake would take it from the caller.
-    async fn permit(&self, write: &Order, caller: &Caller) -> Result<(), Uncached> {
+    async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
         if !self.homes.has_room(write.size_bytes) {
             return Err(Uncached::TooDirty);
         }
@@ -221,7 +226,7 @@ impl DirtyObjects {
             Permission::Granted => Ok(()),
             Permission::OtherEtag => Err(Uncached::OtherEtag),
             // The lake answers the write itself, in its own words.
-            Permission::Unknown => Err(Uncached::NotPermitted),
+            Permission::NotGranted => Err(Uncached::NotPermitted),
         }
     }
 }
@@ -239,9 +244,9 @@ impl DirtyObjects {
         parts: &RequestHead,
         caller: &Caller,
     ) -> Result<UploadId, Uncached> {
-        let mut write = Order::of(name, 0, parts, caller)?;
-        write.headers = of_creation(&write.headers);
-        Checksummed::of(&write.headers)?;
+        let mut write = PendingWrite::of(name, 0, parts, caller)?;
+        write.headers = creation_headers(&write.headers);
+        ChecksumSpec::of(&write.headers)?;
         if self.homes.home().is_leaving() {
             return Err(Uncached::Unsettled);
         }
@@ -250,7 +255,7 @@ impl DirtyObjects {
     }
 
     /// Finds an upload.
-    pub async fn find_upload(&self, id: UploadId) -> Result<Upload, UploadLost> {
+    pub async fn find_upload(&self, id: UploadId) -> Result<Upload, UploadUnavailable> {
         self.homes.upload(id).await
     }
 
@@ -268,7 +273,7 @@ impl DirtyObjects {
     }
 
     /// The parts of an upload, or the object that was made of it.
-    pub async fn upload_progress(&self, id: UploadId) -> Result<Progress, UploadLost> {
+    pub async fn upload_progress(&self, id: UploadId) -> Result<UploadProgress, UploadUnavailable> {
         self.homes.progress(id).await
     }
 
@@ -279,17 +284,17 @@ impl DirtyObjects {
         id: UploadId,
         parts: &[Arc<Part>],
         asked: &HeaderMap,
-    ) -> Result<Result<Arc<Completed>, Incomplete>, UploadLost> {
+    ) -> Result<Result<Arc<Completed>, CompletionError>, UploadUnavailable> {
         self.homes.complete_upload(id, parts, asked).await
     }
 
     /// Ends an upload without an object.
-    pub async fn abort_upload(&self, id: UploadId) -> Result<(), UploadLost> {
+    pub async fn abort_upload(&self, id: UploadId) -> Result<(), UploadUnavailable> {
         self.homes.abort_upload(id).await
     }
 
     /// Every open upload that the query is about, in the order of listings.
-    pub async fn list_uploads(&self, query: &Inquiry) -> Result<Vec<Arc<Upload>>, Unknown> {
+    pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, AuthorityUnreachable> {
         self.homes.list_uploads(query).await
     }
 }
@@ -315,13 +320,13 @@ impl DirtyObjects {
     }
 
     /// The objects that this node flushes and whose flushes fail, or that are lost.
-    pub fn troubled(&self) -> impl Iterator<Item = (Arc<Manifest>, Standing)> {
+    pub fn troubled(&self) -> impl Iterator<Item = (Arc<Manifest>, FlushStatus)> {
         let objects = self.homes.home().objects().into_iter();
         objects.filter(|(_, status)| status.is_troubled())
     }
 
     /// The open uploads that this node keeps, with their parts.
-    pub fn open_uploads(&self) -> Vec<Open> {
+    pub fn open_uploads(&self) -> Vec<OpenUpload> {
         self.homes.open_uploads()
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
-use super::checksums::of_creation;
+use super::checksums::creation_headers;
 use super::lake_upload::LakeUpload;
 use crate::endpoint::{Endpoint, LakeAccount};
 
@@ -20,7 +20,7 @@ pub(super) enum Permission {
     /// It would, and give it an ETag that cannot be told beforehand.
     OtherEtag,
     /// It would not, or cannot be asked: the write itself will hear why.
-    Unknown,
+    NotGranted,
 }
 
 /// Asks the lake whether it would take an object written with these headers to `target`.
@@ -30,9 +30,9 @@ pub(super) async fn ask(
     headers: &HeaderMap,
     account: LakeAccount,
 ) -> Permission {
-    let created = LakeUpload::create(lake, target, of_creation(headers), account).await;
+    let created = LakeUpload::create(lake, target, creation_headers(headers), account).await;
     let Ok((upload, head)) = created else {
-        return Permission::Unknown;
+        return Permission::NotGranted;
     };
     // An upload that stays behind is empty.
     upload.abort();

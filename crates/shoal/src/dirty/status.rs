@@ -10,7 +10,7 @@ pub struct Figures {
     /// Bytes of their blocks on this node.
     pub bytes: u64,
     /// How many objects had each outcome since the node started.
-    pub outcomes: Vec<(Outcome, u64)>,
+    pub outcomes: Vec<(WriteBackOutcome, u64)>,
     /// Open uploads that this node keeps.
     pub uploads: u64,
     /// Bytes of parts on this node, of uploads that any node keeps.
@@ -21,7 +21,7 @@ pub struct Figures {
 
 /// What became of objects that were written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteBackOutcome {
     /// Acknowledged, before the lake had them.
     Committed,
     /// Brought to the lake.
@@ -34,7 +34,7 @@ pub enum Outcome {
     Renamed,
 }
 
-impl Outcome {
+impl WriteBackOutcome {
     /// Every outcome.
     pub const ALL: [Self; 5] = [
         Self::Committed,

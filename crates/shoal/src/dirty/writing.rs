@@ -8,8 +8,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use shoal_policy::admission::Refusal;
 
-use super::Unknown;
-use super::upload::UploadError;
+use super::AuthorityUnreachable;
+use super::lake_writer::LakeWriteError;
 use crate::flights::FlightError;
 use crate::s3::error::S3Error;
 use crate::s3::hop_by_hop::end_to_end;
@@ -46,7 +46,7 @@ const OF_THE_OBJECT: [HeaderName; 6] = [
 
 /// A write that may be acknowledged before the lake has it.
 #[derive(Debug)]
-pub struct Order {
+pub struct PendingWrite {
     pub(super) name: ObjectName,
     pub(super) writer: Arc<str>,
     pub(super) size_bytes: u64,
@@ -66,7 +66,7 @@ pub struct Written {
 
 /// Why the bytes of a write were not received.
 #[derive(Debug, thiserror::Error)]
-pub enum IntakeError {
+pub enum ReceiveError {
     /// The body is not what its head says.
     #[error(transparent)]
     Body(#[from] S3Error),
@@ -83,19 +83,19 @@ pub enum IntakeError {
 pub enum WriteError {
     /// Its bytes.
     #[error(transparent)]
-    Intake(#[from] IntakeError),
+    Receive(#[from] ReceiveError),
     /// A block has no room.
     #[error("the disk does not take it: {0:?}")]
     Disk(Refusal),
     /// It could not stay dirty, and the lake did not take it either.
     #[error("the object could neither be kept nor brought to the lake: {0}")]
-    Upload(#[from] UploadError),
+    Upload(#[from] LakeWriteError),
     /// It could not stay dirty, and an earlier write of the name is in the way.
     #[error(transparent)]
-    Unknown(#[from] Unknown),
+    Unreachable(#[from] AuthorityUnreachable),
 }
 
-impl Order {
+impl PendingWrite {
     /// What is to be written, if it may be dirty.
     pub(super) fn of(
         name: &ObjectName,

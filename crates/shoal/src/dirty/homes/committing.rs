@@ -16,10 +16,10 @@ use super::view::View;
 use super::{Answer, Homes};
 use crate::blocks::placement::Placement;
 use crate::clock;
-use crate::dirty::structure::Structure;
-use crate::dirty::upload::{Cancel, Uploaded};
-use crate::dirty::writing::{Order, WriteError, Written};
-use crate::dirty::{Manifest, Unknown};
+use crate::dirty::lake_writer::{Cancel, Uploaded};
+use crate::dirty::part_layout::PartLayout;
+use crate::dirty::writing::{PendingWrite, WriteError, Written};
+use crate::dirty::{AuthorityUnreachable, Manifest};
 use crate::http::connection::ClientBody;
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::payload::CheckedBody;
@@ -28,7 +28,7 @@ use crate::write::Uncached;
 /// What an object has for having come in parts.
 #[derive(Debug, Default)]
 pub(super) struct Parted {
-    pub(super) structure: Structure,
+    pub(super) part_layout: PartLayout,
     /// What a read brings, and the lake finds out by itself.
     pub(super) of_reads: HeaderMap,
 }
@@ -37,7 +37,7 @@ impl Homes {
     /// Takes the bytes and lets the object exist. What cannot be kept dirty is brought to the lake first.
     pub async fn write(
         &self,
-        mut order: Order,
+        mut order: PendingWrite,
         body: CheckedBody<ClientBody>,
     ) -> Result<Written, WriteError> {
         let intake = Intake::new(
@@ -100,7 +100,13 @@ impl Homes {
     }
 
     /// The object as it will be read, with every block here.
-    pub(super) fn describe(&self, order: Order, etag: &str, parted: Parted, now: SystemTime) -> Manifest {
+    pub(super) fn describe(
+        &self,
+        order: PendingWrite,
+        etag: &str,
+        parted: Parted,
+        now: SystemTime,
+    ) -> Manifest {
         let version = order.version(etag, &parted.of_reads, self.lake.url(), self.block_bytes, now);
         let me = self.home.cooperation.me();
         let here = (0..version.block_count()).map(|_| me);
@@ -110,7 +116,7 @@ impl Homes {
             writer: order.writer,
             target: order.target,
             headers: order.headers,
-            structure: Arc::new(parted.structure),
+            part_layout: Arc::new(parted.part_layout),
             placement: Arc::new(Placement::new(here).expect("one node can be told")),
             version: Arc::new(version),
         }
@@ -136,7 +142,7 @@ impl Homes {
         };
         match self.directory.decide(&manifest.name, commit).await {
             Ok(answer) => Ok(matches!(answer, Answer::Done(_))),
-            Err(Unknown) => Err(Uncached::Unsettled),
+            Err(AuthorityUnreachable) => Err(Uncached::Unsettled),
         }
     }
 
@@ -187,8 +193,10 @@ impl Homes {
     /// Brings an object to the lake that nobody else has heard of. What is dirty under its name is overwritten by it.
     async fn write_through(&self, manifest: &Manifest, conditions: &HeaderMap) -> Result<(), WriteError> {
         let held = self.directory.hold(&manifest.name).await?;
-        let uploader = &self.home.uploader;
-        let uploaded = uploader.upload_if(manifest, conditions, &Cancel::default()).await;
+        let lake_writer = &self.home.lake_writer;
+        let uploaded = lake_writer
+            .write_if(manifest, conditions, &Cancel::default())
+            .await;
         match (uploaded, held) {
             (Ok(Uploaded::Same | Uploaded::OtherEtag(_)), Some(held)) => {
                 held.remove().await?;

@@ -13,7 +13,7 @@ use super::request::Request;
 use super::view::View;
 use crate::cooperation::Cooperation;
 use crate::dirty::manifest::Manifest;
-use crate::dirty::{Found, Unknown, Unsettled};
+use crate::dirty::{AuthorityUnreachable, FlushFailed, Found};
 use crate::s3::object::ObjectName;
 
 /// While the members of the cluster change, a home decides nothing; most often that is over in less.
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Directory {
 
 impl Directory {
     /// What there is under a name. The home says it; when it is out of reach, the next one; while the members change, everybody together.
-    pub(crate) async fn find(&self, name: &ObjectName) -> Result<Found, Unknown> {
+    pub(crate) async fn find(&self, name: &ObjectName) -> Result<Found, AuthorityUnreachable> {
         let home = &self.0;
         let view = View::of(&home.cooperation);
         let request = Request::Find {
@@ -51,7 +51,7 @@ impl Directory {
     }
 
     /// Asks everybody. One who is silent may be the only one who knows, unless somebody else has told.
-    async fn find_anywhere(&self, view: &View, name: &ObjectName) -> Result<Found, Unknown> {
+    async fn find_anywhere(&self, view: &View, name: &ObjectName) -> Result<Found, AuthorityUnreachable> {
         let request = Request::Held { name: name.clone() };
         let answers = view.members().iter().map(|node| self.ask(*node, request.clone()));
         let (mut latest, mut gone, mut silent) = (None::<Arc<Manifest>>, 0, false);
@@ -80,7 +80,7 @@ impl Directory {
         match latest.filter(|latest| latest.sequence > gone) {
             Some(manifest) => Ok(Found::Dirty(manifest)),
             // A node that has just begun, and sees nobody yet, knows nothing.
-            None if silent || (view.members().len() == 1 && !self.is_settled()) => Err(Unknown),
+            None if silent || (view.members().len() == 1 && !self.is_settled()) => Err(AuthorityUnreachable),
             None => Ok(Found::Nothing),
         }
     }
@@ -94,26 +94,28 @@ impl Directory {
         &self,
         name: &ObjectName,
         request: impl Fn(u64) -> Request,
-    ) -> Result<Answer, Unknown> {
+    ) -> Result<Answer, AuthorityUnreachable> {
         let home = &self.0;
         for _ in 0..UNSETTLED_LOOKS {
             let view = View::of(&home.cooperation);
             let first = view.homes(name.id(&home.lake)).first().copied();
-            let Some(node) = first else { return Err(Unknown) };
+            let Some(node) = first else {
+                return Err(AuthorityUnreachable);
+            };
             match self.ask(node, request(view.digest)).await {
                 Ok(Answer::Unsettled) => tokio::time::sleep(UNSETTLED_PAUSE).await,
                 Ok(answer) => return Ok(answer),
                 Err(error) => {
                     tracing::debug!(%error, object = ?name, "the home of a name cannot be asked");
-                    return Err(Unknown);
+                    return Err(AuthorityUnreachable);
                 }
             }
         }
-        Err(Unknown)
+        Err(AuthorityUnreachable)
     }
 
     /// Brings an object to the lake if it is dirty, and what was lost out of the way. Errors: it is dirty yet.
-    pub(crate) async fn settle(&self, name: &ObjectName) -> Result<(), Unsettled> {
+    pub(crate) async fn settle(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         match self.find(name).await? {
             Found::Nothing => return Ok(()),
             Found::Lost(_) => return self.clear_lost(name).await,
@@ -126,23 +128,23 @@ impl Directory {
         match self.decide(name, flush).await? {
             Answer::Done(_) => Ok(()),
             Answer::Nothing => self.clear_lost(name).await,
-            _ => Err(Unsettled::Unflushed),
+            _ => Err(FlushFailed::NotFlushed),
         }
     }
 
     /// Brings an object to the lake if it is dirty. Errors: it is dirty yet, or lost.
-    pub(crate) async fn flush(&self, name: &ObjectName) -> Result<(), Unsettled> {
+    pub(crate) async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         let flush = |view| Request::Flush {
             view,
             name: name.clone(),
         };
         match self.decide(name, flush).await? {
             Answer::Done(_) => Ok(()),
-            _ => Err(Unsettled::Unflushed),
+            _ => Err(FlushFailed::NotFlushed),
         }
     }
 
-    async fn clear_lost(&self, name: &ObjectName) -> Result<(), Unsettled> {
+    async fn clear_lost(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         match self.hold(name).await? {
             Some(held) => held.remove().await.map(drop).map_err(Into::into),
             None => Ok(()),
@@ -155,7 +157,7 @@ impl Directory {
         bucket: &str,
         prefix: &[u8],
         after: &[u8],
-    ) -> Result<Vec<Arc<Manifest>>, Unknown> {
+    ) -> Result<Vec<Arc<Manifest>>, AuthorityUnreachable> {
         let ask = |view: Arc<View>, home| async move {
             Ok(self.list_of(&view, home, (bucket, prefix, after)).await)
         };
@@ -233,9 +235,9 @@ impl Directory {
 pub(in crate::dirty) async fn ask_all<T, F>(
     cooperation: &Cooperation,
     ask: impl Fn(Arc<View>, NodeId) -> F,
-) -> Result<Vec<T>, Unknown>
+) -> Result<Vec<T>, AuthorityUnreachable>
 where
-    F: Future<Output = Result<Option<Vec<T>>, Unknown>>,
+    F: Future<Output = Result<Option<Vec<T>>, AuthorityUnreachable>>,
 {
     for _ in 0..UNSETTLED_LOOKS {
         let view = Arc::new(View::of(cooperation));
@@ -247,9 +249,11 @@ where
         }
         tokio::time::sleep(UNSETTLED_PAUSE).await;
     }
-    Err(Unknown)
+    Err(AuthorityUnreachable)
 }
 
-fn manifest(bytes: &[u8]) -> Result<Arc<Manifest>, Unknown> {
-    Manifest::of_bytes(bytes).map(Arc::new).map_err(|_| Unknown)
+fn manifest(bytes: &[u8]) -> Result<Arc<Manifest>, AuthorityUnreachable> {
+    Manifest::of_bytes(bytes)
+        .map(Arc::new)
+        .map_err(|_| AuthorityUnreachable)
 }

@@ -9,10 +9,10 @@ use super::home::Home;
 use super::messenger::Answer;
 use super::view::View;
 use crate::clock;
-use crate::dirty::Outcome;
-use crate::dirty::flush_schedule::Begin;
+use crate::dirty::WriteBackOutcome;
+use crate::dirty::flush_schedule::FlushStart;
+use crate::dirty::lake_writer::{Cancel, LakeWriteError, Uploaded};
 use crate::dirty::manifest::Manifest;
-use crate::dirty::upload::{Cancel, UploadError, Uploaded};
 use crate::s3::object::ObjectName;
 use crate::shutdown::Shutdown;
 
@@ -59,8 +59,8 @@ impl Home {
         let now = clock::instant();
         let mut due = self.at_home(&view);
         {
-            let fates = self.fates.lock();
-            due.retain(|manifest| fates.is_due(manifest.version.object, now, soon));
+            let schedule = self.schedule.lock();
+            due.retain(|manifest| schedule.is_due(manifest.version.object, now, soon));
         }
         stream::iter(due)
             .for_each_concurrent(FLUSHES, |manifest| async move {
@@ -76,12 +76,12 @@ impl Home {
             return Ok(());
         };
         let object = manifest.version.object;
-        let begin = self.fates.lock().begin(object, clock::instant());
+        let begin = self.schedule.lock().begin(object, clock::instant());
         let mut ended = match begin {
-            Begin::Join(ended) => ended,
-            Begin::Held => return Err(FlushError::Held),
-            Begin::Lost => return Err(FlushError::Lost),
-            Begin::Lead(cancel, over) => {
+            FlushStart::Join(ended) => ended,
+            FlushStart::Held => return Err(FlushError::Held),
+            FlushStart::Lost => return Err(FlushError::Lost),
+            FlushStart::Lead(cancel, over) => {
                 let ended = over.subscribe();
                 let (this, manifest) = (Arc::clone(self), Arc::clone(&manifest));
                 // A task of its own: whoever waits may go away.
@@ -101,7 +101,7 @@ impl Home {
         if !is_dirty {
             return Ok(());
         }
-        let standing = self.fates.lock().standing(object);
+        let standing = self.schedule.lock().standing(object);
         Err(match standing.error {
             _ if standing.lost => FlushError::Lost,
             Some(error) => FlushError::Failed(error),
@@ -125,29 +125,29 @@ impl Home {
         // Who is home now may have asked this node already. If not it finds this flush, for that is under way from here on, and breaks it off.
         let is_home = self.settled_view().is_some_and(|view| view.is_first_home(object));
         let uploaded = if is_home {
-            self.uploader.upload(manifest, cancel).await
+            self.lake_writer.write(manifest, cancel).await
         } else {
-            Err(UploadError::Cancelled)
+            Err(LakeWriteError::Cancelled)
         };
         let error = match uploaded {
             Ok(uploaded) => self.settle_flushed(manifest, &uploaded).await,
-            Err(UploadError::Cancelled) => None,
+            Err(LakeWriteError::Cancelled) => None,
             Err(error) => {
-                self.count(Outcome::Failed);
+                self.count(WriteBackOutcome::Failed);
                 tracing::warn!(object = ?manifest.name, %error, "a dirty object was not flushed; it is tried again");
-                if matches!(error, UploadError::BlockMissing) {
+                if matches!(error, LakeWriteError::BlockMissing) {
                     self.look_after(manifest).await;
                 }
                 Some(error.to_string().into())
             }
         };
-        self.fates.lock().ended(object, error, clock::instant());
+        self.schedule.lock().ended(object, error, clock::instant());
     }
 
     /// The lake has it. What keeps it dirty yet, if anything does.
     async fn settle_flushed(&self, manifest: &Manifest, uploaded: &Uploaded) -> Option<Arc<str>> {
         if let Uploaded::OtherEtag(etag) = uploaded {
-            self.count(Outcome::Renamed);
+            self.count(WriteBackOutcome::Renamed);
             tracing::error!(
                 object = ?manifest.name, ?etag, acknowledged = ?manifest.version.etag,
                 "the lake calls a flushed object by another ETag than its writer was told; do not write back where the lake encrypts with KMS"
@@ -159,10 +159,10 @@ impl Home {
         if !self.forget(manifest).await {
             return Some("its record cannot be removed".into());
         }
-        self.count(Outcome::Flushed);
-        let mut fates = self.fates.lock();
-        if !fates.is_held(object, clock::instant()) {
-            fates.forget(object);
+        self.count(WriteBackOutcome::Flushed);
+        let mut schedule = self.schedule.lock();
+        if !schedule.is_held(object, clock::instant()) {
+            schedule.forget(object);
         }
         None
     }
@@ -188,12 +188,12 @@ impl Home {
     /// Notes whether an object can be had whole, and says so when that has changed.
     pub(in crate::dirty) fn set_lost(&self, manifest: &Manifest, lost: bool) {
         let changed = self
-            .fates
+            .schedule
             .lock()
             .set_lost(manifest.version.object, lost, clock::instant());
         match (changed, lost) {
             (true, true) => {
-                self.count(Outcome::Lost);
+                self.count(WriteBackOutcome::Lost);
                 tracing::error!(object = ?manifest.name, writer = %manifest.writer, "a dirty object is lost: a node that held a part of it is gone, and the lake does not have it");
             }
             (true, false) => {

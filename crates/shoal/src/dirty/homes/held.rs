@@ -3,7 +3,7 @@
 use super::directory::Directory;
 use super::messenger::Answer;
 use super::request::Request;
-use crate::dirty::Unknown;
+use crate::dirty::AuthorityUnreachable;
 use crate::s3::object::ObjectName;
 
 /// The hold on one write of an object. Dropped, it is given back: a client that hangs up leaves nothing held.
@@ -18,21 +18,21 @@ pub struct Held {
 
 impl Directory {
     /// Keeps a dirty object from being flushed; a flush under way breaks off, or has ended. `None`: nothing is dirty.
-    pub(crate) async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, Unknown> {
+    pub(crate) async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
         let (directory, name) = (self.clone(), name.clone());
         // A task of its own: if its caller goes away while the home decides, the hold is dropped when it is there.
         let held = tokio::spawn(async move { directory.hold_now(name).await });
-        held.await.unwrap_or(Err(Unknown))
+        held.await.unwrap_or(Err(AuthorityUnreachable))
     }
 
-    async fn hold_now(self, name: ObjectName) -> Result<Option<Held>, Unknown> {
+    async fn hold_now(self, name: ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
         let hold = |view| Request::Hold {
             view,
             name: name.clone(),
         };
         match self.decide(&name, hold).await? {
             Answer::Done(body) => {
-                let sequence = body.first_chunk().ok_or(Unknown)?;
+                let sequence = body.first_chunk().ok_or(AuthorityUnreachable)?;
                 Ok(Some(Held {
                     sequence: u64::from_le_bytes(*sequence),
                     directory: self,
@@ -41,7 +41,7 @@ impl Directory {
                 }))
             }
             Answer::Nothing => Ok(None),
-            _ => Err(Unknown),
+            _ => Err(AuthorityUnreachable),
         }
     }
 
@@ -58,7 +58,7 @@ impl Held {
     }
 
     /// The object exists no more. `false`: it was not held any more, and is at the lake or overwritten.
-    pub async fn remove(mut self) -> Result<bool, Unknown> {
+    pub async fn remove(mut self) -> Result<bool, AuthorityUnreachable> {
         let remove = |view| Request::Remove {
             view,
             name: self.name.clone(),
@@ -67,7 +67,7 @@ impl Held {
         let is_removed = match self.directory.decide(&self.name, remove).await? {
             Answer::Done(_) => true,
             Answer::Nothing => false,
-            _ => return Err(Unknown),
+            _ => return Err(AuthorityUnreachable),
         };
         self.is_over = true;
         Ok(is_removed)

@@ -23,10 +23,10 @@ use super::view::View;
 use crate::catalog::Catalog;
 use crate::clock;
 use crate::cooperation::Cooperation;
-use crate::dirty::Outcome;
-use crate::dirty::flush_schedule::{Fates, Standing};
+use crate::dirty::WriteBackOutcome;
+use crate::dirty::flush_schedule::{FlushSchedule, FlushStatus};
+use crate::dirty::lake_writer::LakeWriter;
 use crate::dirty::manifest::Manifest;
-use crate::dirty::upload::Uploader;
 use crate::membership::{Member, State};
 use crate::s3::object::{ObjectName, Version};
 
@@ -38,17 +38,17 @@ pub(crate) struct Home {
     pub(in crate::dirty) records: Records,
     pub(in crate::dirty) cooperation: Arc<Cooperation>,
     pub(in crate::dirty) messenger: Messenger,
-    pub(in crate::dirty) uploader: Uploader,
+    pub(in crate::dirty) lake_writer: LakeWriter,
     pub(in crate::dirty) catalog: Arc<Catalog>,
     /// Names the lake in the digests of its objects.
     pub(in crate::dirty) lake: Arc<str>,
     pub(in crate::dirty) flush_interval: Duration,
     /// The view in which everybody has told this node what it has.
     pub(in crate::dirty) settled: Mutex<Option<u64>>,
-    pub(in crate::dirty) fates: Mutex<Fates>,
+    pub(in crate::dirty) schedule: Mutex<FlushSchedule>,
     /// Something is to be flushed before its time.
     pub(in crate::dirty) hurry: Notify,
-    counts: [AtomicU64; Outcome::ALL.len()],
+    counts: [AtomicU64; WriteBackOutcome::ALL.len()],
     names: [tokio::sync::Mutex<()>; NAME_LOCKS],
 }
 
@@ -56,7 +56,7 @@ impl Home {
     pub(in crate::dirty) fn new(
         records: Records,
         cooperation: Arc<Cooperation>,
-        uploader: Uploader,
+        lake_writer: LakeWriter,
         catalog: Arc<Catalog>,
         lake: Arc<str>,
         flush_interval: Duration,
@@ -65,12 +65,12 @@ impl Home {
             records,
             messenger: Messenger(Arc::clone(&cooperation)),
             cooperation,
-            uploader,
+            lake_writer,
             catalog,
             lake,
             flush_interval,
             settled: Mutex::default(),
-            fates: Mutex::default(),
+            schedule: Mutex::default(),
             hurry: Notify::new(),
             counts: Default::default(),
             names: std::array::from_fn(|_| tokio::sync::Mutex::new(())),
@@ -106,7 +106,7 @@ impl Home {
             Request::Commit { view, manifest } => self.commit(view, *manifest).await,
             Request::Hold { view, name } => self.hold(view, &name).await,
             Request::Free { name } => {
-                self.fates.lock().free(name.id(&self.lake));
+                self.schedule.lock().free(name.id(&self.lake));
                 done()
             }
             Request::Remove { view, name, sequence } => self.remove(view, &name, sequence).await,
@@ -149,7 +149,7 @@ impl Home {
         };
         // Only the first home looks at what everybody holds; the next one knows at least who is gone.
         let is_there = |node: &NodeId| view.members().contains(node);
-        if self.fates.lock().is_lost(object) || !manifest.placement.nodes().iter().all(is_there) {
+        if self.schedule.lock().is_lost(object) || !manifest.placement.nodes().iter().all(is_there) {
             return Answer::Lost(manifest.to_bytes().into());
         }
         Answer::Done(manifest.to_bytes().into())
@@ -170,8 +170,8 @@ impl Home {
             let homes = view.homes(manifest.version.object);
             homes.first() == Some(&home) && homes.contains(&view.me)
         });
-        let fates = self.fates.lock();
-        manifests.retain(|manifest| !fates.is_lost(manifest.version.object));
+        let schedule = self.schedule.lock();
+        manifests.retain(|manifest| !schedule.is_lost(manifest.version.object));
         Answer::Done(Page::write(&manifests, &[]).into())
     }
 
@@ -192,7 +192,7 @@ impl Home {
     /// later write, and this one must not come to the lake after it.
     fn flushes_for_others(&self, now: &View) -> bool {
         let is_home = |object| now.is_first_home(object);
-        self.fates.lock().leave_to_others(is_home)
+        self.schedule.lock().leave_to_others(is_home)
     }
 
     pub(in crate::dirty) async fn drop_here(&self, name: &ObjectName, sequence: u64) -> Answer {
@@ -225,17 +225,17 @@ impl Home {
         });
         if !self.spread(view, &manifest).await || !self.decides(view, object) {
             self.withdraw(&manifest, before.as_deref()).await;
-            self.fates.lock().free(object);
+            self.schedule.lock().free(object);
             return Answer::Refused;
         }
         if let Some(before) = before {
             self.overwritten(before);
         }
-        self.fates
+        self.schedule
             .lock()
             .expect(object, clock::instant() + self.flush_interval);
         self.catalog.forget_object(&manifest.name);
-        self.count(Outcome::Committed);
+        self.count(WriteBackOutcome::Committed);
         if self.records.is_crowded() {
             self.hurry.notify_one();
         }
@@ -315,7 +315,7 @@ impl Home {
         }
         let _turn = self.turn_without_flush(object).await;
         let Some(manifest) = self.records.get(name) else {
-            self.fates.lock().forget(object);
+            self.schedule.lock().forget(object);
             return Answer::Nothing;
         };
         Answer::Done(Bytes::copy_from_slice(&manifest.sequence.to_le_bytes()))
@@ -328,7 +328,7 @@ impl Home {
             return Answer::Unsettled;
         }
         let _turn = self.turn(object).await;
-        let held = self.fates.lock().is_held(object, clock::instant());
+        let held = self.schedule.lock().is_held(object, clock::instant());
         let known = self.records.get(name).filter(|known| known.sequence == sequence);
         let Some(manifest) = known.filter(|_| held) else {
             return Answer::Nothing;
@@ -336,7 +336,7 @@ impl Home {
         if !self.forget(&manifest).await {
             return Answer::Failed;
         }
-        self.fates.lock().forget(object);
+        self.schedule.lock().forget(object);
         done()
     }
 
@@ -362,14 +362,14 @@ impl Home {
     /// The turn to change what is known of a name, which is not being flushed and is not for a while.
     async fn turn_without_flush(&self, object: ObjectId) -> tokio::sync::MutexGuard<'_, ()> {
         loop {
-            let under_way = self.fates.lock().hold(object, clock::instant());
+            let under_way = self.schedule.lock().hold(object, clock::instant());
             if let Some(mut ended) = under_way {
                 // The sender goes with the flush.
                 let _ = ended.changed().await;
             }
             let turn = self.turn(object).await;
             // Whoever had the turn before may have let it be flushed again.
-            if self.fates.lock().hold(object, clock::instant()).is_none() {
+            if self.schedule.lock().hold(object, clock::instant()).is_none() {
                 return turn;
             }
         }
@@ -381,11 +381,11 @@ impl Home {
     }
 
     /// The objects of which this node is the first home, and how they stand.
-    pub(crate) fn objects(&self) -> Vec<(Arc<Manifest>, Standing)> {
+    pub(crate) fn objects(&self) -> Vec<(Arc<Manifest>, FlushStatus)> {
         let manifests = self.at_home(&View::of(&self.cooperation));
-        let fates = self.fates.lock();
+        let schedule = self.schedule.lock();
         let standing = |manifest: Arc<Manifest>| {
-            let standing = fates.standing(manifest.version.object);
+            let standing = schedule.standing(manifest.version.object);
             (manifest, standing)
         };
         manifests.into_iter().map(standing).collect()
@@ -404,12 +404,14 @@ impl Home {
     }
 
     /// What became of objects at home here since the node started.
-    pub(crate) fn outcomes(&self) -> Vec<(Outcome, u64)> {
-        let count = |outcome: Outcome| self.counts[outcome as usize].load(Ordering::Relaxed);
-        Outcome::ALL.map(|outcome| (outcome, count(outcome))).into()
+    pub(crate) fn outcomes(&self) -> Vec<(WriteBackOutcome, u64)> {
+        let count = |outcome: WriteBackOutcome| self.counts[outcome as usize].load(Ordering::Relaxed);
+        WriteBackOutcome::ALL
+            .map(|outcome| (outcome, count(outcome)))
+            .into()
     }
 
-    pub(in crate::dirty) fn count(&self, outcome: Outcome) {
+    pub(in crate::dirty) fn count(&self, outcome: WriteBackOutcome) {
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 

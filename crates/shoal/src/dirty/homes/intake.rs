@@ -16,7 +16,7 @@ use shoal_policy::admission::Refusal;
 use tokio::task::JoinHandle;
 
 use super::ahead::{Ahead, Kept, Sent};
-use crate::dirty::IntakeError;
+use crate::dirty::ReceiveError;
 use crate::fetch::{Fetcher, WriterRoom};
 use crate::http::connection::ClientBody;
 use crate::pieces::Pieces;
@@ -94,7 +94,7 @@ impl Intake {
     pub(in crate::dirty) async fn take(
         mut self,
         mut body: CheckedBody<ClientBody>,
-    ) -> Result<Taken, IntakeError> {
+    ) -> Result<Taken, ReceiveError> {
         let mut md5 = Md5::new();
         while let Some(frame) = body.frame().await {
             if let Ok(data) = frame?.into_data() {
@@ -111,7 +111,7 @@ impl Intake {
     }
 
     /// The blocks of all bytes, once they are on the disk and those that went ahead have arrived. Errors: there are fewer than were announced.
-    pub(in crate::dirty) async fn finish(mut self) -> Result<Blocks, IntakeError> {
+    pub(in crate::dirty) async fn finish(mut self) -> Result<Blocks, ReceiveError> {
         if self.received_bytes != self.size_bytes {
             return Err(wrong_length());
         }
@@ -122,13 +122,13 @@ impl Intake {
         let (mut drafts, mut sent) = (Vec::with_capacity(self.kept.len()), Sent::default());
         for kept in self.kept {
             let draft = kept.arrived(&mut sent).await;
-            drafts.push(draft.map_err(IntakeError::Disk)?);
+            drafts.push(draft.map_err(ReceiveError::Disk)?);
         }
         Ok(Blocks { drafts, sent })
     }
 
     /// Takes the next bytes. Errors: nothing of them all stays on the disk.
-    pub(in crate::dirty) async fn add(&mut self, mut data: Bytes) -> Result<(), IntakeError> {
+    pub(in crate::dirty) async fn add(&mut self, mut data: Bytes) -> Result<(), ReceiveError> {
         while !data.is_empty() {
             let mut growing = match self.growing.take() {
                 Some(growing) if growing.missing_bytes > 0 => growing,
@@ -148,7 +148,7 @@ impl Intake {
     }
 
     /// Takes memory for the next block, once the ones before it have got far enough.
-    async fn begin_block(&mut self) -> Result<Growing, IntakeError> {
+    async fn begin_block(&mut self) -> Result<Growing, ReceiveError> {
         let missing_bytes = self.block_bytes.min(self.size_bytes - self.received_bytes);
         if missing_bytes == 0 {
             return Err(wrong_length());
@@ -158,7 +158,7 @@ impl Intake {
         Ok(Growing {
             pieces: Pieces::default(),
             missing_bytes,
-            room: room.map_err(IntakeError::Window)?,
+            room: room.map_err(ReceiveError::Window)?,
         })
     }
 
@@ -178,11 +178,11 @@ impl Intake {
     }
 
     /// Waits until no more than `most` blocks are on their way to the disk.
-    async fn written(&mut self, most: usize) -> Result<(), IntakeError> {
+    async fn written(&mut self, most: usize) -> Result<(), ReceiveError> {
         while self.writing.len() > most {
             let written = self.writing.next().await.expect("something is on its way");
             let kept = written.unwrap_or(Err(Refusal::Exhausted));
-            self.kept.push(kept.map_err(IntakeError::Disk)?);
+            self.kept.push(kept.map_err(ReceiveError::Disk)?);
         }
         Ok(())
     }
@@ -196,6 +196,6 @@ impl Growing {
 }
 
 /// More or fewer bytes came than the head said.
-fn wrong_length() -> IntakeError {
+fn wrong_length() -> ReceiveError {
     S3Error::from(PayloadError::WrongLength).closing().into()
 }

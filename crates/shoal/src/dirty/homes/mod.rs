@@ -45,8 +45,8 @@ use self::directory::Directory;
 use self::home::Home;
 use self::records::Records;
 use self::uploads::Uploads;
+use super::lake_writer::LakeWriter;
 use super::objects::Parts;
-use super::upload::Uploader;
 use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
@@ -95,7 +95,7 @@ impl Homes {
         );
         let uploads = uploads.await;
         let records = Records::load(Arc::clone(&store), me, limit_bytes, aside_bytes, of_objects).await;
-        let uploader = Uploader::new(
+        let lake_writer = LakeWriter::new(
             Arc::clone(&lake),
             Arc::clone(&store),
             Arc::clone(&fetcher),
@@ -104,7 +104,7 @@ impl Homes {
         let home = Home::new(
             records,
             cooperation,
-            uploader,
+            lake_writer,
             catalog,
             lake.url().into(),
             config.write.flush_interval,

@@ -144,9 +144,9 @@ impl Home {
             }
         };
         let is_whole = manifest.placement.nodes().iter().all(has);
-        if !self.fates.lock().knows(object) {
+        if !self.schedule.lock().knows(object) {
             let due = clock::instant() + self.flush_interval;
-            self.fates.lock().expect(object, due);
+            self.schedule.lock().expect(object, due);
         }
         self.set_lost(manifest, !is_whole);
     }
@@ -170,9 +170,9 @@ impl Home {
     }
 
     async fn drop_lost(&self, manifest: &Manifest) {
-        let is_lost = self.fates.lock().is_lost(manifest.version.object);
+        let is_lost = self.schedule.lock().is_lost(manifest.version.object);
         if is_lost && self.forget(manifest).await {
-            self.fates.lock().forget(manifest.version.object);
+            self.schedule.lock().forget(manifest.version.object);
         }
     }
 

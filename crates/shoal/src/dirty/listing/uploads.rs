@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::page::{Entry, ListPage, UPLOADS};
 use super::{BEHIND_PREFIX, Scope, bytes_in};
-use crate::dirty::{ChecksumType, Checksummed, Place, Upload, UploadId};
+use crate::dirty::{ChecksumSpec, ChecksumType, Upload, UploadId, UploadPosition};
 use crate::encoding::{Malformed, Reader, write_bytes};
 use crate::s3::operation::Query;
 use crate::s3::time::rfc3339;
@@ -48,14 +48,14 @@ struct Markers {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Reached {
     lake: Markers,
-    kept: Option<Place>,
+    kept: Option<UploadPosition>,
 }
 
 /// One line that the lake does not have.
 struct Line {
     entry: Entry,
     /// How far this shows what is kept.
-    place: Place,
+    place: UploadPosition,
 }
 
 impl UploadListing {
@@ -87,7 +87,7 @@ impl UploadListing {
     }
 
     /// Which uploads that are kept were shown before.
-    pub fn behind(&self) -> Option<&Place> {
+    pub fn behind(&self) -> Option<&UploadPosition> {
         self.reached.kept.as_ref()
     }
 
@@ -139,11 +139,11 @@ impl UploadListing {
                 Some(group) if is_shown(group) => continue,
                 Some(group) => Line {
                     entry: page.group(group),
-                    place: Place::behind_all_of(group),
+                    place: UploadPosition::behind_all_of(group),
                 },
                 None => Line {
                     entry: entry(page, upload),
-                    place: Place::of(upload),
+                    place: UploadPosition::of(upload),
                 },
             };
             lines.push(line);
@@ -240,8 +240,8 @@ impl Reached {
         let kept = match &*markers.id {
             _ if key.is_empty() => None,
             // The lake has given it out, and what is kept of this key was begun since: else it would be on a page put together here.
-            id if !id.is_empty() && !markers.are_ours() => Some(Place::before_all_of(key)),
-            _ => Some(Place::behind_all_of(key)),
+            id if !id.is_empty() && !markers.are_ours() => Some(UploadPosition::before_all_of(key)),
+            _ => Some(UploadPosition::behind_all_of(key)),
         };
         let lake = Markers {
             id: if markers.are_ours() {
@@ -258,7 +258,7 @@ impl Reached {
         let mut out = Vec::with_capacity(256);
         write_bytes(&mut out, &self.lake.key);
         write_bytes(&mut out, self.lake.id.as_bytes());
-        Place::write(self.kept.as_ref(), &mut out);
+        UploadPosition::write(self.kept.as_ref(), &mut out);
         format!("{MARKER}{}", URL_SAFE_NO_PAD.encode(out))
     }
 
@@ -273,7 +273,7 @@ impl Reached {
             key: reader.bytes()?.into(),
             id: reader.text()?.into(),
         };
-        let kept = Place::read(reader)?;
+        let kept = UploadPosition::read(reader)?;
         reader
             .rest()
             .is_empty()
@@ -308,7 +308,7 @@ pub fn described(upload: &Upload) -> Vec<Element> {
         person("Owner"),
         Element::leaf("StorageClass", "STANDARD"),
     ];
-    if let Ok(Some(Checksummed { algorithm, kind })) = Checksummed::of(&upload.headers) {
+    if let Ok(Some(ChecksumSpec { algorithm, kind })) = ChecksumSpec::of(&upload.headers) {
         let kind = match kind {
             ChecksumType::Composite => "COMPOSITE",
             ChecksumType::FullObject => "FULL_OBJECT",

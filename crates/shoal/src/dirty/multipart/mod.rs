@@ -7,12 +7,14 @@ mod position;
 mod selection;
 
 pub use self::id::UploadId;
-pub use self::outcome::{Completed, Incomplete, Open, PartError, Progress, UploadEnd, UploadLost};
+pub use self::outcome::{
+    Completed, CompletionError, OpenUpload, PartError, UploadEnd, UploadProgress, UploadUnavailable,
+};
 pub use self::part::{Part, Upload};
 pub(in crate::dirty) use self::position::sort;
-pub use self::position::{Inquiry, Place};
+pub use self::position::{UploadPosition, UploadQuery};
 pub use self::selection::{ListError, ListedPart, PART_BYTES_MIN, select};
-pub(in crate::dirty) use self::selection::{etag, structure};
+pub(in crate::dirty) use self::selection::{etag, part_layout};
 
 #[cfg(test)]
 pub(in crate::dirty) mod tests {

@@ -6,7 +6,7 @@ use http::{HeaderMap, StatusCode};
 use shoal_policy::admission::Refusal;
 
 use super::{Part, Upload};
-use crate::dirty::{IntakeError, Unknown};
+use crate::dirty::{AuthorityUnreachable, ReceiveError};
 
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Completed {
 
 /// Why there is no object; the upload stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Incomplete {
+pub enum CompletionError {
     /// The lake said no.
     #[error("the lake answered {0}")]
     Refused(u16),
@@ -38,19 +38,19 @@ pub enum Incomplete {
 
 /// Why an upload cannot be gone on with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UploadLost {
+pub enum UploadUnavailable {
     /// There is none: it is complete, was aborted, has expired, or its keeper is gone.
     #[error("there is no such upload")]
-    Nothing,
+    NotFound,
     /// It is being completed.
     #[error("the upload is being completed")]
     Completing,
     /// The parts are not those that were listed any more.
     #[error("the parts of the upload have changed")]
-    Changed,
+    PartsChanged,
     /// Whether there is one is not known now.
     #[error(transparent)]
-    Unknown(#[from] Unknown),
+    Unreachable(#[from] AuthorityUnreachable),
 }
 
 /// Why a part was not taken.
@@ -58,10 +58,10 @@ pub enum UploadLost {
 pub enum PartError {
     /// Its bytes.
     #[error(transparent)]
-    Intake(#[from] IntakeError),
+    Receive(#[from] ReceiveError),
     /// Its upload.
     #[error(transparent)]
-    Upload(#[from] UploadLost),
+    Upload(#[from] UploadUnavailable),
     /// The object would be larger than an object may be that is dirty.
     #[error("the object is larger than one that is written back may be")]
     TooLarge,
@@ -75,7 +75,7 @@ pub enum PartError {
 
 /// How far an upload is.
 #[derive(Debug)]
-pub enum Progress {
+pub enum UploadProgress {
     /// It has these parts, in order.
     Open(Vec<Arc<Part>>),
     /// It is an object.
@@ -83,7 +83,7 @@ pub enum Progress {
 }
 
 /// An upload that is not complete, and its parts.
-pub type Open = (Arc<Upload>, Vec<Arc<Part>>);
+pub type OpenUpload = (Arc<Upload>, Vec<Arc<Part>>);
 
 /// How an upload that was kept here ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl UploadEnd {
     }
 }
 
-impl Incomplete {
+impl CompletionError {
     /// What the lake said, if it did.
     pub fn status(self) -> Option<StatusCode> {
         match self {

@@ -10,7 +10,7 @@ use crate::encoding::{Malformed, Reader, write_bytes, write_time};
 
 /// Which uploads somebody wants to hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Inquiry {
+pub struct UploadQuery {
     /// Where their objects will be.
     pub bucket: Arc<str>,
     /// Beginning of the keys.
@@ -18,19 +18,19 @@ pub struct Inquiry {
     /// Who began them.
     pub writer: Arc<str>,
     /// Those up to here are known already.
-    pub behind: Option<Place>,
+    pub behind: Option<UploadPosition>,
 }
 
 /// A place in the order in which uploads are listed: by their keys, and for one key by when they were begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct UploadPosition {
     /// The key.
     pub key: Arc<[u8]>,
     /// Which upload of it; `None`: behind them all.
     upload: Option<(SystemTime, UploadId)>,
 }
 
-impl Place {
+impl UploadPosition {
     /// Behind all uploads of a key.
     pub fn behind_all_of(key: &[u8]) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// The pair of [`Place::write`].
+    /// The pair of [`UploadPosition::write`].
     pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
         let [kind] = reader.array()?;
         if kind == NOWHERE {
@@ -97,10 +97,10 @@ const NOWHERE: u8 = 0;
 const KEY: u8 = 1;
 const UPLOAD: u8 = 2;
 
-impl Inquiry {
+impl UploadQuery {
     /// Whether an upload is among those that are meant.
     pub(in crate::dirty) fn is_about(&self, upload: &Upload) -> bool {
-        let is_known = |place: &Place| !place.is_before(upload);
+        let is_known = |place: &UploadPosition| !place.is_before(upload);
         upload.writer == self.writer
             && upload.name.bucket == self.bucket
             && upload.name.key.starts_with(&self.prefix)
@@ -124,7 +124,7 @@ pub(in crate::dirty) mod tests {
     use shoal_policy::NodeId;
 
     use super::super::part::tests::upload;
-    use super::{Inquiry, Place, Upload, UploadId, sort};
+    use super::{Upload, UploadId, UploadPosition, UploadQuery, sort};
 
     /// An upload begun so many seconds after 1970 by whom [`inquiry`] asks for.
     pub(in crate::dirty) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
@@ -135,9 +135,9 @@ pub(in crate::dirty) mod tests {
         Arc::new(upload)
     }
 
-    pub(in crate::dirty) fn inquiry(prefix: &str) -> Inquiry {
+    pub(in crate::dirty) fn inquiry(prefix: &str) -> UploadQuery {
         let Upload { name, writer, .. } = upload();
-        Inquiry {
+        UploadQuery {
             bucket: name.bucket,
             prefix: prefix.into(),
             writer,
@@ -162,13 +162,15 @@ pub(in crate::dirty) mod tests {
                 .eq(uploads.iter().map(|upload| upload.id))
         );
         for (at, upload) in uploads.iter().enumerate() {
-            let behind = uploads.iter().filter(|other| Place::of(upload).is_before(other));
+            let behind = uploads
+                .iter()
+                .filter(|other| UploadPosition::of(upload).is_before(other));
             assert_eq!(behind.count(), uploads.len() - at - 1);
         }
-        let count = |place: Place| uploads.iter().filter(|upload| place.is_before(upload)).count();
-        assert_eq!(count(Place::before_all_of(b"a")), 4);
-        assert_eq!(count(Place::behind_all_of(b"a")), 1);
-        assert_eq!(count(Place::behind_all_of(b"a/b")), 0);
+        let count = |place: UploadPosition| uploads.iter().filter(|upload| place.is_before(upload)).count();
+        assert_eq!(count(UploadPosition::before_all_of(b"a")), 4);
+        assert_eq!(count(UploadPosition::behind_all_of(b"a")), 1);
+        assert_eq!(count(UploadPosition::behind_all_of(b"a/b")), 0);
     }
 
     #[test]
@@ -176,16 +178,16 @@ pub(in crate::dirty) mod tests {
         let meant = begun("tmp/a", 5, 1);
         assert!(inquiry("tmp/").is_about(&meant));
         let others = [
-            Inquiry {
+            UploadQuery {
                 bucket: "other".into(),
                 ..inquiry("")
             },
-            Inquiry {
+            UploadQuery {
                 writer: "other".into(),
                 ..inquiry("")
             },
-            Inquiry {
-                behind: Some(Place::of(&meant)),
+            UploadQuery {
+                behind: Some(UploadPosition::of(&meant)),
                 ..inquiry("")
             },
             inquiry("tmp/b"),

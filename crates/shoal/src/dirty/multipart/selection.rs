@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Part;
-use crate::dirty::{Checksum, Structure};
+use crate::dirty::{Checksum, PartLayout};
 use crate::s3::etag;
 
 /// Every part but the last one has at least this size, as S3 asks.
@@ -80,8 +80,8 @@ pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
 }
 
 /// The boundaries of these parts.
-pub(in crate::dirty) fn structure(parts: &[Arc<Part>]) -> Structure {
-    Structure::of(parts.iter().map(|part| (part.number, part.size_bytes())))
+pub(in crate::dirty) fn part_layout(parts: &[Arc<Part>]) -> PartLayout {
+    PartLayout::of(parts.iter().map(|part| (part.number, part.size_bytes())))
 }
 
 #[cfg(test)]

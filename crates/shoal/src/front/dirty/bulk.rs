@@ -20,7 +20,7 @@ use super::deletion::{Expected, access_denied};
 use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
 use super::{PARALLEL, unknown};
-use crate::dirty::{Found, Held, Unknown};
+use crate::dirty::{AuthorityUnreachable, Found, Held};
 use crate::endpoint::{EndpointRequest, RequestBody};
 use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
@@ -186,7 +186,11 @@ impl Front {
             }
         }
         // If the client asks again, the node removes the rest.
-        if all_gone { Ok(None) } else { Err(unknown(Unknown)) }
+        if all_gone {
+            Ok(None)
+        } else {
+            Err(unknown(AuthorityUnreachable))
+        }
     }
 
     /// Asks the lake to remove these objects and to report the result of each.

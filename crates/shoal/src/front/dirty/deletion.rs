@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 
 use super::asking::{Asker, without_body};
 use super::{current, is_writer, unknown};
-use crate::dirty::{Found, Manifest, Unknown};
+use crate::dirty::{AuthorityUnreachable, Found, Manifest};
 use crate::front::body::ResponseBody;
 use crate::front::serve::{Admitted, Front, relay};
 use crate::front::wanted::precondition_failed;
@@ -72,7 +72,7 @@ impl Front {
                 Ok(true) => Ok(response),
                 // Another write took the object's place while the lake was slow. It is not known whether that
                 // one stays.
-                Ok(false) | Err(Unknown) => Err(unknown(Unknown)),
+                Ok(false) | Err(AuthorityUnreachable) => Err(unknown(AuthorityUnreachable)),
             },
             refused => {
                 held.free().await;

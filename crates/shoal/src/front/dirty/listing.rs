@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Limited};
 
 use super::asking::without_body;
 use super::unknown;
-use crate::dirty::{Inquiry, Listing, Upload, UploadListing};
+use crate::dirty::{Listing, Upload, UploadListing, UploadQuery};
 use crate::endpoint::LakeBody;
 use crate::front::body::ResponseBody;
 use crate::front::serve::{Admitted, Front, relay};
@@ -88,7 +88,7 @@ impl Front {
         let Caller::Identity(identity) = caller else {
             return Ok(Vec::new());
         };
-        let inquiry = Inquiry {
+        let inquiry = UploadQuery {
             bucket,
             prefix: listing.scope.prefix.clone(),
             writer: identity.access_key.as_str().into(),

@@ -13,7 +13,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 
 use crate::config::WriteMode;
-use crate::dirty::{self, Found, IntakeError, Manifest, Unknown, Unsettled, UploadError, WriteError};
+use crate::dirty::{
+    self, AuthorityUnreachable, FlushFailed, Found, LakeWriteError, Manifest, ReceiveError, WriteError,
+};
 use crate::front::body::ResponseBody;
 use crate::front::record::Record;
 use crate::front::respond::{self, X_CACHE_REASON};
@@ -347,7 +349,7 @@ fn is_form(admitted: &Admitted) -> bool {
         && kind.is_some_and(|kind| kind.len() >= form.len() && kind[..form.len()].eq_ignore_ascii_case(form))
 }
 
-fn unknown(error: Unknown) -> S3Error {
+fn unknown(error: AuthorityUnreachable) -> S3Error {
     S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
 }
 
@@ -360,7 +362,7 @@ fn not_held(error: &ReadError) -> S3Error {
     )
 }
 
-fn unsettled(error: Unsettled) -> S3Error {
+fn unsettled(error: FlushFailed) -> S3Error {
     S3Error::new(
         ErrorCode::ServiceUnavailable,
         format!("{error}; please try again."),
@@ -369,8 +371,8 @@ fn unsettled(error: Unsettled) -> S3Error {
 
 fn unwritten(error: WriteError) -> S3Error {
     match error {
-        WriteError::Intake(IntakeError::Body(error)) => error,
-        WriteError::Upload(UploadError::Refused(StatusCode::FORBIDDEN)) => {
+        WriteError::Receive(ReceiveError::Body(error)) => error,
+        WriteError::Upload(LakeWriteError::Refused(StatusCode::FORBIDDEN)) => {
             S3Error::new(ErrorCode::AccessDenied, "Access Denied")
         }
         error => {

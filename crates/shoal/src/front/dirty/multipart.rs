@@ -12,7 +12,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use self::xml::PartPage;
 use super::unknown;
 use crate::dirty::{
-    Completed, Incomplete, IntakeError, ListError, PartError, Progress, Upload, UploadId, UploadLost, select,
+    Completed, CompletionError, ListError, PartError, ReceiveError, Upload, UploadId, UploadProgress,
+    UploadUnavailable, select,
 };
 use crate::front::body::ResponseBody;
 use crate::front::respond::{self, X_CACHE_REASON};
@@ -128,8 +129,8 @@ impl Front {
             .await?;
         let listed = xml::listed(&list).map_err(|_| malformed())?;
         let completed = match self.dirty.upload_progress(upload.id).await.map_err(lost)? {
-            Progress::Complete(completed) => completed,
-            Progress::Open(uploaded) => {
+            UploadProgress::Complete(completed) => completed,
+            UploadProgress::Open(uploaded) => {
                 let selected = select(&listed, &uploaded).map_err(unlisted)?;
                 check_size(
                     &parts.headers,
@@ -155,7 +156,8 @@ impl Front {
         admitted: &Admitted,
         upload: &Upload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Progress::Open(uploaded) = self.dirty.upload_progress(upload.id).await.map_err(lost)? else {
+        let UploadProgress::Open(uploaded) = self.dirty.upload_progress(upload.id).await.map_err(lost)?
+        else {
             return Err(no_such_upload());
         };
         let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
@@ -228,24 +230,24 @@ fn tell_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
 }
 
-fn lost(error: UploadLost) -> S3Error {
+fn lost(error: UploadUnavailable) -> S3Error {
     match error {
-        UploadLost::Nothing => no_such_upload(),
-        UploadLost::Completing => S3Error::new(
+        UploadUnavailable::NotFound => no_such_upload(),
+        UploadUnavailable::Completing => S3Error::new(
             ErrorCode::OperationAborted,
             "The upload is being completed; please try again.",
         ),
-        UploadLost::Changed => S3Error::new(
+        UploadUnavailable::PartsChanged => S3Error::new(
             ErrorCode::InvalidPart,
             "The parts of the upload have changed while it was to be completed.",
         ),
-        UploadLost::Unknown(error) => unknown(error),
+        UploadUnavailable::Unreachable(error) => unknown(error),
     }
 }
 
 fn untaken(error: PartError) -> S3Error {
     match error {
-        PartError::Intake(IntakeError::Body(error)) => error,
+        PartError::Receive(ReceiveError::Body(error)) => error,
         PartError::Upload(error) => lost(error),
         PartError::TooLarge => S3Error::new(
             ErrorCode::EntityTooLarge,
@@ -271,7 +273,7 @@ fn unlisted(error: ListError) -> S3Error {
     S3Error::new(code, error.to_string())
 }
 
-fn incomplete(error: Incomplete) -> S3Error {
+fn incomplete(error: CompletionError) -> S3Error {
     match (error, error.status()) {
         (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
         // The object that should match does not exist.
@@ -283,8 +285,8 @@ fn incomplete(error: Incomplete) -> S3Error {
             "The object was written meanwhile; please try again.",
         ),
         (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
-        (Incomplete::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
-        (Incomplete::Checksum, _) => S3Error::new(
+        (CompletionError::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
+        (CompletionError::Checksum, _) => S3Error::new(
             ErrorCode::BadDigest,
             "The checksum of the object is not the one that the request names.",
         ),

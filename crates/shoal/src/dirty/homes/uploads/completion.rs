@@ -6,20 +6,20 @@ use std::sync::Arc;
 use http::HeaderMap;
 
 use crate::clock;
-use crate::dirty::checksums::{ChecksumType, Checksummed};
+use crate::dirty::checksums::{ChecksumSpec, ChecksumType};
 use crate::dirty::homes::Homes;
 use crate::dirty::homes::committing::Parted;
 use crate::dirty::homes::intake::{Blocks, Intake};
-use crate::dirty::multipart::{self, Completed, Incomplete, Part, Upload};
-use crate::dirty::upload::UploadError;
-use crate::dirty::writing::{Order, WriteError};
-use crate::dirty::{IntakeError, Unsettled};
+use crate::dirty::lake_writer::LakeWriteError;
+use crate::dirty::multipart::{self, Completed, CompletionError, Part, Upload};
+use crate::dirty::writing::{PendingWrite, WriteError};
+use crate::dirty::{FlushFailed, ReceiveError};
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::flights::FlightError;
 use crate::s3::payload::Digests;
 
 /// How a completion ended.
-pub(super) type Ended = Result<Arc<Completed>, Incomplete>;
+pub(super) type Ended = Result<Arc<Completed>, CompletionError>;
 
 /// The bytes of all parts, on this disk.
 struct Assembled {
@@ -53,9 +53,9 @@ impl Homes {
             computed.is_some_and(|computed| computed != value)
         };
         if asked.iter().any(differs) {
-            return Err(Incomplete::Checksum);
+            return Err(CompletionError::Checksum);
         }
-        let order = Order {
+        let order = PendingWrite {
             name: upload.name.clone(),
             writer: Arc::clone(&upload.writer),
             size_bytes: parts.iter().map(|part| part.size_bytes()).sum(),
@@ -63,7 +63,7 @@ impl Homes {
             headers: upload.headers.clone(),
         };
         let parted = Parted {
-            structure: multipart::structure(parts),
+            part_layout: multipart::part_layout(parts),
             of_reads: checksums.clone(),
         };
         let etag = multipart::etag(parts);
@@ -84,13 +84,13 @@ impl Homes {
     }
 
     /// Cuts the bytes of all parts into blocks.
-    async fn assemble(&self, upload: &Upload, parts: &[Arc<Part>]) -> Result<Assembled, Incomplete> {
-        let checksummed = Checksummed::of(&upload.headers).ok().flatten();
+    async fn assemble(&self, upload: &Upload, parts: &[Arc<Part>]) -> Result<Assembled, CompletionError> {
+        let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
         let mut whole = Digests::default();
-        if let Some(Checksummed {
+        if let Some(ChecksumSpec {
             algorithm,
             kind: ChecksumType::FullObject,
-        }) = checksummed
+        }) = checksum_spec
         {
             whole.add(algorithm);
         }
@@ -104,8 +104,8 @@ impl Homes {
         );
         for part in parts {
             let placed = (&part.version, part.holder);
-            let blocks = self.home.uploader.blocks_of_part(upload, placed);
-            let mut blocks = blocks.map_err(|_unknown_writer| Incomplete::Later)?;
+            let blocks = self.home.lake_writer.blocks_of_part(upload, placed);
+            let mut blocks = blocks.map_err(|_unknown_writer| CompletionError::Later)?;
             while let Some(piece) = poll_fn(|cx| blocks.poll_next(cx)).await {
                 let piece = piece.map_err(|error| self.unread(upload, part, &error))?;
                 whole.update(&piece);
@@ -114,7 +114,7 @@ impl Homes {
         }
         let blocks = intake.finish().await.map_err(|error| not_taken(&error))?;
         let digests: Option<Vec<_>> = parts.iter().map(|part| Some(part.checksum()?.digest)).collect();
-        let checksums = checksummed.zip(digests);
+        let checksums = checksum_spec.zip(digests);
         let checksums = checksums.map(|(of, digests)| of.headers_of_object(&digests, &whole));
         Ok(Assembled {
             blocks,
@@ -123,17 +123,17 @@ impl Homes {
     }
 
     /// A part that is nowhere any more must be uploaded again. One whose holder is only out of reach may be found later.
-    fn unread(&self, upload: &Upload, part: &Part, error: &FlightError) -> Incomplete {
+    fn unread(&self, upload: &Upload, part: &Part, error: &FlightError) -> CompletionError {
         let holder = self.home.cooperation.peer(part.holder);
         let is_silent = holder.is_some_and(|peer| !peer.is_reachable());
         let is_lost = matches!(error, FlightError::NotHeld) && !is_silent;
         if !is_lost {
             tracing::debug!(%error, part = part.number, "a part cannot be read now");
-            return Incomplete::Later;
+            return CompletionError::Later;
         }
         tracing::error!(object = ?upload.name, part = part.number, "a part of an upload is lost: the node that held it is gone, or has it no more");
         self.uploads.table.lock().lose(upload.id, part);
-        Incomplete::PartLost(part.number)
+        CompletionError::PartLost(part.number)
     }
 }
 
@@ -145,33 +145,33 @@ fn conditions_in(asked: &HeaderMap) -> HeaderMap {
         .collect()
 }
 
-fn not_taken(error: &IntakeError) -> Incomplete {
+fn not_taken(error: &ReceiveError) -> CompletionError {
     tracing::debug!(%error, "the parts of an upload are not put together");
-    Incomplete::Later
+    CompletionError::Later
 }
 
-fn unsettled(error: Unsettled) -> Incomplete {
+fn unsettled(error: FlushFailed) -> CompletionError {
     tracing::debug!(%error, "what is dirty under the name of an upload is in its way");
-    Incomplete::Later
+    CompletionError::Later
 }
 
-fn unwritten(error: &WriteError) -> Incomplete {
+fn unwritten(error: &WriteError) -> CompletionError {
     tracing::debug!(%error, "the object of an upload is not written");
     match error {
-        WriteError::Upload(UploadError::Refused(status)) if status.is_client_error() => {
-            Incomplete::Refused(status.as_u16())
+        WriteError::Upload(LakeWriteError::Refused(status)) if status.is_client_error() => {
+            CompletionError::Refused(status.as_u16())
         }
-        _ => Incomplete::Later,
+        _ => CompletionError::Later,
     }
 }
 
 /// The bytes by which nodes tell each other why there is no object.
-const fn code(error: Incomplete) -> (u8, u16) {
+const fn code(error: CompletionError) -> (u8, u16) {
     match error {
-        Incomplete::Refused(status) => (1, status),
-        Incomplete::PartLost(number) => (2, number),
-        Incomplete::Checksum => (3, 0),
-        Incomplete::Later => (4, 0),
+        CompletionError::Refused(status) => (1, status),
+        CompletionError::PartLost(number) => (2, number),
+        CompletionError::Checksum => (3, 0),
+        CompletionError::Later => (4, 0),
     }
 }
 
@@ -208,10 +208,10 @@ pub(super) fn of_bytes(bytes: &[u8]) -> Result<Ended, Malformed> {
     let ([code], value) = (reader.array()?, u16::from_le_bytes(reader.array()?));
     let ended = match code {
         0 => Ok(Arc::new(read_completed(&mut reader)?)),
-        1 => Err(Incomplete::Refused(value)),
-        2 => Err(Incomplete::PartLost(value)),
-        3 => Err(Incomplete::Checksum),
-        4 => Err(Incomplete::Later),
+        1 => Err(CompletionError::Refused(value)),
+        2 => Err(CompletionError::PartLost(value)),
+        3 => Err(CompletionError::Checksum),
+        4 => Err(CompletionError::Later),
         _ => return Err(Malformed),
     };
     reader.rest().is_empty().then_some(ended).ok_or(Malformed)
@@ -223,7 +223,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue};
 
-    use super::{Completed, Incomplete, conditions_in, of_bytes, to_bytes};
+    use super::{Completed, CompletionError, conditions_in, of_bytes, to_bytes};
 
     #[test]
     fn how_a_completion_ended_is_told_and_heard() {
@@ -236,10 +236,10 @@ mod tests {
         };
         for ended in [
             Ok(Arc::new(completed)),
-            Err(Incomplete::Refused(412)),
-            Err(Incomplete::PartLost(7)),
-            Err(Incomplete::Checksum),
-            Err(Incomplete::Later),
+            Err(CompletionError::Refused(412)),
+            Err(CompletionError::PartLost(7)),
+            Err(CompletionError::Checksum),
+            Err(CompletionError::Later),
         ] {
             assert_eq!(of_bytes(&to_bytes(&ended)), Ok(ended));
         }

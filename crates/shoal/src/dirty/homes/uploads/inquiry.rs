@@ -5,34 +5,37 @@ use std::sync::Arc;
 use shoal_policy::NodeId;
 
 use super::UploadRequest;
-use crate::dirty::Unknown;
+use crate::dirty::AuthorityUnreachable;
 use crate::dirty::homes::directory::ask_all;
 use crate::dirty::homes::page::{read_first, write_first};
 use crate::dirty::homes::view::View;
 use crate::dirty::homes::{Answer, Homes};
-use crate::dirty::multipart::{Inquiry, Place, Upload, sort};
+use crate::dirty::multipart::{Upload, UploadPosition, UploadQuery, sort};
 use crate::encoding::{Malformed, Reader, write_bytes};
 
-pub(super) fn write_inquiry(inquiry: &Inquiry, out: &mut Vec<u8>) {
+pub(super) fn write_inquiry(inquiry: &UploadQuery, out: &mut Vec<u8>) {
     write_bytes(out, inquiry.bucket.as_bytes());
     write_bytes(out, &inquiry.prefix);
     write_bytes(out, inquiry.writer.as_bytes());
-    Place::write(inquiry.behind.as_ref(), out);
+    UploadPosition::write(inquiry.behind.as_ref(), out);
 }
 
 /// The pair of [`write_inquiry`].
-pub(super) fn read_inquiry(reader: &mut Reader<'_>) -> Result<Inquiry, Malformed> {
-    Ok(Inquiry {
+pub(super) fn read_inquiry(reader: &mut Reader<'_>) -> Result<UploadQuery, Malformed> {
+    Ok(UploadQuery {
         bucket: reader.text()?.into(),
         prefix: reader.bytes()?.into(),
         writer: reader.text()?.into(),
-        behind: Place::read(reader)?,
+        behind: UploadPosition::read(reader)?,
     })
 }
 
 impl Homes {
     /// Every upload that is kept by a node of the cluster and is meant, in the order in which they are listed.
-    pub async fn list_uploads(self: &Arc<Self>, inquiry: &Inquiry) -> Result<Vec<Arc<Upload>>, Unknown> {
+    pub async fn list_uploads(
+        self: &Arc<Self>,
+        inquiry: &UploadQuery,
+    ) -> Result<Vec<Arc<Upload>>, AuthorityUnreachable> {
         let ask =
             |view: Arc<View>, node| async move { self.list_uploads_at(&view, node, inquiry.clone()).await };
         let mut uploads = ask_all(&self.home.cooperation, ask).await?;
@@ -45,16 +48,16 @@ impl Homes {
         self: &Arc<Self>,
         view: &View,
         node: NodeId,
-        mut inquiry: Inquiry,
-    ) -> Result<Option<Vec<Arc<Upload>>>, Unknown> {
+        mut inquiry: UploadQuery,
+    ) -> Result<Option<Vec<Arc<Upload>>>, AuthorityUnreachable> {
         let mut uploads = Vec::new();
         loop {
             let request = UploadRequest::List(view.digest, Box::new(inquiry.clone()));
             let Answer::Done(body) = self.ask_about_uploads(node, request).await? else {
                 return Ok(None);
             };
-            let (listed, more) = read_page(&body).map_err(|_| Unknown)?;
-            inquiry.behind = listed.last().map(|last| Place::of(last));
+            let (listed, more) = read_page(&body).map_err(|_| AuthorityUnreachable)?;
+            inquiry.behind = listed.last().map(|last| UploadPosition::of(last));
             uploads.extend(listed);
             if !more {
                 return Ok(Some(uploads));
@@ -63,7 +66,7 @@ impl Homes {
     }
 
     /// Tells of the uploads that this node keeps somebody who sees the same cluster.
-    pub(super) fn tell_uploads(&self, view: u64, inquiry: &Inquiry) -> Answer {
+    pub(super) fn tell_uploads(&self, view: u64, inquiry: &UploadQuery) -> Answer {
         if self.home.is_settled_in(view).is_none() {
             return Answer::Unsettled;
         }

@@ -15,7 +15,7 @@ use super::taking::progress_to_bytes;
 use super::{Selection, UploadRequest};
 use crate::clock;
 use crate::dirty::homes::{Answer, Homes};
-use crate::dirty::multipart::{Incomplete, Part, Upload, UploadEnd, UploadId};
+use crate::dirty::multipart::{CompletionError, Part, Upload, UploadEnd, UploadId};
 
 /// Holders told at a time that a part is not needed any more.
 const RELEASES: usize = 16;
@@ -104,7 +104,7 @@ impl Homes {
         };
         match tokio::time::timeout(COMPLETION_ROUND, ending.wait_for(Option::is_some)).await {
             Ok(Ok(how)) => how.as_ref().map_or(Answer::Unsettled, ended),
-            Ok(Err(_broken_off)) => ended(&Err(Incomplete::Later)),
+            Ok(Err(_broken_off)) => ended(&Err(CompletionError::Later)),
             Err(_elapsed) => Answer::Unsettled,
         }
     }

@@ -35,7 +35,7 @@ pub(super) use self::selection::Selection;
 use self::record::Record;
 use self::table::Table;
 use crate::clock;
-use crate::dirty::multipart::{Open, Part, Upload, UploadEnd, UploadId};
+use crate::dirty::multipart::{OpenUpload, Part, Upload, UploadEnd, UploadId};
 use crate::store::Store;
 
 /// What this node keeps of uploads that are not complete.
@@ -175,7 +175,7 @@ impl Uploads {
     }
 
     /// Uploads that are kept here and not complete, with their parts.
-    pub(in crate::dirty) fn open(&self) -> Vec<Open> {
+    pub(in crate::dirty) fn open(&self) -> Vec<OpenUpload> {
         self.table.lock().open()
     }
 

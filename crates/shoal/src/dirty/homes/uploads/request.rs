@@ -15,7 +15,7 @@ use shoal_policy::VersionId;
 use super::Selection;
 use super::inquiry::{read_inquiry, write_inquiry};
 use crate::dirty::homes::target;
-use crate::dirty::multipart::{Inquiry, Part, UploadId};
+use crate::dirty::multipart::{Part, UploadId, UploadQuery};
 use crate::encoding::{Malformed, Reader, write_headers};
 
 /// Where the paths of these requests begin.
@@ -44,7 +44,7 @@ pub enum UploadRequest {
     /// To the keeper: is this part, which I hold, one of it?
     Wants(UploadId, VersionId),
     /// To anybody: which of these do you keep? With the digest of what the speaker sees of the cluster: the listener answers when it sees the same.
-    List(u64, Box<Inquiry>),
+    List(u64, Box<UploadQuery>),
     /// To a holder: nobody needs this part any more.
     Release(VersionId),
 }
@@ -140,9 +140,9 @@ mod tests {
     use proptest::prelude::proptest;
     use shoal_policy::VersionId;
 
-    use super::{Inquiry, Selection, UploadRequest};
+    use super::{Selection, UploadQuery, UploadRequest};
     use crate::dirty::homes::target::tests::hears_what_is_said;
-    use crate::dirty::multipart::Place;
+    use crate::dirty::multipart::UploadPosition;
     use crate::dirty::multipart::tests::{inquiry, part, upload};
 
     fn requests() -> Vec<UploadRequest> {
@@ -150,7 +150,7 @@ mod tests {
         let version = part.version.id;
         let selection = Selection::of(&[Arc::new(part.clone())]);
         let behind = |place| {
-            let inquiry = Inquiry {
+            let inquiry = UploadQuery {
                 behind: Some(place),
                 ..inquiry("")
             };
@@ -167,8 +167,8 @@ mod tests {
             UploadRequest::Wants(id, version),
             UploadRequest::Release(VersionId([7; 16])),
             UploadRequest::List(7, Box::new(inquiry("a/"))),
-            behind(Place::of(&upload())),
-            behind(Place::behind_all_of(b"k\xff")),
+            behind(UploadPosition::of(&upload())),
+            behind(UploadPosition::behind_all_of(b"k\xff")),
         ]
     }
 

@@ -9,7 +9,9 @@ use tokio::sync::watch;
 
 use super::Selection;
 use super::completion::Ended;
-use crate::dirty::multipart::{Completed, Inquiry, Open, Part, Progress, Upload, UploadEnd, UploadId};
+use crate::dirty::multipart::{
+    Completed, OpenUpload, Part, Upload, UploadEnd, UploadId, UploadProgress, UploadQuery,
+};
 
 /// Somebody who was not told that an upload is complete, and asks again, is told so for a while.
 const REMEMBERED: Duration = Duration::from_mins(10);
@@ -98,11 +100,13 @@ impl Table {
     }
 
     /// How far an upload is.
-    pub(super) fn progress(&self, id: UploadId) -> Option<Progress> {
+    pub(super) fn progress(&self, id: UploadId) -> Option<UploadProgress> {
         let kept = self.kept.get(&id)?;
         Some(match &kept.stage {
-            Stage::Complete(completed) => Progress::Complete(Arc::clone(completed)),
-            Stage::Open | Stage::Completing(_) => Progress::Open(kept.parts.values().cloned().collect()),
+            Stage::Complete(completed) => UploadProgress::Complete(Arc::clone(completed)),
+            Stage::Open | Stage::Completing(_) => {
+                UploadProgress::Open(kept.parts.values().cloned().collect())
+            }
         })
     }
 
@@ -188,7 +192,7 @@ impl Table {
     }
 
     /// Forgets an upload that ends without an object; its parts. `Err`: it is being completed.
-    pub(super) fn give_up(&mut self, id: UploadId, end: UploadEnd) -> Result<Option<Open>, NotNoted> {
+    pub(super) fn give_up(&mut self, id: UploadId, end: UploadEnd) -> Result<Option<OpenUpload>, NotNoted> {
         match self.kept.get(&id).map(|kept| &kept.stage) {
             None | Some(Stage::Complete(_)) => return Ok(None),
             Some(Stage::Completing(_)) => return Err(NotNoted::Completing),
@@ -217,7 +221,7 @@ impl Table {
     }
 
     /// Uploads that are not complete, with their parts, in the order of names.
-    pub(super) fn open(&self) -> Vec<Open> {
+    pub(super) fn open(&self) -> Vec<OpenUpload> {
         let open = self
             .kept
             .values()
@@ -225,7 +229,7 @@ impl Table {
         let mut open: Vec<_> = open
             .map(|kept| (Arc::clone(&kept.upload), kept.parts.values().cloned().collect()))
             .collect();
-        open.sort_by(|(one, _): &Open, (other, _)| {
+        open.sort_by(|(one, _): &OpenUpload, (other, _)| {
             let key = |upload: &Arc<Upload>| {
                 (
                     Arc::clone(&upload.name.bucket),
@@ -239,7 +243,7 @@ impl Table {
     }
 
     /// Uploads that are not complete and that somebody wants to hear of.
-    pub(super) fn meant_by(&self, inquiry: &Inquiry) -> Vec<Arc<Upload>> {
+    pub(super) fn meant_by(&self, inquiry: &UploadQuery) -> Vec<Arc<Upload>> {
         let meant = self.kept.values().filter(|kept| {
             let is_open = !matches!(kept.stage, Stage::Complete(_));
             is_open && inquiry.is_about(&kept.upload)

@@ -12,15 +12,15 @@ use super::completion::{self, Ended, read_completed, write_completed};
 use super::{Selection, UploadRequest};
 use crate::chance;
 use crate::clock;
-use crate::dirty::checksums::{Checksum, Checksummed};
+use crate::dirty::checksums::{Checksum, ChecksumSpec};
 use crate::dirty::homes::intake::Intake;
 use crate::dirty::homes::messenger::Unheard;
 use crate::dirty::homes::{Answer, Homes};
 use crate::dirty::multipart::{
-    Completed, Incomplete, Part, PartError, Progress, Upload, UploadId, UploadLost,
+    Completed, CompletionError, Part, PartError, Upload, UploadId, UploadProgress, UploadUnavailable,
 };
-use crate::dirty::writing::Order;
-use crate::dirty::{IntakeError, Unknown};
+use crate::dirty::writing::PendingWrite;
+use crate::dirty::{AuthorityUnreachable, ReceiveError};
 use crate::encoding::{Malformed, Reader};
 use crate::s3::error::S3Error;
 use crate::s3::etag;
@@ -30,7 +30,7 @@ use crate::write::Uncached;
 
 impl Homes {
     /// Begins an upload of what was accepted; this node keeps it.
-    pub async fn begin_upload(&self, order: Order) -> Result<UploadId, Uncached> {
+    pub async fn begin_upload(&self, order: PendingWrite) -> Result<UploadId, Uncached> {
         let id = UploadId::new(self.uploads.me, [chance::bits(), chance::bits()]);
         let upload = Upload {
             id,
@@ -45,20 +45,22 @@ impl Homes {
     }
 
     /// The upload of that id.
-    pub async fn upload(self: &Arc<Self>, id: UploadId) -> Result<Upload, UploadLost> {
+    pub async fn upload(self: &Arc<Self>, id: UploadId) -> Result<Upload, UploadUnavailable> {
         match self.ask_keeper(id, UploadRequest::Look(id)).await? {
-            Answer::Done(body) => Ok(Upload::read(&mut Reader::new(&body)).map_err(|_| Unknown)?),
-            Answer::Nothing => Err(UploadLost::Nothing),
-            _ => Err(Unknown.into()),
+            Answer::Done(body) => {
+                Ok(Upload::read(&mut Reader::new(&body)).map_err(|_| AuthorityUnreachable)?)
+            }
+            Answer::Nothing => Err(UploadUnavailable::NotFound),
+            _ => Err(AuthorityUnreachable.into()),
         }
     }
 
     /// How far an upload is.
-    pub async fn progress(self: &Arc<Self>, id: UploadId) -> Result<Progress, UploadLost> {
+    pub async fn progress(self: &Arc<Self>, id: UploadId) -> Result<UploadProgress, UploadUnavailable> {
         match self.ask_keeper(id, UploadRequest::Parts(id)).await? {
-            Answer::Done(body) => Ok(progress_of_bytes(&body).map_err(|_| Unknown)?),
-            Answer::Nothing => Err(UploadLost::Nothing),
-            _ => Err(Unknown.into()),
+            Answer::Done(body) => Ok(progress_of_bytes(&body).map_err(|_| AuthorityUnreachable)?),
+            Answer::Nothing => Err(UploadUnavailable::NotFound),
+            _ => Err(AuthorityUnreachable.into()),
         }
     }
 
@@ -83,10 +85,10 @@ impl Homes {
         let note = UploadRequest::Note(upload.id, Box::new(Part::clone(&part)));
         let refused = match self.ask_keeper(upload.id, note).await {
             Ok(Answer::Done(_)) => return Ok(part),
-            Ok(Answer::Nothing) => UploadLost::Nothing.into(),
-            Ok(Answer::Failed) => UploadLost::Completing.into(),
+            Ok(Answer::Nothing) => UploadUnavailable::NotFound.into(),
+            Ok(Answer::Failed) => UploadUnavailable::Completing.into(),
             Ok(Answer::Refused) => PartError::TooLarge,
-            Ok(_) | Err(Unknown) => UploadLost::Unknown(Unknown).into(),
+            Ok(_) | Err(AuthorityUnreachable) => UploadUnavailable::Unreachable(AuthorityUnreachable).into(),
         };
         self.uploads.release(part.version.id).await;
         Err(refused)
@@ -95,8 +97,8 @@ impl Homes {
     /// Why there is no room for a part: it is of no use to send it again when its own upload takes the room.
     async fn without_room(self: &Arc<Self>, id: UploadId, number: u16, size_bytes: u64) -> PartError {
         let parts = match self.progress(id).await {
-            Ok(Progress::Open(parts)) => parts,
-            Ok(Progress::Complete(_)) => return UploadLost::Nothing.into(),
+            Ok(UploadProgress::Open(parts)) => parts,
+            Ok(UploadProgress::Complete(_)) => return UploadUnavailable::NotFound.into(),
             Err(error) => return error.into(),
         };
         let others = parts.iter().filter(|part| part.number != number);
@@ -118,10 +120,10 @@ impl Homes {
     where
         B: Body<Data = Bytes, Error = S3Error> + Unpin,
     {
-        let checksummed = Checksummed::of(&upload.headers).ok().flatten();
+        let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
         let mut digests = Digests::default();
         digests.add(Algorithm::Md5);
-        if let Some(Checksummed { algorithm, .. }) = checksummed {
+        if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
             digests.add(algorithm);
         }
         let mut intake = Intake::new(
@@ -132,13 +134,13 @@ impl Homes {
             None,
         );
         while let Some(frame) = body.frame().await {
-            if let Ok(data) = frame.map_err(IntakeError::Body)?.into_data() {
+            if let Ok(data) = frame.map_err(ReceiveError::Body)?.into_data() {
                 digests.update(&data);
                 intake.add(data).await?;
             }
         }
         let blocks = intake.finish().await?;
-        let checksum = checksummed.map(|Checksummed { algorithm, .. }| Checksum {
+        let checksum = checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
             algorithm,
             digest: digests.of(algorithm),
         });
@@ -194,27 +196,27 @@ impl Homes {
         id: UploadId,
         parts: &[Arc<Part>],
         asked: &HeaderMap,
-    ) -> Result<Result<Arc<Completed>, Incomplete>, UploadLost> {
+    ) -> Result<Result<Arc<Completed>, CompletionError>, UploadUnavailable> {
         let selection = Selection::of(parts);
         loop {
             let complete = UploadRequest::Complete(id, selection.clone(), asked.clone());
             match self.ask_keeper(id, complete).await? {
                 Answer::Done(body) => return Ok(completion_of(&body)?),
                 Answer::Unsettled => {}
-                Answer::Nothing => return Err(UploadLost::Nothing),
-                Answer::Refused => return Err(UploadLost::Changed),
-                _ => return Err(Unknown.into()),
+                Answer::Nothing => return Err(UploadUnavailable::NotFound),
+                Answer::Refused => return Err(UploadUnavailable::PartsChanged),
+                _ => return Err(AuthorityUnreachable.into()),
             }
         }
     }
 
     /// Gives an upload up.
-    pub async fn abort_upload(self: &Arc<Self>, id: UploadId) -> Result<(), UploadLost> {
+    pub async fn abort_upload(self: &Arc<Self>, id: UploadId) -> Result<(), UploadUnavailable> {
         match self.ask_keeper(id, UploadRequest::Abort(id)).await? {
             Answer::Done(_) => Ok(()),
-            Answer::Nothing => Err(UploadLost::Nothing),
-            Answer::Failed => Err(UploadLost::Completing),
-            _ => Err(Unknown.into()),
+            Answer::Nothing => Err(UploadUnavailable::NotFound),
+            Answer::Failed => Err(UploadUnavailable::Completing),
+            _ => Err(AuthorityUnreachable.into()),
         }
     }
 
@@ -223,7 +225,7 @@ impl Homes {
         self: &Arc<Self>,
         id: UploadId,
         request: UploadRequest,
-    ) -> Result<Answer, Unknown> {
+    ) -> Result<Answer, AuthorityUnreachable> {
         self.ask_about_uploads(id.keeper, request).await
     }
 
@@ -232,7 +234,7 @@ impl Homes {
         self: &Arc<Self>,
         node: NodeId,
         request: UploadRequest,
-    ) -> Result<Answer, Unknown> {
+    ) -> Result<Answer, AuthorityUnreachable> {
         if node == self.uploads.me {
             return Ok(Box::pin(self.answer_upload(request)).await);
         }
@@ -241,27 +243,27 @@ impl Homes {
             Err(Unheard::Gone) => Ok(Answer::Nothing),
             Err(error) => {
                 tracing::debug!(%error, asked = request.verb(), "a node that keeps uploads cannot be asked");
-                Err(Unknown)
+                Err(AuthorityUnreachable)
             }
         }
     }
 }
 
-fn completion_of(body: &[u8]) -> Result<Ended, Unknown> {
-    completion::of_bytes(body).map_err(|_| Unknown)
+fn completion_of(body: &[u8]) -> Result<Ended, AuthorityUnreachable> {
+    completion::of_bytes(body).map_err(|_| AuthorityUnreachable)
 }
 
-pub(super) fn progress_to_bytes(progress: &Progress) -> Vec<u8> {
+pub(super) fn progress_to_bytes(progress: &UploadProgress) -> Vec<u8> {
     let mut out = Vec::with_capacity(1024);
     match progress {
-        Progress::Open(parts) => {
+        UploadProgress::Open(parts) => {
             out.push(0);
             out.extend_from_slice(&(parts.len() as u32).to_le_bytes());
             for part in parts {
                 part.write(&mut out);
             }
         }
-        Progress::Complete(completed) => {
+        UploadProgress::Complete(completed) => {
             out.push(1);
             write_completed(completed, &mut out);
         }
@@ -270,15 +272,15 @@ pub(super) fn progress_to_bytes(progress: &Progress) -> Vec<u8> {
 }
 
 /// The pair of [`progress_to_bytes`].
-fn progress_of_bytes(bytes: &[u8]) -> Result<Progress, Malformed> {
+fn progress_of_bytes(bytes: &[u8]) -> Result<UploadProgress, Malformed> {
     let mut reader = Reader::new(bytes);
     let progress = match reader.array()? {
         [0] => {
             let count = reader.u32()?;
             let parts = (0..count).map(|_| Part::read(&mut reader).map(Arc::new));
-            Progress::Open(parts.collect::<Result<_, _>>()?)
+            UploadProgress::Open(parts.collect::<Result<_, _>>()?)
         }
-        [1] => Progress::Complete(Arc::new(read_completed(&mut reader)?)),
+        [1] => UploadProgress::Complete(Arc::new(read_completed(&mut reader)?)),
         _ => return Err(Malformed),
     };
     reader.rest().is_empty().then_some(progress).ok_or(Malformed)
@@ -291,15 +293,15 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
 
-    use super::{Completed, Progress, progress_of_bytes, progress_to_bytes};
+    use super::{Completed, UploadProgress, progress_of_bytes, progress_to_bytes};
     use crate::dirty::multipart::tests::part;
 
     #[test]
     fn how_far_an_upload_is_can_be_told_and_heard() {
         let parts = vec![Arc::new(part(1, 'a', 5)), Arc::new(part(2, 'b', 5))];
         for told in [
-            Progress::Open(parts),
-            Progress::Complete(Arc::new(Completed::default())),
+            UploadProgress::Open(parts),
+            UploadProgress::Complete(Arc::new(Completed::default())),
         ] {
             let heard = progress_of_bytes(&progress_to_bytes(&told)).unwrap();
             assert_eq!(format!("{heard:?}"), format!("{told:?}"));

@@ -8,7 +8,7 @@ use super::{UploadRequest, Uploads};
 use crate::clock;
 use crate::dirty::homes::messenger::Unheard;
 use crate::dirty::homes::{Answer, Homes};
-use crate::dirty::multipart::{Open, UploadEnd};
+use crate::dirty::multipart::{OpenUpload, UploadEnd};
 use crate::shutdown::Shutdown;
 
 /// An upload to which nothing was done for so long is given up.
@@ -71,7 +71,7 @@ impl Homes {
     }
 
     /// Uploads that are kept here and not complete, with their parts.
-    pub fn open_uploads(&self) -> Vec<Open> {
+    pub fn open_uploads(&self) -> Vec<OpenUpload> {
         self.uploads.open()
     }
 

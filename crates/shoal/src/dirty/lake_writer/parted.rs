@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Cancel, Trouble, UploadError, Uploaded, Uploader};
-use crate::dirty::checksums::{Checksum, Checksummed, of_creation};
+use super::{BodyFailure, Cancel, LakeWriteError, LakeWriter, Uploaded};
+use crate::dirty::checksums::{Checksum, ChecksumSpec, creation_headers};
 use crate::dirty::lake_upload::{LakePart, LakeUpload, LakeUploadError};
 use crate::dirty::{Manifest, PlacedPart};
 use crate::endpoint::LakeAccount;
@@ -18,21 +18,21 @@ use crate::s3::payload::{Algorithm, Digests};
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
-impl Uploader {
+impl LakeWriter {
     /// Brings every part to the lake and makes the object of them, unless `conditions` say otherwise.
-    pub(super) async fn upload_in_parts(
+    pub(super) async fn write_in_parts(
         &self,
         manifest: &Manifest,
         conditions: &HeaderMap,
         cancel: &Cancel,
-    ) -> Result<Uploaded, UploadError> {
+    ) -> Result<Uploaded, LakeWriteError> {
         let caller = self.writer(&manifest.writer)?;
         let account = self.lake.account_for(&caller);
-        let headers = of_creation(&manifest.headers);
+        let headers = creation_headers(&manifest.headers);
         let created = LakeUpload::create(&self.lake, &manifest.target, headers, account.clone()).await;
-        let (upload, _) = created.map_err(UploadError::from)?;
+        let (upload, _) = created.map_err(LakeWriteError::from)?;
         let parts = Parts {
-            uploader: self,
+            lake_writer: self,
             manifest,
             upload: &upload,
             caller,
@@ -49,7 +49,7 @@ impl Uploader {
 
 /// The parts of one object on their way.
 struct Parts<'a> {
-    uploader: &'a Uploader,
+    lake_writer: &'a LakeWriter,
     manifest: &'a Manifest,
     upload: &'a LakeUpload,
     caller: Caller,
@@ -58,17 +58,17 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    async fn complete(&self, conditions: &HeaderMap) -> Result<Uploaded, UploadError> {
-        let checksummed = Checksummed::of(&self.manifest.headers).ok().flatten();
-        let mut at_lake = Vec::with_capacity(self.manifest.structure.count());
+    async fn complete(&self, conditions: &HeaderMap) -> Result<Uploaded, LakeWriteError> {
+        let checksum_spec = ChecksumSpec::of(&self.manifest.headers).ok().flatten();
+        let mut at_lake = Vec::with_capacity(self.manifest.part_layout.count());
         let mut all_by_md5 = true;
-        for part in self.manifest.structure.parts() {
-            let (part, by_md5) = self.put(part, checksummed).await?;
+        for part in self.manifest.part_layout.parts() {
+            let (part, by_md5) = self.put(part, checksum_spec).await?;
             at_lake.push(part);
             all_by_md5 &= by_md5;
         }
         if self.cancel.is_cancelled() {
-            return Err(UploadError::Cancelled);
+            return Err(LakeWriteError::Cancelled);
         }
         Ok(match self.upload.complete(&at_lake, conditions.clone()).await? {
             Some(etag) if etag == *self.manifest.version.etag => Uploaded::Same,
@@ -84,10 +84,10 @@ impl Parts<'_> {
     async fn put(
         &self,
         part: PlacedPart,
-        checksummed: Option<Checksummed>,
-    ) -> Result<(LakePart, bool), UploadError> {
-        let digests = self.digests(part, checksummed).await?;
-        let checksum = checksummed.map(|Checksummed { algorithm, .. }| Checksum {
+        checksum_spec: Option<ChecksumSpec>,
+    ) -> Result<(LakePart, bool), LakeWriteError> {
+        let digests = self.digests(part, checksum_spec).await?;
+        let checksum = checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
             algorithm,
             digest: digests.of(algorithm),
         });
@@ -98,18 +98,18 @@ impl Parts<'_> {
             HeaderValue::try_from(STANDARD.encode(&md5)).expect("base 64 is a header value"),
         );
         headers.extend(checksum.as_ref().map(Checksum::header));
-        let trouble = Trouble::default();
+        let failure = BodyFailure::default();
         let (cancel, size_bytes) = (self.cancel.clone(), part.range.len());
-        let body = self.uploader.body(
+        let body = self.lake_writer.body(
             self.manifest,
             part.range,
             self.caller.clone(),
             self.account.clone(),
             cancel,
-            trouble.clone(),
+            failure.clone(),
         );
         let put = self.upload.put(part.number, headers, size_bytes, body).await;
-        trouble.check()?;
+        failure.check()?;
         let named = put?;
         let by_md5 = named == *etag::of_md5(&md5);
         let part = LakePart {
@@ -123,18 +123,18 @@ impl Parts<'_> {
     async fn digests(
         &self,
         part: PlacedPart,
-        checksummed: Option<Checksummed>,
-    ) -> Result<Digests, UploadError> {
+        checksum_spec: Option<ChecksumSpec>,
+    ) -> Result<Digests, LakeWriteError> {
         let mut digests = Digests::default();
         digests.add(Algorithm::Md5);
-        if let Some(Checksummed { algorithm, .. }) = checksummed {
+        if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
             digests.add(algorithm);
         }
         let origin = (self.caller.clone(), self.account.clone());
-        let mut blocks = self.uploader.blocks(self.manifest, part.range, origin);
+        let mut blocks = self.lake_writer.blocks(self.manifest, part.range, origin);
         while let Some(piece) = poll_fn(|cx| blocks.poll_next(cx)).await {
             if self.cancel.is_cancelled() {
-                return Err(UploadError::Cancelled);
+                return Err(LakeWriteError::Cancelled);
             }
             digests.update(&piece.map_err(unread)?);
         }
@@ -142,14 +142,14 @@ impl Parts<'_> {
     }
 }
 
-fn unread(error: FlightError) -> UploadError {
+fn unread(error: FlightError) -> LakeWriteError {
     match error {
-        FlightError::NotHeld => UploadError::BlockMissing,
-        error => UploadError::Unread(error),
+        FlightError::NotHeld => LakeWriteError::BlockMissing,
+        error => LakeWriteError::Unread(error),
     }
 }
 
-impl From<LakeUploadError> for UploadError {
+impl From<LakeUploadError> for LakeWriteError {
     fn from(error: LakeUploadError) -> Self {
         match error {
             LakeUploadError::Refused(status) => Self::Refused(status),

@@ -5,7 +5,7 @@ use crate::s3::range::ByteRange;
 
 /// The parts of an object, in order; none if it was written in one piece.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Structure(Vec<Run>);
+pub struct PartLayout(Vec<Run>);
 
 /// Parts of one size with numbers one after the other. Nearly all uploads are two of these, whatever they count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub struct PlacedPart {
     pub range: ByteRange,
 }
 
-impl Structure {
+impl PartLayout {
     /// Parts by number and size in bytes; numbers grow.
     pub fn of(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
@@ -92,7 +92,7 @@ impl Structure {
         }
     }
 
-    /// The pair of [`Structure::write`]: numbers grow, and no run is empty.
+    /// The pair of [`PartLayout::write`]: numbers grow, and no run is empty.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (mut runs, mut last) = (Vec::new(), None);
         for _ in 0..reader.u32()? {
@@ -122,12 +122,12 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    use super::Structure;
+    use super::PartLayout;
     use crate::encoding::Reader;
 
     #[test]
     fn a_thousand_parts_of_one_size_and_a_short_last_one_take_few_bytes() {
-        let structure = Structure::of((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
+        let structure = PartLayout::of((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
         let mut bytes = Vec::new();
         structure.write(&mut bytes);
         assert!(bytes.len() < 32, "{} bytes", bytes.len());
@@ -146,15 +146,15 @@ mod tests {
             let mut number = 0;
             let parts: Vec<_> = gaps.iter().map(|(gap, size)| { number += gap; (number, *size) }).collect();
             let mut bytes = Vec::new();
-            Structure::of(parts.clone()).write(&mut bytes);
-            let read = Structure::read(&mut Reader::new(&bytes)).unwrap();
+            PartLayout::of(parts.clone()).write(&mut bytes);
+            let read = PartLayout::read(&mut Reader::new(&bytes)).unwrap();
             let back: Vec<_> = read.parts().map(|part| (part.number, part.range.len())).collect();
             prop_assert_eq!(back, parts);
         }
 
         #[test]
         fn any_bytes_are_a_structure_or_refused(bytes in vec(any::<u8>(), 0..60)) {
-            if let Ok(structure) = Structure::read(&mut Reader::new(&bytes)) {
+            if let Ok(structure) = PartLayout::read(&mut Reader::new(&bytes)) {
                 prop_assert_eq!(structure.parts().take(100).count(), structure.count().min(100));
             }
         }

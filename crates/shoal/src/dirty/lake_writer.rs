@@ -36,7 +36,7 @@ const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 const AHEAD: usize = 2;
 
 /// Brings dirty objects to the lake.
-pub(super) struct Uploader {
+pub(super) struct LakeWriter {
     lake: Arc<Endpoint>,
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
@@ -69,7 +69,7 @@ pub(super) enum Uploaded {
 
 /// Why the lake does not have the object now.
 #[derive(Debug, thiserror::Error)]
-pub enum UploadError {
+pub enum LakeWriteError {
     /// Somebody writes or removes the name.
     #[error("it was cancelled")]
     Cancelled,
@@ -95,24 +95,24 @@ pub enum UploadError {
 
 /// What became of the bytes on their way.
 #[derive(Clone, Debug, Default)]
-struct Trouble {
+struct BodyFailure {
     cancelled: Arc<AtomicBool>,
     missing: Arc<AtomicBool>,
 }
 
-impl Trouble {
-    fn check(&self) -> Result<(), UploadError> {
+impl BodyFailure {
+    fn check(&self) -> Result<(), LakeWriteError> {
         if self.cancelled.load(Ordering::Acquire) {
-            Err(UploadError::Cancelled)
+            Err(LakeWriteError::Cancelled)
         } else if self.missing.load(Ordering::Acquire) {
-            Err(UploadError::BlockMissing)
+            Err(LakeWriteError::BlockMissing)
         } else {
             Ok(())
         }
     }
 }
 
-impl Uploader {
+impl LakeWriter {
     /// Writes in the name of `identities`.
     pub(super) fn new(
         lake: Arc<Endpoint>,
@@ -130,33 +130,37 @@ impl Uploader {
 
     /// Writes the object to the lake as its writer would have. An object that is cancelled meanwhile is not at the lake afterwards, unless
     /// this says otherwise.
-    pub(super) async fn upload(&self, manifest: &Manifest, cancel: &Cancel) -> Result<Uploaded, UploadError> {
-        self.upload_if(manifest, &HeaderMap::new(), cancel).await
+    pub(super) async fn write(
+        &self,
+        manifest: &Manifest,
+        cancel: &Cancel,
+    ) -> Result<Uploaded, LakeWriteError> {
+        self.write_if(manifest, &HeaderMap::new(), cancel).await
     }
 
     /// Writes the object to the lake if what is there meets the conditions.
-    pub(super) async fn upload_if(
+    pub(super) async fn write_if(
         &self,
         manifest: &Manifest,
         conditions: &HeaderMap,
         cancel: &Cancel,
-    ) -> Result<Uploaded, UploadError> {
-        if manifest.structure.is_whole() {
-            self.upload_whole(manifest, conditions, cancel).await
+    ) -> Result<Uploaded, LakeWriteError> {
+        if manifest.part_layout.is_whole() {
+            self.write_whole(manifest, conditions, cancel).await
         } else {
-            self.upload_in_parts(manifest, conditions, cancel).await
+            self.write_in_parts(manifest, conditions, cancel).await
         }
     }
 
-    async fn upload_whole(
+    async fn write_whole(
         &self,
         manifest: &Manifest,
         conditions: &HeaderMap,
         cancel: &Cancel,
-    ) -> Result<Uploaded, UploadError> {
+    ) -> Result<Uploaded, LakeWriteError> {
         let caller = self.writer(&manifest.writer)?;
         let account = self.lake.account_for(&caller);
-        let trouble = Trouble::default();
+        let failure = BodyFailure::default();
         let body = match manifest.version.size_bytes {
             0 => RequestBody::Empty,
             size_bytes => RequestBody::Stream {
@@ -170,7 +174,7 @@ impl Uploader {
                     caller,
                     account.clone(),
                     cancel.clone(),
-                    trouble.clone(),
+                    failure.clone(),
                 ),
             },
         };
@@ -191,12 +195,12 @@ impl Uploader {
             payer: NODE,
         };
         let answered = self.lake.send(request).await;
-        trouble.check()?;
+        failure.check()?;
         let (head, body) = answered?.into_parts();
         // Read to its end, the connection serves the next one.
         let _ = body.collect().await;
         if head.status != StatusCode::OK {
-            return Err(UploadError::Refused(head.status));
+            return Err(LakeWriteError::Refused(head.status));
         }
         let etag = head.headers.get(header::ETAG).cloned();
         Ok(match etag {
@@ -205,9 +209,9 @@ impl Uploader {
         })
     }
 
-    fn writer(&self, writer: &Arc<str>) -> Result<Caller, UploadError> {
+    fn writer(&self, writer: &Arc<str>) -> Result<Caller, LakeWriteError> {
         let identity = self.identities.get(writer);
-        let identity = identity.ok_or_else(|| UploadError::UnknownWriter(Arc::clone(writer)))?;
+        let identity = identity.ok_or_else(|| LakeWriteError::UnknownWriter(Arc::clone(writer)))?;
         Ok(Caller::Identity(identity))
     }
 
@@ -227,7 +231,7 @@ impl Uploader {
         &self,
         upload: &Upload,
         (version, holder): (&Arc<Version>, NodeId),
-    ) -> Result<BlockStream, UploadError> {
+    ) -> Result<BlockStream, LakeWriteError> {
         let caller = self.writer(&upload.writer)?;
         let account = self.lake.account_for(&caller);
         let held = (0..version.block_count()).map(|_| holder);
@@ -265,23 +269,23 @@ impl Uploader {
         caller: Caller,
         account: LakeAccount,
         cancel: Cancel,
-        trouble: Trouble,
+        failure: BodyFailure,
     ) -> RequestStream {
         let blocks = self.blocks(manifest, range, (caller, account));
         let pieces = stream::unfold(Some(blocks), move |blocks| {
-            let (cancel, trouble) = (cancel.clone(), trouble.clone());
+            let (cancel, failure) = (cancel.clone(), failure.clone());
             async move {
                 let mut blocks = blocks?;
                 let piece = poll_fn(|cx| blocks.poll_next(cx)).await?;
                 if cancel.is_cancelled() {
-                    trouble.cancelled.store(true, Ordering::Release);
-                    return Some((Err(BoxError::from(UploadError::Cancelled)), None));
+                    failure.cancelled.store(true, Ordering::Release);
+                    return Some((Err(BoxError::from(LakeWriteError::Cancelled)), None));
                 }
                 match piece {
                     Ok(piece) => Some((Ok(Frame::data(piece)), Some(blocks))),
                     Err(error) => {
                         let missing = matches!(error, FlightError::NotHeld);
-                        trouble.missing.fetch_or(missing, Ordering::AcqRel);
+                        failure.missing.fetch_or(missing, Ordering::AcqRel);
                         Some((Err(BoxError::from(error)), None))
                     }
                 }

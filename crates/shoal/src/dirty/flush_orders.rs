@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::{DirtyObjects, Unknown};
+use super::{AuthorityUnreachable, DirtyObjects};
 use crate::s3::object::ObjectName;
 use crate::s3::uri::S3Uri;
 
@@ -113,7 +113,7 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
 async fn all_below_patiently(
     dirty: &DirtyObjects,
     below: Option<&S3Uri>,
-) -> Result<Vec<ObjectName>, Unknown> {
+) -> Result<Vec<ObjectName>, AuthorityUnreachable> {
     for _ in 1..LOOKS {
         if let Ok(names) = all_below(dirty, below).await {
             return Ok(names);
@@ -123,7 +123,10 @@ async fn all_below_patiently(
 }
 
 /// The name of every object that is dirty on any node, or of those below a prefix.
-async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, Unknown> {
+async fn all_below(
+    dirty: &DirtyObjects,
+    below: Option<&S3Uri>,
+) -> Result<Vec<ObjectName>, AuthorityUnreachable> {
     let mut names = BTreeMap::new();
     for (bucket, prefix) in dirty.prefixes() {
         let Some(prefix) = narrowed((&bucket, &prefix), below) else {
