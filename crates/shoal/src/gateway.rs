@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
@@ -27,7 +25,7 @@ use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
 use crate::flights::Flights;
 use crate::freshness::FreshnessRules;
-use crate::front::serve::Front;
+use crate::front::serve::{Front, FrontParts};
 use crate::handoff::Handoff;
 use crate::host::Host;
 use crate::http::connection::ClientBody;
@@ -365,21 +363,21 @@ impl Parts {
             openings: Openings::default(),
         };
         let gate = gate(config, Arc::clone(&identities));
-        let front = Front {
+        let front = Front::new(FrontParts {
             gate,
             lake: Arc::clone(&lake),
             catalog,
             reader,
-            freshness: ArcSwap::from_pointee(FreshnessRules::new(&config.freshness)),
-            writing: ArcSwap::from_pointee(writing),
+            freshness: FreshnessRules::new(&config.freshness),
+            write_rules: writing,
             dirty: Arc::clone(&dirty),
             through,
             in_flight,
             metrics: Arc::clone(&metrics),
             domain: config.s3.domain.clone(),
             scheme: scheme(config),
-            access_log: AtomicBool::new(config.log.access),
-        };
+            access_log: config.log.access,
+        });
         Self {
             config: Arc::clone(config),
             metrics,

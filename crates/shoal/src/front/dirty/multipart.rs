@@ -10,14 +10,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use self::xml::PartPage;
-use super::unknown;
+use super::flush::Flusher;
+use super::writes::DirtyWrites;
+use super::{Shared, try_again};
+use crate::catalog::Catalog;
 use crate::dirty::{
-    Completed, CompletionError, ListError, PartError, ReceiveError, Upload, UploadId, UploadProgress,
-    UploadUnavailable, select,
+    Completed, CompletionError, DirtyObjects, ListError, PartError, ReceiveError, Upload, UploadId,
+    UploadProgress, UploadUnavailable, select,
 };
+use crate::endpoint::Endpoint;
+use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
+use crate::front::forward::Forwarder;
 use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::serve::{Admitted, Front, Opened};
 use crate::front::wanted::precondition_failed;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::hop_by_hop::MODE_HEADER;
@@ -42,9 +47,31 @@ pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId
     classified.query.get("uploadId")?.parse().ok()
 }
 
-impl Front {
+/// Answers requests about uploads whose objects may be dirty.
+pub(super) struct Uploads {
+    dirty: Arc<DirtyObjects>,
+    catalog: Arc<Catalog>,
+    lake: Arc<Endpoint>,
+    flusher: Arc<Flusher>,
+    writes: Arc<DirtyWrites>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Uploads {
+    /// What may not be dirty is written by `writes`.
+    pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            catalog: Arc::clone(&shared.catalog),
+            lake: Arc::clone(&shared.lake),
+            flusher: Arc::clone(&shared.flusher),
+            writes,
+            forwarder: Arc::clone(&shared.forwarder),
+        }
+    }
+
     /// Begins an upload whose object may be dirty, or has the lake begin it and says why.
-    pub(in crate::front) async fn begin_upload(
+    pub(super) async fn begin(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
@@ -53,12 +80,12 @@ impl Front {
         let begun = self.dirty.begin_upload(name, parts, &verified.caller).await;
         match begun {
             Ok(id) => Ok(answered(&xml::begun(name, id))),
-            Err(why) => self.write_through_instead(admitted, name, why).await,
+            Err(why) => self.writes.write_through_instead(admitted, name, why).await,
         }
     }
 
     /// Answers a request about an upload that a node of this cluster keeps.
-    pub(in crate::front) async fn of_upload(
+    pub(super) async fn answer(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
@@ -142,12 +169,12 @@ impl Front {
             }
         };
         self.catalog.forget_object(&upload.name);
-        let location = self
-            .address(&parts)
+        let address = self.forwarder.addresses().as_used_by(&parts);
+        let location = address
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();
         let mut response = answered(&xml::completed(&upload.name, &location, &completed));
-        tell_mode(response.headers_mut(), &completed);
+        set_write_mode(response.headers_mut(), &completed);
         Ok(response)
     }
 
@@ -222,7 +249,7 @@ fn answered(root: &Element) -> Response<ResponseBody> {
 }
 
 /// Adds the mode in which an object was written.
-fn tell_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+fn set_write_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     if completed.through.is_empty() {
         return;
     }
@@ -241,7 +268,7 @@ fn lost(error: UploadUnavailable) -> S3Error {
             ErrorCode::InvalidPart,
             "The parts of the upload have changed while it was to be completed.",
         ),
-        UploadUnavailable::Unreachable(error) => unknown(error),
+        UploadUnavailable::Unreachable(error) => try_again(error),
     }
 }
 

@@ -4,12 +4,16 @@
 //! harmless that needs the same permission and leaves nothing behind. Whatever it asks, only a clear yes
 //! counts.
 
+use std::sync::Arc;
+
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response, StatusCode, header};
 
-use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
+use super::is_writer;
+use crate::dirty::{DirtyObjects, Manifest};
+use crate::endpoint::{Endpoint, EndpointRequest, LakeBody, RequestBody};
+use crate::front::admission::{Admitted, Opened};
 use crate::front::lake_errors;
-use crate::front::serve::{Admitted, Front, Opened};
 use crate::s3::error::S3Error;
 use crate::s3::hop_by_hop::end_to_end;
 use crate::s3::identity::Caller;
@@ -57,7 +61,18 @@ impl<'a> From<&'a Opened> for Asker<'a> {
     }
 }
 
-impl Front {
+/// Asks the lake what a caller may do.
+pub(super) struct Permissions {
+    lake: Arc<Endpoint>,
+    dirty: Arc<DirtyObjects>,
+}
+
+impl Permissions {
+    /// Asks `lake`.
+    pub(super) fn new(lake: Arc<Endpoint>, dirty: Arc<DirtyObjects>) -> Self {
+        Self { lake, dirty }
+    }
+
     /// Returns whether the lake lets the caller know of an object. The node asks for its head in the caller's
     /// name; the lake returns it, or says that there is none. S3 does neither for a caller that may not read
     /// the object or list its bucket.
@@ -70,6 +85,11 @@ impl Front {
     /// Returns whether the lake would take an object of this name from the caller.
     pub(super) async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
         self.dirty.may_write(&path_of(name), asker.caller).await
+    }
+
+    /// Returns whether a caller may know if a dirty object meets its conditions.
+    pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
+        Ok(is_writer(asker.caller, manifest) || self.may_know(asker, &manifest.name).await?)
     }
 
     /// Returns whether the lake shows the caller the subject of a request about a whole bucket, such as its
