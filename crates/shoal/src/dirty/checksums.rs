@@ -1,4 +1,5 @@
-//! The checksums of objects that are uploaded in parts: each part has one, and the object that of them, or of all bytes.
+//! The checksums of multipart uploads: each part has one, and the object has one of those checksums or of all
+//! bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,57 +12,61 @@ use crate::write::Uncached;
 const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
 const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
-/// A digest and what it was made by.
+/// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksum {
-    /// One of those that S3 knows.
+    /// An algorithm that S3 knows.
     pub algorithm: Algorithm,
-    /// Its bytes.
+    /// The bytes of the digest.
     pub digest: Vec<u8>,
 }
 
-/// What the object's checksum is of.
+/// The input of an object's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumType {
-    /// The checksums of its parts.
+    /// The checksums of the parts.
     Composite,
-    /// Its bytes.
+    /// The bytes of the object.
     FullObject,
 }
 
-/// Which checksum an upload has, as the request that created it says.
+/// The checksum that an upload was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChecksumSpec {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Of what.
+    /// The input of the object's checksum.
     pub kind: ChecksumType,
 }
 
 impl Checksum {
-    /// In base 64, as headers give it.
+    /// The digest in base 64, as in headers.
     pub fn text(&self) -> String {
         STANDARD.encode(&self.digest)
     }
 
-    /// The header that says it.
+    /// The header of the checksum.
     pub fn header(&self) -> (HeaderName, HeaderValue) {
         (name_of(self.algorithm), text(&self.text()))
     }
 
-    /// The element of a list of parts that says it.
+    /// The element of the checksum in a list of parts.
     pub fn element(&self) -> Element {
         Element::leaf(&element_name(self.algorithm), &self.text())
     }
 }
 
-/// What elements with a checksum are called.
+/// The name of the XML elements that hold a checksum.
 pub fn element_name(algorithm: Algorithm) -> String {
     format!("Checksum{}", algorithm.as_str().to_uppercase())
 }
 
 impl ChecksumSpec {
-    /// Reads what the creation of an upload says. Errors: it is not known here.
+    /// Parses the headers of the request that creates an upload. Returns `None` if they name no checksum.
+    ///
+    /// # Errors
+    ///
+    /// The node does not know the algorithm or the type.
     pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
         let Some(name) = headers.get(ALGORITHM) else {
             return Ok(None);
@@ -80,7 +85,7 @@ impl ChecksumSpec {
         Ok(Some(Self { algorithm, kind }))
     }
 
-    /// What a read of the object says, by the digests of its parts and of its bytes.
+    /// The checksum headers of a read of the object, from the digests of its parts and of its bytes.
     pub fn headers_of_object(&self, parts: &[Vec<u8>], whole: &Digests) -> HeaderMap {
         let (value, kind) = match self.kind {
             ChecksumType::Composite => {
@@ -101,7 +106,7 @@ impl ChecksumSpec {
     }
 }
 
-/// The headers with which an upload is created at the lake: those of the object, and nothing that is said of its bytes.
+/// The headers that create an upload at the lake: those of the object, without those about its bytes.
 pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
     let is_of_bytes = |name: &HeaderName| {
         let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);

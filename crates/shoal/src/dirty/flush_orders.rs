@@ -1,4 +1,4 @@
-//! Orders to bring everything to the lake now, or what is below a prefix.
+//! Orders of operators to flush all dirty objects now, or those below a prefix.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use super::{AuthorityUnreachable, DirtyObjects};
 use crate::s3::object::ObjectName;
 use crate::s3::uri::S3Uri;
 
-/// Objects asked to be flushed at a time; each home bounds what it does by itself.
+/// The number of objects that an order flushes at the same time.
 const PARALLEL: usize = 8;
 
-/// So many times it is looked for what there is to flush, each of which waits some seconds for members that change.
+/// The number of attempts to list the dirty objects. Each waits some seconds while members change.
 const LOOKS: u32 = 10;
 
-/// Carries out orders, one after the other.
+/// Carries out orders. A new order replaces the one under way.
 #[derive(Default)]
 pub struct FlushOrders {
     dirty: Option<Arc<DirtyObjects>>,
@@ -30,27 +30,27 @@ struct Now {
     progress: FlushProgress,
 }
 
-/// How far the last order is.
+/// The progress of the last order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlushProgress {
-    /// Counts orders.
+    /// The number of the order; orders are counted since the node started.
     pub order: u64,
-    /// Whether it is being carried out.
+    /// Whether the order is being carried out.
     pub running: bool,
-    /// What was to be flushed; nothing: everything.
+    /// The prefix below which objects are flushed; `None` stands for all.
     pub below: Option<String>,
-    /// Objects that are dirty yet and will be tried.
+    /// Objects that are still to be flushed.
     pub left: u64,
-    /// Objects that the lake has now.
+    /// Objects that the lake has now, thanks to this order or before it.
     pub flushed: u64,
-    /// Objects that it has not: they stay dirty and are tried again.
+    /// Objects that could not be flushed. They stay dirty and are tried again.
     pub failed: u64,
-    /// Why nothing could be tried.
+    /// The reason if the dirty objects could not be listed.
     pub error: Option<String>,
 }
 
 impl FlushOrders {
-    /// For a node on which objects may be dirty.
+    /// Orders that flush these dirty objects.
     pub fn of(dirty: &Arc<DirtyObjects>) -> Self {
         Self {
             dirty: Some(Arc::clone(dirty)),
@@ -58,12 +58,13 @@ impl FlushOrders {
         }
     }
 
-    /// How far the last order is.
+    /// The progress of the last order.
     pub fn progress(&self) -> FlushProgress {
         self.now.lock().progress.clone()
     }
 
-    /// Begins to flush what is dirty on any node, in a task of its own. An order under way is overtaken.
+    /// Begins to flush what is dirty on any node, in a task of its own. Progress of an earlier order is no
+    /// longer shown.
     pub fn begin(&self, below: Option<S3Uri>) -> FlushProgress {
         let mut now = self.now.lock();
         now.order += 1;
@@ -109,7 +110,8 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
     note(&|progress| progress.running = false);
 }
 
-/// As [`all_below`], also while members change: a client that has ordered a flush can wait for it.
+/// As [`all_below`], with more patience while members change, because the operator waits for the result
+/// anyway.
 async fn all_below_patiently(
     dirty: &DirtyObjects,
     below: Option<&S3Uri>,
@@ -140,7 +142,7 @@ async fn all_below(
     Ok(names.into_values().collect())
 }
 
-/// The beginning of the keys that are below both; `None`: there are none.
+/// The longer of two prefixes, if one contains the other. Returns `None` if no key is below both.
 fn narrowed<'a>((bucket, prefix): (&str, &'a [u8]), below: Option<&'a S3Uri>) -> Option<&'a [u8]> {
     let Some(below) = below else {
         return Some(prefix);

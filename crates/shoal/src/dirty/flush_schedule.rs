@@ -1,5 +1,5 @@
-//! What becomes of the objects that this node is home to: when each is flushed, who keeps it from that, what failed, what is lost. Pure:
-//! time is an argument.
+//! When each dirty object is flushed: which are due, which are held, which flushes failed, which objects are
+//! lost. Pure: time is an argument.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tokio::sync::watch;
 
 use super::lake_writer::Cancel;
 
-/// Somebody who holds an object and is not heard of again keeps it from its flush for no longer.
+/// A hold that its node does not release ends after this time.
 const HOLD: Duration = Duration::from_secs(90);
 
-/// A flush that failed is tried again after a pause that doubles.
+/// A flush that failed is tried again after a pause, which doubles with every failure in a row.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_mins(5);
 
-/// What is to happen to one object.
+/// The schedule of one object.
 #[derive(Debug)]
 struct ScheduledFlush {
     due: Instant,
@@ -35,53 +35,55 @@ struct RunningFlush {
     ended: watch::Receiver<()>,
 }
 
-/// The objects of which this node is the home.
+/// The objects that this node flushes.
 #[derive(Debug, Default)]
 pub(super) struct FlushSchedule(HashMap<ObjectId, ScheduledFlush>);
 
-/// What who wants an object flushed is to do.
+/// The outcome of trying to start a flush.
 pub(super) enum FlushStart {
-    /// Flush it, heed the word, and drop the sender when it is over.
+    /// The caller flushes the object. It breaks off when cancelled, and drops the sender when the flush has
+    /// ended.
     Lead(Cancel, watch::Sender<()>),
-    /// Somebody does: wait for the sender to be dropped.
+    /// A flush is under way: it has ended when the sender is dropped.
     Join(watch::Receiver<()>),
-    /// Not now: somebody is about to write or remove it.
+    /// The object is about to be overwritten or removed.
     Held,
-    /// It cannot be.
+    /// The object is lost.
     Lost,
 }
 
-/// How it stands, for those who look.
+/// The state of an object's flushes, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlushStatus {
-    /// Flushes that failed in a row.
+    /// The number of flushes that failed in a row.
     pub failures: u32,
-    /// How the last one did.
+    /// The reason why the last flush failed.
     pub error: Option<Arc<str>>,
-    /// A node that held a part of it is gone, or has lost that part.
+    /// Whether the object is lost: a node that held a part of it is gone, or has lost that part.
     pub lost: bool,
 }
 
 impl FlushStatus {
-    /// Whether an operator should know of it.
+    /// Whether an operator should look at the object.
     pub fn is_troubled(&self) -> bool {
         self.lost || self.failures > 0
     }
 }
 
 impl FlushSchedule {
-    /// The object is to be flushed at `due`, whatever was true of an earlier write of it.
+    /// Schedules a flush of the object at `due`. What is known of an earlier write of it no longer counts,
+    /// except for a flush under way.
     pub(super) fn expect(&mut self, object: ObjectId, due: Instant) {
         let running = self.0.remove(&object).and_then(|flush| flush.running);
         self.0.insert(object, ScheduledFlush::due(due, running));
     }
 
-    /// The object is dirty no more.
+    /// Removes an object that is no longer dirty.
     pub(super) fn forget(&mut self, object: ObjectId) {
         self.0.remove(&object);
     }
 
-    /// Who wants to flush it at `now` begins, or waits for who has begun.
+    /// Tries to start a flush of the object at `now`.
     pub(super) fn begin(&mut self, object: ObjectId, now: Instant) -> FlushStart {
         let flush = self
             .0
@@ -104,7 +106,8 @@ impl FlushSchedule {
         FlushStart::Lead(cancel, over)
     }
 
-    /// The flush has ended; `error` says why the object is dirty yet.
+    /// Notes that a flush has ended. `error` is the reason if the object is still dirty because the flush
+    /// failed.
     pub(super) fn ended(&mut self, object: ObjectId, error: Option<Arc<str>>, now: Instant) {
         let Some(flush) = self.0.get_mut(&object) else {
             return;
@@ -118,8 +121,8 @@ impl FlushSchedule {
         }
     }
 
-    /// Forgets what becomes of objects that have another home now, and tells the flushes of them that are under way to break off. Whether there
-    /// are any.
+    /// Removes objects that another node flushes now, and cancels their flushes under way. Returns whether
+    /// there are such flushes.
     pub(super) fn leave_to_others(&mut self, is_home: impl Fn(ObjectId) -> bool) -> bool {
         self.0
             .retain(|object, flush| flush.running.is_some() || is_home(*object));
@@ -132,7 +135,8 @@ impl FlushSchedule {
         is_any
     }
 
-    /// Keeps the object from being flushed, for a while. What is to be waited for when a flush is under way; it is told to break off.
+    /// Holds the object: it is not flushed for a while. If a flush is under way, it is cancelled, and the
+    /// returned receiver tells when it has ended.
     pub(super) fn hold(&mut self, object: ObjectId, now: Instant) -> Option<watch::Receiver<()>> {
         let flush = self
             .0
@@ -144,19 +148,19 @@ impl FlushSchedule {
         Some(running.ended.clone())
     }
 
-    /// Whether it still is kept from being flushed.
+    /// Whether the object is held.
     pub(super) fn is_held(&self, object: ObjectId, now: Instant) -> bool {
         self.0.get(&object).is_some_and(|flush| flush.is_held(now))
     }
 
-    /// It is held no more.
+    /// Releases the hold.
     pub(super) fn free(&mut self, object: ObjectId) {
         if let Some(flush) = self.0.get_mut(&object) {
             flush.held_until = None;
         }
     }
 
-    /// Whether all of it can be had.
+    /// Notes whether the object is lost. Returns whether that is new.
     pub(super) fn set_lost(&mut self, object: ObjectId, lost: bool, now: Instant) -> bool {
         let flush = self
             .0
@@ -165,11 +169,13 @@ impl FlushSchedule {
         std::mem::replace(&mut flush.lost, lost) != lost
     }
 
+    /// Whether the object is lost.
     pub(super) fn is_lost(&self, object: ObjectId) -> bool {
         self.0.get(&object).is_some_and(|flush| flush.lost)
     }
 
-    /// Whether it should be flushed now. `soon`: all that have not failed are.
+    /// Whether the object should be flushed now. With `soon`, objects whose flush has not failed are due at
+    /// once.
     pub(super) fn is_due(&self, object: ObjectId, now: Instant, soon: bool) -> bool {
         self.0.get(&object).is_none_or(|flush| {
             let is_due = flush.due <= now || soon && flush.failures == 0;
@@ -177,7 +183,7 @@ impl FlushSchedule {
         })
     }
 
-    /// How it stands.
+    /// The state of the object's flushes.
     pub(super) fn standing(&self, object: ObjectId) -> FlushStatus {
         self.0
             .get(&object)
@@ -188,7 +194,7 @@ impl FlushSchedule {
             })
     }
 
-    /// Whether this node has thought about the object before.
+    /// Whether the object is scheduled.
     pub(super) fn knows(&self, object: ObjectId) -> bool {
         self.0.contains_key(&object)
     }

@@ -1,4 +1,4 @@
-//! One dirty object on its way to the lake: the write that was acknowledged, carried out in its writer's name.
+//! Writes a dirty object to the lake: the acknowledged write, carried out in its writer's name.
 
 mod parted;
 
@@ -32,10 +32,10 @@ use crate::store::Store;
 
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
-/// Blocks read ahead of what the lake takes.
+/// Read-ahead, in blocks, beyond what the lake has taken.
 const AHEAD: usize = 2;
 
-/// Brings dirty objects to the lake.
+/// Writes dirty objects to the lake.
 pub(super) struct LakeWriter {
     lake: Arc<Endpoint>,
     store: Arc<Store>,
@@ -43,12 +43,12 @@ pub(super) struct LakeWriter {
     identities: Arc<Identities>,
 }
 
-/// Tells an upload to break off. Clones are the same.
+/// Breaks off a write to the lake. All clones share one state.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Breaks off, unless the lake has all bytes already.
+    /// Breaks the write off, unless the lake already has all bytes.
     pub(super) fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -58,42 +58,42 @@ impl Cancel {
     }
 }
 
-/// How an upload ended well.
+/// The result of a write that the lake took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Uploaded {
-    /// The lake has what was acknowledged.
+    /// The lake names the acknowledged ETag.
     Same,
-    /// The lake has the bytes, but calls them otherwise: `SSE-KMS`, for one.
+    /// The lake has the bytes under another ETag, as with `SSE-KMS`.
     OtherEtag(Option<HeaderValue>),
 }
 
-/// Why the lake does not have the object now.
+/// The reason why the lake does not have the object.
 #[derive(Debug, thiserror::Error)]
 pub enum LakeWriteError {
-    /// Somebody writes or removes the name.
+    /// The object is about to be overwritten or removed.
     #[error("it was cancelled")]
     Cancelled,
-    /// A node does not have the block that it had.
+    /// A node has lost a block that it held.
     #[error("a block is not where it was")]
     BlockMissing,
-    /// The node that flushes does not know who wrote the object.
+    /// The node that flushes does not know the writer's identity.
     #[error("no identity here signs with {0}")]
     UnknownWriter(Arc<str>),
-    /// The lake said no.
+    /// The lake refused.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
-    /// The lake said yes, and not what it has to.
+    /// The lake's answer lacks what it must contain.
     #[error("the lake's answer is not that of an upload")]
     Misunderstood,
-    /// The node that holds a block cannot be asked.
+    /// A block cannot be read from the node that holds it.
     #[error("a block cannot be read: {0}")]
     Unread(FlightError),
-    /// The lake said nothing.
+    /// The lake did not answer.
     #[error(transparent)]
     Lake(#[from] EndpointError),
 }
 
-/// What became of the bytes on their way.
+/// The reason why the body of a write broke off.
 #[derive(Clone, Debug, Default)]
 struct BodyFailure {
     cancelled: Arc<AtomicBool>,
@@ -113,7 +113,7 @@ impl BodyFailure {
 }
 
 impl LakeWriter {
-    /// Writes in the name of `identities`.
+    /// Writes in the names of `identities`.
     pub(super) fn new(
         lake: Arc<Endpoint>,
         store: Arc<Store>,
@@ -128,8 +128,12 @@ impl LakeWriter {
         }
     }
 
-    /// Writes the object to the lake as its writer would have. An object that is cancelled meanwhile is not at the lake afterwards, unless
-    /// this says otherwise.
+    /// Writes the object to the lake as its writer would have.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not have the object. This includes a write that was cancelled before the lake had all
+    /// bytes.
     pub(super) async fn write(
         &self,
         manifest: &Manifest,
@@ -138,7 +142,7 @@ impl LakeWriter {
         self.write_if(manifest, &HeaderMap::new(), cancel).await
     }
 
-    /// Writes the object to the lake if what is there meets the conditions.
+    /// Writes the object to the lake if the object that is there meets the conditions.
     pub(super) async fn write_if(
         &self,
         manifest: &Manifest,
@@ -197,7 +201,7 @@ impl LakeWriter {
         let answered = self.lake.send(request).await;
         failure.check()?;
         let (head, body) = answered?.into_parts();
-        // Read to its end, the connection serves the next one.
+        // A connection is reused only if the body was read to its end.
         let _ = body.collect().await;
         if head.status != StatusCode::OK {
             return Err(LakeWriteError::Refused(head.status));
@@ -226,7 +230,11 @@ impl LakeWriter {
         self.stream(&manifest.version, placement, range, origin)
     }
 
-    /// The blocks of a part of an upload, all of which one node holds. Errors: nobody here signs for its writer.
+    /// The blocks of a part of an upload. One node holds them all.
+    ///
+    /// # Errors
+    ///
+    /// The node does not know the writer's identity.
     pub(super) fn blocks_of_part(
         &self,
         upload: &Upload,
@@ -261,7 +269,8 @@ impl LakeWriter {
         BlockStream::new(Arc::new(shelf), range, Window { now: 1, max: AHEAD }, None)
     }
 
-    /// The bytes of a part of the object. They break off when it is cancelled: the lake stores nothing then.
+    /// A range of the object as a request body. It breaks off when the write is cancelled; the lake then
+    /// stores nothing.
     fn body(
         &self,
         manifest: &Manifest,
@@ -295,7 +304,7 @@ impl LakeWriter {
     }
 }
 
-/// The digest that an ETag is, as the lake checks it.
+/// The `Content-MD5` of an object whose ETag is the MD5 of its bytes.
 fn content_md5(etag: &str) -> Option<HeaderValue> {
     let digits = etag.trim_matches('"').as_bytes();
     let digest: Vec<u8> = digits

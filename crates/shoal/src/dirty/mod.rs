@@ -1,18 +1,13 @@
-//! Objects that were acknowledged before the lake has them (D3N, IV; dissertation 4.4): *dirty* ones, for data that can be made again.
+//! Objects that were acknowledged before the lake has them (D3N, IV; dissertation 4.4): *dirty* objects, for
+//! data that can be made again.
 //!
-//! ```text
-//! PUT ─▶ writing      may the writer? ─▶ blocks on disk, and ahead of the rest at their homes in the last layer
-//!          ▼
-//!        home         of the name: a manifest at both homes and at every holder ─▶ 200
-//!          │ when it is due, on order, when room is short
-//!          ▼
-//!        flushing     blocks ─▶ lake, ETag compared ─▶ manifest forgotten ─▶ blocks are like all others
-//! ```
+//! [`DirtyObjects`] is the interface that the rest of a node speaks to. A [`Manifest`] makes an object exist:
+//! it says what the lake will know of the object, and where its bytes are until then.
 //!
-//! What comes in parts is kept by `uploads` until it is complete, and is an object like others then.
+//! The files of this folder describe, list, accept and flush dirty objects. `homes` keeps them and orders the
+//! writes of each name. Only `objects` imports from `homes`.
 //!
-//! A [`Manifest`] makes an object exist. One node, the home of its name, orders what happens to it ([`Home`]); others ask that
-//! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
+//! `docs/design/write-back.md` holds the reasons.
 
 mod checksums;
 mod flush_orders;

@@ -106,8 +106,8 @@ impl DirtyObjects {
     }
 
     /// Flushes dirty objects when they are due, and does what else they need, until the node stops. A node on
-    /// which nothing is dirty and nothing may become dirty does nothing. `cooperates`: there may be other nodes
-    /// even if this one sees none.
+    /// which nothing is dirty and nothing may become dirty does nothing. `cooperates`: there may be other
+    /// nodes even if this one sees none.
     pub async fn run(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
         if !self.homes.is_empty() || self.rules.allow_back_anywhere() {
             self.homes.run(cooperates, stopping).await;
@@ -149,7 +149,8 @@ impl DirtyObjects {
         self.homes.directory().find(name).await
     }
 
-    /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of keys.
+    /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
+    /// keys.
     pub async fn list(
         &self,
         bucket: &str,
@@ -159,7 +160,8 @@ impl DirtyObjects {
         self.homes.directory().list(bucket, prefix, after).await
     }
 
-    /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its permission.
+    /// Decides whether a write may be acknowledged before the lake has it. The lake is asked for its
+    /// permission.
     ///
     /// # Errors
     ///
@@ -210,8 +212,8 @@ impl DirtyObjects {
         self.homes.directory().flush(name).await
     }
 
-    /// Keeps a dirty object from being flushed, so that it can be removed. A flush under way is broken off, or
-    /// has ended when this returns. Returns `None` if nothing is dirty under the name.
+    /// Keeps a dirty object from being flushed, so that it can be removed. A flush under way is broken off,
+    /// or has ended when this returns. Returns `None` if nothing is dirty under the name.
     pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
         self.homes.directory().hold(name).await
     }

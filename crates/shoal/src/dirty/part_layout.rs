@@ -1,13 +1,15 @@
-//! Which parts an object was uploaded in: what the lake must get them in again, for its ETag to be the one that was acknowledged.
+//! The parts in which an object was uploaded. The lake must get the object in the same parts, or its ETag
+//! would not be the acknowledged one.
 
 use crate::encoding::{Malformed, Reader};
 use crate::s3::range::ByteRange;
 
-/// The parts of an object, in order; none if it was written in one piece.
+/// The parts of an object, in order. An object that was written in one piece has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartLayout(Vec<Run>);
 
-/// Parts of one size with numbers one after the other. Nearly all uploads are two of these, whatever they count.
+/// Parts of the same size with consecutive numbers. Nearly every upload consists of two runs: all parts but
+/// the last, and the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     first: u16,
@@ -15,17 +17,17 @@ struct Run {
     size_bytes: u64,
 }
 
-/// One part, and where it lies in the object.
+/// A part and its range in the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedPart {
-    /// As its writer numbered it.
+    /// The number that the client gave it.
     pub number: u16,
-    /// Its bytes.
+    /// The bytes of the object that it holds.
     pub range: ByteRange,
 }
 
 impl PartLayout {
-    /// Parts by number and size in bytes; numbers grow.
+    /// A layout of parts, each by number and size in bytes, in ascending order of numbers.
     pub fn of(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (number, size_bytes) in parts {
@@ -43,17 +45,17 @@ impl PartLayout {
         Self(runs)
     }
 
-    /// Whether it was written in one piece.
+    /// Whether the object was written in one piece.
     pub fn is_whole(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub fn count(&self) -> usize {
         self.0.iter().map(|run| usize::from(run.count)).sum()
     }
 
-    /// Bytes of all parts.
+    /// The bytes of all parts; `None` if they overflow.
     fn size_bytes(&self) -> Option<u64> {
         self.0.iter().try_fold(0_u64, |sum, run| {
             let bytes = run.size_bytes.checked_mul(run.count.into())?;
@@ -61,7 +63,7 @@ impl PartLayout {
         })
     }
 
-    /// Whether these are the parts of an object of so many bytes.
+    /// Whether these are the parts of an object of `size_bytes`.
     pub fn fits(&self, size_bytes: u64) -> bool {
         self.is_whole() || self.size_bytes() == Some(size_bytes)
     }
@@ -82,7 +84,7 @@ impl PartLayout {
         })
     }
 
-    /// Writes it down, for a record or another node.
+    /// Encodes the layout, for a record or another node.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
         for run in &self.0 {
@@ -92,7 +94,7 @@ impl PartLayout {
         }
     }
 
-    /// The pair of [`PartLayout::write`]: numbers grow, and no run is empty.
+    /// Inverse of [`PartLayout::write`]. Numbers must ascend, and no run may be empty.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (mut runs, mut last) = (Vec::new(), None);
         for _ in 0..reader.u32()? {

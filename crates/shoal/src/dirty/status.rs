@@ -19,18 +19,18 @@ pub struct Figures {
     pub upload_ends: [(UploadEnd, u64); UploadEnd::ALL.len()],
 }
 
-/// What became of objects that were written back.
+/// What became of an object that was written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBackOutcome {
-    /// Acknowledged, before the lake had them.
+    /// Acknowledged before the lake had it.
     Committed,
-    /// Brought to the lake.
+    /// Flushed to the lake.
     Flushed,
-    /// Not, though it was tried; it is tried again.
+    /// A flush failed; it is tried again.
     Failed,
-    /// Lost before they were.
+    /// Lost before it was flushed.
     Lost,
-    /// Brought there, and given another ETag than was acknowledged.
+    /// Flushed, and named by the lake with another ETag than the acknowledged one.
     Renamed,
 }
 

@@ -1,4 +1,4 @@
-//! A write that is acknowledged before the lake has it: which writes may be, and what they become.
+//! Which writes may be acknowledged before the lake has them, and what they become.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -18,13 +18,14 @@ use crate::s3::object::{ObjectName, Version};
 use crate::s3::target;
 use crate::write::Uncached;
 
-/// What S3 says of an object whose writer did not say what it is.
+/// The content type of S3 for an object whose writer named none.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
 
-/// Headers of a write, among those that S3 might mean something by, that are understood here. A write with others is the lake's.
+/// The `x-amz-` headers of a write that the node understands. A write with another one goes through to the
+/// lake.
 ///
-/// An ACL is none of them: it is there for others, who read at the lake, and Ceph RGW holds it against a bucket's policy only when
-/// it is given the object, which would be too late to say no.
+/// An ACL is not among them. It is meant for other callers, who read at the lake; and Ceph RGW compares it
+/// with the bucket's policy only when it gets the object, which is too late to refuse the write.
 const UNDERSTOOD: [&str; 6] = [
     "x-amz-decoded-content-length",
     "x-amz-expected-bucket-owner",
@@ -34,7 +35,7 @@ const UNDERSTOOD: [&str; 6] = [
     "x-amz-user-agent",
 ];
 
-/// Headers of a write that come back with every read of the object.
+/// The headers of a write that every read of the object returns.
 const OF_THE_OBJECT: [HeaderName; 6] = [
     header::CONTENT_TYPE,
     header::CONTENT_ENCODING,
@@ -51,52 +52,52 @@ pub struct PendingWrite {
     pub(super) writer: Arc<str>,
     pub(super) size_bytes: u64,
     pub(super) target: PathAndQuery,
-    /// What the lake will be told with the bytes.
+    /// The headers that the lake will get with the bytes.
     pub(super) headers: HeaderMap,
 }
 
-/// An object that was written.
+/// A write that has ended.
 #[derive(Debug)]
 pub struct Written {
-    /// As it is read from now on.
+    /// The version that reads find from now on.
     pub version: Arc<Version>,
-    /// Whether the lake has it already, and why.
+    /// The reason if the lake already has it.
     pub through: Option<Uncached>,
 }
 
-/// Why the bytes of a write were not received.
+/// The reason why the bytes of a write are not on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
-    /// The body is not what its head says.
+    /// The body is not what the head of the request says.
     #[error(transparent)]
     Body(#[from] S3Error),
-    /// The disk does not keep up, or is full.
+    /// The disk does not keep up or is full.
     #[error("the disk does not take it: {0:?}")]
     Disk(Refusal),
-    /// The memory for bytes on their way stays full.
+    /// The memory for bytes on their way to the disk stays full.
     #[error("{0}")]
     Window(FlightError),
 }
 
-/// Why nothing was written.
+/// The reason why nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Its bytes.
+    /// The bytes were not received.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// A block has no room.
+    /// The disk has no room for a block.
     #[error("the disk does not take it: {0:?}")]
     Disk(Refusal),
-    /// It could not stay dirty, and the lake did not take it either.
+    /// The object could not stay dirty, and the lake did not take it either.
     #[error("the object could neither be kept nor brought to the lake: {0}")]
     Upload(#[from] LakeWriteError),
-    /// It could not stay dirty, and an earlier write of the name is in the way.
+    /// The object could not stay dirty, and the state of an earlier write of the name is not known.
     #[error(transparent)]
     Unreachable(#[from] AuthorityUnreachable),
 }
 
 impl PendingWrite {
-    /// What is to be written, if it may be dirty.
+    /// Describes a write, if it may be dirty.
     pub(super) fn of(
         name: &ObjectName,
         size_bytes: u64,
@@ -115,8 +116,8 @@ impl PendingWrite {
         })
     }
 
-    /// The version that a read of the object finds. `of_reads` are headers that the writer did not send and that
-    /// a read brings all the same.
+    /// The version that a read of the object finds. `of_reads` are headers that a read returns although the
+    /// writer did not send them.
     pub(super) fn version(
         &self,
         etag: &str,
@@ -143,7 +144,11 @@ impl PendingWrite {
     }
 }
 
-/// The headers that the lake is told with the bytes. Errors: one of them means something that is not understood here.
+/// The headers that the lake gets with the bytes.
+///
+/// # Errors
+///
+/// The node does not understand one of the headers.
 fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
     let mut headers = end_to_end(sent);
     let is_condition = |name: &HeaderName| name.as_str().starts_with("if-");
@@ -168,7 +173,7 @@ fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
     Ok(headers)
 }
 
-/// `aws-chunked` is said of the request and not of the object.
+/// Removes `aws-chunked`, which is an encoding of the request and not of the object.
 fn without_framing(headers: &mut HeaderMap) {
     let all: Vec<_> = headers
         .get_all(header::CONTENT_ENCODING)
@@ -185,7 +190,7 @@ fn without_framing(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a read of the object brings this header of its write.
+/// Whether a read of the object returns this header of its write.
 fn is_read(name: &HeaderName) -> bool {
     let text = name.as_str();
     let is_checksum = text.starts_with("x-amz-checksum-") && text != "x-amz-checksum-algorithm";

@@ -1,9 +1,11 @@
 //! Blocks that go to their holders while the rest of the write is still coming.
 //!
-//! Where a block is at home follows from the object and the index ([`Placed`](shoal_policy::fingerprint::Placed)), so it is known before the
-//! version is. Until the last byte has come a version of an object that nobody can ask for *stands in*: each block is stored and offered
-//! under its name as any block is, and is given its own name, where it lies, when that is known. What does not have it then is offered once
-//! more. What stands in for a write that never ended is found by nobody, and leaves to make room (D3N, IV; dissertation 4.4).
+//! Where a block is at home follows from the object and the index
+//! ([`Placed`](shoal_policy::fingerprint::Placed)), so it is known before the version is. Until the last byte
+//! has come a version of an object that nobody can ask for *stands in*: each block is stored and offered
+//! under its name as any block is, and is given its own name, where it lies, when that is known. What does
+//! not have it then is offered once more. What stands in for a write that never ended is found by nobody, and
+//! leaves to make room (D3N, IV; dissertation 4.4).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -106,7 +108,8 @@ impl Ahead {
 }
 
 impl Kept {
-    /// The block without a name again, once it is where it goes, which is noted in `sent`. Errors: it is not here any more.
+    /// The block without a name again, once it is where it goes, which is noted in `sent`. Errors: it is not
+    /// here any more.
     pub(in crate::dirty) async fn arrived(self, sent: &mut Sent) -> Result<Draft, Refusal> {
         let Leaving {
             ahead,

@@ -73,7 +73,8 @@ impl Homes {
         )
     }
 
-    /// Lets an object exist whose blocks are here. With conditions, or when it cannot be kept dirty, it is brought to the lake first; why.
+    /// Lets an object exist whose blocks are here. With conditions, or when it cannot be kept dirty, it is
+    /// brought to the lake first; why.
     pub(super) async fn finish(
         &self,
         manifest: &Manifest,
@@ -122,7 +123,8 @@ impl Homes {
         }
     }
 
-    /// Gives the blocks to their holders and lets the object exist. Should a holder not keep what it has taken, everything stays here.
+    /// Gives the blocks to their holders and lets the object exist. Should a holder not keep what it has
+    /// taken, everything stays here.
     async fn commit(&self, manifest: &Manifest, sent: &Sent) -> Result<(), Uncached> {
         let placed = self.place(manifest, sent).await;
         if self.commit_as(&placed).await? {
@@ -146,7 +148,8 @@ impl Homes {
         }
     }
 
-    /// Gives each block to its home in the last layer, unless it went there ahead; those that it does not take stay here.
+    /// Gives each block to its home in the last layer, unless it went there ahead; those that it does not
+    /// take stay here.
     async fn place(&self, manifest: &Manifest, sent: &Sent) -> Manifest {
         let cooperation = &self.home.cooperation;
         let view = View::of(cooperation);
@@ -169,7 +172,8 @@ impl Homes {
         }
     }
 
-    /// Tells the nodes to which blocks went ahead by which name these are to be found now; which node has which block.
+    /// Tells the nodes to which blocks went ahead by which name these are to be found now; which node has
+    /// which block.
     async fn name_ahead(&self, version: &Version, sent: &Sent) -> HashMap<u32, NodeId> {
         let told = sent.0.iter().map(async |(node, SentTo { stand_in, indexes })| {
             let request = Request::Name {
@@ -190,7 +194,8 @@ impl Homes {
         join_all(told).await.into_iter().flatten().collect()
     }
 
-    /// Brings an object to the lake that nobody else has heard of. What is dirty under its name is overwritten by it.
+    /// Brings an object to the lake that nobody else has heard of. What is dirty under its name is
+    /// overwritten by it.
     async fn write_through(&self, manifest: &Manifest, conditions: &HeaderMap) -> Result<(), WriteError> {
         let held = self.directory.hold(&manifest.name).await?;
         let lake_writer = &self.home.lake_writer;

@@ -1,7 +1,8 @@
 //! Where other nodes ask about dirty objects, so many at a time.
 //!
-//! What waits for other nodes or for the lake has places of its own. Were there one kind of place for all, homes could fill each other's with
-//! commits, none of which ends before the others have found a place for what it asks.
+//! What waits for other nodes or for the lake has places of its own. Were there one kind of place for all,
+//! homes could fill each other's with commits, none of which ends before the others have found a place for
+//! what it asks.
 
 use std::sync::Arc;
 

@@ -31,7 +31,8 @@ impl std::fmt::Debug for Directory {
 }
 
 impl Directory {
-    /// What there is under a name. The home says it; when it is out of reach, the next one; while the members change, everybody together.
+    /// What there is under a name. The home says it; when it is out of reach, the next one; while the members
+    /// change, everybody together.
     pub(crate) async fn find(&self, name: &ObjectName) -> Result<Found, AuthorityUnreachable> {
         let home = &self.0;
         let view = View::of(&home.cooperation);
@@ -89,7 +90,8 @@ impl Directory {
         self.0.settled.lock().is_some()
     }
 
-    /// Asks the home of a name to do something, also while the members change, as long as that does not take long.
+    /// Asks the home of a name to do something, also while the members change, as long as that does not take
+    /// long.
     pub(in crate::dirty) async fn decide(
         &self,
         name: &ObjectName,
@@ -114,7 +116,8 @@ impl Directory {
         Err(AuthorityUnreachable)
     }
 
-    /// Brings an object to the lake if it is dirty, and what was lost out of the way. Errors: it is dirty yet.
+    /// Brings an object to the lake if it is dirty, and what was lost out of the way. Errors: it is dirty
+    /// yet.
     pub(crate) async fn settle(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         match self.find(name).await? {
             Found::Nothing => return Ok(()),
@@ -166,8 +169,8 @@ impl Directory {
         Ok(manifests)
     }
 
-    /// Those that are at home at one node. When it is out of reach, whoever is next home to them tells of them. `None`: not everybody who
-    /// should know could be asked.
+    /// Those that are at home at one node. When it is out of reach, whoever is next home to them tells of
+    /// them. `None`: not everybody who should know could be asked.
     async fn list_of(
         &self,
         view: &View,
@@ -223,15 +226,16 @@ impl Directory {
 
     async fn ask(&self, node: NodeId, request: Request) -> Result<Answer, Unheard> {
         if node == self.0.cooperation.me() {
-            // What a node does for itself it does for others in the same way; a box, as it may ask others in turn.
+            // What a node does for itself it does for others in the same way; a box, as it may ask others in
+            // turn.
             return Ok(Box::pin(self.0.answer(request)).await);
         }
         self.0.messenger.say(node, &request).await
     }
 }
 
-/// What everybody in the last layer says, also while the members change, as long as that does not take long. Who is asked gives `None`
-/// while it is not settled.
+/// What everybody in the last layer says, also while the members change, as long as that does not take long.
+/// Who is asked gives `None` while it is not settled.
 pub(in crate::dirty) async fn ask_all<T, F>(
     cooperation: &Cooperation,
     ask: impl Fn(Arc<View>, NodeId) -> F,

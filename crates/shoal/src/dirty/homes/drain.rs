@@ -13,8 +13,8 @@ use crate::dirty::{Found, Manifest};
 const PARALLEL: usize = 8;
 
 impl Homes {
-    /// Lets everything be flushed of which this node keeps a part, once; how many objects it keeps yet that are not lost, and uploads that
-    /// somebody is busy with. Their homes do it.
+    /// Lets everything be flushed of which this node keeps a part, once; how many objects it keeps yet that
+    /// are not lost, and uploads that somebody is busy with. Their homes do it.
     pub async fn drain_round(&self) -> u64 {
         let busy = self.uploads.busy();
         let kept = self.home.records.all(None);

@@ -51,7 +51,8 @@ impl Home {
         }
     }
 
-    /// Nothing is due before this node has settled: others may know that an object was overwritten, removed or lost.
+    /// Nothing is due before this node has settled: others may know that an object was overwritten, removed
+    /// or lost.
     async fn flush_due(self: &Arc<Self>, soon: bool) {
         let Some(view) = self.settled_view() else {
             return;
@@ -122,7 +123,8 @@ impl Home {
 
     async fn carry(&self, manifest: &Manifest, cancel: &Cancel) {
         let object = manifest.version.object;
-        // Who is home now may have asked this node already. If not it finds this flush, for that is under way from here on, and breaks it off.
+        // Who is home now may have asked this node already. If not it finds this flush, for that is under way
+        // from here on, and breaks it off.
         let is_home = self.settled_view().is_some_and(|view| view.is_first_home(object));
         let uploaded = if is_home {
             self.lake_writer.write(manifest, cancel).await

@@ -17,10 +17,12 @@ pub struct Held {
 }
 
 impl Directory {
-    /// Keeps a dirty object from being flushed; a flush under way breaks off, or has ended. `None`: nothing is dirty.
+    /// Keeps a dirty object from being flushed; a flush under way breaks off, or has ended. `None`: nothing
+    /// is dirty.
     pub(crate) async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
         let (directory, name) = (self.clone(), name.clone());
-        // A task of its own: if its caller goes away while the home decides, the hold is dropped when it is there.
+        // A task of its own: if its caller goes away while the home decides, the hold is dropped when it is
+        // there.
         let held = tokio::spawn(async move { directory.hold_now(name).await });
         held.await.unwrap_or(Err(AuthorityUnreachable))
     }

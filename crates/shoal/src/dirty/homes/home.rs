@@ -1,9 +1,10 @@
-//! What a node does for the dirty objects whose names are at home there: lets them exist, tells of them, lets them go. One node orders
-//! all that is done to one name.
+//! What a node does for the dirty objects whose names are at home there: lets them exist, tells of them, lets
+//! them go. One node orders all that is done to one name.
 //!
-//! Whatever changes an object is done only while the node has *settled*: everybody in the last layer sees the same members and has told
-//! what it has (see `settling`). It looks again after it has written its own record. A node that would be home under a newer view asks this one
-//! for its records only when this one sees that view, too; so either the record is among them, or the change is not acknowledged.
+//! Whatever changes an object is done only while the node has *settled*: everybody in the last layer sees the
+//! same members and has told what it has (see `settling`). It looks again after it has written its own
+//! record. A node that would be home under a newer view asks this one for its records only when this one sees
+//! that view, too; so either the record is among them, or the change is not acknowledged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -188,8 +189,8 @@ impl Home {
         Answer::Done(Page::write(&manifests, &gone).into())
     }
 
-    /// Whether a flush is under way that began when this node was the object's home; it is told to break off. Who is home now could flush a
-    /// later write, and this one must not come to the lake after it.
+    /// Whether a flush is under way that began when this node was the object's home; it is told to break off.
+    /// Who is home now could flush a later write, and this one must not come to the lake after it.
     fn flushes_for_others(&self, now: &View) -> bool {
         let is_home = |object| now.is_first_home(object);
         self.schedule.lock().leave_to_others(is_home)
@@ -273,7 +274,8 @@ impl Home {
         }
     }
 
-    /// A write is not to exist after all; what it would have overwritten is to be there again, or told to be lost.
+    /// A write is not to exist after all; what it would have overwritten is to be there again, or told to be
+    /// lost.
     async fn withdraw(&self, manifest: &Manifest, before: Option<&Manifest>) {
         self.forget(manifest).await;
         let Some(before) = before else { return };
@@ -340,8 +342,8 @@ impl Home {
         done()
     }
 
-    /// Lets everybody forget a write, this node last. Who cannot be told is told when it asks or is asked again: this node remembers what is
-    /// gone. `false`: this node's own disk does not forget it.
+    /// Lets everybody forget a write, this node last. Who cannot be told is told when it asks or is asked
+    /// again: this node remembers what is gone. `false`: this node's own disk does not forget it.
     pub(in crate::dirty) async fn forget(&self, manifest: &Manifest) -> bool {
         let others = participants(&View::of(&self.cooperation), manifest);
         let request = Request::Drop {

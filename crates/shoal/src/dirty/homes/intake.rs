@@ -1,8 +1,10 @@
-//! The bytes of a write that is acknowledged before the lake has them: cut into blocks, on disk before there is a version to name them by.
+//! The bytes of a write that is acknowledged before the lake has them: cut into blocks, on disk before there
+//! is a version to name them by.
 //!
-//! Unlike a copy beside a write to the lake, this is the write: where that gives up for want of memory, this lets its client wait. It
-//! takes memory for a whole block before the first byte of it. None waits for memory while it holds some that only its client could set
-//! free: complete blocks go to disk by themselves, so those who wait are served.
+//! Unlike a copy beside a write to the lake, this is the write: where that gives up for want of memory, this
+//! lets its client wait. It takes memory for a whole block before the first byte of it. None waits for memory
+//! while it holds some that only its client could set free: complete blocks go to disk by themselves, so
+//! those who wait are served.
 
 use std::sync::Arc;
 
@@ -110,7 +112,8 @@ impl Intake {
         })
     }
 
-    /// The blocks of all bytes, once they are on the disk and those that went ahead have arrived. Errors: there are fewer than were announced.
+    /// The blocks of all bytes, once they are on the disk and those that went ahead have arrived. Errors:
+    /// there are fewer than were announced.
     pub(in crate::dirty) async fn finish(mut self) -> Result<Blocks, ReceiveError> {
         if self.received_bytes != self.size_bytes {
             return Err(wrong_length());

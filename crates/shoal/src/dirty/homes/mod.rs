@@ -1,4 +1,5 @@
-//! Dirty objects on the disks of nodes: the home of a name orders what is done to it, other nodes ask that node.
+//! Dirty objects on the disks of nodes: the home of a name orders what is done to it, other nodes ask that
+//! node.
 //!
 //! ```text
 //! committing   blocks on disk, and ahead of the rest at their homes in the last layer
@@ -9,8 +10,9 @@
 //! flushing     blocks ─▶ lake, ETag compared ─▶ manifest forgotten ─▶ blocks are like all others
 //! ```
 //!
-//! What comes in parts is kept by `uploads` until it is complete, and is an object like others then. One node, the home of its name,
-//! orders what happens to an object ([`Home`]); others ask that node ([`Directory`]).
+//! What comes in parts is kept by `uploads` until it is complete, and is an object like others then. One
+//! node, the home of its name, orders what happens to an object ([`Home`]); others ask that node
+//! ([`Directory`]).
 
 mod ahead;
 mod committing;
@@ -127,7 +129,8 @@ impl Homes {
         self.home.size().0 == 0 && self.uploads.open().is_empty() && self.uploads.held_bytes() == 0
     }
 
-    /// Keeps this node sure of what it is home to, and brings dirty objects to the lake when they are due, until the node stops.
+    /// Keeps this node sure of what it is home to, and brings dirty objects to the lake when they are due,
+    /// until the node stops.
     pub(super) async fn run(self: &Arc<Self>, cooperates: bool, stopping: Shutdown) {
         let settled = Arc::clone(&self.home).keep_settled(cooperates, stopping.clone());
         let flushed = Arc::clone(&self.home).flush_when_due(stopping.clone());

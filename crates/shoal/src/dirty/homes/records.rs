@@ -1,7 +1,8 @@
-//! What this node keeps of dirty objects: manifests, in memory and on disk, and the blocks that they place here.
+//! What this node keeps of dirty objects: manifests, in memory and on disk, and the blocks that they place
+//! here.
 //!
-//! Whoever holds a block of an object, and both homes of its name, have its manifest. So a node that comes back knows what it held, and
-//! whoever is the home by then can ask everybody.
+//! Whoever holds a block of an object, and both homes of its name, have its manifest. So a node that comes
+//! back knows what it held, and whoever is the home by then can ask everybody.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -69,7 +70,8 @@ pub(in crate::dirty) enum KeepError {
 }
 
 impl Records {
-    /// What the disk holds from the node's last life. Records of objects whose blocks are not all here any more are dropped.
+    /// What the disk holds from the node's last life. Records of objects whose blocks are not all here any
+    /// more are dropped.
     pub(in crate::dirty) async fn load(
         store: Arc<Store>,
         me: NodeId,
@@ -101,7 +103,8 @@ impl Records {
         records
     }
 
-    /// Gives blocks that came before their version was known its name; the indexes of all blocks of the version that are here.
+    /// Gives blocks that came before their version was known its name; the indexes of all blocks of the
+    /// version that are here.
     pub(in crate::dirty) async fn name_blocks(
         &self,
         (stand_in, sent): (VersionId, u32),
@@ -117,7 +120,8 @@ impl Records {
         self.store.rename_version(stand_in, version).await
     }
 
-    /// Keeps a manifest in place of earlier writes of the same name, once the blocks that it places here are here.
+    /// Keeps a manifest in place of earlier writes of the same name, once the blocks that it places here are
+    /// here.
     pub(in crate::dirty) async fn keep(&self, manifest: Arc<Manifest>) -> Result<(), KeepError> {
         // Until the record does it.
         let _protection = self.store.protect(manifest.version.id);
@@ -125,7 +129,8 @@ impl Records {
         self.note(manifest).await
     }
 
-    /// Keeps a manifest whether or not its blocks are here: whoever is home to it must know of it, to say that it is lost.
+    /// Keeps a manifest whether or not its blocks are here: whoever is home to it must know of it, to say
+    /// that it is lost.
     pub(in crate::dirty) async fn note(&self, manifest: Arc<Manifest>) -> Result<(), KeepError> {
         let _turn = self.files.lock().await;
         let before = self.admit(&manifest)?;
@@ -159,7 +164,8 @@ impl Records {
         Ok(())
     }
 
-    /// Keeps a manifest no more that others keep, or that nobody needs: nothing is said about whether the object exists.
+    /// Keeps a manifest no more that others keep, or that nobody needs: nothing is said about whether the
+    /// object exists.
     pub(in crate::dirty) async fn let_go(&self, manifest: &Manifest) -> std::io::Result<()> {
         let _turn = self.files.lock().await;
         let is_kept = self

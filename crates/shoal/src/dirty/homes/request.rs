@@ -18,8 +18,8 @@ use crate::s3::object::{ObjectName, Version};
 /// Where the paths of these requests begin.
 pub const PREFIX: &str = "/dirty/";
 
-/// What one node says to another. `view` is the digest of what the speaker sees: the listener does what only a home may do when it
-/// sees the same.
+/// What one node says to another. `view` is the digest of what the speaker sees: the listener does what only
+/// a home may do when it sees the same.
 #[derive(Clone, Debug)]
 pub enum Request {
     /// To a home of the name: is there such an object?
@@ -130,8 +130,8 @@ impl Request {
         }
     }
 
-    /// Whether the answer waits for what other nodes say about dirty objects, or for the lake. (What is to be kept waits for blocks, which are
-    /// asked for elsewhere.)
+    /// Whether the answer waits for what other nodes say about dirty objects, or for the lake. (What is to be
+    /// kept waits for blocks, which are asked for elsewhere.)
     pub const fn waits(&self) -> bool {
         matches!(
             self,

@@ -1,8 +1,9 @@
 //! How a node becomes sure that it knows what it is home to.
 //!
-//! When the members of the last layer change, names have other homes. Every node then asks every other one for what it is home to now. A
-//! node answers only those who see the members as it does. Who has heard everybody has *settled*: whatever was acknowledged before, it knows. Until
-//! then it decides nothing, and says so.
+//! When the members of the last layer change, names have other homes. Every node then asks every other one
+//! for what it is home to now. A node answers only those who see the members as it does. Who has heard
+//! everybody has *settled*: whatever was acknowledged before, it knows. Until then it decides nothing, and
+//! says so.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -42,7 +43,8 @@ const LOST_SHOWN: Duration = Duration::from_hours(24);
 type Vouchers = HashMap<(ObjectId, u64), HashSet<NodeId>>;
 
 impl Home {
-    /// Keeps this node sure of what it is home to until it stops. `cooperates`: others may be there although none is seen.
+    /// Keeps this node sure of what it is home to until it stops. `cooperates`: others may be there although
+    /// none is seen.
     pub(crate) async fn keep_settled(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
         let began = clock::instant();
         let (mut looked, mut audit_at) = (began, began);
@@ -151,7 +153,8 @@ impl Home {
         self.set_lost(manifest, !is_whole);
     }
 
-    /// Drops what is dirty no more and was not told so, what others keep now, and what was lost long ago. `false`: not every home could say.
+    /// Drops what is dirty no more and was not told so, what others keep now, and what was lost long ago.
+    /// `false`: not every home could say.
     async fn audit(&self, view: &View, now: SystemTime) -> bool {
         let mut all_said = true;
         for manifest in self.records.all(None) {

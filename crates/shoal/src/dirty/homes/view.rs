@@ -10,7 +10,8 @@ use shoal_policy::{BlockId, NodeId, ObjectId};
 
 use crate::cooperation::Cooperation;
 
-/// The last layer at one moment. Two nodes that see the same members, each in the same state, have views of the same digest.
+/// The last layer at one moment. Two nodes that see the same members, each in the same state, have views of
+/// the same digest.
 #[derive(Clone, Debug)]
 pub(in crate::dirty) struct View {
     /// Stands for everything that is seen.
@@ -64,8 +65,8 @@ impl View {
         self.members.iter().copied().filter(|node| *node != self.me)
     }
 
-    /// Where the manifest of an object lies: at the home of its name, and at the node that would be that without it. Empty when everyone
-    /// drains.
+    /// Where the manifest of an object lies: at the home of its name, and at the node that would be that
+    /// without it. Empty when everyone drains.
     pub(in crate::dirty) fn homes(&self, object: ObjectId) -> Vec<NodeId> {
         let Some(ring) = ring(&self.hierarchy) else {
             return vec![self.me];

@@ -1,4 +1,5 @@
-//! An object that was uploaded in parts goes to the lake in the same ones: only so it gets the ETag that was acknowledged.
+//! Writes an object to the lake in the parts in which it was uploaded. Only then does it get the acknowledged
+//! ETag.
 
 use std::future::poll_fn;
 
@@ -19,7 +20,7 @@ use crate::s3::payload::{Algorithm, Digests};
 const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 
 impl LakeWriter {
-    /// Brings every part to the lake and makes the object of them, unless `conditions` say otherwise.
+    /// Uploads every part to the lake and makes the object of them, if `conditions` hold.
     pub(super) async fn write_in_parts(
         &self,
         manifest: &Manifest,
@@ -47,7 +48,7 @@ impl LakeWriter {
     }
 }
 
-/// The parts of one object on their way.
+/// The parts of one object on their way to the lake.
 struct Parts<'a> {
     lake_writer: &'a LakeWriter,
     manifest: &'a Manifest,
@@ -72,15 +73,16 @@ impl Parts<'_> {
         }
         Ok(match self.upload.complete(&at_lake, conditions.clone()).await? {
             Some(etag) if etag == *self.manifest.version.etag => Uploaded::Same,
-            // What the object is called follows from what its parts are called.
+            // The ETag of the object follows from those of its parts.
             None if all_by_md5 => Uploaded::Same,
             other => Uploaded::OtherEtag(other),
         })
     }
 
-    /// Brings one part to the lake, and says whether that calls it by its MD5.
+    /// Uploads one part. Also returns whether the lake's ETag is the MD5 of the part.
     ///
-    /// A part is read twice: what the lake is told of its bytes beforehand, so that it takes no others, comes before them.
+    /// A part is read twice, because the digests by which the lake checks its bytes precede them in the
+    /// request.
     async fn put(
         &self,
         part: PlacedPart,

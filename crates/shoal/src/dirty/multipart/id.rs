@@ -1,4 +1,4 @@
-//! What an upload is called that is written back: by the node that keeps it, so that every other one knows whom to ask.
+//! The id of an upload. It names the node that keeps the upload, so every node knows which one to ask.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,32 +7,32 @@ use shoal_policy::NodeId;
 
 use crate::encoding::{Malformed, Reader};
 
-/// No lake's ids begin like this.
+/// No lake's ids begin with this.
 const PREFIX: &str = "shoal-";
 
-/// Names an upload. It is no secret: who names it must also be who began it.
+/// Names an upload. It is no secret: only the identity that began an upload may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId {
-    /// The node that keeps it.
+    /// The node that keeps the upload.
     pub keeper: NodeId,
-    /// Of chance: an upload that is begun anew is another one.
+    /// Random, so that every upload has an id of its own.
     chance: [u64; 2],
 }
 
 impl UploadId {
-    /// An id that `keeper` gives.
+    /// An id of an upload that `keeper` keeps.
     pub(in crate::dirty) const fn new(keeper: NodeId, chance: [u64; 2]) -> Self {
         Self { keeper, chance }
     }
 
-    /// Writes it down, for a record or another node.
+    /// Encodes the id, for a record or another node.
     pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
         for word in [self.keeper.0, self.chance[0], self.chance[1]] {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
 
-    /// The pair of [`UploadId::write`].
+    /// Inverse of [`UploadId::write`].
     pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             keeper: NodeId(reader.u64()?),
@@ -48,7 +48,8 @@ impl fmt::Display for UploadId {
     }
 }
 
-/// Only what [`UploadId`] writes is one: another spelling is somebody else's.
+/// Accepts only the spelling that [`UploadId`] displays. Any other text may be the id of an upload at the
+/// lake.
 impl FromStr for UploadId {
     type Err = Malformed;
 

@@ -1,4 +1,4 @@
-//! How uploads end, and why they do not.
+//! How uploads end, and the reasons why they do not.
 
 use std::sync::Arc;
 
@@ -11,88 +11,88 @@ use crate::dirty::{AuthorityUnreachable, ReceiveError};
 /// An object that was made of parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
-    /// In quotes.
+    /// The ETag of the object, in quotes.
     pub etag: Arc<str>,
-    /// What is said of its bytes.
+    /// The checksum headers of the object.
     pub checksums: HeaderMap,
-    /// Why the lake has it already; empty: it has not.
+    /// The reason why the lake already has the object; empty if it does not.
     pub through: Arc<str>,
 }
 
-/// Why there is no object; the upload stays.
+/// The reason why no object was made. The upload stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompletionError {
-    /// The lake said no.
+    /// The lake refused the object, with this status.
     #[error("the lake answered {0}")]
     Refused(u16),
-    /// A part is gone with the node that held it.
+    /// A part, by number, is lost with the node that held it.
     #[error("part {0} was lost with the node that held it; upload it again")]
     PartLost(u16),
-    /// The object has another checksum than was said.
+    /// The object has another checksum than the request names.
     #[error("the checksum of the object is another one")]
     Checksum,
-    /// Something else; it may be tried again.
+    /// Another reason; the client may try again.
     #[error("the object could not be put together")]
     Later,
 }
 
-/// Why an upload cannot be gone on with.
+/// The reason why an upload cannot be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UploadUnavailable {
-    /// There is none: it is complete, was aborted, has expired, or its keeper is gone.
+    /// There is no such upload: it is complete, was aborted, has expired, or is lost with its node.
     #[error("there is no such upload")]
     NotFound,
-    /// It is being completed.
+    /// The upload is being completed.
     #[error("the upload is being completed")]
     Completing,
-    /// The parts are not those that were listed any more.
+    /// The parts are no longer those that the client listed.
     #[error("the parts of the upload have changed")]
     PartsChanged,
-    /// Whether there is one is not known now.
+    /// The state of the upload is not known now.
     #[error(transparent)]
     Unreachable(#[from] AuthorityUnreachable),
 }
 
-/// Why a part was not taken.
+/// The reason why a part was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
-    /// Its bytes.
+    /// The bytes were not received.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
-    /// Its upload.
+    /// The upload cannot be continued.
     #[error(transparent)]
     Upload(#[from] UploadUnavailable),
-    /// The object would be larger than an object may be that is dirty.
+    /// The object would be larger than a dirty object may be.
     #[error("the object is larger than one that is written back may be")]
     TooLarge,
     /// Too much is dirty already.
     #[error("too much is dirty already")]
     TooDirty,
-    /// A block has no room.
+    /// The disk has no room for a block.
     #[error("the disk does not take it: {0:?}")]
     Disk(Refusal),
 }
 
-/// How far an upload is.
+/// The progress of an upload.
 #[derive(Debug)]
 pub enum UploadProgress {
-    /// It has these parts, in order.
+    /// The upload is open and has these parts, in the order of their numbers.
     Open(Vec<Arc<Part>>),
-    /// It is an object.
+    /// The upload is complete.
     Complete(Arc<Completed>),
 }
 
-/// An upload that is not complete, and its parts.
+/// An open upload and its parts.
 pub type OpenUpload = (Arc<Upload>, Vec<Arc<Part>>);
 
-/// How an upload that was kept here ended.
+/// How an upload that this node kept has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UploadEnd {
     /// An object was made of it.
     Completed,
-    /// Its client gave it up.
+    /// The client aborted it.
     Aborted,
-    /// Nothing was done to it for too long.
+    /// No client used it for too long.
     Expired,
 }
 
@@ -111,7 +111,7 @@ impl UploadEnd {
 }
 
 impl CompletionError {
-    /// What the lake said, if it did.
+    /// The lake's status, if the lake refused the object.
     pub fn status(self) -> Option<StatusCode> {
         match self {
             Self::Refused(status) => StatusCode::from_u16(status).ok(),

@@ -1,4 +1,4 @@
-//! Uploads and parts, as they are kept and told.
+//! Uploads and parts.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,31 +14,31 @@ use crate::encoding::{Malformed, Reader, write_bytes, write_headers, write_time}
 use crate::s3::object::{ObjectName, Version};
 use crate::s3::payload::Algorithm;
 
-/// An object that comes in parts, and is not complete.
+/// A multipart upload.
 #[derive(Clone, Debug)]
 pub struct Upload {
-    /// What it is called.
+    /// The id of the upload.
     pub id: UploadId,
-    /// Of which object.
+    /// The name of the object.
     pub name: ObjectName,
-    /// The access key of the identity that began it, and that alone may go on.
+    /// The access key of the identity that began the upload. Only this identity may continue it.
     pub writer: Arc<str>,
-    /// What the lake is to be asked for: the path as the writer sent it.
+    /// The path of the object at the lake.
     pub target: PathAndQuery,
     /// The headers of the object.
     pub headers: HeaderMap,
-    /// When it was begun.
+    /// When the upload was begun.
     pub begun: SystemTime,
 }
 
 /// A part of an upload, on the disk of one node.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// As its writer numbers it.
+    /// The number that the client gave it.
     pub number: u16,
-    /// Names its blocks. Its headers hold its checksum, if the upload has one.
+    /// The version that names the blocks of the part. Its headers hold the checksum, if the upload has one.
     pub version: Arc<Version>,
-    /// Who holds them.
+    /// The node that holds the blocks.
     pub holder: NodeId,
 }
 
@@ -52,7 +52,7 @@ impl Upload {
         write_time(out, Some(self.begun));
     }
 
-    /// The pair of [`Upload::write`].
+    /// Inverse of [`Upload::write`].
     pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(Self {
             id: UploadId::read(reader)?,
@@ -66,12 +66,12 @@ impl Upload {
 }
 
 impl Part {
-    /// Its bytes.
+    /// The size of the part.
     pub fn size_bytes(&self) -> u64 {
         self.version.size_bytes
     }
 
-    /// Its checksum, if the upload has one.
+    /// The checksum of the part, if the upload has one.
     pub fn checksum(&self) -> Option<Checksum> {
         self.version.headers.iter().find_map(|(name, value)| {
             let algorithm = Algorithm::of_header(name.as_str())?;
@@ -80,7 +80,7 @@ impl Part {
         })
     }
 
-    /// Its MD5, from its ETag.
+    /// The MD5 of the part, from its ETag.
     pub(in crate::dirty) fn md5(&self) -> Option<[u8; 16]> {
         let digits = self.version.etag.trim_matches('"');
         let mut md5 = [0; 16];
@@ -99,7 +99,7 @@ impl Part {
         self.version.write(out);
     }
 
-    /// The pair of [`Part::write`]: its ETag must be an MD5.
+    /// Inverse of [`Part::write`]. The ETag must be an MD5.
     pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let part = Self {
             number: u16::from_le_bytes(reader.array()?),

@@ -8,30 +8,31 @@ use shoal_policy::NodeId;
 use super::{Upload, UploadId};
 use crate::encoding::{Malformed, Reader, write_bytes, write_time};
 
-/// Which uploads somebody wants to hear of.
+/// Selects the uploads of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadQuery {
-    /// Where their objects will be.
+    /// The bucket of the objects.
     pub bucket: Arc<str>,
-    /// Beginning of the keys.
+    /// The prefix of the keys.
     pub prefix: Vec<u8>,
-    /// Who began them.
+    /// The access key of the identity that began the uploads.
     pub writer: Arc<str>,
-    /// Those up to here are known already.
+    /// The uploads up to this position are left out.
     pub behind: Option<UploadPosition>,
 }
 
-/// A place in the order in which uploads are listed: by their keys, and for one key by when they were begun.
+/// A position in the order of listings: uploads are listed by key, and those of one key by the time they were
+/// begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadPosition {
     /// The key.
     pub key: Arc<[u8]>,
-    /// Which upload of it; `None`: behind them all.
+    /// The upload at this position; `None` is the position after all uploads of the key.
     upload: Option<(SystemTime, UploadId)>,
 }
 
 impl UploadPosition {
-    /// Behind all uploads of a key.
+    /// The position after all uploads of a key.
     pub fn behind_all_of(key: &[u8]) -> Self {
         Self {
             key: key.into(),
@@ -39,7 +40,7 @@ impl UploadPosition {
         }
     }
 
-    /// Before all uploads of a key.
+    /// The position before all uploads of a key.
     pub fn before_all_of(key: &[u8]) -> Self {
         let first = UploadId::new(NodeId(0), [0, 0]);
         Self {
@@ -48,7 +49,7 @@ impl UploadPosition {
         }
     }
 
-    /// Where an upload stands.
+    /// The position of an upload.
     pub fn of(upload: &Upload) -> Self {
         Self {
             key: Arc::clone(&upload.name.key),
@@ -56,14 +57,14 @@ impl UploadPosition {
         }
     }
 
-    /// Whether an upload stands behind it.
+    /// Whether the position comes before an upload.
     pub fn is_before(&self, upload: &Upload) -> bool {
         let is_earlier = |at: &(SystemTime, UploadId)| *at < (upload.begun, upload.id);
         self.key < upload.name.key
             || (self.key == upload.name.key && self.upload.as_ref().is_some_and(is_earlier))
     }
 
-    /// Writes it down, for another node or a marker.
+    /// Encodes a position, for another node or a marker.
     pub(in crate::dirty) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
         let Some(Self { key, upload }) = place else {
             out.push(NOWHERE);
@@ -77,7 +78,7 @@ impl UploadPosition {
         }
     }
 
-    /// The pair of [`UploadPosition::write`].
+    /// Inverse of [`UploadPosition::write`].
     pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
         let [kind] = reader.array()?;
         if kind == NOWHERE {
@@ -98,7 +99,7 @@ const KEY: u8 = 1;
 const UPLOAD: u8 = 2;
 
 impl UploadQuery {
-    /// Whether an upload is among those that are meant.
+    /// Whether the query selects an upload.
     pub(in crate::dirty) fn is_about(&self, upload: &Upload) -> bool {
         let is_known = |place: &UploadPosition| !place.is_before(upload);
         upload.writer == self.writer

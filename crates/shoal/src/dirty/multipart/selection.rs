@@ -1,4 +1,5 @@
-//! Which parts an object is made of: the list that completes an upload, held against what was uploaded. Pure.
+//! The parts that an object is made of: compares the list that completes an upload with the uploaded parts.
+//! Pure.
 
 use std::sync::Arc;
 
@@ -6,21 +7,21 @@ use super::Part;
 use crate::dirty::{Checksum, PartLayout};
 use crate::s3::etag;
 
-/// Every part but the last one has at least this size, as S3 asks.
+/// S3 requires this size of every part but the last.
 pub const PART_BYTES_MIN: u64 = 5 << 20;
 
-/// A part as the client lists it.
+/// A part in the client's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedPart {
-    /// Its number.
+    /// The number of the part.
     pub number: u16,
-    /// The ETag that it was given, with or without quotes.
+    /// The ETag of the part, with or without quotes.
     pub etag: String,
-    /// Its checksum, if the client names it.
+    /// The checksum of the part, if the client names it.
     pub checksum: Option<Checksum>,
 }
 
-/// Why a list completes nothing.
+/// The reason why a list does not complete the upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
     /// 400
@@ -39,7 +40,11 @@ pub enum ListError {
     Small(u16),
 }
 
-/// The parts of a list, if they are all there and an object can be made of them.
+/// The uploaded parts that a list names.
+///
+/// # Errors
+///
+/// A part is missing, differs or is too small, or the list is empty or not in order.
 pub fn select(listed: &[ListedPart], uploaded: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, ListError> {
     if listed.is_empty() {
         return Err(ListError::Empty);
@@ -71,7 +76,7 @@ fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
     (is_same_etag && is_same_checksum).then(|| Arc::clone(part))
 }
 
-/// The ETag of an object that is made of these parts: the MD5 of their MD5s, and how many there are.
+/// The ETag of an object that is made of these parts: the MD5 of their MD5s, and the number of parts.
 pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
     let md5s = parts
         .iter()
@@ -79,7 +84,7 @@ pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
     etag::of_parts(md5s)
 }
 
-/// The boundaries of these parts.
+/// The layout of these parts.
 pub(in crate::dirty) fn part_layout(parts: &[Arc<Part>]) -> PartLayout {
     PartLayout::of(parts.iter().map(|part| (part.number, part.size_bytes())))
 }

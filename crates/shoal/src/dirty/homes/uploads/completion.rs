@@ -1,4 +1,5 @@
-//! An object is made of the parts that came: their bytes are cut anew, and it is committed as every write back is.
+//! An object is made of the parts that came: their bytes are cut anew, and it is committed as every write
+//! back is.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -28,7 +29,8 @@ struct Assembled {
 }
 
 impl Homes {
-    /// Makes an object of `parts`. With conditions it goes to the lake at once, which alone can tell whether they hold.
+    /// Makes an object of `parts`. With conditions it goes to the lake at once, which alone can tell whether
+    /// they hold.
     pub(super) async fn complete_of(
         &self,
         upload: &Upload,
@@ -122,7 +124,8 @@ impl Homes {
         })
     }
 
-    /// A part that is nowhere any more must be uploaded again. One whose holder is only out of reach may be found later.
+    /// A part that is nowhere any more must be uploaded again. One whose holder is only out of reach may be
+    /// found later.
     fn unread(&self, upload: &Upload, part: &Part, error: &FlightError) -> CompletionError {
         let holder = self.home.cooperation.peer(part.holder);
         let is_silent = holder.is_some_and(|peer| !peer.is_reachable());

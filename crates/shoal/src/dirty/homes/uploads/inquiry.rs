@@ -31,7 +31,8 @@ pub(super) fn read_inquiry(reader: &mut Reader<'_>) -> Result<UploadQuery, Malfo
 }
 
 impl Homes {
-    /// Every upload that is kept by a node of the cluster and is meant, in the order in which they are listed.
+    /// Every upload that is kept by a node of the cluster and is meant, in the order in which they are
+    /// listed.
     pub async fn list_uploads(
         self: &Arc<Self>,
         inquiry: &UploadQuery,

@@ -63,7 +63,8 @@ impl Homes {
             .note(id, &part, self.object_bytes_max, clock::instant());
         let refused = match noted {
             Ok(replaced) => {
-                // Its own bytes, sent once more by a writer that heard no answer, are another part all the same.
+                // Its own bytes, sent once more by a writer that heard no answer, are another part all the
+                // same.
                 self.release_everywhere(replaced.into_iter().collect());
                 return Answer::Done(Bytes::new());
             }

@@ -1,4 +1,5 @@
-//! Objects that come in parts and may be dirty: from their creation until they are complete and like every other dirty object.
+//! Objects that come in parts and may be dirty: from their creation until they are complete and like every
+//! other dirty object.
 //!
 //! ```text
 //! Create ─▶ this node keeps the upload; its id says so
@@ -8,8 +9,8 @@
 //!                        keeper: parts ─▶ blocks of the object ─▶ as for every write back ─▶ parts forgotten
 //! ```
 //!
-//! A part is a version of its own, whose blocks are found and moved as all are. What it is a part of is known at completion: then its
-//! bytes are cut anew.
+//! A part is a version of its own, whose blocks are found and moved as all are. What it is a part of is known
+//! at completion: then its bytes are cut anew.
 
 mod completion;
 mod inquiry;
@@ -58,7 +59,8 @@ pub(in crate::dirty) struct Yielded<'a> {
 }
 
 impl Uploads {
-    /// What the disk holds from the node's last life. Parts whose blocks are not all here any more are forgotten, and must be uploaded again.
+    /// What the disk holds from the node's last life. Parts whose blocks are not all here any more are
+    /// forgotten, and must be uploaded again.
     pub(in crate::dirty) async fn load(
         store: Arc<Store>,
         me: NodeId,

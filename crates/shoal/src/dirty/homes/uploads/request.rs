@@ -4,7 +4,8 @@
 //! GET /uploads/<verb>?ask=<base64 of the rest>
 //! ```
 //!
-//! The rest is as [`crate::encoding`] writes it. Bytes of parts are blocks like others, and asked for as such.
+//! The rest is as [`crate::encoding`] writes it. Bytes of parts are blocks like others, and asked for as
+//! such.
 
 use std::time::Duration;
 
@@ -37,13 +38,15 @@ pub enum UploadRequest {
     Parts(UploadId),
     /// To the keeper: this is a part of it now.
     Note(UploadId, Box<Part>),
-    /// To the keeper: make an object of these parts, if what is there meets the conditions; or how far is that?
+    /// To the keeper: make an object of these parts, if what is there meets the conditions; or how far is
+    /// that?
     Complete(UploadId, Selection, HeaderMap),
     /// To the keeper: it is given up.
     Abort(UploadId),
     /// To the keeper: is this part, which I hold, one of it?
     Wants(UploadId, VersionId),
-    /// To anybody: which of these do you keep? With the digest of what the speaker sees of the cluster: the listener answers when it sees the same.
+    /// To anybody: which of these do you keep? With the digest of what the speaker sees of the cluster: the
+    /// listener answers when it sees the same.
     List(u64, Box<UploadQuery>),
     /// To a holder: nobody needs this part any more.
     Release(VersionId),

@@ -1,4 +1,5 @@
-//! The uploads that one node keeps, and the parts that it holds for itself and others. Pure: time is an argument.
+//! The uploads that one node keeps, and the parts that it holds for itself and others. Pure: time is an
+//! argument.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -171,7 +172,8 @@ impl Table {
         Begin::Lead(Arc::clone(&kept.upload), parts, end)
     }
 
-    /// The completion has ended: with an object, and then the parts that are of no use any more are given, or without one.
+    /// The completion has ended: with an object, and then the parts that are of no use any more are given, or
+    /// without one.
     pub(super) fn ended(
         &mut self,
         id: UploadId,

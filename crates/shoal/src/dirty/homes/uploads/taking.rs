@@ -1,4 +1,5 @@
-//! Uploads by way of any node: the one that a request comes to takes the bytes, and asks the keeper for the rest.
+//! Uploads by way of any node: the one that a request comes to takes the bytes, and asks the keeper for the
+//! rest.
 
 use std::sync::Arc;
 
@@ -64,7 +65,8 @@ impl Homes {
         }
     }
 
-    /// Takes the bytes of a part onto this node's disk, and has the keeper note it. `size_bytes`: as announced.
+    /// Takes the bytes of a part onto this node's disk, and has the keeper note it. `size_bytes`: as
+    /// announced.
     pub async fn take_part<B>(
         self: &Arc<Self>,
         upload: &Upload,
