@@ -154,7 +154,7 @@ impl FlushSchedule {
     }
 
     /// Releases the hold.
-    pub(super) fn free(&mut self, object: ObjectId) {
+    pub(super) fn release(&mut self, object: ObjectId) {
         if let Some(flush) = self.0.get_mut(&object) {
             flush.held_until = None;
         }
@@ -276,7 +276,7 @@ mod tests {
         assert!(lead(&mut schedule, now + HOLD));
         schedule.ended(OBJECT, None, now);
         schedule.hold(OBJECT, now);
-        schedule.free(OBJECT);
+        schedule.release(OBJECT);
         assert!(lead(&mut schedule, now));
         assert!(
             schedule.hold(OBJECT, now).is_some(),

@@ -110,7 +110,7 @@ impl DirtyObjects {
     /// nodes even if this one sees none.
     pub async fn run(self: Arc<Self>, cooperates: bool, stopping: Shutdown) {
         if !self.homes.is_empty() || self.rules.allow_back_anywhere() {
-            self.homes.run(cooperates, stopping).await;
+            Box::pin(self.homes.run(cooperates, stopping)).await;
         }
     }
 }

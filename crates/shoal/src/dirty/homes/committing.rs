@@ -210,7 +210,7 @@ impl Homes {
             (Ok(_), None) => Ok(()),
             (Err(error), held) => {
                 if let Some(held) = held {
-                    held.free().await;
+                    held.release().await;
                 }
                 Err(error.into())
             }

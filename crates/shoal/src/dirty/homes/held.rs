@@ -1,4 +1,4 @@
-//! A dirty object that is kept from its flush, to be removed or given back.
+//! The hold on a dirty object: it is not flushed until the hold is released or the object removed.
 
 use super::directory::Directory;
 use super::messenger::Answer;
@@ -6,7 +6,8 @@ use super::request::Request;
 use crate::dirty::AuthorityUnreachable;
 use crate::s3::object::ObjectName;
 
-/// The hold on one write of an object. Dropped, it is given back: a client that hangs up leaves nothing held.
+/// The hold on one write of an object. It is released when dropped, so a client that hangs up leaves nothing
+/// held.
 #[derive(Debug)]
 #[must_use]
 pub struct Held {
@@ -47,8 +48,8 @@ impl Directory {
         }
     }
 
-    async fn free(self, name: ObjectName) {
-        // A home that does not hear it frees the object after a while.
+    async fn release(self, name: ObjectName) {
+        // A home that does not hear it releases the hold after a while.
         let _ = self.decide(&name, |_| Request::Free { name: name.clone() }).await;
     }
 }
@@ -59,7 +60,7 @@ impl Held {
         &self.name
     }
 
-    /// The object exists no more. `false`: it was not held any more, and is at the lake or overwritten.
+    /// Removes the object. Returns `false` if it was no longer held, and is at the lake or overwritten.
     pub async fn remove(mut self) -> Result<bool, AuthorityUnreachable> {
         let remove = |view| Request::Remove {
             view,
@@ -75,22 +76,22 @@ impl Held {
         Ok(is_removed)
     }
 
-    /// The object stays, and may be flushed again.
-    pub async fn free(mut self) {
+    /// Releases the hold: the object stays, and may be flushed again.
+    pub async fn release(mut self) {
         self.is_over = true;
-        let freed = self.directory.clone().free(self.name.clone());
+        let released = self.directory.clone().release(self.name.clone());
         // A task of its own, as for one that is dropped.
-        let _ = tokio::spawn(freed).await;
+        let _ = tokio::spawn(released).await;
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // A node that stops has no tasks any more, and holds nothing either.
+        // A node that stops no longer runs tasks, and holds nothing either.
         if let Ok(runtime) = tokio::runtime::Handle::try_current()
             && !self.is_over
         {
-            runtime.spawn(self.directory.clone().free(self.name.clone()));
+            runtime.spawn(self.directory.clone().release(self.name.clone()));
         }
     }
 }

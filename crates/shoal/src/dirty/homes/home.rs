@@ -107,7 +107,7 @@ impl Home {
             Request::Commit { view, manifest } => self.commit(view, *manifest).await,
             Request::Hold { view, name } => self.hold(view, &name).await,
             Request::Free { name } => {
-                self.schedule.lock().free(name.id(&self.lake));
+                self.schedule.lock().release(name.id(&self.lake));
                 done()
             }
             Request::Remove { view, name, sequence } => self.remove(view, &name, sequence).await,
@@ -226,7 +226,7 @@ impl Home {
         });
         if !self.spread(view, &manifest).await || !self.decides(view, object) {
             self.withdraw(&manifest, before.as_deref()).await;
-            self.schedule.lock().free(object);
+            self.schedule.lock().release(object);
             return Answer::Refused;
         }
         if let Some(before) = before {

@@ -86,7 +86,7 @@ impl Answer {
 /// A node has not answered.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::dirty) enum Unheard {
-    /// It is not there any more.
+    /// It is no longer there.
     #[error("it is not there")]
     Gone,
     /// It has failed often: it is left alone for a moment.

@@ -36,7 +36,7 @@ impl Page {
         out
     }
 
-    /// The pair of [`Page::write`].
+    /// Inverse of [`Page::write`].
     pub(in crate::dirty) fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let (manifests, more) = read_first(&mut reader, |reader| Manifest::read(reader).map(Arc::new))?;
@@ -68,7 +68,7 @@ pub(in crate::dirty) fn write_first<T>(all: &[T], write: impl Fn(&T, &mut Vec<u8
     (out, more)
 }
 
-/// The pair of [`write_first`].
+/// Inverse of [`write_first`].
 pub(in crate::dirty) fn read_first<T>(
     reader: &mut Reader<'_>,
     read: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,

@@ -24,7 +24,7 @@ const ARRIVAL_PAUSE: Duration = Duration::from_millis(10);
 /// Those that are not may have left, and can be sent again.
 const NAME_LOOKS: u32 = 100;
 
-/// Objects of which it is remembered that they do not exist any more.
+/// Objects of which it is remembered that they no longer exist.
 const GONE_MAX: usize = 1 << 14;
 
 /// Bucket and key: the order of listings.

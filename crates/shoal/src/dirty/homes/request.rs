@@ -93,7 +93,7 @@ pub enum Request {
         /// Which.
         name: ObjectName,
     },
-    /// To the home: what was held does not exist any more.
+    /// To the home: what was held no longer exists.
     Remove {
         /// See above.
         view: u64,

@@ -30,7 +30,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// A node that cooperates and sees nobody may not have heard from anybody yet.
 const LONELINESS: Duration = Duration::from_secs(2);
 
-/// Of what is dirty no more, and was not told so, this node hears by and by.
+/// Of what is no longer dirty, and was not told so, this node hears by and by.
 const AUDIT_EVERY: Duration = Duration::from_secs(30);
 
 /// The home of a name is the last to keep a manifest: it may not know yet what was written a moment ago.
@@ -153,7 +153,7 @@ impl Home {
         self.set_lost(manifest, !is_whole);
     }
 
-    /// Drops what is dirty no more and was not told so, what others keep now, and what was lost long ago.
+    /// Drops what is no longer dirty and was not told so, what others keep now, and what was lost long ago.
     /// `false`: not every home could say.
     async fn audit(&self, view: &View, now: SystemTime) -> bool {
         let mut all_said = true;

@@ -202,7 +202,7 @@ impl BulkDeletions {
         let mut all_gone = true;
         for held in held.into_iter().flatten() {
             if stays.contains(held.name()) {
-                held.free().await;
+                held.release().await;
             } else {
                 all_gone &= held.remove().await == Ok(true);
             }

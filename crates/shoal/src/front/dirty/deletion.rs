@@ -100,7 +100,7 @@ impl Deletions {
                 Ok(false) | Err(AuthorityUnreachable) => Err(try_again(AuthorityUnreachable)),
             },
             refused => {
-                held.free().await;
+                held.release().await;
                 refused
             }
         }

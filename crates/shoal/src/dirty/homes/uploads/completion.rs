@@ -184,7 +184,7 @@ pub(super) fn write_completed(completed: &Completed, out: &mut Vec<u8>) {
     write_bytes(out, completed.through.as_bytes());
 }
 
-/// The pair of [`write_completed`].
+/// Inverse of [`write_completed`].
 pub(super) fn read_completed(reader: &mut Reader<'_>) -> Result<Completed, Malformed> {
     Ok(Completed {
         etag: reader.text()?.into(),
@@ -205,7 +205,7 @@ pub(super) fn to_bytes(how: &Ended) -> Vec<u8> {
     out
 }
 
-/// The pair of [`to_bytes`].
+/// Inverse of [`to_bytes`].
 pub(super) fn of_bytes(bytes: &[u8]) -> Result<Ended, Malformed> {
     let mut reader = Reader::new(bytes);
     let ([code], value) = (reader.array()?, u16::from_le_bytes(reader.array()?));

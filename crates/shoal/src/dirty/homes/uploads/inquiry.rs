@@ -20,7 +20,7 @@ pub(super) fn write_inquiry(inquiry: &UploadQuery, out: &mut Vec<u8>) {
     UploadPosition::write(inquiry.behind.as_ref(), out);
 }
 
-/// The pair of [`write_inquiry`].
+/// Inverse of [`write_inquiry`].
 pub(super) fn read_inquiry(reader: &mut Reader<'_>) -> Result<UploadQuery, Malformed> {
     Ok(UploadQuery {
         bucket: reader.text()?.into(),
@@ -81,7 +81,7 @@ fn write_page(uploads: &[Arc<Upload>]) -> Vec<u8> {
     write_first(uploads, |upload, out| upload.write(out)).0
 }
 
-/// The pair of [`write_page`].
+/// Inverse of [`write_page`].
 fn read_page(bytes: &[u8]) -> Result<(Vec<Arc<Upload>>, bool), Malformed> {
     let mut reader = Reader::new(bytes);
     let page = read_first(&mut reader, |reader| Upload::read(reader).map(Arc::new))?;

@@ -41,7 +41,7 @@ impl Record {
         out
     }
 
-    /// The pair of [`Record::of_upload`] and [`Record::of_part`].
+    /// Inverse of [`Record::of_upload`] and [`Record::of_part`].
     pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let rest = bytes.strip_prefix(&MARK).ok_or(Malformed)?;
         let mut reader = Reader::new(rest);

@@ -56,7 +56,7 @@ impl Selection {
         out.extend_from_slice(&self.digest.to_le_bytes());
     }
 
-    /// The pair of [`Selection::write`]: no run is empty, or goes beyond the last number.
+    /// Inverse of [`Selection::write`]: no run is empty, or goes beyond the last number.
     pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut runs = Vec::new();
         for _ in 0..reader.u32()? {

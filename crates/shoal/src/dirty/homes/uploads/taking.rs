@@ -273,7 +273,7 @@ pub(super) fn progress_to_bytes(progress: &UploadProgress) -> Vec<u8> {
     out
 }
 
-/// The pair of [`progress_to_bytes`].
+/// Inverse of [`progress_to_bytes`].
 fn progress_of_bytes(bytes: &[u8]) -> Result<UploadProgress, Malformed> {
     let mut reader = Reader::new(bytes);
     let progress = match reader.array()? {
