@@ -114,7 +114,7 @@ impl Flusher {
             Found::Lost(_) => return Ok(false),
             Found::Dirty(manifest) => manifest,
         };
-        let may = is_writer(&admitted.verified.caller, &manifest)
+        let may = is_writer(&admitted.verified.caller, &manifest.writer)
             || self.permissions.may_know(admitted.into(), name).await?
             || self.permissions.may_write(admitted.into(), name).await;
         if may {

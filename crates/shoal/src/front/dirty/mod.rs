@@ -23,7 +23,7 @@ use self::permission::Permissions;
 use self::reads::DirtyReads;
 use self::writes::DirtyWrites;
 use crate::catalog::Catalog;
-use crate::dirty::{AuthorityUnreachable, DirtyObjects, Manifest, UploadId};
+use crate::dirty::{AuthorityUnreachable, DirtyObjects, UploadId};
 use crate::endpoint::Endpoint;
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
@@ -41,8 +41,8 @@ pub(in crate::front) use self::multipart::upload_named;
 /// The number of a bucket's objects that one request handles at the same time.
 const PARALLEL: usize = 8;
 
-/// The answer to a request.
-type Answered = Result<Response<ResponseBody>, S3Error>;
+/// The response to a request, or the error that becomes one.
+type ResponseResult = Result<Response<ResponseBody>, S3Error>;
 
 /// The parts of a node that several kinds of requests about dirty objects use.
 pub(in crate::front) struct Shared {
@@ -135,27 +135,39 @@ impl DirtyFront {
     }
 
     /// Acknowledges a write before the lake has it, or carries it out through the cache and says why.
-    pub(in crate::front) async fn write(&self, admitted: Box<Admitted>, name: &ObjectName) -> Answered {
+    pub(in crate::front) async fn write(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
         self.writes.write(admitted, name).await
     }
 
     /// Removes an object from wherever it is.
-    pub(in crate::front) async fn delete(&self, admitted: Box<Admitted>, name: &ObjectName) -> Answered {
+    pub(in crate::front) async fn delete(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> ResponseResult {
         self.deletions.delete(admitted, name).await
     }
 
     /// Removes many objects, each from wherever it is.
-    pub(in crate::front) async fn delete_many(&self, admitted: Box<Admitted>, bucket: &str) -> Answered {
+    pub(in crate::front) async fn delete_many(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: &str,
+    ) -> ResponseResult {
         self.bulk_deletions.delete(admitted, bucket).await
     }
 
     /// Lists the objects of a bucket.
-    pub(in crate::front) async fn list(&self, admitted: Box<Admitted>, bucket: &str) -> Answered {
+    pub(in crate::front) async fn list(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         self.listings.list(admitted, bucket).await
     }
 
     /// Lists the uploads of a bucket.
-    pub(in crate::front) async fn list_uploads(&self, admitted: Box<Admitted>, bucket: Arc<str>) -> Answered {
+    pub(in crate::front) async fn list_uploads(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: Arc<str>,
+    ) -> ResponseResult {
         self.listings.list_uploads(admitted, bucket).await
     }
 
@@ -164,7 +176,7 @@ impl DirtyFront {
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
-    ) -> Answered {
+    ) -> ResponseResult {
         self.uploads.begin(admitted, name).await
     }
 
@@ -174,7 +186,7 @@ impl DirtyFront {
         admitted: Box<Admitted>,
         name: &ObjectName,
         id: UploadId,
-    ) -> Answered {
+    ) -> ResponseResult {
         self.uploads.answer(admitted, name, id).await
     }
 
@@ -198,13 +210,14 @@ impl DirtyFront {
         &self,
         overwritten: Option<ObjectName>,
         response: Response<ResponseBody>,
-    ) -> Answered {
+    ) -> ResponseResult {
         self.flusher.discard_overwritten(overwritten, response).await
     }
 }
 
-fn is_writer(caller: &Caller, manifest: &Manifest) -> bool {
-    matches!(caller, Caller::Identity(identity) if identity.access_key == *manifest.writer)
+/// Returns whether the caller is the identity with the access key `writer`.
+fn is_writer(caller: &Caller, writer: &str) -> bool {
+    matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
 }
 
 /// The name under which the object may be dirty.

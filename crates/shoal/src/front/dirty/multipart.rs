@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use self::xml::PartPage;
 use super::flush::Flusher;
 use super::writes::DirtyWrites;
-use super::{Shared, try_again};
+use super::{Shared, is_writer, try_again};
 use crate::catalog::Catalog;
 use crate::dirty::{
     Completed, CompletionError, DirtyObjects, ListError, PartError, ReceiveError, Upload, UploadId,
@@ -26,7 +26,6 @@ use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::wanted::precondition_failed;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::hop_by_hop::MODE_HEADER;
-use crate::s3::identity::Caller;
 use crate::s3::object::ObjectName;
 use crate::s3::operation::{Classified, Operation};
 use crate::s3::payload::Algorithm;
@@ -95,7 +94,7 @@ impl Uploads {
         if (&upload.name.bucket, &upload.name.key) != (&name.bucket, &name.key) {
             return Err(no_such_upload());
         }
-        if !is_writer(&admitted.verified.caller, &upload) {
+        if !is_writer(&admitted.verified.caller, &upload.writer) {
             return Err(S3Error::new(ErrorCode::AccessDenied, "Access Denied"));
         }
         match admitted.classified.operation {
@@ -174,7 +173,7 @@ impl Uploads {
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();
         let mut response = answered(&xml::completed(&upload.name, &location, &completed));
-        set_write_mode(response.headers_mut(), &completed);
+        tell_if_through(response.headers_mut(), &completed);
         Ok(response)
     }
 
@@ -236,10 +235,6 @@ fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
     })
 }
 
-fn is_writer(caller: &Caller, upload: &Upload) -> bool {
-    matches!(caller, Caller::Identity(identity) if identity.access_key == *upload.writer)
-}
-
 fn answered(root: &Element) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
     let headers = response.headers_mut();
@@ -248,8 +243,8 @@ fn answered(root: &Element) -> Response<ResponseBody> {
     response
 }
 
-/// Adds the mode in which an object was written.
-fn set_write_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+/// Says that an object was written through the cache, and why, if it was.
+fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     if completed.through.is_empty() {
         return;
     }

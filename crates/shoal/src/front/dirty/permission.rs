@@ -89,7 +89,7 @@ impl Permissions {
 
     /// Returns whether a caller may know if a dirty object meets its conditions.
     pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
-        Ok(is_writer(asker.caller, manifest) || self.may_know(asker, &manifest.name).await?)
+        Ok(is_writer(asker.caller, &manifest.writer) || self.may_know(asker, &manifest.name).await?)
     }
 
     /// Returns whether the lake shows the caller the subject of a request about a whole bucket, such as its

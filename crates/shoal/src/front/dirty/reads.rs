@@ -98,7 +98,7 @@ impl DirtyReads {
         };
         // The lake's earlier answers about the name are out of date, even once the lake has the object.
         self.catalog.forget_object(name);
-        let is_own = is_writer(&admitted.verified.caller, manifest);
+        let is_own = is_writer(&admitted.verified.caller, &manifest.writer);
         match found {
             Found::Dirty(manifest) if is_own => Ok(Some(manifest)),
             Found::Dirty(_) => {
