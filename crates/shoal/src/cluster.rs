@@ -17,7 +17,7 @@ use crate::channel::Channel;
 use crate::clock;
 use crate::config::Config;
 use crate::cooperation::Cooperation;
-use crate::dirty::{Desk, Dirty};
+use crate::dirty::DirtyObjects;
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
@@ -50,7 +50,7 @@ pub struct NodeServices {
     /// Serves blocks.
     pub host: Arc<BlockServer>,
     /// Answers about dirty objects.
-    pub dirty: Arc<Dirty>,
+    pub dirty: Arc<DirtyObjects>,
 }
 
 impl Cluster {
@@ -116,23 +116,26 @@ async fn serve(
     stopping: Shutdown,
 ) {
     let NodeServices { host, dirty } = services;
-    let desk = Arc::new(Desk::new(dirty));
     let connections = ConnectionMetrics::default();
     let handshake = Handshake::Nodes(channel);
     listener::serve(listener, handshake, limits, connections, stopping, move |_| {
-        let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
+        let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
         service_fn(move |request: Request<ClientBody>| {
-            let (host, desk) = (Arc::clone(&host), Arc::clone(&desk));
-            async move { Ok::<_, Infallible>(answer(&host, &desk, &request).await) }
+            let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
+            async move { Ok::<_, Infallible>(answer(&host, &dirty, &request).await) }
         })
     })
     .await;
 }
 
 /// Answers with a block, or answers a request about dirty objects.
-async fn answer(host: &BlockServer, desk: &Desk, request: &Request<ClientBody>) -> Response<ResponseBody> {
+async fn answer(
+    host: &BlockServer,
+    dirty: &DirtyObjects,
+    request: &Request<ClientBody>,
+) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
-    let target = target.filter(|target| Dirty::is_asked(target));
+    let target = target.filter(|target| DirtyObjects::is_peer_request(target));
     let Some(target) = target else {
         return host.serve(request);
     };
@@ -143,9 +146,8 @@ async fn answer(host: &BlockServer, desk: &Desk, request: &Request<ClientBody>) 
         *response.status_mut() = ServeOutcome::Misunderstood.status();
         return response;
     }
-    let answer = desk.answer(target).await;
-    *response.status_mut() = answer.status();
-    let body = answer.into_body();
+    let (status, body) = dirty.answer_peer(target).await;
+    *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_LENGTH, body.len().into());
     response.map(|_| ResponseBody::full(body))
 }

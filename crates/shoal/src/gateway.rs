@@ -3,10 +3,8 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use tokio::task::JoinHandle;
@@ -21,12 +19,12 @@ use crate::clock;
 use crate::cluster::{Addresses, Cluster, NodeServices};
 use crate::config::{Anonymous, Config, ConfigError, CooperationMode};
 use crate::cooperation::Cooperation;
-use crate::dirty::{self, Dirty, FlushOrders};
+use crate::dirty::{self, DirtyObjects, FlushOrders};
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::{Fetcher, FetcherParts};
 use crate::freshness::FreshnessRules;
-use crate::front::serve::Front;
+use crate::front::serve::{Front, FrontParts};
 use crate::grants::Grants;
 use crate::handoff::Handoff;
 use crate::http::connection::ClientBody;
@@ -59,7 +57,7 @@ pub struct Gateway {
     admin_address: SocketAddr,
     recovery: Recovery,
     store: Arc<Store>,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyObjects>,
     reloader: Box<Reloader>,
     readiness: Arc<Readiness>,
     stop: Trigger,
@@ -226,7 +224,7 @@ impl Gateway {
     }
 
     /// The objects that the lake does not have yet, for tests that look at them.
-    pub fn dirty(&self) -> &Arc<Dirty> {
+    pub fn dirty(&self) -> &Arc<DirtyObjects> {
         &self.dirty
     }
 
@@ -293,7 +291,7 @@ struct Parts {
     cooperation: Arc<Cooperation>,
     host: Arc<BlockServer>,
     split: Arc<Split>,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyObjects>,
     flushes: Arc<FlushOrders>,
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
@@ -343,7 +341,7 @@ impl Parts {
             grants: Arc::clone(&grants),
             identities: Arc::clone(&identities),
         };
-        let dirty = Arc::new(Dirty::open(dirty, config).await);
+        let dirty = Arc::new(DirtyObjects::open(dirty, config).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
         let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, limits.connections);
         let observer = Observer {
@@ -374,21 +372,21 @@ impl Parts {
             open_lock: OpenLock::default(),
         };
         let gate = gate(config, Arc::clone(&identities));
-        let front = Front {
+        let front = Front::new(FrontParts {
             gate,
             lake: Arc::clone(&lake),
             grants,
             reader,
-            freshness: ArcSwap::from_pointee(FreshnessRules::new(&config.freshness)),
-            writing: ArcSwap::from_pointee(writing),
+            freshness: FreshnessRules::new(&config.freshness),
+            write_rules: writing,
             dirty: Arc::clone(&dirty),
             through,
             in_flight,
             metrics: Arc::clone(&metrics),
             domain: config.s3.domain.clone(),
             scheme: scheme(config),
-            access_log: AtomicBool::new(config.log.access),
-        };
+            access_log: config.log.access,
+        });
         Self {
             config: Arc::clone(config),
             metrics,

@@ -19,7 +19,7 @@ use shoal_policy::BlockId;
 use shoal_policy::route::Hierarchy;
 
 use crate::cooperation::Cooperation;
-use crate::dirty::Dirty;
+use crate::dirty::DirtyObjects;
 use crate::membership::{Announcer, State};
 use crate::peer::{BlockRequest, PeerError};
 use crate::s3::object::Version;
@@ -46,7 +46,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub struct Handoff {
     store: Arc<Store>,
     cooperation: Arc<Cooperation>,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyObjects>,
     announcer: Announcer,
     stopping: Shutdown,
     /// Held during an announcement, so that announcements are sent in the order of the orders.
@@ -116,7 +116,7 @@ impl Handoff {
     pub fn new(
         store: Arc<Store>,
         cooperation: Arc<Cooperation>,
-        dirty: Arc<Dirty>,
+        dirty: Arc<DirtyObjects>,
         announcer: Announcer,
         stopping: Shutdown,
     ) -> Self {
@@ -175,9 +175,9 @@ impl Handoff {
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
-        // Dirty objects come first: the node must not leave before the lake has them.
+        // DirtyObjects objects come first: the node must not leave before the lake has them.
         loop {
-            let objects_dirty = self.dirty.part().await;
+            let objects_dirty = self.dirty.drain_round().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);
             if objects_dirty == 0 || !self.is_current(order) {
                 break;

@@ -133,7 +133,7 @@ struct PinnedVersion {
 }
 
 impl PinnedVersion {
-    /// The version of a grant: the lake was not asked.
+    /// A version that needs no question to the lake: of a grant, or of an object that the lake does not have.
     fn granted(version: Arc<Version>) -> Self {
         Self {
             version,
@@ -165,41 +165,69 @@ impl Reader {
                     PinOutcome::Answer(answer) => return Ok(*answer),
                 },
             };
-            let PinnedVersion {
-                version,
-                caller_headers,
-                stream_handle,
-                opened,
-            } = pinned;
-            let range = match request.locate(&version) {
-                Ok(range) => range,
-                Err(answer) => return Ok(answer.with_caller_headers(caller_headers)),
-            };
-            let residency = if opened {
-                Residency::None
-            } else {
-                Residency::of(&version, range, |block| self.holds(block))
-            };
-            if request.only_if_cached && residency != Residency::All {
-                return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
-            }
-            let mut blocks = Box::new(self.block_stream(request, &version, range, stream_handle));
-            match blocks.first_piece().await {
-                Ok(()) => {
-                    let reading = Reading {
-                        version,
-                        range,
-                        blocks,
-                        residency,
-                    };
-                    return Ok(GetAnswer::Known(KnownAnswer::Object(reading), caller_headers));
-                }
+            match self
+                .start(request, pinned, FetchPlan::All(FetchVia::Route(Layer::L1)))
+                .await
+            {
+                Ok(answer) => return Ok(answer),
                 Err(FetchError::Changed) => self.grants.invalidate_object(&request.name),
                 Err(FetchError::Mismatch) => return Ok(GetAnswer::Bypass(Uncacheable::Mismatch)),
                 Err(error) => return Err(ReadError::Fetch(error)),
             }
         }
         Err(ReadError::ChangesTooOften)
+    }
+
+    /// Answers a GET of a version that is already known to be the current one, and that this caller may read.
+    /// `plan` says where its blocks come from. The version of a dirty object is pinned so: the lake does not have it.
+    ///
+    /// # Errors
+    ///
+    /// The first bytes cannot be read.
+    pub async fn open_version(
+        &self,
+        request: &ReadRequest,
+        version: Arc<Version>,
+        plan: FetchPlan,
+    ) -> Result<GetAnswer, ReadError> {
+        let started = self.start(request, PinnedVersion::granted(version), plan).await;
+        started.map_err(ReadError::Fetch)
+    }
+
+    /// Judges the conditions, finds the wanted bytes, and waits for the first of them.
+    async fn start(
+        &self,
+        request: &ReadRequest,
+        pinned: PinnedVersion,
+        plan: FetchPlan,
+    ) -> Result<GetAnswer, FetchError> {
+        let PinnedVersion {
+            version,
+            caller_headers,
+            stream_handle,
+            opened,
+        } = pinned;
+        let range = match request.locate(&version) {
+            Ok(range) => range,
+            Err(answer) => return Ok(answer.with_caller_headers(caller_headers)),
+        };
+        let residency = if opened {
+            Residency::None
+        } else {
+            Residency::of(&version, range, |block| self.holds(block))
+        };
+        if request.only_if_cached && residency != Residency::All {
+            return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
+        }
+        let mut blocks = Box::new(self.block_stream(request, &version, range, plan, stream_handle));
+        blocks.first_piece().await?;
+        let reading = Reading {
+            version,
+            range,
+            blocks,
+            residency,
+        };
+        Ok(GetAnswer::Known(KnownAnswer::Object(reading), caller_headers))
     }
 
     /// Answers a HEAD from a grant; `None` if the lake must be asked.
@@ -402,6 +430,7 @@ impl Reader {
         request: &ReadRequest,
         version: &Arc<Version>,
         range: ByteRange,
+        plan: FetchPlan,
         stream_handle: Option<StreamHandle>,
     ) -> BlockStream {
         let reader = BlockReader {
@@ -409,7 +438,7 @@ impl Reader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(version),
             context: Arc::clone(&request.context),
-            plan: FetchPlan::All(FetchVia::Route(Layer::L1)),
+            plan,
         };
         BlockStream::new(Arc::new(reader), range, request.window(self.ahead), stream_handle)
     }

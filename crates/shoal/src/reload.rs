@@ -2,7 +2,6 @@
 //! a restart.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -104,14 +103,11 @@ impl Reloader {
         }
         let (config, front) = (&plan.in_force, &self.front);
         self.identities.replace(identities(config));
-        front
-            .freshness
-            .store(Arc::new(FreshnessRules::new(&config.freshness)));
-        front.writing.store(Arc::new(WriteRules::new(&config.write)));
+        let freshness = FreshnessRules::new(&config.freshness);
+        front.reload(freshness, WriteRules::new(&config.write), config.log.access);
         // Other nodes compare the settings that must be equal among them.
         let agreement = &self.cooperation.notices().agreement;
         agreement.renew(SettingsDigests::of(config));
-        front.access_log.store(config.log.access, Ordering::Relaxed);
         Ok(plan)
     }
 }

@@ -17,7 +17,7 @@ use crate::admin::members::{Member, MemberState, Members};
 use crate::block_server::BlockServer;
 use crate::config::{Config, CooperationMode};
 use crate::cooperation::Cooperation;
-use crate::dirty::{Dirty, FlushOrders, Outcome, UploadEnd};
+use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
@@ -50,7 +50,7 @@ pub struct Observer {
     /// Objects that are written through the cache.
     pub through: Arc<WriteThrough>,
     /// Objects that are written back.
-    pub dirty: Arc<Dirty>,
+    pub dirty: Arc<DirtyObjects>,
     /// Orders to bring them to the lake.
     pub flushes: Arc<FlushOrders>,
     /// Requests of clients.
@@ -76,7 +76,7 @@ pub struct LastReported {
     layers: Vec<LayerRequests>,
     peers: peers::LastReported,
     reloads: Vec<(&'static str, u64)>,
-    written_back: Vec<(Outcome, u64)>,
+    written_back: Vec<(WriteBackOutcome, u64)>,
     upload_ends: Vec<(UploadEnd, u64)>,
     account_refusals: Vec<(AccountRefusal, u64)>,
     unheard: Vec<(RejectReason, u64)>,
@@ -109,10 +109,8 @@ impl Observer {
         metrics.set_store_bytes(store.resident_bytes, store.capacity_bytes);
         metrics.set_store_paused(self.store.health() != Health::Serving);
         metrics.set_fill_bytes(self.fetcher.memory().used_bytes());
-        let written_back = self.dirty.home().outcomes();
-        self.measure_dirty(metrics, &last_reported.written_back, &written_back);
-        let upload_ends = self.dirty.upload_ends().to_vec();
-        self.measure_uploads(metrics, &last_reported.upload_ends, &upload_ends);
+        let dirty = self.dirty.figures();
+        measure_dirty(metrics, &last_reported, &dirty);
         let reloads = self.reloads.counts().to_vec();
         for (result, count) in growth(&last_reported.reloads, &reloads) {
             metrics.reloads().ended(result, count);
@@ -142,8 +140,8 @@ impl Observer {
             layers,
             peers,
             reloads,
-            written_back,
-            upload_ends,
+            written_back: dirty.outcomes,
+            upload_ends: dirty.upload_ends.to_vec(),
             account_refusals,
             unheard,
         };
@@ -163,21 +161,6 @@ impl Observer {
             slowed.insert(payer.id, payer.refused);
         }
         slowed
-    }
-
-    fn measure_dirty(&self, metrics: &Metrics, before: &[(Outcome, u64)], now: &[(Outcome, u64)]) {
-        for (outcome, count) in growth(before, now) {
-            metrics.written_back(outcome.as_str(), count);
-        }
-        let (objects, bytes) = self.dirty.home().size();
-        metrics.set_dirty(objects, bytes);
-    }
-
-    fn measure_uploads(&self, metrics: &Metrics, before: &[(UploadEnd, u64)], now: &[(UploadEnd, u64)]) {
-        for (end, count) in growth(before, now) {
-            metrics.uploads_ended(end.as_str(), count);
-        }
-        metrics.set_uploads(self.dirty.open_uploads().len() as u64, self.dirty.upload_bytes());
     }
 
     /// Returns the living nodes, for `/members`. A node that does not cooperate knows only itself. A node
@@ -270,12 +253,8 @@ impl Observer {
     /// Returns the state of writes that the lake does not have yet. Objects at home here that are in trouble
     /// are shown by name.
     fn write_back(&self) -> Value {
-        let home = self.dirty.home();
-        let (objects, bytes) = home.size();
-        let troubled = home
-            .objects()
-            .into_iter()
-            .filter(|(_, health)| health.is_troubled());
+        let figures = self.dirty.figures();
+        let troubled = self.dirty.troubled();
         let troubled = troubled.take(TROUBLES_SHOWN).map(|(manifest, health)| {
             json!({
                 "object": format!("{:?}", manifest.name),
@@ -295,15 +274,15 @@ impl Observer {
             })
         });
         json!({
-            "settled": home.is_settled(),
-            "objects": objects,
-            "bytes": bytes,
-            "outcomes": by_word(&home.outcomes(), Outcome::as_str),
+            "settled": self.dirty.is_synced(),
+            "objects": figures.objects,
+            "bytes": figures.bytes,
+            "outcomes": by_word(&figures.outcomes, WriteBackOutcome::as_str),
             "troubled": troubled.collect::<Vec<_>>(),
             "uploads": {
                 "open": uploads.len(),
-                "bytes": self.dirty.upload_bytes(),
-                "ended": by_word(&self.dirty.upload_ends(), UploadEnd::as_str),
+                "bytes": figures.upload_bytes,
+                "ended": by_word(&figures.upload_ends, UploadEnd::as_str),
                 "shown": shown.collect::<Vec<_>>(),
             },
             "flush": self.flushes.progress(),
@@ -420,6 +399,18 @@ fn lake_page(endpoint: &Endpoint, lake: &EndpointCounts) -> Value {
         "bytes_received": lake.bytes_received,
         "connections_opened": lake.connections,
     })
+}
+
+/// Adds what became of dirty objects and uploads since `last`, and sets how many there are.
+fn measure_dirty(metrics: &Metrics, last: &LastReported, dirty: &Figures) {
+    for (outcome, count) in growth(&last.written_back, &dirty.outcomes) {
+        metrics.written_back(outcome.as_str(), count);
+    }
+    metrics.set_dirty(dirty.objects, dirty.bytes);
+    for (end, count) in growth(&last.upload_ends, &dirty.upload_ends) {
+        metrics.uploads_ended(end.as_str(), count);
+    }
+    metrics.set_uploads(dirty.uploads, dirty.upload_bytes);
 }
 
 /// Returns counts by the words for them.

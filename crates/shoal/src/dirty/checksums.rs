@@ -1,4 +1,5 @@
-//! The checksums of objects that are uploaded in parts: each part has one, and the object that of them, or of all bytes.
+//! The checksums of multipart uploads: each part has one, and the object has one of those checksums or of all
+//! bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,57 +12,61 @@ use crate::write::Uncached;
 const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
 const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
-/// A digest and what it was made by.
+/// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checksum {
-    /// One of those that S3 knows.
+    /// An algorithm that S3 knows.
     pub algorithm: Algorithm,
-    /// Its bytes.
+    /// The bytes of the digest.
     pub digest: Vec<u8>,
 }
 
-/// What the object's checksum is of.
+/// The input of an object's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumType {
-    /// The checksums of its parts.
+    /// The checksums of the parts.
     Composite,
-    /// Its bytes.
+    /// The bytes of the object.
     FullObject,
 }
 
-/// Which checksum an upload has, as the request that created it says.
+/// The checksum that an upload was created with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Checksummed {
+pub struct ChecksumSpec {
     /// The algorithm.
     pub algorithm: Algorithm,
-    /// Of what.
+    /// The input of the object's checksum.
     pub kind: ChecksumType,
 }
 
 impl Checksum {
-    /// In base 64, as headers give it.
+    /// The digest in base 64, as in headers.
     pub fn text(&self) -> String {
         STANDARD.encode(&self.digest)
     }
 
-    /// The header that says it.
+    /// The header of the checksum.
     pub fn header(&self) -> (HeaderName, HeaderValue) {
         (name_of(self.algorithm), text(&self.text()))
     }
 
-    /// The element of a list of parts that says it.
+    /// The element of the checksum in a list of parts.
     pub fn element(&self) -> Element {
         Element::leaf(&element_name(self.algorithm), &self.text())
     }
 }
 
-/// What elements with a checksum are called.
+/// The name of the XML elements that hold a checksum.
 pub fn element_name(algorithm: Algorithm) -> String {
     format!("Checksum{}", algorithm.as_str().to_uppercase())
 }
 
-impl Checksummed {
-    /// Reads what the creation of an upload says. Errors: it is not known here.
+impl ChecksumSpec {
+    /// Parses the headers of the request that creates an upload. Returns `None` if they name no checksum.
+    ///
+    /// # Errors
+    ///
+    /// The node does not know the algorithm or the type.
     pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
         let Some(name) = headers.get(ALGORITHM) else {
             return Ok(None);
@@ -80,7 +85,7 @@ impl Checksummed {
         Ok(Some(Self { algorithm, kind }))
     }
 
-    /// What a read of the object says, by the digests of its parts and of its bytes.
+    /// The checksum headers of a read of the object, from the digests of its parts and of its bytes.
     pub fn headers_of_object(&self, parts: &[Vec<u8>], whole: &Digests) -> HeaderMap {
         let (value, kind) = match self.kind {
             ChecksumType::Composite => {
@@ -101,8 +106,8 @@ impl Checksummed {
     }
 }
 
-/// The headers with which an upload is created at the lake: those of the object, and nothing that is said of its bytes.
-pub(super) fn of_creation(headers: &HeaderMap) -> HeaderMap {
+/// The headers that create an upload at the lake: those of the object, without those about its bytes.
+pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
     let is_of_bytes = |name: &HeaderName| {
         let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);
         name == "content-md5" || is_checksum
@@ -124,23 +129,26 @@ fn text(text: &str) -> HeaderValue {
 mod tests {
     use http::{HeaderMap, HeaderValue};
 
-    use super::{ChecksumType, Checksummed, of_creation};
+    use super::{ChecksumSpec, ChecksumType, creation_headers};
     use crate::s3::payload::{Algorithm, Digests};
     use crate::write::Uncached;
 
-    fn created(algorithm: &'static str, kind: Option<&'static str>) -> Result<Option<Checksummed>, Uncached> {
+    fn created(
+        algorithm: &'static str,
+        kind: Option<&'static str>,
+    ) -> Result<Option<ChecksumSpec>, Uncached> {
         let mut headers = HeaderMap::new();
         headers.insert(super::ALGORITHM, HeaderValue::from_static(algorithm));
         if let Some(kind) = kind {
             headers.insert(super::TYPE, HeaderValue::from_static(kind));
         }
-        Checksummed::of(&headers)
+        ChecksumSpec::of(&headers)
     }
 
     #[test]
     fn an_upload_has_the_checksum_that_its_creation_says_or_none() {
-        let is = |algorithm, kind| Ok(Some(Checksummed { algorithm, kind }));
-        assert_eq!(Checksummed::of(&HeaderMap::new()), Ok(None));
+        let is = |algorithm, kind| Ok(Some(ChecksumSpec { algorithm, kind }));
+        assert_eq!(ChecksumSpec::of(&HeaderMap::new()), Ok(None));
         assert_eq!(
             created("CRC32", None),
             is(Algorithm::Crc32, ChecksumType::Composite)
@@ -163,11 +171,11 @@ mod tests {
         whole.add(Algorithm::Crc32);
         whole.update(b"123456789");
         let of = |kind| {
-            let checksummed = Checksummed {
+            let checksum_spec = ChecksumSpec {
                 algorithm: Algorithm::Crc32,
                 kind,
             };
-            let headers = checksummed.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
+            let headers = checksum_spec.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
             headers["x-amz-checksum-crc32"].to_str().unwrap().to_owned()
         };
         assert_eq!(of(ChecksumType::FullObject), "y/Q5Jg==");
@@ -186,7 +194,7 @@ mod tests {
         ] {
             headers.insert(name, HeaderValue::from_static("x"));
         }
-        let kept = of_creation(&headers);
+        let kept = creation_headers(&headers);
         assert!(kept.contains_key("x-amz-checksum-algorithm") && kept.contains_key("x-amz-meta-a"));
         assert_eq!(kept.len(), 2);
     }

@@ -17,10 +17,10 @@ use crate::s3::identity::NODE;
 use crate::s3::sigv4::PayloadHash;
 use crate::s3::xml::{self, Completion, Document, ErrorDocument, Malformed};
 
-/// Answers about uploads name a few things and no more.
+/// The lake's answers about uploads are short.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// An upload that was created.
+/// An upload that the lake has created.
 #[derive(Clone)]
 pub(super) struct LakeUpload {
     lake: Arc<Endpoint>,
@@ -29,31 +29,31 @@ pub(super) struct LakeUpload {
     id: Arc<str>,
 }
 
-/// A part that the lake has.
+/// A part that the lake has taken.
 #[derive(Clone, Debug)]
 pub(super) struct LakePart {
     pub(super) number: u16,
     pub(super) etag: HeaderValue,
-    /// What it was told of its bytes.
+    /// The checksum that the lake checked its bytes against.
     pub(super) checksum: Option<Checksum>,
 }
 
-/// Why the lake did not do what it was asked.
+/// The reason why the lake did not do what the node asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LakeUploadError {
-    /// It said no.
+    /// The lake refused.
     #[error("the lake answered {0}")]
     Refused(StatusCode),
-    /// It said yes, and not what it has to.
+    /// The lake's answer lacks what it must contain.
     #[error("the lake's answer is not that of an upload")]
     Misunderstood,
-    /// It said nothing.
+    /// The lake did not answer.
     #[error(transparent)]
     Lake(#[from] EndpointError),
 }
 
 impl LakeUpload {
-    /// Begins an upload to `target`. Gives the head of the lake's answer, too.
+    /// Creates an upload to `target`. Also returns the head of the lake's answer.
     pub(super) async fn create(
         lake: &Arc<Endpoint>,
         target: &PathAndQuery,
@@ -82,7 +82,7 @@ impl LakeUpload {
         Ok((upload, head))
     }
 
-    /// Gives the lake one part; its ETag.
+    /// Uploads one part. Returns its ETag.
     pub(super) async fn put(
         &self,
         number: u16,
@@ -104,7 +104,7 @@ impl LakeUpload {
         etag.ok_or(LakeUploadError::Misunderstood)
     }
 
-    /// Makes an object of the parts; its ETag. Ceph RGW 16 names none.
+    /// Makes an object of the parts. Returns its ETag; Ceph RGW 16 names none.
     pub(super) async fn complete(
         &self,
         parts: &[LakePart],
@@ -128,7 +128,7 @@ impl LakeUpload {
                 .boxed_unsync(),
         };
         let (_, body) = answer(self.lake.send(request).await?).await?;
-        // An error may come behind a 200: the lake says that first, to keep the connection open.
+        // A lake may send 200 early, to keep the connection open, and the error in the body.
         if let Ok(Some(error)) = ErrorDocument::read(&body) {
             return Err(refused(&error));
         }
@@ -138,7 +138,7 @@ impl LakeUpload {
         Ok((!etag.is_empty()).then_some(etag))
     }
 
-    /// Gives it up, in a task of its own: nobody waits for it.
+    /// Aborts the upload in a task of its own. The caller does not wait for the result.
     pub(super) fn abort(self) {
         let query = self.query();
         let request = self.request(
@@ -207,7 +207,7 @@ fn listed(parts: &[LakePart]) -> String {
     .write()
 }
 
-/// What a lake that has said yes too early would have answered.
+/// The status that stands for an error that follows an early 200.
 fn refused(error: &ErrorDocument) -> LakeUploadError {
     match &*error.code {
         "PreconditionFailed" => LakeUploadError::Refused(StatusCode::PRECONDITION_FAILED),
@@ -224,12 +224,12 @@ async fn answer(answer: Response<LakeBody>) -> Result<(response::Parts, Bytes), 
     if head.status != StatusCode::OK {
         return Err(LakeUploadError::Refused(head.status));
     }
-    // A body that breaks off says nothing that can be relied on.
+    // A body that breaks off tells nothing.
     let body = body.map(Collected::to_bytes).unwrap_or_default();
     Ok((head, body))
 }
 
-/// The id that the lake gives to an upload.
+/// Parses the id that the lake gives to an upload.
 fn upload_id(answer: &[u8]) -> Result<String, Malformed> {
     let document = Document::of(answer)?;
     let (tag, mut reader) = document.answer()?;

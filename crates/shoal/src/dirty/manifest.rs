@@ -1,11 +1,12 @@
-//! What makes a dirty object exist: everything that the lake will know of it, and where its bytes lie until then.
+//! The record of a dirty object: everything that the lake will know of it, and where its bytes are until
+//! then.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 
-use super::structure::Structure;
+use super::part_layout::PartLayout;
 use crate::blocks::placement::Placement;
 use crate::encoding::{Malformed, Reader, write_bytes, write_headers};
 use crate::s3::object::{ObjectName, Version};
@@ -13,26 +14,26 @@ use crate::s3::object::{ObjectName, Version};
 /// One dirty object.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Its name, never with a `versionId`.
+    /// The name of the object, never with a `versionId`.
     pub name: ObjectName,
-    /// Orders the writes of one name; given by the home of the name.
+    /// Orders the writes of one name. Zero until the write is committed.
     pub sequence: u64,
-    /// The access key of the identity that wrote it, and that alone may read it.
+    /// The access key of the identity that wrote the object. Only this identity may read it.
     pub writer: Arc<str>,
-    /// As it is read: ETag, size and headers are those that the lake will give.
+    /// The version that a read finds: its ETag, size and headers are those that the lake will give.
     pub version: Arc<Version>,
-    /// What the lake is to be asked for: the path as the writer sent it.
+    /// The path of the object at the lake.
     pub target: PathAndQuery,
-    /// The headers of the write.
+    /// The headers that the lake gets with the bytes.
     pub headers: HeaderMap,
-    /// The parts that it was uploaded in.
-    pub structure: Arc<Structure>,
-    /// Where its blocks are.
+    /// The parts in which the object was uploaded.
+    pub part_layout: Arc<PartLayout>,
+    /// The nodes that hold the blocks.
     pub placement: Arc<Placement>,
 }
 
 impl Manifest {
-    /// Writes it down, for a record or another node.
+    /// Encodes the manifest, for a record or another node.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_name(out, &self.name);
         out.extend_from_slice(&self.sequence.to_le_bytes());
@@ -40,18 +41,19 @@ impl Manifest {
         self.version.write(out);
         write_bytes(out, self.target.as_str().as_bytes());
         write_headers(out, &self.headers);
-        self.structure.write(out);
+        self.part_layout.write(out);
         self.placement.write(out);
     }
 
-    /// It, written down.
+    /// The encoded manifest.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(1024);
         self.write(&mut out);
         out
     }
 
-    /// The pair of [`Manifest::write`]: every block must have its place, and every byte its part.
+    /// Inverse of [`Manifest::write`]. Every block must have a holder, and the parts must add up to the
+    /// object.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let manifest = Self {
             name: read_name(reader)?,
@@ -60,35 +62,35 @@ impl Manifest {
             version: Arc::new(Version::read(reader)?),
             target: PathAndQuery::try_from(reader.text()?).map_err(|_| Malformed)?,
             headers: reader.headers()?,
-            structure: Arc::new(Structure::read(reader)?),
+            part_layout: Arc::new(PartLayout::read(reader)?),
             placement: Arc::new(Placement::read(reader)?),
         };
         let is_placed = manifest.placement.len() == manifest.version.block_count() as usize;
-        let is_parted = manifest.structure.fits(manifest.version.size_bytes);
+        let is_parted = manifest.part_layout.fits(manifest.version.size_bytes);
         (is_placed && is_parted).then_some(manifest).ok_or(Malformed)
     }
 
-    /// The pair of [`Manifest::to_bytes`].
+    /// Inverse of [`Manifest::to_bytes`].
     pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let manifest = Self::read(&mut reader)?;
         reader.rest().is_empty().then_some(manifest).ok_or(Malformed)
     }
 
-    /// Bytes of it that `node` holds.
+    /// The bytes of the object that `node` holds.
     pub fn bytes_at(&self, node: shoal_policy::NodeId) -> u64 {
         let blocks = self.placement.held_by(node);
         blocks.map(|index| self.version.block_len(index)).sum()
     }
 }
 
-/// Writes the name of an object.
+/// Encodes the name of an object.
 pub(super) fn write_name(out: &mut Vec<u8>, name: &ObjectName) {
     write_bytes(out, name.bucket.as_bytes());
     write_bytes(out, &name.key);
 }
 
-/// The pair of [`write_name`].
+/// Inverse of [`write_name`].
 pub(super) fn read_name(reader: &mut Reader<'_>) -> Result<ObjectName, Malformed> {
     Ok(ObjectName {
         bucket: reader.text()?.into(),
@@ -107,7 +109,7 @@ pub(super) mod tests {
     use proptest::prelude::{any, proptest};
     use shoal_policy::NodeId;
 
-    use super::{Manifest, Placement, Structure};
+    use super::{Manifest, PartLayout, Placement};
     use crate::s3::object::{ObjectName, Version};
 
     /// An object of three blocks of 100 bytes, the last one short, on nodes 1 and 2.
@@ -134,7 +136,7 @@ pub(super) mod tests {
                 headers: headers.clone(),
             }),
             headers,
-            structure: Arc::new(Structure::of([(1, 200), (2, 50)])),
+            part_layout: Arc::new(PartLayout::of([(1, 200), (2, 50)])),
             placement: Arc::new(Placement::new([1, 2, 1].map(NodeId)).unwrap()),
             name,
         }
@@ -158,7 +160,7 @@ pub(super) mod tests {
     #[test]
     fn a_manifest_whose_parts_are_not_the_object_is_refused() {
         let mut lying = manifest("k", 7);
-        lying.structure = Arc::new(Structure::of([(1, 200), (2, 51)]));
+        lying.part_layout = Arc::new(PartLayout::of([(1, 200), (2, 51)]));
         assert!(Manifest::of_bytes(&lying.to_bytes()).is_err());
     }
 

@@ -1,37 +1,28 @@
-//! May this identity write this object? Asked of the lake before a write is acknowledged that the lake has not seen.
+//! Asks the lake whether an identity may write an object, before a write is acknowledged that the lake has
+//! not seen.
 //!
-//! A multipart upload is created in the writer's name and aborted at once: it needs the permission that the write needs, and leaves nothing
-//! behind. A plain write is not flushed by it: the object would get the ETag of an upload in parts.
+//! The node creates a multipart upload in the writer's name and aborts it at once. This needs the same
+//! permission as the write, and leaves nothing behind. The flush of a plain write does not reuse the upload,
+//! because the object would get the ETag of a multipart upload.
 
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue};
 
-use super::Dirty;
-use super::checksums::of_creation;
+use super::checksums::creation_headers;
 use super::lake_upload::LakeUpload;
 use crate::endpoint::{Endpoint, LakeAccount};
-use crate::s3::identity::Caller;
 
-/// What the lake says.
+/// The lake's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Permission {
-    /// It would take the object.
+    /// The lake would take the object.
     Granted,
-    /// It would, and give it an ETag that cannot be told beforehand.
+    /// The lake would take the object, under an ETag that the node cannot know beforehand.
     OtherEtag,
-    /// It would not, or cannot be asked: the write itself will hear why.
-    Unknown,
-}
-
-impl Dirty {
-    /// Whether the lake would let a caller write what is at `target`.
-    pub async fn may_write(&self, target: &PathAndQuery, caller: &Caller) -> bool {
-        let account = self.lake.account_for(caller);
-        let permission = ask(&self.lake, target, &HeaderMap::new(), account).await;
-        permission != Permission::Unknown
-    }
+    /// The lake would not take the object, or does not answer. The write itself will get the reason.
+    NotGranted,
 }
 
 /// Asks the lake whether it would take an object written with these headers to `target`.
@@ -41,11 +32,11 @@ pub(super) async fn ask(
     headers: &HeaderMap,
     account: LakeAccount,
 ) -> Permission {
-    let created = LakeUpload::create(lake, target, of_creation(headers), account).await;
+    let created = LakeUpload::create(lake, target, creation_headers(headers), account).await;
     let Ok((upload, head)) = created else {
-        return Permission::Unknown;
+        return Permission::NotGranted;
     };
-    // An upload that stays behind is empty.
+    // If the abort fails, an empty upload stays behind.
     upload.abort();
     let encryption = head.headers.get("x-amz-server-side-encryption");
     if encryption.is_none_or(|algorithm| algorithm == HeaderValue::from_static("AES256")) {

@@ -12,72 +12,129 @@ use crate::endpoint::{
     Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
 };
 use crate::fetch::{content_range, whole_range};
+use crate::front::admission::Admitted;
+use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
+use crate::front::location::Addresses;
 use crate::grants::{Grants, is_refusal};
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::s3::auth::Verified;
 use crate::s3::error::S3Error;
-use crate::s3::hop_by_hop::end_to_end;
+use crate::s3::hop_by_hop::{end_to_end, end_to_end_of_response};
 use crate::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use crate::s3::payload::{CheckedBody, Outcome};
 use crate::write::BodyCopy;
 
-/// Sends a request on to the lake. Before and after, every grant that the request may affect is voided. The
-/// bytes of the body also go to `gathering`.
-///
-/// # Errors
-///
-/// Fails if the body is not what its signature, length or checksum says (the lake then saw a broken-off
-/// request and stored nothing), or if the lake does not answer.
-pub async fn forward(
-    lake: &Arc<Endpoint>,
-    grants: &Arc<Grants>,
-    parts: &Parts,
-    body: ClientBody,
-    verified: Verified,
-    classified: &Classified,
-    gathering: Option<BodyCopy>,
-) -> Result<Response<LakeBody>, S3Error> {
-    let _forgotten = Forget::of(grants, classified);
-    let caller = verified.caller.id();
-    let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());
-    let target = target(lake, classified, &verified)?;
-    let payload = verified.payload.hash;
-    let (body, outcome) = request_body(parts, body, verified, gathering).await?;
-    let request = EndpointRequest {
-        operation: classified.operation.as_str(),
-        method: parts.method.clone(),
-        target,
-        headers: headers(parts, classified),
-        // A request without a body has nothing to wait for.
-        expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
-        body,
-        payload,
-        account,
-        payer,
-    };
-    let question = is_resumable(classified).then(|| RepeatableGet::of(lake, &request));
-    let answered = lake.send(request).await;
-    let contradicted = classified
-        .object
-        .as_ref()
-        .map(|name| grants.revoker(caller, name.id(lake.url())));
-    // A refusal of any operation on the object puts the lake's earlier grants to this caller in doubt.
-    if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
-        && is_refusal(response.status())
-    {
-        contradicted();
+/// Sends requests to the lake, and returns its answers.
+pub(super) struct Forwarder {
+    lake: Arc<Endpoint>,
+    grants: Arc<Grants>,
+    addresses: Addresses,
+}
+
+impl Forwarder {
+    /// Sends requests to `lake`. `grants` forgets what they may change, and answers name this node's
+    /// `addresses`.
+    pub(super) fn new(lake: Arc<Endpoint>, grants: Arc<Grants>, addresses: Addresses) -> Self {
+        Self {
+            lake,
+            grants,
+            addresses,
+        }
     }
-    // The client hears of an error in its body, whatever the lake made of the broken-off request.
-    if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
-        return Err(error.clone());
+
+    /// The addresses at which clients reach this node.
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
-    let response = answered.map_err(|error| lake_errors::unanswered(&error))?;
-    Ok(match (question, contradicted) {
-        (Some(question), Some(contradicted)) => resumed(response, question, contradicted),
-        _ => response,
-    })
+
+    /// Sends a request on to the lake, and returns the lake's answer for the client.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Forwarder::send`].
+    pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
+        let relocation = self.addresses.relocation(&admitted);
+        let response = self.send(admitted, None).await?;
+        Ok(match relocation {
+            Some(relocation) => relocation.relay(response),
+            None => relay(response),
+        })
+    }
+
+    /// Sends a request on to the lake. Before and after, the grants forgets everything that the request may
+    /// change. The bytes of the body also go to `gathering`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is not what its signature, length or checksum says (the lake then saw a broken-off
+    /// request and stored nothing), or if the lake does not answer.
+    pub(super) async fn send(
+        &self,
+        admitted: Box<Admitted>,
+        gathering: Option<BodyCopy>,
+    ) -> Result<Response<LakeBody>, S3Error> {
+        let Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        } = *admitted;
+        let _forgotten = Forget::of(&self.grants, &classified);
+        let caller = verified.caller.id();
+        let (account, payer) = (self.lake.account_for(&verified.caller), verified.caller.payer());
+        let target = target(&self.lake, &classified, &verified)?;
+        let payload = verified.payload.hash;
+        let (body, outcome) = request_body(&parts, body, verified, gathering).await?;
+        let request = EndpointRequest {
+            operation: classified.operation.as_str(),
+            method: parts.method.clone(),
+            target,
+            headers: headers(&parts, &classified),
+            // A request without a body has nothing to wait for.
+            expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
+            body,
+            payload,
+            account,
+            payer,
+        };
+        let question = is_resumable(&classified).then(|| RepeatableGet::of(&self.lake, &request));
+        let answered = self.lake.send(request).await;
+        let contradicted = classified
+            .object
+            .as_ref()
+            .map(|name| self.grants.revoker(caller, name.id(self.lake.url())));
+        // A refusal of any operation on the object puts the lake's earlier grants to this caller in doubt.
+        if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
+            && is_refusal(response.status())
+        {
+            contradicted();
+        }
+        // The client hears of an error in its body, whatever the lake made of the broken-off request.
+        if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
+            return Err(error.clone());
+        }
+        let response = answered.map_err(|error| lake_errors::unanswered(&error))?;
+        Ok(match (question, contradicted) {
+            (Some(question), Some(contradicted)) => resumed(response, question, contradicted),
+            _ => response,
+        })
+    }
+}
+
+/// Returns the lake's answer for the client.
+pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
+    let (head, body) = response.into_parts();
+    relay_with(&head, ResponseBody::lake(body))
+}
+
+/// The lake's answer with another body.
+pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
+    let mut relayed = Response::new(body);
+    *relayed.status_mut() = head.status;
+    *relayed.headers_mut() = end_to_end_of_response(&head.headers);
+    relayed
 }
 
 /// Returns whether an answer that breaks off may be resumed. A part of an upload may not: the query names it,

@@ -10,8 +10,9 @@ use http::uri::Authority;
 use http::{HeaderValue, Method, Response, StatusCode, Uri, header};
 use http_body::{Body, Frame};
 
+use super::admission::{Admitted, host};
 use super::body::{BodyError, ResponseBody};
-use super::serve::{Admitted, Front, host, relay_with};
+use super::forward::relay_with;
 use crate::endpoint::LakeBody;
 use crate::s3::operation::{Operation, is_in_host};
 use crate::s3::xml::{Document, Element, Malformed};
@@ -48,7 +49,26 @@ impl Address {
     }
 }
 
-impl Front {
+/// The addresses of this node.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    lake: Option<Authority>,
+    domain: Option<String>,
+    scheme: &'static str,
+}
+
+impl Addresses {
+    /// The addresses of a node that serves `scheme` and, in virtual-host style, the buckets below `domain`.
+    /// They take the place of the one of the lake, which is at `lake_url`.
+    pub(super) fn new(lake_url: &str, domain: Option<String>, scheme: &'static str) -> Self {
+        let lake = lake_url.parse::<Uri>().ok();
+        Self {
+            lake: lake.and_then(|url| url.authority().cloned()),
+            domain,
+            scheme,
+        }
+    }
+
     /// Returns how to replace the addresses in the lake's answer, if the answer to this request has any.
     pub(super) fn relocation(&self, admitted: &Admitted) -> Option<Relocation> {
         let Admitted {
@@ -56,16 +76,16 @@ impl Front {
         } = admitted;
         let makes_object = classified.operation == Operation::CompleteMultipartUpload
             || is_form(parts, classified.operation);
-        let address = self.address(parts).filter(|_| makes_object)?;
+        let address = self.as_used_by(parts).filter(|_| makes_object)?;
         Some(Relocation {
-            lake: self.lake.url().parse::<Uri>().ok()?.authority()?.clone(),
+            lake: self.lake.clone()?,
             bucket: classified.bucket.as_deref()?.to_owned(),
             address,
         })
     }
 
     /// Returns the address of this node as the sender of the request knows it.
-    pub(super) fn address(&self, parts: &Parts) -> Option<Address> {
+    pub(super) fn as_used_by(&self, parts: &Parts) -> Option<Address> {
         let host = host(parts)?;
         let domain = self.domain.as_deref();
         Some(Address {

@@ -1,44 +1,52 @@
 //! One request from its head to its answer: classify, verify, read or forward.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
-use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, header};
 
 use crate::config::WriteMode;
-use crate::dirty::Dirty;
-use crate::endpoint::{Endpoint, LakeBody};
-use crate::fair::in_flight::{InFlight, Overloaded};
+use crate::dirty::DirtyObjects;
+use crate::endpoint::Endpoint;
+use crate::fair::in_flight::InFlight;
 use crate::freshness::FreshnessRules;
+use crate::front::admission::{Admission, Admitted};
 use crate::front::body::ResponseBody;
-use crate::front::dirty::upload_named;
-use crate::front::forward::forward;
-use crate::front::lake_errors;
-use crate::front::record::{Record, Subject};
-use crate::front::respond::{self, CacheStatus, X_CACHE_REASON};
-use crate::front::wanted::Wanted;
+use crate::front::dirty::{DirtyFront, Shared, upload_named};
+use crate::front::forward::Forwarder;
+use crate::front::location::Addresses;
+use crate::front::reads::Reads;
+use crate::front::record::Record;
+use crate::front::respond;
+use crate::front::writes::Writes;
 use crate::grants::Grants;
 use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
-use crate::read::{GetAnswer, Reader};
-use crate::s3::auth::{Gate, Verified};
-use crate::s3::error::{ErrorCode, S3Error};
+use crate::read::Reader;
+use crate::s3::auth::Gate;
+use crate::s3::error::S3Error;
 use crate::s3::error_xml::RequestId;
-use crate::s3::hop_by_hop::end_to_end_of_response;
-use crate::s3::identity::Caller;
-use crate::s3::object::{ObjectName, Uncacheable};
-use crate::s3::operation::{Classified, Operation, classify};
-use crate::s3::payload::CheckedBody;
-use crate::write::{BodyCopy, WriteRules, WriteThrough};
+use crate::s3::object::ObjectName;
+use crate::s3::operation::Operation;
+use crate::write::{WriteRules, WriteThrough};
 use crate::{chance, clock};
 
-/// Answers S3 requests.
+/// Answers S3 requests: finds the part that each is for.
 pub struct Front {
+    metrics: Arc<Metrics>,
+    admission: Admission,
+    write_rules: ArcSwap<WriteRules>,
+    reads: Reads,
+    through: Arc<Writes>,
+    dirty: DirtyFront,
+    forwarder: Arc<Forwarder>,
+}
+
+/// The parts of a node that [`Front`] uses.
+pub struct FrontParts {
     /// Verifies callers.
     pub gate: Gate,
     /// The lake.
@@ -48,11 +56,11 @@ pub struct Front {
     /// Reads objects.
     pub reader: Reader,
     /// How long a permission of the lake holds.
-    pub freshness: ArcSwap<FreshnessRules>,
+    pub freshness: FreshnessRules,
     /// How objects are written.
-    pub writing: ArcSwap<WriteRules>,
+    pub write_rules: WriteRules,
     /// Objects that are written back.
-    pub dirty: Arc<Dirty>,
+    pub dirty: Arc<DirtyObjects>,
     /// Objects that are written through the cache.
     pub through: Arc<WriteThrough>,
     /// The bounds on requests in flight.
@@ -64,44 +72,54 @@ pub struct Front {
     /// The scheme of this node's URLs: `http` or `https`.
     pub scheme: &'static str,
     /// Whether to write the access log.
-    pub access_log: AtomicBool,
-}
-
-/// A request whose head is understood and whose sender is known.
-pub(super) struct Admitted {
-    pub(super) parts: Arc<Parts>,
-    pub(super) body: ClientBody,
-    pub(super) classified: Classified,
-    pub(super) verified: Verified,
-}
-
-/// The rest of a request whose body this node takes.
-pub(super) struct Opened {
-    pub(super) parts: Arc<Parts>,
-    pub(super) classified: Classified,
-    pub(super) caller: Caller,
-}
-
-impl Admitted {
-    /// Takes the body at this node. Its reader must discard all of it if it ends in an error.
-    pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
-        let Self {
-            parts,
-            body,
-            classified,
-            verified,
-        } = self;
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
-        let opened = Opened {
-            parts,
-            classified,
-            caller: verified.caller,
-        };
-        Ok((opened, body))
-    }
+    pub access_log: bool,
 }
 
 impl Front {
+    /// Puts the parts of a front together.
+    pub fn new(parts: FrontParts) -> Self {
+        let FrontParts {
+            lake,
+            grants,
+            through,
+            metrics,
+            ..
+        } = parts;
+        let addresses = Addresses::new(lake.url(), parts.domain.clone(), parts.scheme);
+        let forwarder = Forwarder::new(Arc::clone(&lake), Arc::clone(&grants), addresses);
+        let (forwarder, reader) = (Arc::new(forwarder), Arc::new(parts.reader));
+        let write_through = Writes::new(Arc::clone(&lake), Arc::clone(&through), Arc::clone(&forwarder));
+        let write_through = Arc::new(write_through);
+        let shared = Shared::new(
+            parts.dirty,
+            Arc::clone(&grants),
+            Arc::clone(&lake),
+            Arc::clone(&forwarder),
+        );
+        Self {
+            admission: Admission::new(
+                parts.gate,
+                parts.in_flight,
+                Arc::clone(&metrics),
+                parts.domain,
+                parts.access_log,
+            ),
+            metrics,
+            write_rules: ArcSwap::from_pointee(parts.write_rules),
+            dirty: DirtyFront::new(shared, Arc::clone(&reader), Arc::clone(&write_through)),
+            reads: Reads::new(lake, reader, parts.freshness, through, Arc::clone(&forwarder)),
+            through: write_through,
+            forwarder,
+        }
+    }
+
+    /// Takes over the settings that change while a node runs. Requests under way end as they began.
+    pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules, access_log: bool) {
+        self.reads.set_freshness(freshness);
+        self.write_rules.store(Arc::new(write_rules));
+        self.admission.set_access_log(access_log);
+    }
+
     /// Answers one request. Errors become answers, too.
     pub async fn serve(
         &self,
@@ -148,59 +166,19 @@ impl Front {
         remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let admitted = self.admit(request, remote, record)?;
-        let permit = self.in_flight.enter(&admitted.verified.caller).await;
-        let refused = |crowded: &Overloaded| self.metrics.refused(crowded.as_str(), 1);
-        record.permit = Some(permit.inspect_err(refused)?);
+        let admitted = self.admission.enter(request, remote, record).await?;
         // Only a hit is quick. Futures that wait for the lake are boxed separately, so that a hit does not
         // carry them.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
             (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
-            (Operation::DeleteObject, Some(name)) if self.may_be_dirty(&name) => {
-                Box::pin(self.delete_dirty(admitted, &name)).await
+            (Operation::DeleteObject, Some(name)) if self.dirty.may_be_dirty(&name) => {
+                Box::pin(self.dirty.delete(admitted, &name)).await
             }
             (operation, None) => Box::pin(self.many(admitted, operation)).await,
-            (_, Some(name)) => Box::pin(self.pass_on_settled(admitted, name)).await,
+            (_, Some(name)) => Box::pin(self.pass_on(admitted, name)).await,
         }
-    }
-
-    /// The one gate: classifies the request and verifies its caller.
-    fn admit(
-        &self,
-        request: Request<ClientBody>,
-        remote: &RemoteEnd,
-        record: &mut Record,
-    ) -> Result<Box<Admitted>, S3Error> {
-        let (parts, body) = request.into_parts();
-        let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
-        // The host names a bucket only in virtual-host style.
-        let domain = self.domain.as_deref();
-        let host = domain.and_then(|_| host(&parts));
-        let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
-        record.operation = classified.operation;
-        let now = clock::utc_now();
-        // Counted under the error code that the client gets.
-        let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
-        let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
-        remote.payer.set(verified.caller.payer());
-        let parts = Arc::new(parts);
-        if self.access_log.load(Ordering::Relaxed) {
-            record.subject = Some(Box::new(Subject::new(
-                now,
-                remote.address,
-                &parts,
-                &classified,
-                &verified.caller,
-            )));
-        }
-        Ok(Box::new(Admitted {
-            parts,
-            body,
-            classified,
-            verified,
-        }))
     }
 
     async fn get(
@@ -209,62 +187,28 @@ impl Front {
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let wanted = self.wanted(&admitted, name)?;
-        let name = &wanted.request.name;
-        if self.may_be_dirty(name)
-            && let Some(response) = Box::pin(self.get_dirty(&admitted, name, &wanted, record)).await?
+        let wanted = self.reads.parse(&admitted, name)?;
+        if self.dirty.may_be_dirty(&wanted.request.name)
+            && let Some(response) = Box::pin(self.dirty.get(&admitted, &wanted, record)).await?
         {
             return Ok(response);
         }
-        if let Some(reason) = wanted.reason {
-            return Box::pin(self.bypass(admitted, reason, record)).await;
-        }
-        if let Some(committed) = self.through.pending_commit(wanted.request.object) {
-            Box::pin(committed).await;
-        }
-        let answer = self.reader.read(&wanted.request).await;
-        Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
-            GetAnswer::Known(known, caller_headers) => {
-                wanted.respond(known, caller_headers, admitted.parts.uri.path(), record)
-            }
-            GetAnswer::Relay(response) => {
-                record.cache = Some(CacheStatus::Miss);
-                relay(*response)
-            }
-            GetAnswer::Bypass(reason) => return Box::pin(self.bypass(admitted, reason, record)).await,
-        })
+        self.reads.get(admitted, &wanted, record).await
     }
 
-    /// Answers a HEAD. It is one request without a body to the lake anyway, so it goes there unless a
-    /// permission is remembered.
     async fn head(
         &self,
         admitted: Box<Admitted>,
         name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let wanted = self.wanted(&admitted, name)?;
-        let name = &wanted.request.name;
-        if self.may_be_dirty(name)
-            && let Some(response) = self.head_dirty(&admitted, name, &wanted, record).await?
+        let wanted = self.reads.parse(&admitted, name)?;
+        if self.dirty.may_be_dirty(&wanted.request.name)
+            && let Some(response) = self.dirty.head(&admitted, &wanted, record).await?
         {
             return Ok(response);
         }
-        if wanted.is_about_a_part() || wanted.reason.is_some() {
-            return self.pass_on(admitted).await;
-        }
-        let Wanted { request, wishes, .. } = &wanted;
-        if let Some(answer) = self.reader.head(request) {
-            return Ok(wanted.respond_to_head(answer, record));
-        }
-        record.cache = Some(CacheStatus::Miss);
-        let stamp = self.reader.stamp(request);
-        let plain = request.conditions.is_empty() && wishes.overrides.is_empty();
-        let response = self.send_on(admitted, None).await?;
-        if plain {
-            self.reader.learn_from_head(request, &response, stamp);
-        }
-        Ok(relay(response))
+        self.reads.head(admitted, &wanted, record).await
     }
 
     async fn write(
@@ -273,81 +217,38 @@ impl Front {
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
         if let Some(upload) = upload_named(&admitted.classified) {
-            return self.of_upload(admitted, name, upload).await;
+            return self.dirty.of_upload(admitted, name, upload).await;
         }
         let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
-        match self.writing.load().mode(name, &admitted.parts.headers)? {
-            WriteMode::Back if begins => self.begin_upload(admitted, name).await,
-            WriteMode::Back => self.write_back(admitted, name).await,
+        match self.write_rules.load().mode(name, &admitted.parts.headers)? {
+            WriteMode::Back if begins => self.dirty.begin_upload(admitted, name).await,
+            WriteMode::Back => self.dirty.write(admitted, name).await,
             mode => {
-                let overwritten = self.settle_before(&admitted, name).await?;
+                let overwritten = self.dirty.flush_for_request(&admitted, name).await?;
                 let response = match mode {
-                    WriteMode::Through => self.write_through(admitted, name).await?,
-                    _ => self.pass_on(admitted).await?,
+                    WriteMode::Through => self.through.write(admitted, name).await?,
+                    _ => self.forwarder.pass_on(admitted).await?,
                 };
-                self.settle_behind(overwritten, response).await
+                self.dirty.discard_overwritten(overwritten, response).await
             }
         }
     }
 
-    /// Writes through the cache. The node caches the object that the lake commits, or the answer says why
-    /// not.
-    pub(super) async fn write_through(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        match admitted.classified.operation {
-            Operation::UploadPart => return self.write_part_through(admitted, name).await,
-            Operation::CompleteMultipartUpload => return self.complete_through(admitted, name).await,
-            _ => {}
-        }
-        let Admitted {
-            parts, classified, ..
-        } = &*admitted;
-        let gathering = self.through.gather(classified, parts);
-        let response = self.send_on(admitted, gathering.as_ref().ok().cloned()).await?;
-        let mut relayed = relay(response);
-        if relayed.status() != StatusCode::OK {
-            return Ok(relayed);
-        }
-        let object = name.id(self.lake.url());
-        let cached =
-            gathering.and_then(|gathering| self.through.commit(&gathering, object, relayed.headers()));
-        respond::written(relayed.headers_mut(), cached);
-        Ok(relayed)
-    }
-
-    async fn bypass(
-        &self,
-        admitted: Box<Admitted>,
-        reason: Uncacheable,
-        record: &mut Record,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        record.cache = Some(CacheStatus::Bypass);
-        record.reason = Some(reason);
-        let mut response = self.pass_on(admitted).await?;
-        response
-            .headers_mut()
-            .insert(X_CACHE_REASON, HeaderValue::from_static(reason.as_str()));
-        Ok(response)
-    }
-
     /// Passes a request about one object on to the lake, once the lake has the objects that the request
     /// needs.
-    async fn pass_on_settled(
+    async fn pass_on(
         &self,
         admitted: Box<Admitted>,
         name: ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
         if let Some(upload) = upload_named(&admitted.classified) {
-            return self.of_upload(admitted, &name, upload).await;
+            return self.dirty.of_upload(admitted, &name, upload).await;
         }
-        self.settle_before(&admitted, &name).await?;
+        self.dirty.flush_for_request(&admitted, &name).await?;
         if admitted.classified.operation == Operation::AbortMultipartUpload {
-            return self.abort_through(admitted, &name).await;
+            return self.through.abort(admitted, &name).await;
         }
-        self.pass_on(admitted).await
+        self.forwarder.pass_on(admitted).await
     }
 
     /// Answers a request that is not about one object.
@@ -366,81 +267,25 @@ impl Front {
             .get("prefix")
             .filter(|_| is_listing)
             .unwrap_or_default();
-        let bucket = classified.bucket.clone().filter(|bucket| {
-            let rules = self.dirty.rules();
-            rules.allow_back_below(bucket, prefix.as_bytes())
-        });
+        let bucket = classified
+            .bucket
+            .clone()
+            .filter(|bucket| self.dirty.may_be_dirty_below(bucket, prefix.as_bytes()));
         match (operation, bucket) {
-            (Operation::ListObjects, Some(bucket)) => self.list_dirty(admitted, &bucket).await,
-            (Operation::ListMultipartUploads, Some(bucket)) => self.list_uploads(admitted, bucket).await,
-            (Operation::DeleteObjects, Some(bucket)) => self.delete_many_dirty(admitted, &bucket).await,
+            (Operation::ListObjects, Some(bucket)) => self.dirty.list(admitted, &bucket).await,
+            (Operation::ListMultipartUploads, Some(bucket)) => {
+                self.dirty.list_uploads(admitted, bucket).await
+            }
+            (Operation::DeleteObjects, Some(bucket)) => self.dirty.delete_many(admitted, &bucket).await,
             (_, Some(_)) => {
-                self.settle_for_bucket(&admitted).await?;
-                self.pass_on(admitted).await
+                self.dirty.flush_for_bucket(&admitted).await?;
+                self.forwarder.pass_on(admitted).await
             }
             // Nothing here depends on the content of a body. That of a DeleteObjects goes on unchanged,
             // because the node forgets the whole bucket, whatever the lake reads in it.
-            (_, None) => self.pass_on(admitted).await,
+            (_, None) => self.forwarder.pass_on(admitted).await,
         }
     }
-
-    pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
-        let relocation = self.relocation(&admitted);
-        let response = self.send_on(admitted, None).await?;
-        Ok(match relocation {
-            Some(relocation) => relocation.relay(response),
-            None => relay(response),
-        })
-    }
-
-    pub(super) async fn send_on(
-        &self,
-        admitted: Box<Admitted>,
-        gathering: Option<BodyCopy>,
-    ) -> Result<Response<LakeBody>, S3Error> {
-        let Admitted {
-            parts,
-            body,
-            classified,
-            verified,
-        } = *admitted;
-        forward(
-            &self.lake,
-            &self.grants,
-            &parts,
-            body,
-            verified,
-            &classified,
-            gathering,
-        )
-        .await
-    }
-}
-
-/// Returns the host of a request. HTTP/2 names it in the target.
-pub(super) fn host(parts: &Parts) -> Option<&str> {
-    let header = parts
-        .headers
-        .get(header::HOST)
-        .and_then(|host| host.to_str().ok());
-    header.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))
-}
-
-pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
-    let (head, body) = response.into_parts();
-    relay_with(&head, ResponseBody::lake(body))
-}
-
-/// The lake's answer with another body.
-pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
-    let mut relayed = Response::new(body);
-    *relayed.status_mut() = head.status;
-    *relayed.headers_mut() = end_to_end_of_response(&head.headers);
-    relayed
-}
-
-fn no_target() -> S3Error {
-    S3Error::new(ErrorCode::InvalidUri, "The request names no path.")
 }
 
 #[cfg(test)]

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 
+use super::admission::Admitted;
 use super::body::ResponseBody;
 use super::record::Record;
 use super::respond::{self, CacheStatus, Wishes};
-use super::serve::{Admitted, Front};
+
 use crate::clock;
+use crate::endpoint::Endpoint;
+use crate::freshness::FreshnessRules;
 use crate::read::{CallerHeaders, HeadAnswer, KnownAnswer, ReadRequest};
 use crate::read_context::ReadContext;
 use crate::s3::auth::Credentials;
@@ -31,6 +34,25 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
+    /// Parses a GET or HEAD of `name`. `freshness` says how long a yes of `lake` holds.
+    pub(super) fn parse(
+        admitted: &Admitted,
+        name: ObjectName,
+        lake: &Endpoint,
+        freshness: &FreshnessRules,
+    ) -> Result<Self, S3Error> {
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        let reason = uncacheable(admitted, &head, &wishes);
+        let understood = head.question < Question::Foreign;
+        Ok(Self {
+            request: request(admitted, name, head, lake, freshness),
+            wishes,
+            reason,
+            understood,
+        })
+    }
+
     /// Returns whether the read is about a part of the object. S3 also answers a HEAD of a part.
     pub(super) fn is_about_a_part(&self) -> bool {
         self.request.range != RangeRequest::Whole
@@ -83,50 +105,41 @@ impl Wanted {
     }
 }
 
-impl Front {
-    /// Parses a GET or HEAD of `name`.
-    pub(super) fn wanted(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
-        let head = ReadHead::parse(&admitted.parts.headers);
-        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
-        let reason = uncacheable(admitted, &head, &wishes);
-        let understood = head.question < Question::Foreign;
-        Ok(Wanted {
-            request: self.request(admitted, name, head),
-            wishes,
-            reason,
-            understood,
-        })
-    }
-
-    fn request(&self, admitted: &Admitted, name: ObjectName, head: ReadHead) -> ReadRequest {
-        let signs_headers = admitted.verified.credentials == Credentials::Header;
-        let plain = match head.question {
-            Question::Plain => true,
-            Question::Referred => signs_headers,
-            Question::Particular | Question::Foreign => false,
-        };
-        let reusable = plain && !head.cache_control.no_cache;
-        ReadRequest {
-            caller: admitted.verified.caller.id(),
-            object: name.id(self.lake.url()),
-            range: head.range.unwrap_or(RangeRequest::Whole),
-            conditions: head.conditions,
-            context: Arc::new(ReadContext::new(
-                self.lake.account_for(&admitted.verified.caller),
-                admitted.verified.caller.clone(),
-                Arc::clone(&admitted.parts),
-                name.clone(),
-            )),
-            reuse: if reusable {
-                self.freshness.load().reuse(&name)
-            } else {
-                Duration::ZERO
-            },
-            only_if_cached: head.cache_control.only_if_cached,
-            checksum_mode: head.checksum_mode,
-            plain,
-            name,
-        }
+fn request(
+    admitted: &Admitted,
+    name: ObjectName,
+    head: ReadHead,
+    lake: &Endpoint,
+    freshness: &FreshnessRules,
+) -> ReadRequest {
+    let caller = &admitted.verified.caller;
+    let signs_headers = admitted.verified.credentials == Credentials::Header;
+    let plain = match head.question {
+        Question::Plain => true,
+        Question::Referred => signs_headers,
+        Question::Particular | Question::Foreign => false,
+    };
+    let reusable = plain && !head.cache_control.no_cache;
+    ReadRequest {
+        caller: caller.id(),
+        object: name.id(lake.url()),
+        range: head.range.unwrap_or(RangeRequest::Whole),
+        conditions: head.conditions,
+        context: Arc::new(ReadContext::new(
+            lake.account_for(caller),
+            caller.clone(),
+            Arc::clone(&admitted.parts),
+            name.clone(),
+        )),
+        reuse: if reusable {
+            freshness.reuse(&name)
+        } else {
+            Duration::ZERO
+        },
+        only_if_cached: head.cache_control.only_if_cached,
+        checksum_mode: head.checksum_mode,
+        plain,
+        name,
     }
 }
 

@@ -19,7 +19,8 @@ use std::fs;
 use std::path::Path;
 
 use http::uri::PathAndQuery;
-use shoal::dirty::{Manifest, Request, UploadRequest};
+use shoal::dirty::Manifest;
+use shoal::dirty::homes::{Request, UploadRequest};
 
 const MUTATIONS_PER_SEED: usize = 300;
 

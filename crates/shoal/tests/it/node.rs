@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use shoal::clock;
 use shoal::config::{Config, FreshnessMode, IdentityConfig};
-use shoal::dirty::{Answer, Desk, UploadRequest};
+use shoal::dirty::homes::{Answer, UploadRequest};
 use shoal::gateway::Gateway;
 use shoal::s3::object::ObjectName;
 use shoal::secret::Secret;
@@ -143,19 +143,19 @@ impl Node {
 
     /// What it answers when another node asks about uploads.
     pub(crate) async fn answers(&self, request: &UploadRequest) -> Answer {
-        let desk = Desk::new(Arc::clone(self.gateway.dirty()));
-        desk.answer(&request.target().expect("it is short")).await
+        let target = request.target().expect("it is short");
+        let (status, body) = self.gateway.dirty().answer_peer(&target).await;
+        Answer::of(status, body)
     }
 
     /// Begins a flush as it would if it found this object due, and waits for its end.
     pub(crate) async fn takes_as_due(&self, key: &str) {
-        let home = self.gateway.dirty().home();
         let name = ObjectName {
             bucket: "b".into(),
             key: key.as_bytes().into(),
             version: None,
         };
-        let _ = home.flush(&name).await;
+        self.gateway.dirty().flush_as_due(&name).await;
     }
 
     /// The owner of the lake's account.

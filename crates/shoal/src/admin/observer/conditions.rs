@@ -24,7 +24,7 @@ impl Observer {
                 format!("it stores nothing: {why}"),
             ));
         }
-        if self.dirty.rules().allow_back_anywhere() && !self.dirty.home().is_settled() {
+        if self.dirty.may_be_dirty_anywhere() && !self.dirty.is_synced() {
             conditions.push(Condition::new(
                 ConditionName::WritesUnsettled,
                 "it has not heard from all nodes what is written back; such objects may be answered 503",

@@ -1,4 +1,4 @@
-//! What a listing shows of what the lake does not have yet: the lake's page, with the rest in between. Pure.
+//! Merges dirty objects and uploads into the lake's listings. Pure.
 
 mod objects;
 mod page;
@@ -9,13 +9,13 @@ pub use self::uploads::{UploadListing, described};
 
 use crate::s3::operation::Query;
 
-/// Behind every key that begins with a prefix.
+/// A prefix followed by this sorts after every key that begins with the prefix.
 const BEHIND_PREFIX: &str = "\u{10ffff}";
 
-/// Which keys are listed, and which of them are shown as one.
+/// The keys that are listed, and how they are grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
-    /// Beginning of the keys.
+    /// The prefix of the keys.
     pub prefix: Vec<u8>,
     delimiter: Vec<u8>,
 }
@@ -28,7 +28,8 @@ impl Scope {
         }
     }
 
-    /// The prefix that a key is shown by: up to the delimiter behind that of the listing.
+    /// The common prefix that stands for a key in the listing: up to the first delimiter after the listing's
+    /// prefix.
     fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         if self.delimiter.is_empty() {
             return None;

@@ -1,7 +1,8 @@
-//! Listings of objects: the lake's page, with dirty ones in between.
+//! Listings of objects: the lake's page, merged with dirty objects.
 //!
-//! A page begins behind a name and ends with one. What is dirty between the two belongs to it; what makes it too long belongs to the
-//! next one. So pages must begin at names and not at the lake's own tokens: a token that is given out here is a name.
+//! A page begins after one name and ends with another. The dirty objects between the two belong to it, and
+//! entries beyond its size belong to the next page. So pages must begin at names and not at the lake's own
+//! tokens: a token that the node gives out encodes a name.
 
 use std::sync::Arc;
 
@@ -15,33 +16,33 @@ use crate::s3::operation::Query;
 use crate::s3::time::rfc3339;
 use crate::s3::xml::Element;
 
-/// Where tokens begin that are given out here.
+/// The prefix of the node's own tokens.
 const TOKEN: &str = "shoal-";
 
-/// What a client wants listed.
+/// A request for a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
-    /// Which keys.
+    /// The keys.
     pub scope: Scope,
-    /// Names up to this one were shown before.
+    /// The names up to this one were on earlier pages.
     pub after: Vec<u8>,
-    /// Whether the owner of each object is asked for, which version 1 does not ask.
+    /// Whether the client asks for the owner of each object. Version 1 cannot ask.
     pub shows_owners: bool,
     is_version2: bool,
-    /// As the client sent it.
+    /// The token that the client sent.
     token: Option<String>,
     start_after: Option<String>,
     most: Option<usize>,
 }
 
 impl Listing {
-    /// Reads the question; `None`: only the lake can go on from where it is.
+    /// Parses a request. Returns `None` if only the lake can continue from its token.
     pub fn parse(query: &Query) -> Option<Self> {
         let is_version2 = query.get("list-type") == Some("2");
         let token = query.get("continuation-token").filter(|_| is_version2);
         let start_after = query.get("start-after").filter(|_| is_version2);
         let after = match (token, is_version2) {
-            // Where it leads the lake says; if anywhere, to the beginning.
+            // An empty token leads to the beginning, if the lake accepts it.
             (Some(""), _) => Vec::new(),
             (Some(token), _) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
             (None, true) => bytes_in(query, "start-after"),
@@ -58,17 +59,17 @@ impl Listing {
         })
     }
 
-    /// Whether the client goes on from where a page ended that was put together here.
+    /// Whether the client continues after a page that a node merged.
     pub fn goes_on(&self) -> bool {
         self.token.as_ref().is_some_and(|token| !token.is_empty())
     }
 
-    /// Whether nothing is to be shown.
+    /// Whether the client asks for no entries.
     pub fn is_empty(&self) -> bool {
         self.most == Some(0)
     }
 
-    /// The query for the lake, from that of the client: it begins behind the same name.
+    /// The query for the lake: the client's, beginning after the same name.
     pub fn query(&self, asked: &Query) -> Query {
         if !self.is_version2 {
             return asked.clone();
@@ -84,7 +85,7 @@ impl Listing {
         }
     }
 
-    /// The lake's page with what is dirty in between; `None` when it is not a page.
+    /// Merges dirty objects into the lake's page. Returns `None` if the lake's answer is not a page.
     pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
         let mut page = ListPage::parse(&OBJECTS, xml)?;
         let end = page.entries.last().filter(|_| page.is_truncated);
@@ -109,7 +110,7 @@ impl Listing {
     fn add(&self, page: &mut ListPage, manifest: &Manifest) {
         let key = &manifest.name.key;
         let group = self.scope.group(key);
-        // The group was shown on an earlier page.
+        // The common prefix was on an earlier page.
         let is_shown = group == Some(&*self.after);
         if is_shown || **key <= *self.after {
             return;
@@ -126,7 +127,7 @@ impl Listing {
         page.entries.push(entry);
     }
 
-    /// Where the page ends, in the words of the version that was asked.
+    /// The elements about the end of the page, in the version of the API that the client uses.
     fn endings(&self, page: &ListPage) -> Vec<(&'static str, String)> {
         let mut endings = vec![("IsTruncated", page.is_truncated.to_string())];
         let last = page.entries.last().filter(|_| page.is_truncated);

@@ -1,10 +1,10 @@
-//! One page of a listing as the lake gives it: taken apart into its entries, and put together again. Pure.
+//! Parses one page of the lake's listing into its entries, and writes it again. Pure.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 
 use crate::s3::xml::{Document, Element, Malformed};
 
-/// What S3 leaves as it is in a listing with `encoding-type=url`.
+/// The characters that S3 does not encode in a listing with `encoding-type=url`.
 const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -12,20 +12,20 @@ const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'*')
     .remove(b'/');
 
-/// How one kind of listing spells its pages.
+/// The element names of one kind of listing.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Spelling {
-    /// The element that is the page.
+pub(super) struct ListingFormat {
+    /// The root element.
     root: &'static str,
-    /// Those that are its entries, by their keys.
+    /// The element of an entry.
     entry: &'static str,
-    /// How many entries the lake was asked for.
+    /// The element with the largest number of entries.
     most: &'static str,
-    /// Where the page begins and ends: whoever puts a page together says that anew.
+    /// The elements that say where the page begins and ends. A merged page gets new ones.
     limits: &'static [&'static str],
 }
 
-pub(super) const OBJECTS: Spelling = Spelling {
+pub(super) const OBJECTS: ListingFormat = ListingFormat {
     root: "ListBucketResult",
     entry: "Contents",
     most: "MaxKeys",
@@ -38,7 +38,7 @@ pub(super) const OBJECTS: Spelling = Spelling {
     ],
 };
 
-pub(super) const UPLOADS: Spelling = Spelling {
+pub(super) const UPLOADS: ListingFormat = ListingFormat {
     root: "ListMultipartUploadsResult",
     entry: "Upload",
     most: "MaxUploads",
@@ -50,19 +50,19 @@ pub(super) const UPLOADS: Spelling = Spelling {
     ],
 };
 
-/// One line of a listing.
+/// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Its key, or the prefix that it stands for.
+    /// The key, or the common prefix.
     pub(super) name: Vec<u8>,
-    /// Whether it stands for all keys that begin with its name.
+    /// Whether the entry is a common prefix.
     pub(super) is_prefix: bool,
-    /// The element, with all that the lake says in it.
+    /// The element, with everything that the lake put in it.
     pub(super) element: Element,
 }
 
 impl Entry {
-    /// What stands in the first of its elements of this name.
+    /// The text of the first child of this name.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         self.element.text_of(name)
     }
@@ -71,35 +71,35 @@ impl Entry {
 /// A page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListPage {
-    spelling: &'static Spelling,
-    /// The root, without what it holds.
+    format: &'static ListingFormat,
+    /// The root, without its children.
     root: Element,
-    /// Elements that are not entries, also those that are not understood here.
+    /// The children that are no entries, also unknown ones.
     rest: Vec<Element>,
-    /// What the lake says of where the page begins and ends: element and text.
+    /// Where the page of the lake begins and ends: element names and texts.
     limits: Vec<(String, String)>,
-    /// In the order of their names, as far as the lake keeps to that.
+    /// The entries, in the order of their names if the lake keeps to that.
     pub(super) entries: Vec<Entry>,
-    /// Whether the lake has more behind the last entry.
+    /// Whether the lake has more after the last entry.
     pub(super) is_truncated: bool,
     /// Whether names are percent-encoded.
     pub(super) is_encoded: bool,
 }
 
 impl ListPage {
-    /// Takes a page apart; `None` when it is not one.
-    pub(super) fn parse(spelling: &'static Spelling, xml: &[u8]) -> Option<Self> {
-        Self::read(spelling, xml).ok()
+    /// Parses a page. Returns `None` if it is not one.
+    pub(super) fn parse(format: &'static ListingFormat, xml: &[u8]) -> Option<Self> {
+        Self::read(format, xml).ok()
     }
 
-    fn read(spelling: &'static Spelling, xml: &[u8]) -> Result<Self, Malformed> {
+    fn read(format: &'static ListingFormat, xml: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(xml)?;
         let (tag, mut reader) = document.answer()?;
-        if tag.name() != spelling.root {
+        if tag.name() != format.root {
             return Err(Malformed);
         }
         let mut page = Self {
-            spelling,
+            format,
             root: tag.to_element()?,
             rest: Vec::new(),
             limits: Vec::new(),
@@ -112,9 +112,9 @@ impl ListPage {
             let element = reader.element(&tag)?;
             match tag.name() {
                 "CommonPrefixes" => lines.push((element, "Prefix")),
-                name if name == spelling.entry => lines.push((element, "Key")),
+                name if name == format.entry => lines.push((element, "Key")),
                 "IsTruncated" => page.is_truncated = element.text().trim() == "true",
-                name if spelling.limits.contains(&name) => page.limits.push((name.into(), element.text())),
+                name if format.limits.contains(&name) => page.limits.push((name.into(), element.text())),
                 name => {
                     page.is_encoded |= name == "EncodingType" && element.text().trim() == "url";
                     page.rest.push(element);
@@ -129,7 +129,7 @@ impl ListPage {
         Ok(page)
     }
 
-    /// One line, or as many as there are prefixes in it.
+    /// Adds the entry of an element, or one entry for each of several prefixes in it.
     fn add(&mut self, element: Element, inner: &str) -> Result<(), Malformed> {
         let names = element.children().filter(|child| child.name() == inner);
         let names: Vec<_> = names.map(|name| self.decode(&name.text())).collect();
@@ -150,7 +150,7 @@ impl ListPage {
         Ok(())
     }
 
-    /// The line that stands for all keys that begin with `prefix`.
+    /// An entry for the common prefix `prefix`.
     pub(super) fn group(&self, prefix: &[u8]) -> Entry {
         let element = Element::new("CommonPrefixes").with_leaf("Prefix", self.encode(prefix));
         Entry {
@@ -160,27 +160,27 @@ impl ListPage {
         }
     }
 
-    /// An element that stands in this page.
+    /// The element in the namespace of this page.
     pub(super) fn element(&self, element: Element) -> Element {
         element.inside(&self.root)
     }
 
-    /// The most entries that the lake was asked for, as it understood it.
+    /// The largest number of entries, as the lake understood the request.
     pub(super) fn most(&self) -> Option<usize> {
         let most = self
             .rest
             .iter()
-            .find(|element| element.name() == self.spelling.most)?;
+            .find(|element| element.name() == self.format.most)?;
         most.text().trim().parse().ok()
     }
 
-    /// What the lake says of where the page begins or ends.
+    /// The text of an element that says where the lake's page begins or ends.
     pub(super) fn limit(&self, name: &str) -> Option<&str> {
         let (_, text) = self.limits.iter().find(|(limit, _)| limit == name)?;
         Some(text)
     }
 
-    /// A name as a page like this says it.
+    /// Encodes a name as this page does.
     pub(super) fn encode(&self, name: &[u8]) -> String {
         if self.is_encoded {
             percent_encode(name, URL_SAFE).to_string()
@@ -189,17 +189,17 @@ impl ListPage {
         }
     }
 
-    /// The pair of [`ListPage::encode`].
+    /// Inverse of [`ListPage::encode`].
     pub(super) fn decode(&self, text: &str) -> Vec<u8> {
         if self.is_encoded {
-            // S3 writes a blank as a plus.
+            // S3 writes a space as a plus sign.
             percent_decode(text.replace('+', " ").as_bytes()).collect()
         } else {
             text.as_bytes().into()
         }
     }
 
-    /// The page with these elements behind those that were kept.
+    /// Writes the page, with these new elements about its beginning and end.
     pub(super) fn write(&self, endings: &[(&str, String)]) -> String {
         let endings = endings
             .iter()
@@ -221,7 +221,7 @@ impl ListPage {
     }
 }
 
-/// Keys and prefixes stand in runs of their own on a page. Either keeps its order, which is the lake's to know.
+/// Merges keys and prefixes, which a page lists separately. Both keep the order in which the lake lists them.
 fn in_order(entries: Vec<Entry>) -> Vec<Entry> {
     let (prefixes, keys): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.is_prefix);
     let mut all = Vec::with_capacity(prefixes.len() + keys.len());

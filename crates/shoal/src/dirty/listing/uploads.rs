@@ -1,8 +1,9 @@
-//! Listings of uploads in parts: the lake's page, with those in between that nodes keep.
+//! Listings of multipart uploads: the lake's page, merged with the uploads that nodes keep.
 //!
-//! The two are in one order, by key and then by when they were begun, and are gone on with each from a place of its own: a marker that is
-//! given out here names both. S3 refuses markers that are not its own, so the lake is asked to go on behind one of its own uploads; in
-//! which order it lists them does not matter then, nothing is left out or shown twice.
+//! Both are ordered by key and then by the time of creation. Each is continued from a position of its own,
+//! and a marker that the node gives out names both positions. S3 refuses foreign markers, so the node asks
+//! the lake to continue after one of the lake's own uploads. Therefore no upload is left out or shown twice,
+//! in whatever order the lake lists its own.
 
 use std::iter::Peekable;
 use std::sync::Arc;
@@ -13,56 +14,56 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::page::{Entry, ListPage, UPLOADS};
 use super::{BEHIND_PREFIX, Scope, bytes_in};
-use crate::dirty::{ChecksumType, Checksummed, Place, Upload, UploadId};
+use crate::dirty::{ChecksumSpec, ChecksumType, Upload, UploadId, UploadPosition};
 use crate::encoding::{Malformed, Reader, write_bytes};
 use crate::s3::operation::Query;
 use crate::s3::time::rfc3339;
 use crate::s3::xml::Element;
 
-/// Where markers begin that are given out here; no id of an upload does.
+/// The prefix of the node's own markers. No id of an upload begins with it.
 const MARKER: &str = "shoal-behind-";
 
-/// What S3 shows when nobody says how much.
+/// The number of entries on a page of S3 if the client names none.
 const MOST: usize = 1000;
 
-/// What a client wants listed.
+/// A request for a listing of uploads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadListing {
-    /// Which keys.
+    /// The keys.
     pub scope: Scope,
-    /// As the client sent them.
+    /// The markers that the client sent.
     markers: Markers,
     reached: Reached,
     most: Option<usize>,
 }
 
-/// Where a page ends, as S3 says it.
+/// The end of a page in the terms of S3.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Markers {
     key: Vec<u8>,
-    /// Without it the page ended behind all uploads of the key.
+    /// Empty if the page ended after all uploads of the key.
     id: String,
 }
 
-/// What was shown on earlier pages.
+/// How far earlier pages went.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Reached {
     lake: Markers,
-    kept: Option<Place>,
+    kept: Option<UploadPosition>,
 }
 
-/// One line that the lake does not have.
+/// An entry that the lake does not have.
 struct Line {
     entry: Entry,
-    /// How far this shows what is kept.
-    place: Place,
+    /// The position that the listing has reached with this entry.
+    place: UploadPosition,
 }
 
 impl UploadListing {
-    /// Reads the question.
+    /// Parses a request.
     pub fn parse(query: &Query) -> Self {
         let key = bytes_in(query, "key-marker");
-        // Without a key S3 does not look at it.
+        // S3 ignores the id without a key.
         let id = query.get("upload-id-marker").filter(|_| !key.is_empty());
         let markers = Markers {
             key,
@@ -76,22 +77,22 @@ impl UploadListing {
         }
     }
 
-    /// Whether the client goes on from a place that only nodes of the cluster know.
+    /// Whether the client continues from a position that only nodes of the cluster know.
     pub fn goes_on(&self) -> bool {
         self.markers.are_ours()
     }
 
-    /// Whether nothing is to be shown.
+    /// Whether the client asks for no entries.
     pub fn is_empty(&self) -> bool {
         self.most == Some(0)
     }
 
-    /// Which uploads that are kept were shown before.
-    pub fn behind(&self) -> Option<&Place> {
+    /// The position up to which earlier pages showed the uploads that nodes keep.
+    pub fn behind(&self) -> Option<&UploadPosition> {
         self.reached.kept.as_ref()
     }
 
-    /// The query for the lake, from that of the client: it begins where the lake's own uploads were shown up to.
+    /// The query for the lake: the client's, beginning after the lake's own uploads that were shown.
     pub fn query(&self, asked: &Query) -> Query {
         let Markers { key, id } = &self.reached.lake;
         let markers = [("key-marker", &**key), ("upload-id-marker", id.as_bytes())];
@@ -99,7 +100,8 @@ impl UploadListing {
         asked.clone().with(&markers)
     }
 
-    /// The lake's page with what is kept in between, which must be in order; `None` when it is not a page.
+    /// Merges uploads that nodes keep, which must be in order, into the lake's page. Returns `None` if the
+    /// lake's answer is not a page.
     pub fn merge(&self, xml: &[u8], kept: &[Arc<Upload>]) -> Option<String> {
         let mut page = ListPage::parse(&UPLOADS, xml)?;
         let mut kept = self.lines(&page, kept).into_iter().peekable();
@@ -122,14 +124,15 @@ impl UploadListing {
         Some(page.write(&self.endings(&page, &reached)))
     }
 
-    /// The lines of the lake that follow what was shown. `MinIO` looks at no marker when there is no prefix, and shows everything again.
+    /// The lake's entries that were not shown before. `MinIO` ignores markers if there is no prefix, and
+    /// lists everything again.
     fn not_shown(&self, mut entries: Vec<Entry>) -> Vec<Entry> {
         let is_last_shown = |entry: &Entry| Markers::behind(entry) == self.reached.lake;
         let shown = entries.iter().position(is_last_shown).map_or(0, |last| last + 1);
         entries.split_off(shown)
     }
 
-    /// What is kept and was not shown, those as one that the delimiter makes one.
+    /// Entries for the uploads that nodes keep and that were not shown, grouped by common prefix.
     fn lines(&self, page: &ListPage, kept: &[Arc<Upload>]) -> Vec<Line> {
         let mut lines = Vec::<Line>::new();
         for upload in kept.iter().filter(|upload| !self.is_shown(upload)) {
@@ -139,11 +142,11 @@ impl UploadListing {
                 Some(group) if is_shown(group) => continue,
                 Some(group) => Line {
                     entry: page.group(group),
-                    place: Place::behind_all_of(group),
+                    place: UploadPosition::behind_all_of(group),
                 },
                 None => Line {
                     entry: entry(page, upload),
-                    place: Place::of(upload),
+                    place: UploadPosition::of(upload),
                 },
             };
             lines.push(line);
@@ -159,7 +162,7 @@ impl UploadListing {
             .is_some_and(|place| group == Some(&*place.key) || !place.is_before(upload))
     }
 
-    /// Where the page begins and ends.
+    /// The elements about the beginning and end of the page.
     fn endings(&self, page: &ListPage, reached: &Reached) -> Vec<(&'static str, String)> {
         let mut endings = vec![
             ("KeyMarker", page.encode(&self.markers.key)),
@@ -176,8 +179,9 @@ impl UploadListing {
     }
 }
 
-/// The next line of either, or of both when a prefix stands for keys of both. What is kept behind the last line of a page of the lake that
-/// `is_cut` off waits for the next one: nobody knows what the lake has before it.
+/// The next entry of either source, or of both if a common prefix stands for keys of both. If the lake's page
+/// `is_cut`, uploads that nodes keep beyond its last entry wait for the next page, because the lake may have
+/// more before them.
 fn next(
     lake: &mut Peekable<IntoIter<Entry>>,
     kept: &mut Peekable<IntoIter<Line>>,
@@ -199,18 +203,18 @@ fn next(
     theirs.or(ours.map(|line| line.entry))
 }
 
-/// Times of one form are in the order of their texts.
+/// The key by which entries are ordered. Times in one format sort as their texts do.
 fn order(entry: &Entry) -> (&[u8], Option<String>) {
     (&entry.name, entry.text("Initiated"))
 }
 
 impl Markers {
-    /// Whether the id is one of ours, so that the lake does not know it.
+    /// Whether a node of this cluster gave out the id, so that the lake does not know it.
     fn are_ours(&self) -> bool {
         self.id.starts_with(MARKER) || self.id.parse::<UploadId>().is_ok()
     }
 
-    /// Where the lake goes on behind one of its lines.
+    /// The markers by which the lake continues after one of its entries.
     fn behind(entry: &Entry) -> Self {
         let behind = if entry.is_prefix { BEHIND_PREFIX } else { "" };
         Self {
@@ -219,7 +223,7 @@ impl Markers {
         }
     }
 
-    /// Where a page of the lake says that it ends.
+    /// The markers at the end of a page of the lake.
     fn next_of(page: &ListPage) -> Option<Self> {
         let key = page.limit("NextKeyMarker").map(|text| page.decode(text))?;
         let id = page.limit("NextUploadIdMarker").map(str::to_owned);
@@ -231,7 +235,7 @@ impl Markers {
 }
 
 impl Reached {
-    /// What the markers of a client say.
+    /// The positions that a client's markers mean.
     fn of(markers: &Markers) -> Self {
         if let Some(reached) = Self::of_marker(&markers.id) {
             return reached;
@@ -239,9 +243,10 @@ impl Reached {
         let key = &markers.key;
         let kept = match &*markers.id {
             _ if key.is_empty() => None,
-            // The lake has given it out, and what is kept of this key was begun since: else it would be on a page put together here.
-            id if !id.is_empty() && !markers.are_ours() => Some(Place::before_all_of(key)),
-            _ => Some(Place::behind_all_of(key)),
+            // The lake gave the id out on a page that was not merged. So the uploads that nodes keep for this
+            // key were begun since.
+            id if !id.is_empty() && !markers.are_ours() => Some(UploadPosition::before_all_of(key)),
+            _ => Some(UploadPosition::behind_all_of(key)),
         };
         let lake = Markers {
             id: if markers.are_ours() {
@@ -258,11 +263,11 @@ impl Reached {
         let mut out = Vec::with_capacity(256);
         write_bytes(&mut out, &self.lake.key);
         write_bytes(&mut out, self.lake.id.as_bytes());
-        Place::write(self.kept.as_ref(), &mut out);
+        UploadPosition::write(self.kept.as_ref(), &mut out);
         format!("{MARKER}{}", URL_SAFE_NO_PAD.encode(out))
     }
 
-    /// The pair of [`Reached::to_marker`].
+    /// Inverse of [`Reached::to_marker`].
     fn of_marker(marker: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(marker.strip_prefix(MARKER)?).ok()?;
         Self::read(&mut Reader::new(&bytes)).ok()
@@ -273,7 +278,7 @@ impl Reached {
             key: reader.bytes()?.into(),
             id: reader.text()?.into(),
         };
-        let kept = Place::read(reader)?;
+        let kept = UploadPosition::read(reader)?;
         reader
             .rest()
             .is_empty()
@@ -295,7 +300,7 @@ fn entry(page: &ListPage, upload: &Upload) -> Entry {
     }
 }
 
-/// What is told of an upload wherever it is listed, but for its key.
+/// The elements that describe an upload in any listing, without its key.
 pub fn described(upload: &Upload) -> Vec<Element> {
     let person = |name| {
         Element::new(name)
@@ -308,7 +313,7 @@ pub fn described(upload: &Upload) -> Vec<Element> {
         person("Owner"),
         Element::leaf("StorageClass", "STANDARD"),
     ];
-    if let Ok(Some(Checksummed { algorithm, kind })) = Checksummed::of(&upload.headers) {
+    if let Ok(Some(ChecksumSpec { algorithm, kind })) = ChecksumSpec::of(&upload.headers) {
         let kind = match kind {
             ChecksumType::Composite => "COMPOSITE",
             ChecksumType::FullObject => "FULL_OBJECT",
@@ -327,7 +332,7 @@ mod tests {
     use proptest::prelude::proptest;
 
     use super::{Element, ListPage, MARKER, UPLOADS, Upload, UploadListing, described};
-    use crate::dirty::uploads::begun;
+    use crate::dirty::multipart::tests::begun;
     use crate::s3::operation::Query;
 
     /// An upload of the lake: its key, its id, and the hour in which it was begun.

@@ -5,6 +5,7 @@
 //! `deletion`: the lake's yes, the hold, the lake again.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,16 +16,18 @@ use http_body_util::{BodyExt, Full};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::asking::{Asker, without_body};
 use super::deletion::{Expected, access_denied};
+use super::flush::Flusher;
 use super::listing::{answered_with, read, unreadable};
 use super::multipart::malformed;
-use super::{PARALLEL, unknown};
-use crate::dirty::{Found, Held, Unknown};
-use crate::endpoint::{EndpointRequest, RequestBody};
+use super::permission::{Asker, Permissions, without_body};
+use super::{PARALLEL, Shared, try_again};
+use crate::dirty::{AuthorityUnreachable, DirtyObjects, Found, Held};
+use crate::endpoint::{Endpoint, EndpointRequest, RequestBody};
+use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
-use crate::front::serve::{Admitted, Front};
+use crate::grants::Grants;
 use crate::s3::error::S3Error;
 use crate::s3::object::ObjectName;
 use crate::s3::sigv4::PayloadHash;
@@ -47,9 +50,28 @@ enum Answered {
     Other(Response<ResponseBody>),
 }
 
-impl Front {
+/// Removes many objects in one request.
+pub(super) struct BulkDeletions {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    lake: Arc<Endpoint>,
+    permissions: Arc<Permissions>,
+    flusher: Arc<Flusher>,
+}
+
+impl BulkDeletions {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            grants: Arc::clone(&shared.grants),
+            lake: Arc::clone(&shared.lake),
+            permissions: Arc::clone(&shared.permissions),
+            flusher: Arc::clone(&shared.flusher),
+        }
+    }
+
     /// Removes many objects, each from wherever it is. The lake says which of them the caller may remove.
-    pub(in crate::front) async fn delete_many_dirty(
+    pub(super) async fn delete(
         &self,
         admitted: Box<Admitted>,
         bucket: &str,
@@ -98,16 +120,16 @@ impl Front {
     async fn concerned(&self, bucket: &str, keys: &[Key]) -> Result<Concerned, S3Error> {
         let names = keys.iter().filter(|key| key.is_current());
         let names: HashSet<_> = names.map(|key| name_of(bucket, key)).collect();
-        let names = names.into_iter().filter(|name| self.may_be_dirty(name));
+        let names = names.into_iter().filter(|name| self.flusher.may_be_dirty(name));
         let found = names.map(|name| async move {
-            let found = self.dirty.directory.find(&name).await?;
+            let found = self.dirty.find(&name).await?;
             Ok((name, found))
         });
         let found: Vec<_> = stream::iter(found)
             .buffer_unordered(PARALLEL)
             .try_collect()
             .await
-            .map_err(unknown)?;
+            .map_err(try_again)?;
         let concerned = found
             .into_iter()
             .filter(|(_, found)| !matches!(found, Found::Nothing));
@@ -129,7 +151,7 @@ impl Front {
             let name = name_of(bucket, &key);
             let is_judged = key.is_current() && key.is_conditional();
             if let Some(Found::Dirty(manifest)) = concerned.get(&name).filter(|_| is_judged) {
-                if !self.may_judge(asker, manifest).await? {
+                if !self.permissions.may_judge(asker, manifest).await? {
                     refused.push((key.clone(), access_denied()));
                     met.push(key);
                     continue;
@@ -138,7 +160,7 @@ impl Front {
                     refused.push((key, error));
                     continue;
                 }
-                self.flush(&name).await?;
+                self.flusher.flush(&name).await?;
                 concerned.remove(&name);
                 // At the lake, the object is as old as its flush.
                 key.last_modified = None;
@@ -158,12 +180,12 @@ impl Front {
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
         let names: HashSet<_> = keys.iter().map(|key| name_of(bucket, key)).collect();
         let names = names.into_iter();
-        let held = names.map(|name| async move { self.dirty.directory.hold(&name).await });
+        let held = names.map(|name| async move { self.dirty.hold(&name).await });
         let held: Vec<Option<Held>> = stream::iter(held)
             .buffer_unordered(PARALLEL)
             .try_collect()
             .await
-            .map_err(unknown)?;
+            .map_err(try_again)?;
         let again = match self.ask_to_delete(asker, keys.clone()).await? {
             Answered::Result(_, again) => again,
             Answered::Other(answer) => return Ok(Some(answer)),
@@ -180,13 +202,17 @@ impl Front {
         let mut all_gone = true;
         for held in held.into_iter().flatten() {
             if stays.contains(held.name()) {
-                held.free().await;
+                held.release().await;
             } else {
                 all_gone &= held.remove().await == Ok(true);
             }
         }
         // If the client asks again, the node removes the rest.
-        if all_gone { Ok(None) } else { Err(unknown(Unknown)) }
+        if all_gone {
+            Ok(None)
+        } else {
+            Err(try_again(AuthorityUnreachable))
+        }
     }
 
     /// Asks the lake to remove these objects and to report the result of each.

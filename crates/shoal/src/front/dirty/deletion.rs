@@ -10,12 +10,15 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
 
-use super::asking::{Asker, without_body};
-use super::{current, is_writer, unknown};
-use crate::dirty::{Found, Manifest, Unknown};
+use super::flush::Flusher;
+use super::permission::{Permissions, without_body};
+use super::{Shared, try_again, unversioned};
+use crate::dirty::{AuthorityUnreachable, DirtyObjects, Found, Manifest};
+use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
-use crate::front::serve::{Admitted, Front, relay};
+use crate::front::forward::{Forwarder, relay};
 use crate::front::wanted::precondition_failed;
+use crate::grants::Grants;
 use crate::s3::conditions::{Conditions, Verdict};
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::object::ObjectName;
@@ -32,17 +35,36 @@ pub(super) struct Expected {
     size_bytes: Option<u64>,
 }
 
-impl Front {
+/// Removes one object.
+pub(super) struct Deletions {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    permissions: Arc<Permissions>,
+    flusher: Arc<Flusher>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Deletions {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            grants: Arc::clone(&shared.grants),
+            permissions: Arc::clone(&shared.permissions),
+            flusher: Arc::clone(&shared.flusher),
+            forwarder: Arc::clone(&shared.forwarder),
+        }
+    }
+
     /// Removes an object from wherever it is. The lake decides whether the caller may do so.
-    pub(in crate::front) async fn delete_dirty(
+    pub(super) async fn delete(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let name = &current(name);
-        let found = self.dirty.directory.find(name).await.map_err(unknown)?;
+        let name = &unversioned(name);
+        let found = self.dirty.find(name).await.map_err(try_again)?;
         match found {
-            Found::Nothing => self.pass_on(admitted).await,
+            Found::Nothing => self.forwarder.pass_on(admitted).await,
             Found::Dirty(manifest) if is_conditional(&admitted.parts.headers) => {
                 self.delete_if(admitted, &manifest).await
             }
@@ -58,24 +80,27 @@ impl Front {
         let target = admitted.classified.target()?;
         let headers = without_body(&admitted.parts.headers);
         let asked = ("delete_object", Method::DELETE);
-        let answer = self.ask_lake((&*admitted).into(), asked, target, headers).await?;
+        let answer = self
+            .permissions
+            .ask_lake((&*admitted).into(), asked, target, headers)
+            .await?;
         self.grants.invalidate_object(name);
         if !answer.status().is_success() {
             return Ok(relay(answer));
         }
-        let Some(held) = self.dirty.directory.hold(name).await.map_err(unknown)? else {
+        let Some(held) = self.dirty.hold(name).await.map_err(try_again)? else {
             // A flush or a removal came in between: the object is deleted like any other.
-            return self.pass_on(admitted).await;
+            return self.forwarder.pass_on(admitted).await;
         };
-        match self.pass_on(admitted).await {
+        match self.forwarder.pass_on(admitted).await {
             Ok(response) if response.status().is_success() => match held.remove().await {
                 Ok(true) => Ok(response),
                 // Another write took the object's place while the lake was slow. It is not known whether that
                 // one stays.
-                Ok(false) | Err(Unknown) => Err(unknown(Unknown)),
+                Ok(false) | Err(AuthorityUnreachable) => Err(try_again(AuthorityUnreachable)),
             },
             refused => {
-                held.free().await;
+                held.release().await;
                 refused
             }
         }
@@ -88,8 +113,8 @@ impl Front {
         mut admitted: Box<Admitted>,
         manifest: &Manifest,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        if !self.may_judge((&*admitted).into(), manifest).await? {
-            let response = self.pass_on(admitted).await?;
+        if !self.permissions.may_judge((&*admitted).into(), manifest).await? {
+            let response = self.forwarder.pass_on(admitted).await?;
             // S3 also asks for permission to read the object before it looks at a condition.
             return if response.status().is_success() {
                 Err(access_denied())
@@ -98,15 +123,10 @@ impl Front {
             };
         }
         Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
-        self.flush(&manifest.name).await?;
+        self.flusher.flush(&manifest.name).await?;
         // At the lake, the object is as old as its flush.
         Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
-        self.pass_on(admitted).await
-    }
-
-    /// Returns whether a caller may know if a dirty object meets its conditions.
-    pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
-        Ok(is_writer(asker.caller, manifest) || self.may_know(asker, &manifest.name).await?)
+        self.forwarder.pass_on(admitted).await
     }
 }
 

@@ -10,17 +10,22 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use self::xml::PartPage;
-use super::unknown;
+use super::flush::Flusher;
+use super::writes::DirtyWrites;
+use super::{Shared, is_writer, try_again};
 use crate::dirty::{
-    Completed, Incomplete, IntakeError, ListError, PartError, Progress, Upload, UploadId, UploadLost, select,
+    Completed, CompletionError, DirtyObjects, ListError, PartError, ReceiveError, Upload, UploadId,
+    UploadProgress, UploadUnavailable, select,
 };
+use crate::endpoint::Endpoint;
+use crate::front::admission::{Admitted, Opened};
 use crate::front::body::ResponseBody;
+use crate::front::forward::Forwarder;
 use crate::front::respond::{self, X_CACHE_REASON};
-use crate::front::serve::{Admitted, Front, Opened};
 use crate::front::wanted::precondition_failed;
+use crate::grants::Grants;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::hop_by_hop::MODE_HEADER;
-use crate::s3::identity::Caller;
 use crate::s3::object::ObjectName;
 use crate::s3::operation::{Classified, Operation};
 use crate::s3::payload::Algorithm;
@@ -41,9 +46,31 @@ pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId
     classified.query.get("uploadId")?.parse().ok()
 }
 
-impl Front {
+/// Answers requests about uploads whose objects may be dirty.
+pub(super) struct Uploads {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    lake: Arc<Endpoint>,
+    flusher: Arc<Flusher>,
+    writes: Arc<DirtyWrites>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Uploads {
+    /// What may not be dirty is written by `writes`.
+    pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            grants: Arc::clone(&shared.grants),
+            lake: Arc::clone(&shared.lake),
+            flusher: Arc::clone(&shared.flusher),
+            writes,
+            forwarder: Arc::clone(&shared.forwarder),
+        }
+    }
+
     /// Begins an upload whose object may be dirty, or has the lake begin it and says why.
-    pub(in crate::front) async fn begin_upload(
+    pub(super) async fn begin(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
@@ -52,22 +79,22 @@ impl Front {
         let begun = self.dirty.begin_upload(name, parts, &verified.caller).await;
         match begun {
             Ok(id) => Ok(answered(&xml::begun(name, id))),
-            Err(why) => self.write_through_instead(admitted, name, why).await,
+            Err(why) => self.writes.write_through_instead(admitted, name, why).await,
         }
     }
 
     /// Answers a request about an upload that a node of this cluster keeps.
-    pub(in crate::front) async fn of_upload(
+    pub(super) async fn answer(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
         id: UploadId,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = self.dirty.upload(id).await.map_err(lost)?;
+        let upload = self.dirty.find_upload(id).await.map_err(lost)?;
         if (&upload.name.bucket, &upload.name.key) != (&name.bucket, &name.key) {
             return Err(no_such_upload());
         }
-        if !is_writer(&admitted.verified.caller, &upload) {
+        if !is_writer(&admitted.verified.caller, &upload.writer) {
             return Err(S3Error::new(ErrorCode::AccessDenied, "Access Denied"));
         }
         match admitted.classified.operation {
@@ -107,7 +134,7 @@ impl Front {
             ));
         }
         let size_bytes = size_in(&parts.headers)?;
-        let taken = self.dirty.take_part(upload, (number, size_bytes), body).await;
+        let taken = self.dirty.put_part(upload, (number, size_bytes), body).await;
         let part = taken.map_err(untaken)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
@@ -127,9 +154,9 @@ impl Front {
             .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
             .await?;
         let listed = xml::listed(&list).map_err(|_| malformed())?;
-        let completed = match self.dirty.progress(upload.id).await.map_err(lost)? {
-            Progress::Complete(completed) => completed,
-            Progress::Open(uploaded) => {
+        let completed = match self.dirty.upload_progress(upload.id).await.map_err(lost)? {
+            UploadProgress::Complete(completed) => completed,
+            UploadProgress::Open(uploaded) => {
                 let selected = select(&listed, &uploaded).map_err(unlisted)?;
                 check_size(
                     &parts.headers,
@@ -141,12 +168,12 @@ impl Front {
             }
         };
         self.grants.invalidate_object(&upload.name);
-        let location = self
-            .address(&parts)
+        let address = self.forwarder.addresses().as_used_by(&parts);
+        let location = address
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();
         let mut response = answered(&xml::completed(&upload.name, &location, &completed));
-        tell_mode(response.headers_mut(), &completed);
+        tell_if_through(response.headers_mut(), &completed);
         Ok(response)
     }
 
@@ -155,7 +182,8 @@ impl Front {
         admitted: &Admitted,
         upload: &Upload,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Progress::Open(uploaded) = self.dirty.progress(upload.id).await.map_err(lost)? else {
+        let UploadProgress::Open(uploaded) = self.dirty.upload_progress(upload.id).await.map_err(lost)?
+        else {
             return Err(no_such_upload());
         };
         let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
@@ -207,10 +235,6 @@ fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
     })
 }
 
-fn is_writer(caller: &Caller, upload: &Upload) -> bool {
-    matches!(caller, Caller::Identity(identity) if identity.access_key == *upload.writer)
-}
-
 fn answered(root: &Element) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
     let headers = response.headers_mut();
@@ -219,8 +243,8 @@ fn answered(root: &Element) -> Response<ResponseBody> {
     response
 }
 
-/// Adds the mode in which an object was written.
-fn tell_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+/// Says that an object was written through the cache, and why, if it was.
+fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     if completed.through.is_empty() {
         return;
     }
@@ -228,24 +252,24 @@ fn tell_mode(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
 }
 
-fn lost(error: UploadLost) -> S3Error {
+fn lost(error: UploadUnavailable) -> S3Error {
     match error {
-        UploadLost::Nothing => no_such_upload(),
-        UploadLost::Completing => S3Error::new(
+        UploadUnavailable::NotFound => no_such_upload(),
+        UploadUnavailable::Completing => S3Error::new(
             ErrorCode::OperationAborted,
             "The upload is being completed; please try again.",
         ),
-        UploadLost::Changed => S3Error::new(
+        UploadUnavailable::PartsChanged => S3Error::new(
             ErrorCode::InvalidPart,
             "The parts of the upload have changed while it was to be completed.",
         ),
-        UploadLost::Unknown(error) => unknown(error),
+        UploadUnavailable::Unreachable(error) => try_again(error),
     }
 }
 
 fn untaken(error: PartError) -> S3Error {
     match error {
-        PartError::Intake(IntakeError::Body(error)) => error,
+        PartError::Receive(ReceiveError::Body(error)) => error,
         PartError::Upload(error) => lost(error),
         PartError::TooLarge => S3Error::new(
             ErrorCode::EntityTooLarge,
@@ -271,7 +295,7 @@ fn unlisted(error: ListError) -> S3Error {
     S3Error::new(code, error.to_string())
 }
 
-fn incomplete(error: Incomplete) -> S3Error {
+fn incomplete(error: CompletionError) -> S3Error {
     match (error, error.status()) {
         (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
         // The object that should match does not exist.
@@ -283,8 +307,8 @@ fn incomplete(error: Incomplete) -> S3Error {
             "The object was written meanwhile; please try again.",
         ),
         (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
-        (Incomplete::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
-        (Incomplete::Checksum, _) => S3Error::new(
+        (CompletionError::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
+        (CompletionError::Checksum, _) => S3Error::new(
             ErrorCode::BadDigest,
             "The checksum of the object is not the one that the request names.",
         ),

@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use shoal::clock;
-use shoal::dirty::{Answer, Inquiry, UploadRequest};
+use shoal::dirty::UploadQuery;
+use shoal::dirty::homes::{Answer, UploadRequest};
 
 use super::cluster::{cluster, settled};
 use super::multipart::{begin, complete, list, parts, put};
@@ -293,7 +294,7 @@ async fn an_upload_is_shown_while_its_node_is_there_and_nothing_is_while_that_is
 async fn a_node_tells_of_uploads_only_who_sees_the_same_cluster() {
     let node = Node::start_with(back).await;
     begin(&node.client(), "tmp/a").await;
-    let inquiry = Inquiry {
+    let inquiry = UploadQuery {
         bucket: "b".into(),
         prefix: Vec::new(),
         writer: ACCESS_KEY.into(),

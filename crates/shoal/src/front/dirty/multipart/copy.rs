@@ -5,12 +5,12 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use http_body_util::BodyExt;
 
-use super::{answered, number_in, untaken, xml};
+use super::{Uploads, answered, number_in, untaken, xml};
 use crate::dirty::Upload;
 use crate::endpoint::{EndpointRequest, LakeBody, RequestBody};
+use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::lake_errors;
-use crate::front::serve::{Admitted, Front};
 use crate::front::wanted::precondition_failed;
 use crate::s3::error::{ErrorCode, S3Error};
 use crate::s3::operation::CopySource;
@@ -29,7 +29,7 @@ const OF_THE_SOURCE: [(&str, HeaderName); 5] = [
     ),
 ];
 
-impl Front {
+impl Uploads {
     pub(super) async fn copy_part(
         &self,
         admitted: &Admitted,
@@ -38,7 +38,7 @@ impl Front {
         let number = number_in(&admitted.classified)?;
         let headers = &admitted.parts.headers;
         let target = target_of(admitted.classified.copy_source.as_ref())?;
-        self.settle_before(admitted, &upload.name).await?;
+        self.flusher.flush_for_request(admitted, &upload.name).await?;
         let asked = of_source(headers);
         let range_bytes = asked.get(header::RANGE).map(bytes_of).transpose()?;
         let request = EndpointRequest {
@@ -56,7 +56,7 @@ impl Front {
         let source = answered_by_lake.map_err(|error| lake_errors::unanswered(&error))?;
         let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
-        let taken = self.dirty.take_part(upload, (number, size_bytes), bytes).await;
+        let taken = self.dirty.put_part(upload, (number, size_bytes), bytes).await;
         let part = taken.map_err(untaken)?;
         if part.size_bytes() != size_bytes {
             return Err(broken_off());
