@@ -12,7 +12,7 @@
 //! What comes in parts is kept by `uploads` until it is complete, and is an object like others then.
 //!
 //! A [`Manifest`] makes an object exist. One node, the home of its name, orders what happens to it ([`Home`]); others ask that
-//! node ([`Directory`]). `docs/design/write-back.md` holds the reasons.
+//! node ([`Directory`]). `docs/explanation/write-back.md` holds the reasons.
 
 mod ahead;
 mod checksums;

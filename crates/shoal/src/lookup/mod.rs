@@ -4,7 +4,7 @@
 //! `asker` finds the client behind a question, `places` its place, `choice` the nearest nodes, `answer` puts
 //! them into a message, `listener` carries messages, `admin` shows the counts of `metrics` and the state in
 //! `polled`. Nothing is shared with other name servers and nothing is remembered beyond seconds, so any
-//! number of them can stand behind one anycast address (docs/lookup.md).
+//! number of them can stand behind one anycast address (docs/how-to/lookup.md).
 
 mod admin;
 pub mod answer;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::Weight;
 
-/// How much a use adds to the weight of a block, and how the age enters. `docs/design/gwf.md` compares the
+/// How much a use adds to the weight of a block, and how the age enters. `docs/explanation/gwf.md` compares the
 /// two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ageing {
