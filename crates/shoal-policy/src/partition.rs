@@ -4,7 +4,7 @@
 //! moves towards the best: Σ mₗ(s'ₗ) × Lₗ over the layers, where mₗ is the number of misses of layer l at
 //! size s'ₗ ([`MissCurve`]) and Lₗ the cost of one of them (D3N IV-C, dissertation 4.4.3).
 //!
-//! `docs/design/partition.md` explains the reasons for this algorithm and its benefit. In short:
+//! `docs/explanation/partition.md` explains the reasons for this algorithm and its benefit. In short:
 //!
 //! - **The listing's s is s'.** The listing predicts with the present sizes on each turn of its loop, so all
 //!   candidates cost the same. It means the candidate's sizes. And among equals it takes the first, the

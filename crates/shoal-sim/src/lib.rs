@@ -3,7 +3,7 @@
 //! Two modes share traces, policies and reports: *cache mode* sends a trace through one cache ([`compare`],
 //! [`advise`]), *cluster mode* is a discrete-event simulation of a whole cluster ([`experiment`]). Both are
 //! deterministic: randomness comes from a seed, time is simulated, and no loop depends on an undefined order.
-//! `docs/design/simulator.md` describes what is modelled and what is not.
+//! `docs/explanation/simulator.md` describes what is modelled and what is not.
 
 pub mod access;
 pub mod admission;

@@ -9,8 +9,8 @@ use super::{Eviction, Lru, S3Fifo};
 use crate::hash::hash;
 
 /// A duel of LRU, which is best where use is a matter of time, with S3-FIFO, which is best where use is a
-/// matter of popularity and where much is read once. `docs/design/default-policy.md` explains the choice of
-/// these two.
+/// matter of popularity and where much is read once. `docs/explanation/default-policy.md` explains the choice
+/// of these two.
 ///
 /// Both keep all held keys in their order. One key in eight is sampled. Two shadows, each with an eighth of
 /// the room and no data, show how much each policy would have missed had it decided alone. The policy that

@@ -8,8 +8,8 @@
 //! Every policy runs the suite in `conformance.rs`; adding one takes one line there. `tests/golden.rs` counts
 //! misses on a real trace.
 //!
-//! The table gives the cost of a use and of a victim in steps; `docs/design/eviction.md` has nanoseconds and
-//! bytes, by `cargo bench -p shoal-policy --bench eviction`.
+//! The table gives the cost of a use and of a victim in steps; `bench/results/policies.md` has nanoseconds
+//! and bytes, by `cargo bench -p shoal-policy --bench eviction`.
 //!
 //! | policy | a use, a victim |
 //! |---|---|

@@ -19,8 +19,8 @@ pub enum PolicyName {
     Sieve,
     /// Three FIFO queues, for keys used once and keys used again.
     S3Fifo,
-    /// LRU or S3-FIFO, whichever would have missed less lately. `docs/design/default-policy.md` says why it
-    /// is the default.
+    /// LRU or S3-FIFO, whichever would have missed less lately. `docs/explanation/default-policy.md` says why
+    /// it is the default.
     #[default]
     Duel,
 }

@@ -206,7 +206,7 @@ fn a_grid_that_says_nothing_is_refused() {
 
 #[test]
 fn the_experiment_of_the_tutorial_is_one() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulate.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/simulate.md");
     let tutorial = std::fs::read_to_string(path).unwrap();
     let (_, from) = tutorial.split_once("```toml\n").unwrap();
     let experiment = parse(from.split_once("```").unwrap().0).unwrap();

@@ -13,7 +13,7 @@
 //! The data that follow are encrypted ([`tokio_rustls`]) or, where both ends accept that, sent in the open
 //! with a proof of each record ([`records`]).
 //!
-//! The reasons are in `docs/design/peer-security.md`.
+//! The reasons are in `docs/explanation/peer-security.md`.
 
 mod auth_failure;
 mod handshake_limit;

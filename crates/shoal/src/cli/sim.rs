@@ -265,7 +265,7 @@ fn misread(error: ExperimentError) -> Failure {
     match (refused(&error), error) {
         (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
             what,
-            hint: "`docs/simulate.md` shows all that an experiment says".to_owned(),
+            hint: "`docs/how-to/simulate.md` shows all that an experiment says".to_owned(),
         },
         (failure, _) => failure,
     }

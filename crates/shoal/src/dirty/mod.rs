@@ -7,7 +7,7 @@
 //! The files of this folder describe, list, accept and flush dirty objects. `homes` keeps them and orders the
 //! writes of each name. Only `objects` imports from `homes`.
 //!
-//! `docs/design/write-back.md` holds the reasons.
+//! `docs/explanation/write-back.md` holds the reasons.
 
 mod checksums;
 mod flush_orders;

@@ -4,7 +4,7 @@
 //! `client` finds the client behind a question, `places` its place, `choice` the nearest nodes, `responder` puts
 //! them into a message, `listener` carries messages within the bounds of `rate_limit`, `admin` shows the
 //! counts of `metrics` and the state in `poll_status`. Nothing is shared with other name servers and nothing
-//! is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/lookup.md).
+//! is remembered beyond seconds, so any number of them can stand behind one anycast address (docs/how-to/lookup.md).
 
 mod admin;
 pub mod choice;

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 
 use super::Weight;
 
-/// How much a use adds to the weight of a block, and how the age enters. `docs/design/gwf.md` compares the
-/// two.
+/// How much a use adds to the weight of a block, and how the age enters. `docs/explanation/gwf.md` compares
+/// the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ageing {
     /// A use adds 1, and the age at the last use on this node is added once, as in LFUDA. The weight is a
