@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "crates/shoal/src"
-# The binary's entry, the list of modules, and the allocator of the binary.
-OUTSIDE = {"main", "lib", "allocator"}
+SOURCE = ROOT / "crates/shoal-node/src"
+# The list of modules.
+OUTSIDE = {"lib"}
 
 COMMENT = re.compile(r"(?m)^\s*//.*$")
 TEST_MODULE = re.compile(r"\n#\[cfg\(test\)\]\n(?:#\[[^\n]*\]\n)*mod \w+ \{.*", re.DOTALL)

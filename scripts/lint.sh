@@ -46,11 +46,12 @@ docs() {
     cargo doc --workspace --no-deps --document-private-items --locked --quiet
 }
 
-layers() {
+# Runs a check that is written in Python.
+scripted() {
   if command -v python3 > /dev/null; then
-    python3 scripts/layers.py
+    python3 "scripts/$1.py"
   else
-    printf 'NOT CHECKED: the order of modules, as python3 is not installed\n'
+    printf 'NOT CHECKED: %s, as python3 is not installed\n' "$1"
   fi
 }
 
@@ -59,7 +60,8 @@ check 'cargo clippy' cargo clippy --workspace --all-targets --locked -- -D warni
 check 'cargo doc' docs
 check 'cargo deny' deny
 check 'lock file of fuzz/' fuzz_lock
-check 'layers' layers
+check 'layers' scripted layers
+check 'unused dependencies' scripted dependencies
 check 'tidy' scripts/tidy.sh
 
 if [ "${#failures[@]}" -gt 0 ]; then

@@ -9,10 +9,10 @@ use bytes::Bytes;
 use http::Request;
 use http_body::Body;
 use http_body_util::Full;
-use shoal::s3::payload::decoder::{ChunkError, Decoder, Event, Framing};
-use shoal::s3::payload::{CheckedBody, Payload};
-use shoal::s3::sigv4::{PayloadHash, SeedSignature, SigningKey, Timestamp, scope};
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
+use shoal_s3::payload::decoder::{ChunkError, Decoder, Event, Framing};
+use shoal_s3::payload::{CheckedBody, Payload};
+use shoal_s3::sigv4::{PayloadHash, SeedSignature, SigningKey, Timestamp, scope};
 
 const SIGNED: u8 = 1;
 const TRAILER: u8 = 2;

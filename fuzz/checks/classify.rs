@@ -8,7 +8,7 @@ pub(crate) mod lake_readings;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use shoal::s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation, classify};
+use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation, classify};
 
 use self::lake_readings::{Change, Lake, Reading, Sent};
 

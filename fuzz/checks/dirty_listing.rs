@@ -4,8 +4,8 @@
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
-use shoal::dirty::{Listing, UploadListing};
-use shoal::s3::operation::{Query, classify};
+use shoal_node::dirty::{Listing, UploadListing};
+use shoal_s3::operation::{Query, classify};
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {

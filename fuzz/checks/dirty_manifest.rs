@@ -1,6 +1,6 @@
 //! What must hold of manifests of dirty objects, whatever a disk or another node gives.
 
-use shoal::dirty::Manifest;
+use shoal_node::dirty::Manifest;
 
 /// What is read can be written down again, and each block has one place. Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use http::uri::PathAndQuery;
-use shoal::dirty::homes::{Request, UploadRequest};
+use shoal_node::dirty::homes::{Request, UploadRequest};
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {

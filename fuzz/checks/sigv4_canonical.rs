@@ -5,10 +5,10 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use shoal::s3::auth::Gate;
-use shoal::s3::identity::{Caller, Identities, Identity};
-use shoal::s3::sigv4::canonical;
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
+use shoal_s3::auth::Gate;
+use shoal_s3::identity::{Caller, Identities, Identity};
+use shoal_s3::sigv4::canonical;
 
 /// Panics if a canonical form is wrong or a stranger passes as an identity.
 pub(crate) fn check(input: &[u8]) {

@@ -1,10 +1,11 @@
-//! The one binary. Everything it can do is a verb in `shoal::cli`.
+//! The one binary. Everything that it can do is a verb in `cli`.
 
 mod allocator;
+mod cli;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     allocator::configure();
-    shoal::cli::main()
+    cli::main()
 }

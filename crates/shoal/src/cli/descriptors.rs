@@ -1,8 +1,7 @@
 //! The number of files and sockets that the process may have open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
-use crate::config::Limits;
+use shoal_node::config::Limits;
 
 /// The descriptors of a node besides its clients' connections: its files, and as many connections to the lake
 /// as it uses at once.

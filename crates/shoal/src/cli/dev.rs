@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
+use shoal_base::secret::Secret;
+use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
+use shoal_node::config::{
+    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance, Role,
+    Sources,
+};
+use shoal_node::gateway::Gateway;
+use shoal_store::StoreConfig;
 use tempfile::TempDir;
 
 use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
 use super::signals::Signals;
 use super::{block_on, descriptors, logging};
-use crate::config::{
-    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance, Role,
-    Sources,
-};
-use crate::embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
-use crate::gateway::Gateway;
-use crate::secret::Secret;
-use crate::store::StoreConfig;
 
 /// The log filter when a person reads the screen. The lake's library logs every mistake of a client as an
 /// error, and at exit the nodes of one process see each other go, which is no news.
@@ -378,8 +378,9 @@ mod tests {
     use std::net::TcpListener;
     use std::path::Path;
 
+    use shoal_node::config::Config;
+
     use super::{Dev, Failure};
-    use crate::config::Config;
 
     fn dev(nodes: u16, s3_port: u16, admin_port: u16, lake_port: u16) -> Dev {
         Dev {

@@ -6,16 +6,18 @@ use clap::Args;
 use futures_util::future::join_all;
 use serde::Serialize;
 use serde_json::json;
+use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
+use shoal_node::admin::explain::{
+    BLOCKS_MAX, BlockLocation, ExplainQuery, Explanation, KnownVersion, Presence,
+};
+use shoal_node::admin::members::{Member, Members};
+use shoal_s3::uri::S3Uri;
 
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{Tone, bytes, counted, print, tell};
 use super::status::table;
-use crate::admin::client::{AdminClient, AdminError, AdminUrl};
-use crate::admin::explain::{BLOCKS_MAX, BlockLocation, ExplainQuery, Explanation, KnownVersion, Presence};
-use crate::admin::members::{Member, Members};
-use crate::s3::uri::S3Uri;
 
 const AFTER_HELP: &str = "\
 Words for a block on a node:

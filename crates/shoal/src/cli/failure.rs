@@ -4,8 +4,9 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use shoal_node::config::{ConfigError, Problem};
+
 use super::output::{Tone, tell};
-use crate::config::{ConfigError, Problem};
 
 /// The reason why a verb failed.
 #[derive(Debug)]

@@ -6,14 +6,14 @@ use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::json;
+use shoal_node::admin::client::{AdminClient, AdminUrl};
+use shoal_node::dirty::FlushProgress;
+use shoal_s3::uri::S3Uri;
 
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{counted, print};
-use crate::admin::client::{AdminClient, AdminUrl};
-use crate::dirty::FlushProgress;
-use crate::s3::uri::S3Uri;
 
 /// How often the command polls the node for its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

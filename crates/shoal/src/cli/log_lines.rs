@@ -50,10 +50,10 @@ mod tests {
     use std::sync::Arc;
 
     use parking_lot::Mutex;
+    use shoal_s3::object::ObjectName;
     use tracing_subscriber::fmt::MakeWriter;
 
     use super::fields;
-    use crate::s3::object::ObjectName;
 
     /// The text that a log with such fields writes.
     #[derive(Clone, Default)]

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use shoal_node::config::Log;
 use tracing::Subscriber;
 use tracing_subscriber::reload::Handle;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -9,7 +10,6 @@ use tracing_subscriber::{EnvFilter, fmt};
 
 use super::log_lines;
 use super::output::colour_on_stderr;
-use crate::config::Log;
 
 /// The filter of log lines. It can change while the process runs.
 pub(super) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
+use shoal_lookup::Lookup;
+use shoal_lookup::client::Client;
+use shoal_node::config::{self, Config, Loaded, Log, Role, Sources};
 
 use super::failure::{Failure, tell_problem};
 use super::output::{Tone, print};
 use super::settings::{LookupVerb, SettingFlags};
 use super::signals::Signals;
 use super::{block_on, logging};
-use crate::config::{self, Config, Loaded, Log, Role, Sources};
-use crate::lookup::client::Client;
-use crate::lookup::{self, Lookup};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -111,7 +111,7 @@ impl Explain {
             told: true,
         };
         block_on(async move {
-            let explanation = lookup::explain(&loaded.config.lookup, client)
+            let explanation = shoal_lookup::explain(&loaded.config.lookup, client)
                 .await
                 .map_err(|error| Failure::new("the choice cannot be explained", &error))?;
             print(&if self.json {

@@ -48,7 +48,7 @@ enum Verb {
 }
 
 /// Runs the verb on the command line of this process.
-pub fn main() -> ExitCode {
+pub(crate) fn main() -> ExitCode {
     let done = match Cli::parse().verb {
         Verb::Serve(serve) => serve.run(),
         Verb::Dev(dev) => dev.run(),
@@ -80,9 +80,9 @@ fn block_on(verb: impl Future<Output = Result<(), Failure>>) -> Result<(), Failu
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use shoal_node::config::{Role, SETTINGS};
 
     use super::Cli;
-    use crate::config::{Role, SETTINGS};
 
     #[test]
     fn the_command_line_is_well_formed() {

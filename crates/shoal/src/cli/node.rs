@@ -6,12 +6,12 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
+use shoal_node::admin::client::{AdminClient, AdminError, AdminErrorKind, AdminUrl};
+use shoal_node::handoff::{HandoffPhase, HandoffProgress};
 
 use super::block_on;
 use super::failure::Failure;
 use super::output::{Tone, bytes, counted, print, talk, tell};
-use crate::admin::client::{AdminClient, AdminError, AdminErrorKind, AdminUrl};
-use crate::handoff::{HandoffPhase, HandoffProgress};
 
 /// How often the command polls a draining node for its progress.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

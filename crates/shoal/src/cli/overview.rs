@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
+use shoal_node::admin::members::Members;
+use shoal_node::conditions::Condition;
+use shoal_node::handoff::HandoffProgress;
 use shoal_policy::Source;
-
-use crate::admin::client::{AdminClient, AdminError, AdminUrl};
-use crate::admin::members::Members;
-use crate::conditions::Condition;
-use crate::handoff::HandoffProgress;
 
 /// The state of a cluster at one moment.
 #[derive(Debug, Serialize)]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use shoal_node::config::{Config, Loaded, Problem, Role, Sources};
+use shoal_node::gateway::Gateway;
 
 use super::failure::{Failure, tell_problem};
 use super::logging::LogFilter;
@@ -11,8 +13,6 @@ use super::output::{Tone, print};
 use super::settings::{ServeVerb, SettingFlags};
 use super::signals::{Signals, Wish};
 use super::{block_on, descriptors, logging};
-use crate::config::{Config, Loaded, Problem, Role, Sources};
-use crate::gateway::Gateway;
 
 /// Run one node.
 ///

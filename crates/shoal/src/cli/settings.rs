@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-
-use crate::config::{Role, SETTINGS, Setting};
+use shoal_node::config::{Role, SETTINGS, Setting};
 
 /// A verb that has flags for settings.
 pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {

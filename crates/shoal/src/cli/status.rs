@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde_json::json;
+use shoal_node::admin::client::{AdminClient, AdminUrl};
+use shoal_node::conditions::{Condition, ConditionName};
+use shoal_node::handoff::HandoffPhase;
 
 use super::block_on;
 use super::failure::Failure;
 use super::node::failure;
 use super::output::{bytes, counted, print};
 use super::overview::{Answer, NodeView, Overview, Traffic};
-use crate::admin::client::{AdminClient, AdminUrl};
-use crate::conditions::{Condition, ConditionName};
-use crate::handoff::HandoffPhase;
 
 const AFTER_HELP: &str = "\
 A column of a source is its share of the bytes that clients got. Counts begin with each node.
@@ -231,10 +231,10 @@ fn is_in_the_table(condition: &Condition) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
+    use shoal_node::handoff::{HandoffPhase, HandoffProgress};
 
     use super::super::overview::{LakeHealth, LayerPage, Numbers, StorePage};
     use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
-    use crate::handoff::{HandoffPhase, HandoffProgress};
 
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,

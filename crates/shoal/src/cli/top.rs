@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use shoal_node::admin::client::{AdminClient, AdminUrl};
+use shoal_node::clock;
 use tokio::sync::mpsc;
 
 use super::block_on;
@@ -15,8 +17,6 @@ use super::node::failure;
 use super::overview::{NodeView, Overview, Traffic};
 use super::signals::Signals;
 use super::status::{remarks, rows, summary, table};
-use crate::admin::client::{AdminClient, AdminUrl};
-use crate::clock;
 
 /// How often the command asks the nodes.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -180,9 +180,10 @@ fn keys() -> mpsc::Receiver<u8> {
 mod tests {
     use std::time::Duration;
 
+    use shoal_node::clock;
+
     use super::super::status::tests::overview;
     use super::{Before, Traffic, fit, frame};
-    use crate::clock;
 
     #[test]
     fn rates_are_what_was_counted_since_the_last_look() {

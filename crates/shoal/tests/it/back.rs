@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal::config::{Config, WriteMode, WriteRule};
+use shoal_node::config::{Config, WriteMode, WriteRule};
 
 use crate::client::{Client, Reply};
 use crate::lake::Content;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use shoal::config::FreshnessMode;
+use shoal_node::config::FreshnessMode;
 
 use crate::client::{Call, Client, Reply};
 use crate::cluster::Cluster;

@@ -102,7 +102,10 @@ fn said(log: &mut BufReader<ChildStderr>, message: &str) -> serde_json::Value {
 }
 
 fn data(name: &str) -> String {
-    format!("{}/tests/data/tls/{name}", env!("CARGO_MANIFEST_DIR"))
+    format!(
+        "{}/../shoal-node/tests/data/tls/{name}",
+        env!("CARGO_MANIFEST_DIR")
+    )
 }
 
 /// Puts a certificate and its key in the place of what is there, each file whole or not at all.

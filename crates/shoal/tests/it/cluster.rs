@@ -18,8 +18,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::Value;
-use shoal::config::{Config, CooperationMode};
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
+use shoal_node::config::{Config, CooperationMode};
 
 use crate::client::Reply;
 use crate::lake::{Content, Lake, Object};
@@ -67,7 +67,7 @@ impl Cluster {
         let node = Node::in_front_of(&self.lake, |config| {
             config.node.name = format!("n{index}");
             config.node.topology = format!("dc1/a/r{index}");
-            config.freshness.default = shoal::config::FreshnessMode::Immutable;
+            config.freshness.default = shoal_node::config::FreshnessMode::Immutable;
             config.cooperation.mode = CooperationMode::Hierarchy;
             config.cooperation.listen = listen;
             config.cooperation.advertise = Some(way.address());

@@ -8,10 +8,10 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use shoal::config::SplitRule;
-use shoal::s3::object::Version;
-use shoal::store::{Health, Store, Urgency};
+use shoal_node::config::SplitRule;
 use shoal_policy::ObjectId;
+use shoal_s3::object::Version;
+use shoal_store::{Health, Store, Urgency};
 
 use crate::lake::Request;
 use crate::node::{BLOCK, Node};

@@ -13,14 +13,14 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Collected, Full};
-use shoal::config;
-use shoal::endpoint::{
+use shoal_base::secret::Secret;
+use shoal_node::config;
+use shoal_node::endpoint::{
     Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, LakeBody, NodeCredentials, RequestBody,
     RequestStream,
 };
-use shoal::s3::identity::{Account, NODE};
-use shoal::s3::sigv4::PayloadHash;
-use shoal::secret::Secret;
+use shoal_s3::identity::{Account, NODE};
+use shoal_s3::sigv4::PayloadHash;
 
 use crate::lake::{ACCESS_KEY, Lake, REGION, SECRET_KEY};
 

@@ -11,7 +11,7 @@ use crate::node::{Node, OTHER_KEY};
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Objects `b/hog-0`, `b/hog-1`, … and `b/light`.
-async fn node_with(objects: usize, change: impl FnOnce(&mut shoal::config::Config)) -> Node {
+async fn node_with(objects: usize, change: impl FnOnce(&mut shoal_node::config::Config)) -> Node {
     let node = Node::start_with(change).await;
     for number in 0..objects {
         node.lake.put("b", format!("hog-{number}"), "x");

@@ -19,8 +19,8 @@ use std::fs;
 use std::path::Path;
 
 use http::uri::PathAndQuery;
-use shoal::dirty::Manifest;
-use shoal::dirty::homes::{Request, UploadRequest};
+use shoal_node::dirty::Manifest;
+use shoal_node::dirty::homes::{Request, UploadRequest};
 
 const MUTATIONS_PER_SEED: usize = 300;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
-use shoal::clock;
-use shoal::config::Anonymous;
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
+use shoal_node::clock;
+use shoal_node::config::Anonymous;
 
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
@@ -309,9 +309,9 @@ async fn strangers_may_do_what_the_lake_lets_strangers_do() {
 async fn an_identity_may_be_somebody_else_at_the_lake() {
     let node = Node::start_with(|config| {
         config.identities[0].access_key = "local".into();
-        config.identities[0].secret_key = shoal::secret::Secret::new("local-secret");
+        config.identities[0].secret_key = shoal_base::secret::Secret::new("local-secret");
         config.identities[0].lake_access_key = Some(ACCESS_KEY.into());
-        config.identities[0].lake_secret_key = Some(shoal::secret::Secret::new(crate::lake::SECRET_KEY));
+        config.identities[0].lake_secret_key = Some(shoal_base::secret::Secret::new(crate::lake::SECRET_KEY));
     })
     .await;
     node.lake.put("b", "k", "x");

@@ -5,7 +5,7 @@ mod misbehaving;
 use std::time::{Duration, SystemTime};
 
 use http::{Method, StatusCode};
-use shoal::clock;
+use shoal_node::clock;
 
 use crate::back::texts;
 use crate::chunks::Checksum;

@@ -4,13 +4,13 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal::clock;
-use shoal::config::{Config, FreshnessMode, IdentityConfig};
-use shoal::dirty::homes::{Answer, UploadRequest};
-use shoal::gateway::Gateway;
-use shoal::s3::object::ObjectName;
-use shoal::secret::Secret;
-use shoal::store::Store;
+use shoal_base::secret::Secret;
+use shoal_node::clock;
+use shoal_node::config::{Config, FreshnessMode, IdentityConfig};
+use shoal_node::dirty::homes::{Answer, UploadRequest};
+use shoal_node::gateway::Gateway;
+use shoal_s3::object::ObjectName;
+use shoal_store::Store;
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
 

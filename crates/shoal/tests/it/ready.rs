@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::Value;
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
 
 use crate::cluster::Cluster;
 use crate::lake::{ACCESS_KEY, Fault, SECRET_KEY};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal::config::{WriteMode, WriteRule};
+use shoal_node::config::{WriteMode, WriteRule};
 
 use crate::client::{Call, Payload, Reply};
 use crate::lake::{Access, Content, Request};

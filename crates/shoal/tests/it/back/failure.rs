@@ -336,7 +336,7 @@ async fn dirty_blocks_stay_when_others_need_room_and_too_many_go_through() {
     let node = Node::start_with(|config| {
         back(config);
         config.store.capacity_bytes = 16 << 20;
-        config.freshness.default = shoal::config::FreshnessMode::Immutable;
+        config.freshness.default = shoal_node::config::FreshnessMode::Immutable;
     })
     .await;
     write_back(&node.client(), "tmp/first", &bytes(1)).await;

@@ -3,9 +3,9 @@
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use shoal::clock;
-use shoal::dirty::UploadQuery;
-use shoal::dirty::homes::{Answer, UploadRequest};
+use shoal_node::clock;
+use shoal_node::dirty::UploadQuery;
+use shoal_node::dirty::homes::{Answer, UploadRequest};
 
 use super::cluster::{cluster, settled};
 use super::multipart::{begin, complete, list, parts, put};

@@ -33,7 +33,7 @@ async fn written_back(cluster: &Cluster, keys: u64) {
 #[tokio::test]
 async fn who_has_not_heard_from_everybody_flushes_nothing() {
     let interval = Duration::from_secs(5);
-    let prompt = |_, config: &mut shoal::config::Config| {
+    let prompt = |_, config: &mut shoal_node::config::Config| {
         back(config);
         config.write.flush_interval = interval;
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use md5::{Digest, Md5};
-use shoal::config::Config;
+use shoal_node::config::Config;
 
 use super::cluster::settled;
 use super::{assert_back, back, flush, reads, until, write_back};

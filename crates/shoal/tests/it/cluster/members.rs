@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
 
 use super::{Cluster, Wire, seen};
 

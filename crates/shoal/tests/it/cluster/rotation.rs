@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use http::StatusCode;
-use shoal::config::Config;
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
+use shoal_node::config::Config;
 use tokio::sync::watch;
 
 use super::{Cluster, SECRET};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
-use shoal::config::SplitRule;
+use shoal_node::config::SplitRule;
 
 use super::Cluster;
 use crate::lake::{ANONYMOUS, Access, Fault, Request};
@@ -95,7 +95,7 @@ async fn a_block_comes_whole_though_its_readers_have_what_they_want_of_it() {
 #[tokio::test]
 async fn each_node_asks_for_permission_in_the_name_of_its_client() {
     let cluster = Cluster::start_with(3, |_, config| {
-        config.freshness.default = shoal::config::FreshnessMode::Revalidate;
+        config.freshness.default = shoal_node::config::FreshnessMode::Revalidate;
     })
     .await;
     let bytes = cluster.put("k", 6);
@@ -156,7 +156,7 @@ async fn homes_ask_the_lake_in_the_name_of_the_client() {
 #[tokio::test]
 async fn an_object_that_changes_is_read_whole_in_one_version() {
     let cluster = Cluster::start_with(3, |_, config| {
-        config.freshness.default = shoal::config::FreshnessMode::Revalidate;
+        config.freshness.default = shoal_node::config::FreshnessMode::Revalidate;
     })
     .await;
     let before = cluster.put("k", 6);

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::uri::PathAndQuery;
-use shoal::channel::{AuthFailure, Channel};
-use shoal::config::{self, Limits};
-use shoal::membership::node_id;
-use shoal::peer::PeerConnector;
-use shoal::secret::Secret;
+use shoal_base::secret::Secret;
+use shoal_node::channel::{AuthFailure, Channel};
+use shoal_node::config::{self, Limits};
+use shoal_node::membership::node_id;
+use shoal_node::peer::PeerConnector;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

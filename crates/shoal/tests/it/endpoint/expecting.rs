@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::stream;
 use http::StatusCode;
 use http_body_util::{BodyExt, StreamBody};
-use shoal::config;
-use shoal::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
-use shoal::s3::identity::NODE;
+use shoal_node::config;
+use shoal_node::endpoint::{Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody};
+use shoal_s3::identity::NODE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

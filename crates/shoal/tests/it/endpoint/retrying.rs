@@ -1,8 +1,8 @@
 //! What is asked for again, and what is not.
 
 use http::{Method, StatusCode};
-use shoal::config;
-use shoal::endpoint::{Failure, RequestBody};
+use shoal_node::config;
+use shoal_node::endpoint::{Failure, RequestBody};
 
 use super::{STALL_TIMEOUT, endpoint, endpoint_with, failure, get, put, read_text, request, whole};
 use crate::lake::{ACCESS_KEY, Access, Fault, Lake, Request};

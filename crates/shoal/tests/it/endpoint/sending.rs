@@ -7,12 +7,12 @@ use futures_util::stream;
 use http::{HeaderValue, StatusCode};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use shoal::config;
-use shoal::endpoint::{
+use shoal_node::config;
+use shoal_node::endpoint::{
     BoxError, Endpoint, EndpointRequest, Failure, LakeAccount, NodeCredentials, RequestBody, RequestStream,
 };
-use shoal::s3::identity::{Account, NODE};
-use shoal::s3::sigv4::{PayloadHash, SeedSignature};
+use shoal_s3::identity::{Account, NODE};
+use shoal_s3::sigv4::{PayloadHash, SeedSignature};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

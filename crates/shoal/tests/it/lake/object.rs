@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use md5::{Digest, Md5};
-use shoal::clock;
+use shoal_node::clock;
 
 /// What an object consists of.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use shoal::config::FreshnessMode;
+use shoal_node::config::FreshnessMode;
 
 use crate::client::Client;
 use crate::cluster::Cluster;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use shoal::config::Config;
+use shoal_node::config::Config;
 
 use crate::client::Reply;
 use crate::lake::{Cut, Fault, Request};

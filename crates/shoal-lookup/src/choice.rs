@@ -1,0 +1,281 @@
+//! Chooses the living nodes that a client gets, and gives the reason why it does not get the others.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use shoal_node::admin::members::MemberState;
+use shoal_policy::nearest::{self as policy, Candidate, rank};
+
+use super::client::Client;
+use super::live_nodes::LiveNode;
+use super::places::Location;
+
+/// The kind of addresses that are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// A records.
+    V4,
+    /// AAAA records.
+    V6,
+}
+
+/// Whether a client gets a living node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eligibility {
+    /// The answer contains the node.
+    Answered,
+    /// The node is as near as those in the answer, which are enough.
+    Surplus,
+    /// Another node is nearer.
+    Farther,
+    /// The node leaves, and others do not.
+    Draining,
+    /// The address at which clients reach the node is unknown.
+    NoAddress,
+}
+
+/// A living node from a client's point of view.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The node.
+    pub live: Arc<LiveNode>,
+    /// The number of topology levels that the node shares with the client.
+    pub shared_levels: usize,
+    /// The node's part in the choice among equally near nodes, 0 to 1.
+    pub weight: f64,
+    /// Whether the answer contains the node, and why.
+    pub eligibility: Eligibility,
+}
+
+impl Family {
+    fn has(self, address: SocketAddr) -> bool {
+        address.is_ipv4() == (self == Self::V4)
+    }
+}
+
+impl Eligibility {
+    /// The reason in words.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Surplus => "as near, and enough are answered",
+            Self::Farther => "farther",
+            Self::Draining => "draining",
+            Self::NoAddress => "its S3 address is not known",
+        }
+    }
+}
+
+/// All living nodes in the order in which the client should try them; nodes that it should not try come last.
+///
+/// An answer contains addresses of one distance only: resolvers and clients shuffle them, and half of the
+/// requests would go farther than they need. The next distance is used only if no nearer node is alive.
+pub fn choose(
+    client: &Client,
+    location: Location<'_>,
+    live: &[Arc<LiveNode>],
+    answers: usize,
+) -> Vec<Choice> {
+    let excluded = exclusion(live);
+    let (fit, unfit): (Vec<_>, Vec<_>) = live.iter().partition(|live| excluded(live).is_none());
+    let mut choices = by_distance(client, location, &fit);
+    if let Some(nearest) = choices.first().map(|choice| choice.shared_levels) {
+        for (position, choice) in choices.iter_mut().enumerate() {
+            choice.eligibility = match choice.shared_levels == nearest {
+                true if position < answers => Eligibility::Answered,
+                true => Eligibility::Surplus,
+                false => Eligibility::Farther,
+            };
+        }
+    }
+    let unfit = by_distance(client, location, &unfit).into_iter().map(|choice| {
+        let eligibility = excluded(&choice.live).unwrap_or(choice.eligibility);
+        Choice {
+            eligibility,
+            ..choice
+        }
+    });
+    choices.extend(unfit);
+    choices
+}
+
+/// The living nodes that clients may be sent to and that have addresses of the family.
+pub fn reachable_by(family: Family, live: &[Arc<LiveNode>]) -> Vec<Arc<LiveNode>> {
+    let excluded = exclusion(live);
+    let reachable = |live: &&Arc<LiveNode>| live.address.is_some_and(|address| family.has(address));
+    live.iter()
+        .filter(|live| excluded(live).is_none())
+        .filter(reachable)
+        .cloned()
+        .collect()
+}
+
+/// Returns a function that gives the reason why no client should be sent to a node, if there is one.
+fn exclusion(live: &[Arc<LiveNode>]) -> impl Fn(&Arc<LiveNode>) -> Option<Eligibility> {
+    let serving = |live: &Arc<LiveNode>| live.member.state == MemberState::Serving;
+    let someone_serves = live.iter().any(|live| serving(live) && live.address.is_some());
+    move |live| match live.address {
+        None => Some(Eligibility::NoAddress),
+        Some(_) if someone_serves && !serving(live) => Some(Eligibility::Draining),
+        Some(_) => None,
+    }
+}
+
+fn by_distance(client: &Client, location: Location<'_>, live: &[&Arc<LiveNode>]) -> Vec<Choice> {
+    let client = policy::Client {
+        topology: location.topology,
+        key: client.key(),
+    };
+    let candidates: Vec<_> = live
+        .iter()
+        .map(|live| Candidate {
+            node: live.id,
+            topology: &live.member.topology,
+            // Nothing is known against a node that was not asked itself.
+            load: live.member.load.unwrap_or(0.0),
+        })
+        .collect();
+    let ranked = rank(client, &candidates).into_iter();
+    ranked
+        .map(|ranked| Choice {
+            live: Arc::clone(live[ranked.index]),
+            shared_levels: ranked.shared_levels,
+            weight: ranked.weight,
+            eligibility: Eligibility::Farther,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shoal_node::admin::members::{Member, MemberState, Members};
+    use shoal_node::clock;
+
+    use super::super::live_nodes::tests::member;
+    use super::{Choice, Eligibility, Family, choose, reachable_by};
+    use crate::client::Client;
+    use crate::live_nodes::{LiveNode, LiveNodes};
+    use crate::places::Location;
+
+    const HERE: Location<'_> = Location {
+        topology: Some("dc1/a/r1"),
+        network: None,
+    };
+
+    fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
+        let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
+        let speaker = String::from("somebody else");
+        live_nodes.hear(Members { speaker, members }, [10, 0, 0, 9].into(), now);
+        live_nodes.live(now)
+    }
+
+    fn four() -> Vec<Member> {
+        vec![
+            member("a1", "dc1/a/r1", "10.0.0.1:9000"),
+            member("a2", "dc1/a/r1", "10.0.0.2:9000"),
+            member("a3", "dc1/a/r2", "10.0.0.3:9000"),
+            member("b1", "dc1/b/r1", "10.0.0.4:9000"),
+        ]
+    }
+
+    fn eligibilities(members: Vec<Member>, answers: usize) -> Vec<(String, Eligibility)> {
+        let client = Client::of([10, 1, 0, 1].into(), None, &[]).unwrap();
+        let choices = choose(&client, HERE, &live(members), answers);
+        let mut standings: Vec<_> = choices.iter().map(summary).collect();
+        standings.sort_by(|a, b| a.0.cmp(&b.0));
+        standings
+    }
+
+    fn summary(choice: &Choice) -> (String, Eligibility) {
+        (choice.live.member.name.clone(), choice.eligibility)
+    }
+
+    fn eligibility_of(members: Vec<Member>, answers: usize) -> [Eligibility; 4] {
+        let standings = eligibilities(members, answers);
+        standings
+            .iter()
+            .map(|(_, eligibility)| *eligibility)
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap()
+    }
+
+    #[test]
+    fn only_the_nearest_are_answered_and_as_many_as_asked_for() {
+        use Eligibility::{Answered, Farther, Surplus};
+        assert_eq!(eligibility_of(four(), 2), [Answered, Answered, Farther, Farther]);
+        assert_eq!(eligibility_of(four(), 9), [Answered, Answered, Farther, Farther]);
+        let one = eligibility_of(four(), 1);
+        assert!(
+            one[..2].contains(&Answered) && one[..2].contains(&Surplus),
+            "{one:?}"
+        );
+    }
+
+    #[test]
+    fn the_second_nearest_is_answered_when_the_nearest_are_gone() {
+        let left = four().split_off(2);
+        let expected = [
+            ("a3".into(), Eligibility::Answered),
+            ("b1".into(), Eligibility::Farther),
+        ];
+        assert_eq!(eligibilities(left, 2), expected);
+    }
+
+    #[test]
+    fn a_draining_node_is_answered_only_when_nothing_else_lives() {
+        let mut members = four();
+        members[0].state = MemberState::Draining;
+        members[1].state = MemberState::Draining;
+        let eligibility = eligibility_of(members.clone(), 1);
+        assert_eq!(
+            eligibility,
+            [
+                Eligibility::Draining,
+                Eligibility::Draining,
+                Eligibility::Answered,
+                Eligibility::Farther
+            ]
+        );
+        for member in &mut members {
+            member.state = MemberState::Draining;
+        }
+        assert!(eligibility_of(members, 1)[..2].contains(&Eligibility::Answered));
+    }
+
+    #[test]
+    fn a_node_without_a_known_address_is_not_answered_and_counts_for_nothing() {
+        let mut members = four();
+        (members[0].s3, members[0].admin) =
+            ("0.0.0.0:9000".parse().unwrap(), "0.0.0.0:9100".parse().unwrap());
+        for member in &mut members[1..] {
+            member.state = MemberState::Draining;
+        }
+        let eligibility = eligibility_of(members, 1);
+        assert_eq!(eligibility[0], Eligibility::NoAddress);
+        assert_eq!(eligibility[1], Eligibility::Answered);
+    }
+
+    #[test]
+    fn each_family_has_its_own_nearest() {
+        let mut members = four();
+        members[0].s3 = "[fd00::1]:9000".parse().unwrap();
+        let live = live(members);
+        let names = |family| -> Vec<String> {
+            let reachable = reachable_by(family, &live);
+            reachable.iter().map(|live| live.member.name.clone()).collect()
+        };
+        assert_eq!(names(Family::V6), ["a1"]);
+        assert_eq!(names(Family::V4), ["a2", "a3", "b1"]);
+    }
+
+    #[test]
+    fn a_family_whose_nodes_all_leave_has_none_while_the_other_serves() {
+        let mut members = four();
+        members[0].s3 = "[fd00::1]:9000".parse().unwrap();
+        members[0].state = MemberState::Draining;
+        assert_eq!(reachable_by(Family::V6, &live(members)), []);
+    }
+}

@@ -1,0 +1,169 @@
+//! Explains which nodes a client would get and why, for people and for scripts.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use serde::Serialize;
+use shoal_node::admin::client::{AdminErrorKind, AdminUrl};
+use shoal_node::admin::members::MemberState;
+use shoal_node::config::Lookup;
+
+use super::choice::{Choice, Eligibility};
+use super::client::Client;
+use super::places::Location;
+
+/// All facts that decide about an answer.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The client or the network it is in.
+    pub client: String,
+    /// The client's place, outermost first; `null` if it is unknown.
+    pub topology: Option<String>,
+    /// The configured network that the place comes from.
+    pub network: Option<String>,
+    /// The name that is asked for.
+    pub name: String,
+    /// How long the answer would be valid, in seconds.
+    pub ttl_seconds: u64,
+    /// All living nodes in the order in which the client should try them.
+    pub nodes: Vec<Explained>,
+    /// Nodes that were asked for the members and did not answer.
+    pub silent: Vec<SilentNode>,
+}
+
+/// A living node from the client's point of view.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explained {
+    /// The name of the node.
+    pub name: String,
+    /// The place of the node.
+    pub topology: String,
+    /// The address at which clients reach the node.
+    pub address: Option<SocketAddr>,
+    /// Whether clients should be sent to the node.
+    pub state: MemberState,
+    /// Requests in flight as a share of those that the node takes, 0 to 1.
+    pub load: Option<f64>,
+    /// The number of topology levels that the node shares with the client.
+    pub shared_levels: usize,
+    /// The node's part in the choice among equally near nodes, 0 to 1.
+    pub weight: f64,
+    /// Whether the answer contains the node.
+    pub answered: bool,
+    /// The reason why it does, or does not.
+    pub why: &'static str,
+}
+
+/// A node that was asked for the members and did not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SilentNode {
+    /// The URL that was asked.
+    pub url: String,
+    /// The reason why there was no answer.
+    pub why: String,
+}
+
+impl SilentNode {
+    pub(super) fn new(url: &AdminUrl, why: &AdminErrorKind) -> Self {
+        Self {
+            url: url.to_string(),
+            why: why.to_string(),
+        }
+    }
+}
+
+impl Explanation {
+    pub(super) fn new(
+        config: &Lookup,
+        client: Client,
+        location: Location<'_>,
+        choices: &[Choice],
+        silent: Vec<SilentNode>,
+    ) -> Self {
+        let network = client.network;
+        let single = network.prefix_len() == network.max_prefix_len();
+        Self {
+            client: if single {
+                network.addr().to_string()
+            } else {
+                network.to_string()
+            },
+            topology: location.topology.map(Into::into),
+            network: location.network.map(|network| network.to_string()),
+            name: config.name.clone().unwrap_or_default(),
+            ttl_seconds: config.ttl.as_secs(),
+            nodes: choices.iter().map(explained).collect(),
+            silent,
+        }
+    }
+
+    /// Whether the answer would contain any node.
+    pub fn has_answer(&self) -> bool {
+        self.nodes.iter().any(|node| node.answered)
+    }
+
+    /// The explanation as text for people.
+    pub fn to_text(&self) -> String {
+        let place = match (&self.topology, &self.network) {
+            (Some(place), Some(network)) => format!("{place}  ([[lookup.place]] {network})"),
+            (Some(place), None) => format!("{place}  ([lookup] topology: no [[lookup.place]] has it)"),
+            (None, _) => "unknown: all nodes are equally far".into(),
+        };
+        let mut text = format!(
+            "client  {}\nplace   {place}\nname    {}, for {} s\n\n",
+            self.client, self.name, self.ttl_seconds
+        );
+        if self.nodes.is_empty() {
+            text.push_str("no living node is known: the answer is SERVFAIL\n");
+        } else {
+            text.push_str(&table(&self.nodes));
+        }
+        for silent in &self.silent {
+            writeln!(text, "\n{} {}", silent.url, silent.why).expect("writing to a string does not fail");
+        }
+        text
+    }
+}
+
+fn explained(choice: &Choice) -> Explained {
+    let (live, member) = (&choice.live, &choice.live.member);
+    Explained {
+        name: member.name.clone(),
+        topology: member.topology.clone(),
+        address: live.address,
+        state: member.state,
+        load: member.load,
+        shared_levels: choice.shared_levels,
+        weight: choice.weight,
+        answered: choice.eligibility == Eligibility::Answered,
+        why: choice.eligibility.as_str(),
+    }
+}
+
+/// Columns as wide as their widest cell; the last one is not padded.
+fn table(nodes: &[Explained]) -> String {
+    let title = ["node", "topology", "shared", "load", "weight", "address", "why"].map(String::from);
+    let rows = nodes.iter().map(|node| {
+        [
+            node.name.clone(),
+            node.topology.clone(),
+            node.shared_levels.to_string(),
+            node.load.map_or("?".into(), |load| format!("{load:.2}")),
+            format!("{:.2}", node.weight),
+            node.address.map_or("-".into(), |address| address.to_string()),
+            node.why.into(),
+        ]
+    });
+    let rows: Vec<[String; 7]> = std::iter::once(title).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    let widths: [usize; 7] = std::array::from_fn(width);
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(widths) {
+            write!(text, "{cell:width$}  ").expect("writing to a string does not fail");
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,297 @@
+//! The name server that leads each client to the nearest living node.
+//!
+//! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps the answers that are recent
+//! enough, `client` finds the client behind a question, `places` its place, `choice` the nearest nodes,
+//! `responder` puts them into a message, `listener` carries messages within the bounds of `rate_limit`,
+//! `admin` shows the counts of `metrics` and the state in `poll_status`. Nothing is shared with other name
+//! servers and nothing is remembered beyond seconds, so any number of them can stand behind one anycast
+//! address (docs/how-to/lookup.md).
+
+mod admin;
+pub mod choice;
+pub mod client;
+pub mod explain;
+pub mod listener;
+pub mod live_nodes;
+pub mod metrics;
+pub mod places;
+pub mod poll;
+pub mod poll_status;
+pub mod rate_limit;
+pub mod responder;
+#[cfg(test)]
+mod tests;
+pub mod zone;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use hickory_proto::ProtoError;
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use shoal_node::admin::allowed_hosts::AllowedHosts;
+use shoal_node::admin::client::{AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
+use shoal_node::admin::members::Members;
+use shoal_node::clock;
+use shoal_node::config;
+use shoal_node::http::listener::{ListenError, listen};
+use shoal_node::shutdown::{self, Shutdown, Trigger};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use explain::{Explanation, SilentNode};
+use listener::{Answers, Sockets};
+use live_nodes::{LiveNode, LiveNodes};
+use metrics::LookupMetrics;
+use poll::Poller;
+use poll_status::PollStatus;
+use rate_limit::{Allowance, RateLimiter};
+use responder::{Responder, Transport, can_answer};
+
+/// How often each node is asked.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why the name server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum LookupError {
+    /// The service name is no domain name.
+    #[error("{name:?} is not a domain name")]
+    Name {
+        /// The name as configured.
+        name: String,
+        /// The reason.
+        #[source]
+        source: ProtoError,
+    },
+    /// The URL of a node to ask is wrong.
+    #[error("{url:?} names no node")]
+    Node {
+        /// The URL as configured.
+        url: String,
+        /// The explanation, with the form that is expected.
+        #[source]
+        source: InvalidAdminUrl,
+    },
+    /// A port cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// The address as configured.
+        address: SocketAddr,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The admin port cannot be listened on.
+    #[error(transparent)]
+    Admin(#[from] ListenError),
+}
+
+/// A running name server.
+#[derive(Debug)]
+pub struct Lookup {
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
+    stop: Trigger,
+    tasks: JoinSet<()>,
+}
+
+impl Lookup {
+    /// Listens on every address and begins to ask nodes. Until the first node has answered, the server
+    /// answers SERVFAIL.
+    pub async fn start(config: &config::Lookup) -> Result<Self, LookupError> {
+        let shared = Arc::new(Shared::new(config)?);
+        let mut sockets = Vec::new();
+        for &address in &config.listen {
+            let bound = Sockets::bind(address).await;
+            sockets.push(bound.map_err(|source| LookupError::Listen { address, source })?);
+        }
+        let admin = config.admin.map(listen).transpose()?;
+        let bound = |address: io::Result<SocketAddr>| address.expect("a bound socket has an address");
+        let addresses = sockets.iter().map(|sockets| bound(sockets.address())).collect();
+        let admin_address = admin.as_ref().map(|admin| bound(admin.local_addr()));
+        let (stop, stopping) = shutdown::channel();
+        let mut tasks = JoinSet::new();
+        for (place, poller) in pollers(config)?.into_iter().enumerate() {
+            tasks.spawn(keep_asking(poller, place, Arc::clone(&shared), stopping.clone()));
+        }
+        if let Some(listener) = admin {
+            let hosts = AllowedHosts::new(&config.admin_hosts);
+            tasks.spawn(admin::serve(
+                listener,
+                Arc::clone(&shared),
+                hosts,
+                stopping.clone(),
+            ));
+        }
+        for sockets in sockets {
+            tasks.spawn(sockets.serve(Arc::clone(&shared), stopping.clone()));
+        }
+        Ok(Self {
+            addresses,
+            admin: admin_address,
+            stop,
+            tasks,
+        })
+    }
+
+    /// The addresses it listens on, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The address of its admin pages, if it has any.
+    pub const fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// Waits until one of its tasks ends by itself, which only a fault causes. A name server that answers on
+    /// one address and not on another, or with the nodes of an hour ago, is worse than none: its route would
+    /// stay.
+    pub async fn ended(&mut self) {
+        self.tasks.join_next().await;
+    }
+
+    /// Stops. A client whose question is lost asks another server, or asks again.
+    pub async fn shutdown(mut self) {
+        self.stop.begin();
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a part of the name server ended in a panic");
+            }
+        }
+    }
+}
+
+/// Asks each configured node once, and says which nodes a client would get and why.
+pub async fn explain(config: &config::Lookup, client: client::Client) -> Result<Explanation, LookupError> {
+    let shared = Shared::new(config)?;
+    let pollers = pollers(config)?;
+    let asked = join_all(pollers.iter().map(Poller::ask)).await;
+    let mut silent = Vec::new();
+    for (poller, said) in pollers.iter().zip(asked) {
+        match said {
+            Ok(said) => shared.hear(said, clock::instant()),
+            Err(error) => silent.push(SilentNode::new(poller.url(), &error)),
+        }
+    }
+    let live = shared.live();
+    let location = shared.responder.places().locate(client.network);
+    let choices = shared.responder.explain(&client, &live);
+    Ok(Explanation::new(config, client, location, &choices, silent))
+}
+
+fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
+    let poller = |url: &String| {
+        Poller::new(url).map_err(|source| LookupError::Node {
+            url: url.clone(),
+            source,
+        })
+    };
+    config.nodes.iter().map(poller).collect()
+}
+
+/// The state that listeners and pollers share.
+#[derive(Debug)]
+struct Shared {
+    responder: Responder,
+    live_nodes: Mutex<LiveNodes>,
+    poll_status: Mutex<PollStatus>,
+    /// Resolvers that ask for many clients, and are answered as often as they ask.
+    trusted: Vec<IpNet>,
+    sources: Mutex<RateLimiter>,
+    metrics: LookupMetrics,
+}
+
+impl Shared {
+    fn new(config: &config::Lookup) -> Result<Self, LookupError> {
+        let name = config.name.as_deref().unwrap_or_default();
+        let responder = Responder::new(config, name).map_err(|source| LookupError::Name {
+            name: name.into(),
+            source,
+        })?;
+        Ok(Self {
+            responder,
+            live_nodes: Mutex::default(),
+            poll_status: Mutex::new(PollStatus::new(config.nodes.iter().cloned(), clock::instant())),
+            trusted: config.trusted_resolvers.clone(),
+            sources: Mutex::new(RateLimiter::new(config.udp_rate)),
+            metrics: LookupMetrics::default(),
+        })
+    }
+
+    fn hear(&self, said: AdminResponse<Members>, now: Instant) {
+        self.live_nodes.lock().hear(said.page, said.reached, now);
+    }
+
+    fn live(&self) -> Vec<Arc<LiveNode>> {
+        self.live_nodes.lock().live(clock::instant())
+    }
+
+    fn knows_a_node(&self) -> bool {
+        can_answer(&self.live())
+    }
+
+    /// The current metrics.
+    fn counted(&self) -> String {
+        let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
+        let poll_status = self.poll_status.lock().states(clock::instant());
+        self.metrics.render(&living, &poll_status)
+    }
+}
+
+impl Answers for Shared {
+    fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>> {
+        let reply = self.responder.answer(bytes, source.ip(), transport, &self.live());
+        let code = reply.as_ref().map(|reply| reply.code);
+        self.metrics.answered(transport, code);
+        reply.map(|reply| reply.bytes)
+    }
+
+    fn allow(&self, source: SocketAddr) -> Allowance {
+        // Resolvers that the operator knows ask for many clients.
+        if self.trusted.iter().any(|network| network.contains(&source.ip())) {
+            return Allowance::Whole;
+        }
+        let allowance = self.sources.lock().allow(source.ip(), clock::instant());
+        self.metrics.allowed(allowance);
+        allowance
+    }
+}
+
+/// Asks a node again and again. Only changes are logged: a node that is down stays down for many seconds.
+async fn keep_asking(poller: Poller, place: usize, shared: Arc<Shared>, stopping: Shutdown) {
+    let mut ticks = interval(POLL_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut silent = false;
+    loop {
+        tokio::select! {
+            () = stopping.begun() => return,
+            _ = ticks.tick() => {}
+        }
+        let said = poller.ask().await;
+        log_change(poller.url(), silent, said.as_ref().err());
+        silent = said.is_err();
+        let now = clock::instant();
+        shared.poll_status.lock().asked(place, !silent, now);
+        if let Ok(said) = said {
+            shared.hear(said, now);
+        }
+    }
+}
+
+fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&AdminErrorKind>) {
+    match error {
+        Some(error) if !was_silent => {
+            tracing::warn!(
+                %node,
+                %error,
+                "a node does not say who is alive"
+            );
+        }
+        None if was_silent => tracing::info!(%node, "a node says again who is alive"),
+        _ => {}
+    }
+}

@@ -1,0 +1,201 @@
+//! Carries questions over UDP and TCP.
+//!
+//! A question costs some microseconds and no I/O, so the task that received a datagram answers it before it
+//! takes the next one: datagrams queue only in the kernel's buffer, which drops the excess.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_node::shutdown::Shutdown;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::rate_limit::{Allowance, Network, truncated};
+use super::responder::Transport;
+
+/// The maximum of connections on one listener; those beyond wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 256;
+/// The maximum of connections from one network; those beyond are closed at once, so that no network takes all
+/// connections.
+const CONNECTIONS_OF_NETWORK_MAX: usize = 32;
+/// A connection that asks nothing, or does not take its answer, for this long is closed (RFC 7766, section
+/// 6.2.3).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after an error of the operating system, such as too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Answers the bytes of a message; `None` sends no answer.
+pub trait Answers: Send + Sync + 'static {
+    /// The answer.
+    fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
+
+    /// How the answer is sent, if it goes by UDP.
+    fn allow(&self, source: SocketAddr) -> Allowance;
+}
+
+/// The UDP and TCP sockets of one address.
+#[derive(Debug)]
+pub struct Sockets {
+    udp: UdpSocket,
+    tcp: TcpListener,
+}
+
+impl Sockets {
+    /// Binds both. Port 0 stands for a port that is free for both.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        const ATTEMPTS: usize = 16;
+        let mut attempt = 1;
+        loop {
+            let udp = UdpSocket::bind(address).await?;
+            match TcpListener::bind(udp.local_addr()?).await {
+                Ok(tcp) => return Ok(Self { udp, tcp }),
+                // A port that is free for datagrams may be taken for connections.
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse
+                        && address.port() == 0
+                        && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The address they listen on.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// Answers until `shutdown` begins.
+    pub async fn serve(self, answers: Arc<impl Answers>, shutdown: Shutdown) {
+        let Self { udp, tcp } = self;
+        tokio::select! {
+            () = shutdown.begun() => {}
+            () = serve_datagrams(udp, Arc::clone(&answers)) => {}
+            () = serve_connections(tcp, answers) => {}
+        }
+    }
+}
+
+async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    loop {
+        let (length, source) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            Err(error) => {
+                tracing::warn!(%error, "a datagram could not be received");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let allowance = answers.allow(source);
+        if allowance == Allowance::Silence {
+            continue;
+        }
+        let Some(mut answer) = answers.answer(&buffer[..length], source, Transport::Udp) else {
+            continue;
+        };
+        if allowance == Allowance::Truncated {
+            let Some(short) = truncated(&answer) else { continue };
+            answer = short;
+        }
+        if let Err(error) = socket.send_to(&answer, source).await {
+            tracing::debug!(%error, %source, "an answer could not be sent");
+        }
+    }
+}
+
+async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let networks = Arc::new(Mutex::new(HashMap::new()));
+    // Dropping this future drops every connection.
+    let mut connections = JoinSet::new();
+    loop {
+        let place = Arc::clone(&places);
+        let place = place.acquire_owned().await.expect("nobody closes it");
+        let (stream, source) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let Some(of_network) = OfNetwork::enter(&networks, Network::of(source.ip())) else {
+            tracing::debug!(%source, "its network has as many connections as it may have");
+            continue;
+        };
+        let answers = Arc::clone(&answers);
+        connections.spawn(async move {
+            if let Err(error) = converse(stream, source, &*answers).await {
+                tracing::debug!(%error, %source, "a connection ended");
+            }
+            drop((place, of_network));
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+type Networks = Mutex<HashMap<Network, usize>>;
+
+/// Counts a connection among those of its network, until it is dropped.
+struct OfNetwork {
+    networks: Arc<Networks>,
+    network: Network,
+}
+
+impl OfNetwork {
+    fn enter(networks: &Arc<Networks>, network: Network) -> Option<Self> {
+        let mut counts = networks.lock();
+        let count = counts.entry(network).or_default();
+        if *count == CONNECTIONS_OF_NETWORK_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Self {
+            networks: Arc::clone(networks),
+            network,
+        })
+    }
+}
+
+impl Drop for OfNetwork {
+    fn drop(&mut self) {
+        let mut counts = self.networks.lock();
+        if let Some(count) = counts.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.network);
+            }
+        }
+    }
+}
+
+/// Exchanges questions and answers, each behind its length, until the client closes or is silent for too
+/// long.
+async fn converse(mut stream: TcpStream, source: SocketAddr, answers: &impl Answers) -> io::Result<()> {
+    loop {
+        let question = timeout(IDLE_TIMEOUT, read_message(&mut stream)).await??;
+        let Some(answer) = answers.answer(&question, source, Transport::Tcp) else {
+            return Ok(());
+        };
+        let length = u16::try_from(answer.len()).expect("an answer has room for its length");
+        let framed = [&length.to_be_bytes()[..], &answer].concat();
+        timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await??;
+    }
+}
+
+async fn read_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = stream.read_u16().await?;
+    let mut message = vec![0; usize::from(length)];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}

@@ -1,0 +1,220 @@
+//! The nodes that are alive: the answers of polled nodes, for as long as they count. The time is an argument.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shoal_node::admin::members::{Member, Members};
+use shoal_node::membership::node_id;
+use shoal_policy::NodeId;
+
+/// A node that no answer has listed for this long is taken to be gone. With a poll a second it has been
+/// missed three times.
+pub const SEEN_WINDOW: Duration = Duration::from_secs(3);
+
+/// A living node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveNode {
+    /// The description of the node.
+    pub member: Member,
+    /// The node's number, where a number is needed.
+    pub id: NodeId,
+    /// The address at which clients reach the node; `None` if it listens on every address and has not told
+    /// any.
+    pub address: Option<SocketAddr>,
+}
+
+/// The answers of polled nodes.
+#[derive(Debug, Default)]
+pub struct LiveNodes {
+    entries: BTreeMap<String, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    live: Arc<LiveNode>,
+    /// When an answer last listed the node.
+    seen: Instant,
+    /// When the node itself last answered.
+    spoke: Option<Instant>,
+}
+
+impl LiveNodes {
+    /// Takes in the answer of a node that was reached at `reached`. A node knows best about itself: for as
+    /// long as its own answer counts, answers of others keep it alive and change nothing else.
+    pub fn hear(&mut self, said: Members, reached: IpAddr, now: Instant) {
+        for member in said.members {
+            let own = member.name == said.speaker;
+            let entry = self.entries.get(&member.name);
+            let known = entry.filter(|entry| !own && entry.spoke.is_some_and(|spoke| counts(spoke, now)));
+            let entry = match known {
+                Some(Entry { live, spoke, .. }) => Entry {
+                    live: Arc::clone(live),
+                    seen: now,
+                    spoke: *spoke,
+                },
+                None => Entry {
+                    live: Arc::new(LiveNode {
+                        id: node_id(&member.name),
+                        address: client_address(&member, own.then_some(reached)),
+                        member,
+                    }),
+                    seen: now,
+                    spoke: own.then_some(now),
+                },
+            };
+            self.entries.insert(entry.live.member.name.clone(), entry);
+        }
+        self.entries.retain(|_, entry| counts(entry.seen, now));
+    }
+
+    /// The living nodes, by name.
+    pub fn live(&self, now: Instant) -> Vec<Arc<LiveNode>> {
+        let living = self.entries.values().filter(|entry| counts(entry.seen, now));
+        living.map(|entry| Arc::clone(&entry.live)).collect()
+    }
+}
+
+fn counts(seen: Instant, now: Instant) -> bool {
+    now.saturating_duration_since(seen) <= SEEN_WINDOW
+}
+
+/// The address at which clients reach a node. A node that serves S3 on every address is reached at the
+/// address where peers or operators reach it, or at `reached`.
+fn client_address(member: &Member, reached: Option<IpAddr>) -> Option<SocketAddr> {
+    let told = [Some(member.s3), member.peer, Some(member.admin)];
+    let told = told.into_iter().flatten().map(|address| address.ip());
+    told.chain(reached)
+        .map(|ip| ip.to_canonical())
+        .find(|ip| !ip.is_unspecified())
+        .map(|ip| SocketAddr::new(ip, member.s3.port()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::net::IpAddr;
+    use std::time::{Duration, Instant};
+
+    use shoal_node::admin::members::{Member, MemberState, Members};
+    use shoal_node::clock;
+    use shoal_node::membership::node_id;
+
+    use super::{LiveNodes, SEEN_WINDOW, client_address};
+
+    const REACHED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 99));
+
+    pub(crate) fn member(name: &str, topology: &str, s3: &str) -> Member {
+        let s3 = s3.parse().unwrap();
+        Member {
+            name: name.into(),
+            topology: topology.into(),
+            s3,
+            peer: None,
+            admin: s3,
+            state: MemberState::Serving,
+            load: Some(0.0),
+            differs: None,
+        }
+    }
+
+    fn named(name: &str) -> Member {
+        member(name, "dc1/a/r1", "10.0.0.1:9000")
+    }
+
+    fn said(speaker: &str, members: &[Member]) -> Members {
+        Members {
+            speaker: speaker.into(),
+            members: members.to_vec(),
+        }
+    }
+
+    fn names(live_nodes: &LiveNodes, now: Instant) -> Vec<String> {
+        let live = live_nodes.live(now);
+        live.iter().map(|live| live.member.name.clone()).collect()
+    }
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_node_lives_while_someone_has_listed_it_within_the_window() {
+        let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
+        assert_eq!(names(&live_nodes, start), [""; 0]);
+        live_nodes.hear(said("a1", &[named("a1"), named("a2")]), REACHED, start);
+        live_nodes.hear(
+            said("b1", &[named("b1"), named("a2")]),
+            REACHED,
+            start + seconds(2),
+        );
+        assert_eq!(names(&live_nodes, start + seconds(3)), ["a1", "a2", "b1"]);
+        let later = start + SEEN_WINDOW + Duration::from_millis(1);
+        assert_eq!(names(&live_nodes, later), ["a2", "b1"]);
+        assert_eq!(names(&live_nodes, later + seconds(2)), [""; 0]);
+    }
+
+    #[test]
+    fn the_dead_are_forgotten() {
+        let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
+        for second in 0..100 {
+            let name = format!("n{second}");
+            live_nodes.hear(said(&name, &[named(&name)]), REACHED, start + seconds(second));
+        }
+        assert_eq!(live_nodes.entries.len(), 4);
+    }
+
+    #[test]
+    fn about_itself_a_node_knows_best() {
+        let (mut live_nodes, start) = (LiveNodes::default(), clock::instant());
+        let draining = Member {
+            state: MemberState::Draining,
+            load: Some(0.7),
+            ..named("a1")
+        };
+        let state = |live_nodes: &LiveNodes, now| live_nodes.live(now)[0].member.state;
+        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start);
+        assert_eq!(state(&live_nodes, start), MemberState::Serving);
+        live_nodes.hear(said("a1", std::slice::from_ref(&draining)), REACHED, start);
+        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start + seconds(2));
+        assert_eq!(state(&live_nodes, start + seconds(2)), MemberState::Draining);
+        live_nodes.hear(said("b1", &[named("a1")]), REACHED, start + seconds(4));
+        assert_eq!(
+            state(&live_nodes, start + seconds(4)),
+            MemberState::Serving,
+            "what it said four seconds ago no longer counts"
+        );
+    }
+
+    #[test]
+    fn a_node_that_listens_everywhere_is_reached_where_others_reach_it() {
+        let everywhere = member("a1", "dc1", "0.0.0.0:9000");
+        let with_peer = Member {
+            peer: "10.0.0.2:9200".parse().ok(),
+            admin: "10.0.0.3:9100".parse().unwrap(),
+            ..everywhere.clone()
+        };
+        let with_admin = Member {
+            peer: None,
+            ..with_peer.clone()
+        };
+        let mapped = member("a1", "dc1", "[::ffff:10.0.0.5]:9000");
+        let cases = [
+            (&named("a1"), Some(REACHED), Some("10.0.0.1:9000")),
+            (&with_peer, Some(REACHED), Some("10.0.0.2:9000")),
+            (&with_admin, None, Some("10.0.0.3:9000")),
+            (&everywhere, Some(REACHED), Some("10.0.0.99:9000")),
+            (&everywhere, None, None),
+            (&mapped, None, Some("10.0.0.5:9000")),
+        ];
+        for (member, reached, expected) in cases {
+            let expected = expected.map(|address| address.parse().unwrap());
+            assert_eq!(client_address(member, reached), expected, "{member:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_the_same_number_in_every_release() {
+        assert_eq!(node_id("a1").0, 0xf55f_f16f_66f4_3360);
+    }
+}

@@ -1,0 +1,132 @@
+//! The places of clients: networks and their places; the longest prefix that contains all of a client's
+//! network wins.
+
+use std::cmp::Reverse;
+
+use ipnet::IpNet;
+use shoal_node::config::{Lookup, LookupPlace};
+
+/// Networks with known places.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Longest prefixes first.
+    known: Vec<LookupPlace>,
+    elsewhere: Option<String>,
+}
+
+/// The known facts about a client's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Location<'a> {
+    /// The place, outermost first; `None` if it is unknown.
+    pub topology: Option<&'a str>,
+    /// The network that the place comes from; `None` if it comes from this server's own place, or is unknown.
+    pub network: Option<IpNet>,
+}
+
+impl Places {
+    /// As configured.
+    pub fn new(lookup: &Lookup) -> Self {
+        let mut known = lookup.places.clone();
+        known.sort_by_key(|place| Reverse(place.network.prefix_len()));
+        Self {
+            known,
+            elsewhere: lookup.topology.clone(),
+        }
+    }
+
+    /// The place of a network's clients.
+    pub fn locate(&self, clients: IpNet) -> Location<'_> {
+        let holder = self.known.iter().find(|place| place.network.contains(&clients));
+        Location {
+            topology: holder
+                .map(|place| place.topology.as_str())
+                .or(self.elsewhere.as_deref()),
+            network: holder.map(|place| place.network),
+        }
+    }
+
+    /// How many leading bits of an address decide about the place, at least those of `clients`. If a longer
+    /// prefix lies inside, clients of this network may be in several places and should be asked for one by
+    /// one.
+    pub fn scope(&self, clients: IpNet) -> u8 {
+        let inside = self
+            .known
+            .iter()
+            .find(|place| clients.contains(&place.network))
+            .map(|place| place.network.prefix_len());
+        inside.map_or(clients.prefix_len(), |inside| inside.max(clients.prefix_len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_node::config::{Lookup, LookupPlace};
+
+    use super::{Location, Places};
+
+    fn places(elsewhere: Option<&str>) -> Places {
+        let known = [
+            ("10.0.0.0/8", "dc1"),
+            ("10.1.0.0/16", "dc1/a/r1"),
+            ("10.1.2.128/25", "dc1/a/r2"),
+            ("fd00:1::/32", "dc1/a/r1"),
+        ];
+        let place = |(network, topology): (&str, &str)| LookupPlace {
+            network: network.parse().unwrap(),
+            topology: topology.into(),
+        };
+        Places::new(&Lookup {
+            places: known.map(place).to_vec(),
+            topology: elsewhere.map(Into::into),
+            ..Lookup::default()
+        })
+    }
+
+    #[test]
+    fn the_longest_prefix_that_holds_all_of_the_network_wins() {
+        let places = places(None);
+        for (clients, topology, network) in [
+            ("10.1.2.200/32", Some("dc1/a/r2"), Some("10.1.2.128/25")),
+            ("10.1.2.3/32", Some("dc1/a/r1"), Some("10.1.0.0/16")),
+            ("10.1.2.0/24", Some("dc1/a/r1"), Some("10.1.0.0/16")),
+            ("10.9.0.0/24", Some("dc1"), Some("10.0.0.0/8")),
+            ("10.0.0.0/7", None, None),
+            ("192.0.2.1/32", None, None),
+            ("fd00:1::7/128", Some("dc1/a/r1"), Some("fd00:1::/32")),
+            ("::/0", None, None),
+        ] {
+            let network = network.map(|network| network.parse().unwrap());
+            let expected = Location { topology, network };
+            assert_eq!(places.locate(clients.parse().unwrap()), expected, "{clients}");
+        }
+    }
+
+    #[test]
+    fn who_is_in_no_network_is_where_the_server_stands() {
+        let places = places(Some("dc1/a/r9"));
+        let expected = Location {
+            topology: Some("dc1/a/r9"),
+            network: None,
+        };
+        assert_eq!(places.locate("192.0.2.1/32".parse().unwrap()), expected);
+        let known = places.locate("10.1.0.9/32".parse().unwrap());
+        assert_eq!(known.topology, Some("dc1/a/r1"));
+    }
+
+    #[test]
+    fn a_network_with_several_places_in_it_asks_for_more_bits() {
+        let places = places(None);
+        for (clients, scope) in [
+            ("10.1.3.0/24", 24),
+            ("10.1.2.0/24", 25),
+            ("10.1.2.128/25", 25),
+            ("10.1.0.0/16", 25),
+            ("0.0.0.0/0", 25),
+            ("10.1.2.200/32", 32),
+            ("192.0.2.0/24", 24),
+            ("fd00::/16", 32),
+        ] {
+            assert_eq!(places.scope(clients.parse().unwrap()), scope, "{clients}");
+        }
+    }
+}

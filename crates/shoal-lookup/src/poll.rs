@@ -1,0 +1,36 @@
+//! Asks a node which nodes are alive: `GET /members` on its admin port.
+
+use std::time::Duration;
+
+use shoal_node::admin::client::{AdminClient, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl};
+use shoal_node::admin::members::Members;
+
+/// A node that takes longer does not count; others are asked at the same time.
+const DEADLINE: Duration = Duration::from_millis(500);
+
+/// Asks one node, on one connection for as long as the connection lasts.
+#[derive(Debug)]
+pub struct Poller {
+    url: AdminUrl,
+    client: AdminClient,
+}
+
+impl Poller {
+    /// Makes a poller for the node whose admin port is at `url`.
+    pub fn new(url: &str) -> Result<Self, InvalidAdminUrl> {
+        Ok(Self {
+            url: url.parse()?,
+            client: AdminClient::within(DEADLINE),
+        })
+    }
+
+    /// The URL of the node that it asks.
+    pub fn url(&self) -> &AdminUrl {
+        &self.url
+    }
+
+    /// Asks once.
+    pub async fn ask(&self) -> Result<AdminResponse<Members>, AdminErrorKind> {
+        self.client.ask(&self.url, "/members").await
+    }
+}

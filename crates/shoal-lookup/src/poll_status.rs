@@ -1,0 +1,96 @@
+//! How polling of each configured node went, for operators. The time is an argument.
+
+use std::time::{Duration, Instant};
+
+/// The nodes that are asked for the members.
+#[derive(Debug)]
+pub struct PollStatus {
+    nodes: Vec<PolledNode>,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct PolledNode {
+    url: String,
+    answers: bool,
+    /// When the node last answered.
+    said: Option<Instant>,
+}
+
+/// The state of polling one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PollState {
+    /// The node's admin URL.
+    pub url: String,
+    /// Whether the node answered when it was last asked.
+    pub answers: bool,
+    /// How long ago the node last answered; the time since the beginning, if it never has.
+    pub age: Duration,
+}
+
+impl PollStatus {
+    /// Starts at `now` with nodes that have not been asked.
+    pub fn new(urls: impl Iterator<Item = String>, now: Instant) -> Self {
+        let node = |url| PolledNode {
+            url,
+            answers: false,
+            said: None,
+        };
+        Self {
+            nodes: urls.map(node).collect(),
+            since: now,
+        }
+    }
+
+    /// Notes at `now` whether the node at this place of the configuration has answered.
+    pub fn asked(&mut self, place: usize, answered: bool, now: Instant) {
+        let node = self.nodes.get_mut(place).expect("each poller has a place");
+        node.answers = answered;
+        if answered {
+            node.said = Some(now);
+        }
+    }
+
+    /// The state of each node, in the order of the configuration.
+    pub fn states(&self, now: Instant) -> Vec<PollState> {
+        let state = |node: &PolledNode| PollState {
+            url: node.url.clone(),
+            answers: node.answers,
+            age: now.saturating_duration_since(node.said.unwrap_or(self.since)),
+        };
+        self.nodes.iter().map(state).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use shoal_node::clock;
+
+    use super::PollStatus;
+
+    #[test]
+    fn what_a_node_said_ages_until_it_says_more() {
+        let start = clock::instant();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut poll_status = PollStatus::new(["a", "b"].map(String::from).into_iter(), start);
+        let states = |poll_status: &PollStatus, seconds| {
+            let states = poll_status.states(after(seconds)).into_iter();
+            states
+                .map(|state| (state.url, state.answers, state.age.as_secs()))
+                .collect::<Vec<_>>()
+        };
+        poll_status.asked(0, true, after(1));
+        assert_eq!(
+            states(&poll_status, 3),
+            [("a".into(), true, 2), ("b".into(), false, 3)]
+        );
+        poll_status.asked(0, false, after(4));
+        poll_status.asked(1, true, after(5));
+        assert_eq!(
+            states(&poll_status, 6),
+            [("a".into(), false, 5), ("b".into(), true, 1)]
+        );
+    }
+}

@@ -1,0 +1,396 @@
+//! Answers questions: bytes in, bytes out, without side effects.
+//!
+//! | question | answer |
+//! |---|---|
+//! | A, AAAA of the service name | addresses of the nearest living nodes |
+//! | SRV of the service name, or `_s3._tcp` below | living nodes, nearest with smallest priority; addresses |
+//! | A, AAAA of a node's name below the service name | its address |
+//! | A, AAAA of another name below, where buckets stand before the service name | as of the service name |
+//! | SOA of the service name | for caches and monitors |
+//! | another type | NOERROR without records: there is none |
+//! | a name below that is no living node's | NXDOMAIN |
+//! | anything, while no living node is known | SERVFAIL: ask another server |
+//! | a name outside, or another class | REFUSED |
+//! | an operation other than a query | NOTIMP |
+//! | not one well-formed question | FORMERR |
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_proto::ProtoError;
+use hickory_proto::op::{Edns, Header, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
+use hickory_proto::rr::rdata::{A, AAAA, HINFO, SOA, SRV};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
+use ipnet::IpNet;
+use shoal_node::config::Lookup;
+
+use super::choice::{Choice, Eligibility, Family, choose, reachable_by};
+use super::client::Client;
+use super::live_nodes::LiveNode;
+use super::places::Places;
+use super::zone::{Subject, Zone};
+
+/// The largest datagram that reaches every client in one piece, in bytes (DNS Flag Day 2020); the server
+/// neither asks for nor sends more over UDP.
+const DATAGRAM_BYTES: u16 = 1232;
+/// The size that a client takes if it does not give one (RFC 1035, section 4.2.1).
+const PLAIN_DATAGRAM_BYTES: u16 = 512;
+/// The number of nodes in an SRV answer: as many as fit with their addresses if names are of ordinary length.
+const SRV_RECORDS_MAX: usize = 8;
+
+/// How a question came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// In a datagram, and the answer has to fit into one.
+    Udp,
+    /// On a connection.
+    Tcp,
+}
+
+/// Answers questions.
+#[derive(Clone, Debug)]
+pub struct Responder {
+    zone: Zone,
+    ttl_seconds: u32,
+    answers: usize,
+    buckets: bool,
+    trusted: Vec<IpNet>,
+    places: Places,
+}
+
+/// A message to send.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The message.
+    pub bytes: Vec<u8>,
+    /// The response code.
+    pub code: ResponseCode,
+}
+
+/// The content of an answer.
+#[derive(Debug, Default)]
+struct AnswerRecords {
+    code: ResponseCode,
+    records: Vec<Record>,
+    /// Addresses of the names in `records`.
+    beside: Vec<Record>,
+    /// Whether another client could get other records.
+    tailored: bool,
+}
+
+impl AnswerRecords {
+    fn of(code: ResponseCode) -> Self {
+        Self {
+            code,
+            ..Self::default()
+        }
+    }
+
+    fn with(records: Vec<Record>) -> Self {
+        Self {
+            records,
+            ..Self::default()
+        }
+    }
+}
+
+impl Responder {
+    /// Makes an answerer as configured; `name` is the name that clients ask for.
+    pub fn new(lookup: &Lookup, name: &str) -> Result<Self, ProtoError> {
+        Ok(Self {
+            zone: Zone::new(name)?,
+            ttl_seconds: seconds(lookup.ttl),
+            answers: lookup.answers,
+            buckets: lookup.buckets,
+            trusted: lookup.trusted_resolvers.clone(),
+            places: Places::new(lookup),
+        })
+    }
+
+    /// The answer to the bytes of one message; `None` if it is no question, as any answer to it could begin
+    /// an endless conversation.
+    pub fn answer(
+        &self,
+        bytes: &[u8],
+        source: IpAddr,
+        transport: Transport,
+        live: &[Arc<LiveNode>],
+    ) -> Option<Reply> {
+        let header = Header::read(&mut BinDecoder::new(bytes)).ok()?;
+        if header.metadata.message_type == MessageType::Response {
+            return None;
+        }
+        let (response, room_bytes) = self.respond(&header, bytes, source, live);
+        let limit_bytes = match transport {
+            Transport::Udp => usize::from(room_bytes),
+            Transport::Tcp => usize::from(u16::MAX),
+        };
+        let code = response.metadata.response_code;
+        let bytes = encode(response, limit_bytes).ok()?;
+        Some(Reply { bytes, code })
+    }
+
+    /// The choice among the living nodes for a client, with reasons, addresses of both families together.
+    pub fn explain(&self, client: &Client, live: &[Arc<LiveNode>]) -> Vec<Choice> {
+        choose(client, self.places.locate(client.network), live, self.answers)
+    }
+
+    /// The places of networks.
+    pub const fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// The response to one message, and the size of a datagram that its sender takes, in bytes.
+    fn respond(
+        &self,
+        header: &Header,
+        bytes: &[u8],
+        source: IpAddr,
+        live: &[Arc<LiveNode>],
+    ) -> (Message, u16) {
+        let metadata = Metadata::response_from_request(&header.metadata);
+        let refuse = |code| (message(metadata, code), PLAIN_DATAGRAM_BYTES);
+        if header.metadata.op_code != OpCode::Query {
+            return refuse(ResponseCode::NotImp);
+        }
+        // Checked before anything is decoded: decoding would at once allocate room for 65,535 questions.
+        if header.counts.queries != 1 {
+            return refuse(ResponseCode::FormErr);
+        }
+        let Ok(request) = Message::from_vec(bytes) else {
+            return refuse(ResponseCode::FormErr);
+        };
+        let room_bytes = request.edns.as_ref().map_or(PLAIN_DATAGRAM_BYTES, |edns| {
+            edns.max_payload().clamp(PLAIN_DATAGRAM_BYTES, DATAGRAM_BYTES)
+        });
+        (self.respond_to(&request, metadata, source, live), room_bytes)
+    }
+
+    fn respond_to(
+        &self,
+        request: &Message,
+        metadata: Metadata,
+        source: IpAddr,
+        live: &[Arc<LiveNode>],
+    ) -> Message {
+        let Some(query) = request.queries.first() else {
+            return message(metadata, ResponseCode::FormErr);
+        };
+        let option = client_subnet(request);
+        let edns = request.edns.as_ref().map(response_edns);
+        let with_edns = |mut response: Message| {
+            response.add_query(query.clone());
+            response.edns.clone_from(&edns);
+            response
+        };
+        if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
+            return with_edns(message(metadata, ResponseCode::BADVERS));
+        }
+        let Ok(client) = Client::of(source, option, &self.trusted) else {
+            return with_edns(message(metadata, ResponseCode::FormErr));
+        };
+        let answer = self.resolve(query, &client, live);
+        let mut response = with_edns(message(metadata, answer.code));
+        let ours = matches!(answer.code, ResponseCode::NoError | ResponseCode::NXDomain);
+        response.metadata.authoritative = ours;
+        if ours && let (Some(option), Some(edns)) = (option, &mut response.edns) {
+            let tailored = answer.tailored && !answer.records.is_empty();
+            let scope = if tailored && client.told {
+                self.places.scope(client.network)
+            } else {
+                0
+            };
+            let option = ClientSubnet::new(option.addr(), option.source_prefix(), scope);
+            edns.options_mut().insert(EdnsOption::Subnet(option));
+        }
+        if ours && answer.records.is_empty() {
+            // The authority says for how long the absence may be remembered (RFC 2308).
+            response.add_authority(self.start_of_authority());
+        }
+        response.add_answers(answer.records);
+        response.add_additionals(answer.beside);
+        response
+    }
+
+    fn resolve(&self, query: &Query, client: &Client, live: &[Arc<LiveNode>]) -> AnswerRecords {
+        let subject = self.zone.subject(query.name());
+        if query.query_class() != DNSClass::IN || subject == Subject::Outside {
+            return AnswerRecords::of(ResponseCode::Refused);
+        }
+        if !can_answer(live) {
+            return AnswerRecords::of(ResponseCode::ServFail);
+        }
+        match (subject, query.query_type()) {
+            // A name has records or it has none; clients that ask for all of them want to amplify (RFC 8482).
+            (Subject::Service, RecordType::ANY) => {
+                let minimal = HINFO::new("RFC8482".into(), String::new());
+                AnswerRecords::with(vec![self.record(query.name(), RData::HINFO(minimal))])
+            }
+            (Subject::Service, RecordType::SOA) => AnswerRecords::with(vec![self.start_of_authority()]),
+            (Subject::Service, kind @ (RecordType::A | RecordType::AAAA)) => {
+                self.nearest(query.name(), kind, client, live)
+            }
+            (Subject::Service | Subject::ServiceRecords, RecordType::SRV) => {
+                self.services(query.name(), client, live)
+            }
+            (Subject::Node(name), kind) => {
+                let node = live.iter().find(|live| live.member.name.to_lowercase() == name);
+                match node {
+                    Some(node) => self.node(query.name(), kind, node),
+                    None if self.buckets => self.nearest(query.name(), kind, client, live),
+                    None => absent(&name, live),
+                }
+            }
+            _ => AnswerRecords::default(),
+        }
+    }
+
+    /// The addresses of the nearest nodes; no records of another kind.
+    fn nearest(
+        &self,
+        name: &Name,
+        kind: RecordType,
+        client: &Client,
+        live: &[Arc<LiveNode>],
+    ) -> AnswerRecords {
+        let family = match kind {
+            RecordType::A => Family::V4,
+            RecordType::AAAA => Family::V6,
+            _ => return AnswerRecords::default(),
+        };
+        let choices = self.explain(client, &reachable_by(family, live));
+        let answered = choices
+            .iter()
+            .filter(|choice| choice.eligibility == Eligibility::Answered);
+        AnswerRecords {
+            tailored: true,
+            ..AnswerRecords::with(
+                answered
+                    .filter_map(|choice| self.address(name, &choice.live))
+                    .collect(),
+            )
+        }
+    }
+
+    /// The nodes to try one after the other, and their addresses.
+    fn services(&self, name: &Name, client: &Client, live: &[Arc<LiveNode>]) -> AnswerRecords {
+        let choices = self.explain(client, live).into_iter();
+        let fit = choices
+            .filter(|choice| !matches!(choice.eligibility, Eligibility::Draining | Eligibility::NoAddress));
+        let named = fit.filter_map(|choice| {
+            let target = self.zone.node(&choice.live.member.name)?;
+            let port = choice.live.address?.port();
+            Some((target, port, choice))
+        });
+        let mut answer = AnswerRecords {
+            tailored: true,
+            ..AnswerRecords::default()
+        };
+        for ((target, port, choice), priority) in named.take(SRV_RECORDS_MAX).zip(0..) {
+            // The priority alone gives the order: weights would let each client draw anew, and no client
+            // would come back to its blocks.
+            let service = SRV::new(priority, 0, port, target.clone());
+            answer.records.push(self.record(name, RData::SRV(service)));
+            answer.beside.extend(self.address(&target, &choice.live));
+        }
+        answer
+    }
+
+    /// The records under a node's own name.
+    fn node(&self, name: &Name, kind: RecordType, node: &LiveNode) -> AnswerRecords {
+        let address = self.address(name, node);
+        let asked_for = address.filter(|record| record.record_type() == kind);
+        AnswerRecords::with(asked_for.into_iter().collect())
+    }
+
+    fn address(&self, name: &Name, live: &LiveNode) -> Option<Record> {
+        let data = match live.address?.ip() {
+            IpAddr::V4(address) => RData::A(A(address)),
+            IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+        };
+        Some(self.record(name, data))
+    }
+
+    fn record(&self, name: &Name, data: RData) -> Record {
+        Record::from_rdata(name.clone(), self.ttl_seconds, data)
+    }
+
+    /// This zone is not copied by other servers, so only the last of its numbers matters: how long "there is
+    /// none" is valid.
+    fn start_of_authority(&self) -> Record {
+        const HOUR_SECONDS: i32 = 3600;
+        let name = self.zone.name();
+        let keeper = name.prepend_label("hostmaster").unwrap_or_else(|_| name.clone());
+        let data = SOA::new(
+            name.clone(),
+            keeper,
+            1,
+            HOUR_SECONDS,
+            HOUR_SECONDS,
+            HOUR_SECONDS,
+            self.ttl_seconds,
+        );
+        self.record(name, RData::SOA(data))
+    }
+}
+
+/// Whether clients can be led to one of these nodes.
+pub fn can_answer(live: &[Arc<LiveNode>]) -> bool {
+    live.iter().any(|live| live.address.is_some())
+}
+
+/// The answer if no living node has the name. A name without records above a name with some exists all the
+/// same (RFC 8020).
+fn absent(name: &str, live: &[Arc<LiveNode>]) -> AnswerRecords {
+    let ending = format!(".{name}");
+    let below = |live: &Arc<LiveNode>| live.member.name.to_lowercase().ends_with(&ending);
+    AnswerRecords::of(if live.iter().any(below) {
+        ResponseCode::NoError
+    } else {
+        ResponseCode::NXDomain
+    })
+}
+
+fn message(metadata: Metadata, code: ResponseCode) -> Message {
+    let mut message = Message::new(metadata.id, MessageType::Response, metadata.op_code);
+    message.metadata = metadata;
+    message.metadata.response_code = code;
+    message
+}
+
+fn client_subnet(request: &Message) -> Option<ClientSubnet> {
+    match request.edns.as_ref()?.option(EdnsCode::Subnet)? {
+        EdnsOption::Subnet(subnet) => Some(*subnet),
+        _ => None,
+    }
+}
+
+fn response_edns(request: &Edns) -> Edns {
+    let mut edns = Edns::new();
+    edns.set_max_payload(DATAGRAM_BYTES);
+    // A client that asks for signatures learns that its wish was read (RFC 3225); there are none.
+    edns.set_dnssec_ok(request.flags().dnssec_ok);
+    edns
+}
+
+/// Encodes the response and drops parts that do not fit: first the addresses beside, which only save a
+/// question, then everything, so that the client asks again over TCP.
+fn encode(mut response: Message, limit_bytes: usize) -> Result<Vec<u8>, ProtoError> {
+    let whole = response.to_vec()?;
+    if whole.len() <= limit_bytes {
+        return Ok(whole);
+    }
+    response.additionals.clear();
+    let alone = response.to_vec()?;
+    if alone.len() <= limit_bytes {
+        return Ok(alone);
+    }
+    response.truncate().to_vec()
+}
+
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,297 @@
+//! Which blocks of an object are where, and why: the page `/explain`. It shows no content, and asks neither
+//! the lake nor another node.
+
+use std::sync::Arc;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::{Deserialize, Serialize};
+use shoal_policy::{BlockId, VersionId};
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::uri::S3Uri;
+use shoal_store::{Absence, Store};
+
+use crate::cooperation::Cooperation;
+use crate::endpoint::Endpoint;
+use crate::grants::Grants;
+use crate::single_flight::SingleFlight;
+
+/// The largest number of blocks in one answer.
+pub const BLOCKS_MAX: u32 = 4_096;
+
+/// The object and the blocks that a query asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExplainQuery {
+    /// The object.
+    pub object: S3Uri,
+    /// Its version; `None`: the one that the node knows.
+    pub version: Option<VersionId>,
+    /// The first block.
+    pub first: u32,
+    /// The largest number of blocks.
+    pub count: u32,
+}
+
+/// Why a query is not a [`ExplainQuery`]; the page shows the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
+)]
+pub struct InvalidExplainQuery;
+
+/// One node's knowledge of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The node that answers.
+    pub node: String,
+    /// The version; `None`: the node knows nothing of it.
+    pub version: Option<KnownVersion>,
+    /// The blocks that were asked for.
+    pub blocks: Vec<BlockLocation>,
+}
+
+/// The facts of a version that matter here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownVersion {
+    /// Its name among nodes.
+    pub id: String,
+    /// As the lake sent it, with quotes.
+    pub etag: String,
+    /// Size of the object in bytes.
+    pub size_bytes: u64,
+    /// Size of a block in bytes.
+    pub block_bytes: u64,
+    /// The number of its blocks.
+    pub blocks: u32,
+}
+
+/// Where one block is, as one node sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockLocation {
+    /// Its number in the object, from 0.
+    pub index: u32,
+    /// Whether it is on this node.
+    pub here: Presence,
+    /// Why it left or was not let in, in a word of the metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The layer to which it belongs on this node, present or not.
+    pub layer: String,
+    /// Its homes in each layer beyond L1, from L2 outwards.
+    pub homes: Vec<String>,
+}
+
+/// Whether a block is on a node, and why not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    /// It is on the disk.
+    Resident,
+    /// It is on its way, or waits for the disk.
+    Arriving,
+    /// It was here and left.
+    Evicted,
+    /// It came and was not let in.
+    Refused,
+    /// This node has not been asked for it, as far as it remembers.
+    Unasked,
+}
+
+impl Presence {
+    /// The words for human readers.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Resident => "resident",
+            Self::Arriving => "arriving",
+            Self::Evicted => "evicted",
+            Self::Refused => "refused",
+            Self::Unasked => "not asked for yet",
+        }
+    }
+}
+
+impl ExplainQuery {
+    /// Writes it as a query string.
+    pub fn to_query(&self) -> String {
+        let object = self.object.to_string();
+        let object = utf8_percent_encode(&object, NON_ALPHANUMERIC);
+        let version = self.version.map(|version| format!("&version={version}"));
+        let (first, count) = (self.first, self.count);
+        format!(
+            "object={object}{}&first={first}&count={count}",
+            version.unwrap_or_default()
+        )
+    }
+
+    /// Reads a query.
+    pub fn parse(query: &str) -> Result<Self, InvalidExplainQuery> {
+        let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
+        for pair in query.split('&') {
+            let (name, value) = pair.split_once('=').ok_or(InvalidExplainQuery)?;
+            let number = || value.parse::<u32>().map_err(|_| InvalidExplainQuery);
+            match name {
+                "object" => {
+                    let text = percent_decode_str(value)
+                        .decode_utf8()
+                        .map_err(|_| InvalidExplainQuery)?;
+                    object = Some(text.parse::<S3Uri>().map_err(|_| InvalidExplainQuery)?);
+                }
+                "version" => version = Some(version_id(value).ok_or(InvalidExplainQuery)?),
+                "first" => first = number()?,
+                "count" => count = number()?.min(BLOCKS_MAX),
+                _ => return Err(InvalidExplainQuery),
+            }
+        }
+        let object = object
+            .filter(|object| !object.key.is_empty())
+            .ok_or(InvalidExplainQuery)?;
+        Ok(Self {
+            object,
+            version,
+            first,
+            count,
+        })
+    }
+}
+
+/// Parses 32 hexadecimal digits, as a version is written.
+fn version_id(text: &str) -> Option<VersionId> {
+    let number = u128::from_str_radix(text, 16).ok()?;
+    (text.len() == 32).then(|| VersionId(number.to_be_bytes()))
+}
+
+/// Knows where blocks are.
+pub struct Explainer {
+    /// `node.name`
+    pub node: String,
+    /// Identifies objects by its URL.
+    pub lake: Arc<Endpoint>,
+    /// Current versions.
+    pub grants: Arc<Grants>,
+    /// Blocks on this node, and why others are not.
+    pub store: Arc<Store>,
+    /// Blocks on their way.
+    pub single_flight: Arc<SingleFlight>,
+    /// Homes.
+    pub cooperation: Arc<Cooperation>,
+}
+
+impl Explainer {
+    /// Answers a query with what this node knows.
+    pub async fn explain(&self, query: &ExplainQuery) -> Explanation {
+        let known = self.known(&query.object).await;
+        let asked = query.version;
+        // This node may still hold blocks of a version that it does not know.
+        let known = known.filter(|known| asked.is_none_or(|asked| asked == known.id));
+        let end = query.first.saturating_add(query.count);
+        let end = known.as_ref().map_or(end, |known| end.min(known.block_count()));
+        let blocks = asked.or(known.as_ref().map(|known| known.id)).map(|version| {
+            let indexes = query.first..end;
+            indexes
+                .map(|index| self.place(BlockId { version, index }))
+                .collect()
+        });
+        Explanation {
+            node: self.node.clone(),
+            version: known.as_deref().map(KnownVersion::from),
+            blocks: blocks.unwrap_or_default(),
+        }
+    }
+
+    async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
+        let name = ObjectName {
+            bucket: object.bucket.as_str().into(),
+            key: object.key.as_bytes().into(),
+            version: None,
+        };
+        let id = name.id(self.lake.url());
+        match self.grants.version(id) {
+            Some(version) => Some(version),
+            None => self.store.describe(id).await,
+        }
+    }
+
+    fn place(&self, block: BlockId) -> BlockLocation {
+        let (here, reason) = if self.store.contains(block) {
+            (Presence::Resident, None)
+        } else if self.single_flight.contains(block) {
+            (Presence::Arriving, None)
+        } else {
+            match self.store.absence(block) {
+                Some(Absence::Removed(reason)) => (Presence::Evicted, Some(reason.as_str())),
+                Some(Absence::Refused(refusal)) => (Presence::Refused, Some(refusal.as_str())),
+                None => (Presence::Unasked, None),
+            }
+        };
+        BlockLocation {
+            index: block.index,
+            here,
+            reason: reason.map(str::to_owned),
+            layer: self.store.layer_of(block).to_string(),
+            homes: self.cooperation.homes(block),
+        }
+    }
+}
+
+impl KnownVersion {
+    /// Returns its name, or `None` if the page was not written by a node.
+    pub fn id(&self) -> Option<VersionId> {
+        version_id(&self.id)
+    }
+}
+
+impl From<&Version> for KnownVersion {
+    fn from(version: &Version) -> Self {
+        Self {
+            id: version.id.to_string(),
+            etag: version.etag.to_string(),
+            size_bytes: version.size_bytes,
+            block_bytes: version.block_bytes,
+            blocks: version.block_count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+    use shoal_policy::VersionId;
+
+    use super::{BLOCKS_MAX, ExplainQuery};
+
+    #[test]
+    fn what_is_asked_is_what_is_heard() {
+        let query = ExplainQuery {
+            object: "s3://b/a key&with=100%25 ä?#".parse().unwrap(),
+            version: Some(VersionId([0xab; 16])),
+            first: 7,
+            count: 9,
+        };
+        assert_eq!(ExplainQuery::parse(&query.to_query()), Ok(query));
+        let brief = ExplainQuery::parse("object=s3://b/k").unwrap();
+        assert_eq!((brief.version, brief.first, brief.count), (None, 0, BLOCKS_MAX));
+    }
+
+    #[test]
+    fn a_query_that_names_no_object_is_invalid() {
+        for query in [
+            "",
+            "object=",
+            "object=s3://b",
+            "object=k",
+            "first=1",
+            "object=s3://b/k&first=-1",
+            "object=s3://b/k&version=0",
+            "object=s3://b/k&other=1",
+            "object=s3://b/%ff",
+        ] {
+            assert!(ExplainQuery::parse(query).is_err(), "{query}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_query_string_is_read_or_refused(query in any::<String>()) {
+            let _ = ExplainQuery::parse(&query);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The conditions that hold on this node now.
+
+use shoal_store::Health;
+
+use super::Observer;
+use crate::clock;
+use crate::conditions::{Condition, ConditionName};
+use crate::config::CooperationMode;
+use crate::handoff::{HandoffPhase, HandoffProgress};
+
+impl Observer {
+    /// Returns the conditions that an operator should know. `drain` says how far the node is in giving away
+    /// what it holds.
+    pub fn conditions(&self, drain: Option<&HandoffProgress>) -> Vec<Condition> {
+        let mut conditions = self.of_the_lake();
+        if drain.is_some_and(|drain| drain.state != HandoffPhase::Serving) {
+            conditions.push(Condition::new(
+                ConditionName::Draining,
+                "it gives away what it holds, to be stopped; `shoal node undrain` lets it serve again",
+            ));
+        }
+        if let Health::Paused { why } = self.store.health() {
+            conditions.push(Condition::new(
+                ConditionName::StorePaused,
+                format!("it stores nothing: {why}"),
+            ));
+        }
+        if self.dirty.may_be_dirty_anywhere() && !self.dirty.is_synced() {
+            conditions.push(Condition::new(
+                ConditionName::WritesUnsettled,
+                "it has not heard from all nodes what is written back; such objects may be answered 503",
+            ));
+        }
+        if self.config.cooperation.mode != CooperationMode::Solo {
+            conditions.extend(self.of_the_cluster());
+        }
+        conditions
+    }
+
+    fn of_the_lake(&self) -> Vec<Condition> {
+        let health = self.lake.health();
+        let brings_an_account = self.lake.credentials().own().is_some();
+        let was_good = if brings_an_account {
+            health.has_accepted_own()
+        } else {
+            health.has_answered()
+        };
+        let mut conditions = Vec::new();
+        if !was_good {
+            conditions.push(Condition::new(
+                ConditionName::LakeNeverAnswered,
+                "since it started, the lake has not given this node an answer that accepts it; the log says why",
+            ));
+        } else if health.is_silent() {
+            conditions.push(Condition::new(
+                ConditionName::LakeSilent,
+                "the lake gave its last request no answer; the log says why",
+            ));
+        }
+        conditions.extend(health.refused_accounts().into_iter().map(|refused| {
+            let account = refused.owner.describe(&refused.access_key);
+            let (reason, hint) = (refused.reason, refused.reason.hint());
+            Condition::new(
+                ConditionName::LakeAccountRefused,
+                format!("{account}: {reason}; {hint}"),
+            )
+        }));
+        conditions
+    }
+
+    fn of_the_cluster(&self) -> Vec<Condition> {
+        let notices = self.cooperation.notices();
+        let mut conditions = Vec::new();
+        if notices.seeds.is_alone() {
+            let seeds = self.config.cooperation.seeds.join(", ");
+            conditions.push(Condition::new(
+                ConditionName::Alone,
+                format!("no other node has answered; its seeds are {seeds}"),
+            ));
+        }
+        let unknown = notices.seeds.unknown();
+        if !unknown.is_empty() {
+            let unknown = unknown.join(", ");
+            conditions.push(Condition::new(
+                ConditionName::SeedUnknown,
+                format!("these seeds have no address: {unknown}"),
+            ));
+        }
+        let unheard = notices.rejected.recent(clock::instant());
+        conditions.extend(unheard.into_iter().map(|seen| {
+            let hint = seen.why.hint();
+            Condition::new(ConditionName::NodeUnheard, format!("{seen}; {hint}"))
+        }));
+        let different = notices.agreement.different();
+        conditions.extend(different.into_iter().map(|(name, parts)| {
+            let settings: Vec<_> = parts.iter().map(|part| part.setting()).collect();
+            Condition::new(
+                ConditionName::ConfiguredDifferently,
+                format!("{name} is configured differently in {}", settings.join(", ")),
+            )
+        }));
+        conditions
+    }
+}

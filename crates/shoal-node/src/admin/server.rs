@@ -1,0 +1,272 @@
+//! The admin listener. It shows whether the node is alive and ready, its metrics and its status, and takes
+//! orders: drain, serve again, flush. It never serves S3.
+
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use http::header::ORIGIN;
+use http::{Method, Request, StatusCode};
+use hyper::service::Service;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use shoal_s3::operation::Query;
+use shoal_s3::uri::S3Uri;
+use tokio::net::TcpListener;
+
+use super::allowed_hosts::AllowedHosts;
+use super::explain::{ExplainQuery, Explanation};
+use super::members::Members;
+use crate::conditions::Condition;
+use crate::dirty::FlushOrders;
+use crate::handoff::Handoff;
+use crate::http::connection::ClientBody;
+use crate::http::listener::serve;
+use crate::http::pages::{self, LIMITS, Page, not_allowed, page, text};
+use crate::metrics::{self, ConnectionMetrics, Metrics};
+use crate::shutdown::Shutdown;
+
+/// The parts of this node that must be there before clients are sent to it. Conditions of the world around
+/// the node come on top ([`crate::conditions`]).
+#[derive(Debug)]
+pub struct Readiness {
+    missing: Mutex<Vec<&'static str>>,
+}
+
+impl Readiness {
+    /// Creates a node's readiness, which awaits each of `parts`.
+    pub fn awaiting(parts: &[&'static str]) -> Self {
+        Self {
+            missing: Mutex::new(parts.to_vec()),
+        }
+    }
+
+    /// Notes that `part` is there.
+    pub fn reached(&self, part: &str) {
+        self.missing.lock().retain(|missing| *missing != part);
+    }
+
+    /// Notes that `part` is no longer there, such as the S3 listener when the node stops.
+    pub fn lost(&self, part: &'static str) {
+        let mut missing = self.missing.lock();
+        if !missing.contains(&part) {
+            missing.push(part);
+        }
+    }
+
+    /// Returns the parts that are still missing.
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.missing.lock().clone()
+    }
+}
+
+/// Returns how the node is doing, as `/status` shows it.
+pub type StatusSource = Arc<dyn Fn() -> Value + Send + Sync>;
+
+/// Returns the conditions that hold, as `/readyz` shows them.
+pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
+
+/// Returns the living nodes, as `/members` shows them.
+pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
+
+/// Returns where the blocks of an object are, as `/explain` shows it.
+pub type ExplanationSource = Arc<dyn Fn(ExplainQuery) -> BoxFuture<'static, Explanation> + Send + Sync>;
+
+const EXPLAIN: &str = "/explain";
+
+/// An order of an operator.
+#[derive(Clone, Copy, Debug)]
+enum AdminCommand {
+    Drain,
+    Undrain,
+    Flush,
+}
+
+impl AdminCommand {
+    fn at(path: &str) -> Option<Self> {
+        match path {
+            "/drain" => Some(Self::Drain),
+            "/undrain" => Some(Self::Undrain),
+            "/flush" => Some(Self::Flush),
+            _ => None,
+        }
+    }
+}
+
+/// The admin listener, with the sources of its pages.
+#[derive(Clone)]
+pub struct Admin {
+    /// For `/metrics`.
+    pub metrics: Arc<Metrics>,
+    /// For `/readyz`.
+    pub readiness: Arc<Readiness>,
+    /// For `/readyz`, too.
+    pub conditions: ConditionsSource,
+    /// For `/status`.
+    pub status: StatusSource,
+    /// For `/members`.
+    pub members: MembersSource,
+    /// For `/explain`.
+    pub explain: ExplanationSource,
+    /// For `/drain` and `/undrain`. `None` on a node that caches alone: it has no other node to give blocks
+    /// to.
+    pub handoff: Option<Arc<Handoff>>,
+    /// The host names under which the pages are shown.
+    pub hosts: AllowedHosts,
+    /// For `/flush`.
+    pub flushes: Arc<FlushOrders>,
+    /// Called before metrics are shown, to set the gauges that are not set as they change.
+    pub measure: Arc<dyn Fn(&Metrics) + Send + Sync>,
+}
+
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admin")
+            .field("readiness", &self.readiness)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admin {
+    /// Serves until `shutdown` begins, on the same guarded connections as S3, with their own bounds.
+    pub async fn serve(self, listener: TcpListener, shutdown: Shutdown) {
+        let admin = Arc::new(self);
+        serve(
+            listener,
+            None,
+            LIMITS,
+            ConnectionMetrics::default(),
+            shutdown,
+            move |_| Pages(Arc::clone(&admin)),
+        )
+        .await;
+    }
+
+    /// Carries out an order.
+    async fn execute(&self, command: AdminCommand, request: &Request<ClientBody>) -> Page {
+        let (method, headers) = (request.method(), request.headers());
+        if *method != Method::POST {
+            return not_allowed("only POST is understood here\n", "POST");
+        }
+        // A web page in an operator's browser may send a POST to this machine; the request then says where it
+        // is from.
+        if headers.contains_key(ORIGIN) {
+            return text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n");
+        }
+        if let AdminCommand::Flush = command {
+            return self.flush(request.uri().query().unwrap_or_default());
+        }
+        let Some(handoff) = &self.handoff else {
+            return text(
+                StatusCode::CONFLICT,
+                "this node caches alone: there is nobody to give blocks to\n",
+            );
+        };
+        match command {
+            AdminCommand::Drain => handoff.begin().await,
+            AdminCommand::Undrain => handoff.end().await,
+            AdminCommand::Flush => {}
+        }
+        page(
+            StatusCode::ACCEPTED,
+            "application/json",
+            json!(handoff.progress()),
+        )
+    }
+
+    /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty.
+    fn flush(&self, query: &str) -> Page {
+        let query = match Query::parse(Some(query)) {
+            Ok(query) => query,
+            Err(error) => {
+                let message = format!("{}\n", error.message);
+                return page(StatusCode::BAD_REQUEST, "text/plain; charset=utf-8", message);
+            }
+        };
+        let below = query.get("below").filter(|below| !below.is_empty());
+        match below.map(S3Uri::from_str).transpose() {
+            Ok(below) => {
+                let progress = self.flushes.begin(below);
+                page(StatusCode::ACCEPTED, "application/json", json!(progress))
+            }
+            Err(error) => page(
+                StatusCode::BAD_REQUEST,
+                "text/plain; charset=utf-8",
+                format!("below= does not name what to flush: {error}\n"),
+            ),
+        }
+    }
+
+    async fn explained(&self, query: &str) -> Page {
+        match ExplainQuery::parse(query) {
+            Ok(query) => {
+                let explanation = (self.explain)(query).await;
+                page(StatusCode::OK, "application/json", json!(explanation))
+            }
+            Err(error) => page(
+                StatusCode::BAD_REQUEST,
+                "text/plain; charset=utf-8",
+                format!("{error}\n"),
+            ),
+        }
+    }
+
+    /// Returns the page at `path`.
+    fn answer(&self, method: &Method, path: &str) -> Page {
+        let known = matches!(
+            path,
+            "/healthz" | "/readyz" | "/metrics" | "/status" | "/members" | EXPLAIN
+        );
+        if !known {
+            return text(
+                StatusCode::NOT_FOUND,
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /drain, /undrain and /flush are here\n",
+            );
+        }
+        if let Some(refusal) = pages::only_read(method) {
+            return refusal;
+        }
+        match path {
+            "/healthz" => text(StatusCode::OK, "alive\n"),
+            "/readyz" => pages::ready_under(&self.readiness.missing(), &(self.conditions)()),
+            "/metrics" => {
+                (self.measure)(&self.metrics);
+                page(StatusCode::OK, metrics::CONTENT_TYPE, self.metrics.render())
+            }
+            "/members" => page(StatusCode::OK, "application/json", json!((self.members)())),
+            _ => page(StatusCode::OK, "application/json", (self.status)()),
+        }
+    }
+}
+
+/// The service of one connection.
+struct Pages(Arc<Admin>);
+
+impl Service<Request<ClientBody>> for Pages {
+    type Response = Page;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<ClientBody>) -> Self::Future {
+        let admin = Arc::clone(&self.0);
+        async move {
+            let (method, path) = (request.method(), request.uri().path());
+            if let Some(refusal) = admin.hosts.refuse(&request) {
+                return Ok(refusal);
+            }
+            Ok(match AdminCommand::at(path) {
+                Some(command) => admin.execute(command, &request).await,
+                None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {
+                    admin.explained(request.uri().query().unwrap_or_default()).await
+                }
+                None => admin.answer(method, path),
+            })
+        }
+        .boxed()
+    }
+}

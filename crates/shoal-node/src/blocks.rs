@@ -1,0 +1,371 @@
+//! Streams the bytes of one response, block after block, in order, with a bounded window of blocks ahead.
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use shoal_policy::{NodeId, Source};
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+use shoal_store::Store;
+
+use crate::blocks::placement::Placement;
+use crate::fetch::{FetchVia, Fetcher, JoinedFetch, StreamHandle};
+use crate::read_context::ReadContext;
+use crate::single_flight::{FetchError, Waiter};
+
+/// The number of retries for a block whose fetch failed under another reader, or was abandoned by it.
+const TRIES: u8 = 3;
+
+/// The number of blocks of one reader that one node sends at a time: one that is read and one that comes
+/// meanwhile. More would share that node's link and come late and together: the reader would wait for all of
+/// them, and then its own link would be busy while that one rests.
+const FROM_ONE_PEER: usize = 2;
+
+/// Streams a range of one version; every byte comes from that version or the stream ends in an error.
+pub struct BlockStream {
+    reader: Arc<BlockReader>,
+    /// The rest of the range, for which no slot has been opened.
+    planned: ByteRange,
+    slots: VecDeque<BlockSlot>,
+    window: ReadAheadWindow,
+    first: Option<Bytes>,
+    sent: BytesBySource,
+    /// Keeps the response that opened the object going while this stream lasts.
+    stream_handle: Option<StreamHandle>,
+}
+
+/// How many blocks are requested ahead. The number doubles with each block read, up to a bound, so that a
+/// reader that asks to the end and goes away after a few KiB (as S3A does) costs one block.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadAheadWindow {
+    /// The current maximum of blocks in slots.
+    pub now: usize,
+    /// The bound of `now`.
+    pub max: usize,
+}
+
+/// The bytes of a response, by the source that they came from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BytesBySource([u64; 4]);
+
+impl BytesBySource {
+    /// The bytes sent until now that came from `source`.
+    pub fn bytes(self, source: Source) -> u64 {
+        self.0[source as usize]
+    }
+
+    fn add(&mut self, source: Source, bytes: usize) {
+        self.0[source as usize] += bytes as u64;
+    }
+}
+
+/// Opens blocks of one version, on behalf of one caller.
+pub struct BlockReader {
+    /// Blocks on this node's disk.
+    pub store: Arc<Store>,
+    /// Blocks at the lake.
+    pub fetcher: Arc<Fetcher>,
+    /// The pinned version.
+    pub version: Arc<Version>,
+    /// The context of the read, for requests to the lake.
+    pub context: Arc<ReadContext>,
+    /// How blocks that are not here are fetched.
+    pub plan: FetchPlan,
+}
+
+/// How blocks that are not here are fetched.
+#[derive(Clone, Debug)]
+pub enum FetchPlan {
+    /// Not at all: only blocks that this node holds are given, on disk or waiting for it.
+    None,
+    /// All in one way.
+    All(FetchVia),
+    /// Each from the node that holds it, or not at all: the lake does not have them yet.
+    Placed(Arc<Placement>),
+}
+
+impl FetchPlan {
+    fn via(&self, index: u32) -> Option<FetchVia> {
+        match self {
+            Self::None => None,
+            Self::All(via) => Some(*via),
+            Self::Placed(placement) => placement.holder(index).map(FetchVia::Handover),
+        }
+    }
+}
+
+/// One block's share of the response.
+struct BlockSlot {
+    index: u32,
+    /// The bytes of the block that remain to be sent, counted from its start.
+    wanted: ByteRange,
+    tries: u8,
+    state: BlockState,
+    /// The node that the fetch asks first.
+    peer: Option<NodeId>,
+}
+
+enum BlockState {
+    Resident(Bytes),
+    Opening(Pin<Box<dyn Future<Output = OpenedBlock> + Send>>),
+    Fetching(JoinedFetch),
+    /// The block was here when its slot was planned, and is no longer.
+    NotHeld,
+}
+
+impl BlockState {
+    fn fetching(mut joined: JoinedFetch, wanted: ByteRange) -> Self {
+        joined.waiter.seek(wanted.start);
+        Self::Fetching(joined)
+    }
+}
+
+enum OpenedBlock {
+    Resident(Bytes),
+    Fetching(JoinedFetch),
+    NotHeld,
+}
+
+impl BlockReader {
+    /// Opens the block on this node's disk, or joins its fetch.
+    async fn open(self: Arc<Self>, index: u32) -> OpenedBlock {
+        let id = self.version.block(index);
+        loop {
+            // Checked first: a block that no longer waits for the disk is on it.
+            if self.plan.via(index).is_none()
+                && let Some(waiting) = self.fetcher.join_whole(id)
+            {
+                return OpenedBlock::Fetching(waiting);
+            }
+            if self.store.contains(id)
+                && let Some(block) = self.store.load(id).await
+            {
+                self.fetcher.hit(&self.version, index);
+                return OpenedBlock::Resident(block);
+            }
+            let Some(via) = self.plan.via(index) else {
+                return OpenedBlock::NotHeld;
+            };
+            if let Some(joined) = self.fetcher.join(&self.version, index, &self.context, via) {
+                return OpenedBlock::Fetching(joined);
+            }
+        }
+    }
+}
+
+impl BlockStream {
+    /// Plans the stream of `range`; nothing is fetched before the first poll.
+    pub fn new(
+        reader: Arc<BlockReader>,
+        range: ByteRange,
+        window: ReadAheadWindow,
+        stream_handle: Option<StreamHandle>,
+    ) -> Self {
+        Self {
+            reader,
+            planned: range,
+            slots: VecDeque::new(),
+            window,
+            first: None,
+            sent: BytesBySource::default(),
+            stream_handle,
+        }
+    }
+
+    /// Waits until the first bytes are at hand, so that an error before them can still become a status.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the block with the first bytes cannot be read.
+    pub async fn first_piece(&mut self) -> Result<(), FetchError> {
+        self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
+        Ok(())
+    }
+
+    /// The bytes given until now, by source.
+    pub fn bytes_by_source(&self) -> BytesBySource {
+        self.sent
+    }
+
+    /// The next bytes; `None` at the end of the range.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a block cannot be read.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        match self.first.take() {
+            Some(piece) => Poll::Ready(Some(Ok(piece))),
+            None => self.poll_piece(cx),
+        }
+    }
+
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, FetchError>>> {
+        loop {
+            self.fill_window(cx);
+            let Some(slot) = self.slots.front_mut() else {
+                return Poll::Ready(None);
+            };
+            let (piece, source) = match ready!(slot.poll_piece(cx, &self.reader)) {
+                Ok(piece) => piece,
+                Err(error) => return Poll::Ready(Some(Err(error))),
+            };
+            slot.wanted.start += piece.len() as u64;
+            if slot.wanted.is_empty() {
+                self.slots.pop_front();
+                self.window.now = (self.window.now * 2).min(self.window.max);
+            }
+            self.sent.add(source, piece.len());
+            if !piece.is_empty() {
+                return Poll::Ready(Some(Ok(piece)));
+            }
+        }
+    }
+
+    /// Plans slots up to the window, and polls those behind the front, so that their fetches start.
+    fn fill_window(&mut self, cx: &mut Context<'_>) {
+        while self.slots.len() < self.window.now
+            && !self.planned.is_empty()
+            && let Some(slot) = self.plan_slot()
+        {
+            self.slots.push_back(slot);
+        }
+        for slot in &mut self.slots {
+            slot.advance(cx);
+        }
+    }
+
+    /// Plans the next block's share, unless enough is on its way from the node that has it.
+    fn plan_slot(&mut self) -> Option<BlockSlot> {
+        let version = &self.reader.version;
+        let index = (self.planned.start / version.block_bytes) as u32;
+        let block_start = u64::from(index) * version.block_bytes;
+        let end = self.planned.end.min(block_start + version.block_bytes);
+        let wanted = ByteRange {
+            start: self.planned.start - block_start,
+            end: end - block_start,
+        };
+        let block = version.block(index);
+        let first = self
+            .stream_handle
+            .as_mut()
+            .and_then(|stream_handle| stream_handle.take_first(block));
+        let (state, peer) = if let Some(joined) = first {
+            (BlockState::fetching(joined, wanted), None)
+        } else if let Some(block) = self.reader.store.get_resident(block) {
+            self.reader.fetcher.hit(version, index);
+            (BlockState::Resident(block), None)
+        } else {
+            let via = self.reader.plan.via(index);
+            let peer = via.and_then(|via| self.reader.fetcher.first_peer(block, via));
+            if is_busy(peer, self.slots.iter().map(|slot| slot.peer)) {
+                return None;
+            }
+            let opening = Arc::clone(&self.reader).open(index);
+            (BlockState::Opening(Box::pin(opening)), peer)
+        };
+        self.planned.start = end;
+        Some(BlockSlot {
+            index,
+            wanted,
+            tries: TRIES,
+            state,
+            peer,
+        })
+    }
+}
+
+impl BlockSlot {
+    /// Takes over the result of an opening that has finished.
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        let BlockState::Opening(opening) = &mut self.state else {
+            return;
+        };
+        if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
+            self.state = match opened {
+                OpenedBlock::Resident(block) => BlockState::Resident(block),
+                OpenedBlock::Fetching(joined) => BlockState::fetching(joined, self.wanted),
+                OpenedBlock::NotHeld => BlockState::NotHeld,
+            };
+        }
+    }
+
+    fn poll_piece(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &Arc<BlockReader>,
+    ) -> Poll<Result<(Bytes, Source), FetchError>> {
+        loop {
+            self.advance(cx);
+            match &mut self.state {
+                BlockState::Resident(block) => {
+                    let piece = block.slice(self.wanted.start as usize..self.wanted.end as usize);
+                    return Poll::Ready(Ok((piece, Source::Local)));
+                }
+                BlockState::Opening(_) => return Poll::Pending,
+                BlockState::NotHeld => return Poll::Ready(Err(FetchError::NotHeld)),
+                BlockState::Fetching(joined) => {
+                    let (own, source) = (joined.led, joined.waiter.source());
+                    match ready!(poll_waiter(&mut joined.waiter, cx)) {
+                        Ok(mut piece) => {
+                            piece.truncate(piece.len().min(self.wanted.len() as usize));
+                            return Poll::Ready(Ok((piece, source)));
+                        }
+                        Err(error) if self.tries > 0 && is_anothers(&error, own) => {
+                            self.tries -= 1;
+                            self.state = BlockState::Opening(Box::pin(Arc::clone(reader).open(self.index)));
+                        }
+                        Err(error) => return Poll::Ready(Err(error)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a node already sends its maximum for one response at a time; `asked` are the nodes that send the
+/// other blocks.
+fn is_busy(peer: Option<NodeId>, asked: impl Iterator<Item = Option<NodeId>>) -> bool {
+    peer.is_some() && asked.filter(|asked| *asked == peer).count() >= FROM_ONE_PEER
+}
+
+fn poll_waiter(waiter: &mut Waiter, cx: &mut Context<'_>) -> Poll<Result<Bytes, FetchError>> {
+    waiter
+        .poll_piece(cx)
+        .map(|piece| piece.expect("a slot wants no byte past its block"))
+}
+
+/// Whether a failure can be retried because another reader's fetch failed: it may succeed on behalf of this
+/// one.
+fn is_anothers(error: &FetchError, own: bool) -> bool {
+    match error {
+        FetchError::Abandoned => true,
+        FetchError::Changed | FetchError::Busy | FetchError::Mismatch => false,
+        // A lake that was silent to one reader is silent to all, and this reader has waited as long.
+        FetchError::Lake(trouble) if trouble.kind().is_timeout() => false,
+        // The block was to be taken over from a node that no longer has it: a reader may fetch it from
+        // elsewhere.
+        FetchError::NotHeld | FetchError::Status(_) | FetchError::Lake(_) => !own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_policy::NodeId;
+
+    use super::is_busy;
+
+    #[test]
+    fn a_node_brings_two_blocks_of_a_response_at_a_time_and_the_lake_any_number() {
+        let (this, other) = (Some(NodeId(1)), Some(NodeId(2)));
+        let asked = [this, None, other, None, None];
+        assert!(!is_busy(this, asked.into_iter()));
+        assert!(!is_busy(None, asked.into_iter()));
+        assert!(is_busy(this, asked.into_iter().chain([this])));
+        assert!(!is_busy(other, asked.into_iter().chain([this])));
+    }
+}
+pub mod placement;

@@ -1,0 +1,446 @@
+//! Applies the layers of a configuration: flag over variable over file over default.
+
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use shoal_base::secret::Secret;
+
+use super::check::{self, Rule};
+use super::file::{self, Assignment, Entry, File};
+use super::problem::{ConfigError, Problem, Provenance};
+use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position};
+use super::value::{RawValue, Value};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
+
+/// The environment variable that names the file when no flag does.
+pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
+
+/// The places where a configuration is written.
+#[derive(Default)]
+pub struct Sources {
+    /// The role whose settings are checked.
+    pub role: Role,
+    /// `--config`; without it the file that [`FILE_VARIABLE`] names, if any.
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that do not begin with `SHOAL_` are ignored.
+    pub variables: Vec<(String, String)>,
+    /// Flags given on the command line, without their dashes, and their values.
+    pub flags: Vec<(String, String)>,
+}
+
+/// A configuration that a node can run with.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration in force.
+    pub config: Config,
+    /// Facts that the operator should know before it is used.
+    pub warnings: Vec<Problem>,
+}
+
+impl Sources {
+    /// Creates sources with the variables of this process and nothing else.
+    pub fn of_process() -> Self {
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            (
+                name.to_string_lossy().into_owned(),
+                value.to_string_lossy().into_owned(),
+            )
+        };
+        Self {
+            variables: std::env::vars_os().map(text).collect(),
+            ..Self::default()
+        }
+    }
+
+    fn file(&self) -> Option<PathBuf> {
+        let variable = self
+            .variables
+            .iter()
+            .find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
+        self.file
+            .clone()
+            .or_else(|| variable.map(|(_, path)| path.into()))
+    }
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Variables hold secrets, those of the node and those of other programs.
+        f.debug_struct("Sources")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Config {
+    /// Reads, layers and checks a configuration. Fails with every problem, not only the first.
+    pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
+        Self::load_over(Self::default(), sources)
+    }
+
+    /// Like [`Self::load`], with defaults from the caller.
+    pub fn load_over(defaults: Self, sources: &Sources) -> Result<Loaded, ConfigError> {
+        let mut loader = Loader {
+            draft: ConfigDraft::over(defaults),
+            problems: Vec::new(),
+            strangers: Vec::new(),
+            warnings: Vec::new(),
+        };
+        loader.run(sources);
+        let Loader {
+            draft,
+            mut problems,
+            warnings,
+            ..
+        } = loader;
+        if problems.is_empty() {
+            Ok(Loaded {
+                config: draft.config,
+                warnings,
+            })
+        } else {
+            problems.sort_by_key(|problem| match problem.provenance {
+                Provenance::File { line, .. } => (0, line),
+                Provenance::Env(_) => (1, 0),
+                Provenance::Flag(_) => (2, 0),
+                Provenance::Default => (3, 0),
+            });
+            Err(ConfigError { problems })
+        }
+    }
+}
+
+struct Loader {
+    draft: ConfigDraft,
+    problems: Vec<Problem>,
+    /// Unknown names.
+    strangers: Vec<Problem>,
+    warnings: Vec<Problem>,
+}
+
+impl Loader {
+    fn run(&mut self, sources: &Sources) {
+        let file = sources
+            .file()
+            .map(|path| self.read_file(&path))
+            .unwrap_or_default();
+        self.problems.extend(file.problems);
+        self.strangers.extend(file.strangers);
+        self.apply(file.assignments);
+        let variables = self.variables(sources);
+        self.apply(variables);
+        let flags = sources.flags.iter().map(flag).collect();
+        self.apply(flags);
+
+        let freshness_rules = self.rules(&file.freshness_rules, "freshness");
+        let write_rules = self.rules(&file.write_rules, "mode");
+        let places = file
+            .places
+            .iter()
+            .filter_map(|entry| self.place(entry))
+            .collect::<Vec<_>>();
+        let identities = file
+            .identities
+            .iter()
+            .filter_map(|entry| self.identity(entry))
+            .collect::<Vec<_>>();
+        self.read_secret_files();
+        // The checks would take a value that could not be read for the default.
+        if self.problems.is_empty() {
+            let located = check::Located {
+                draft: &self.draft,
+                freshness_rules: &freshness_rules,
+                write_rules: &write_rules,
+                places: &places,
+                identities: &identities,
+            };
+            let (problems, warnings) = check::check(&located, sources.role);
+            self.problems.extend(problems);
+            self.warnings.extend(warnings);
+        }
+        self.problems.append(&mut self.strangers);
+        // The endpoint identifies the lake in digests of objects, so one lake needs one spelling.
+        let lake = &mut self.draft.config.lake.endpoint;
+        for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
+            url.truncate(url.trim_end_matches('/').len());
+        }
+        let config = &mut self.draft.config;
+        config.freshness.rules.extend(
+            freshness_rules
+                .into_iter()
+                .map(|Rule { prefix, mode, .. }| FreshnessRule { prefix, mode }),
+        );
+        config.write.rules.extend(
+            write_rules
+                .into_iter()
+                .map(|Rule { prefix, mode, .. }| WriteRule { prefix, mode }),
+        );
+        self.draft
+            .config
+            .lookup
+            .places
+            .extend(places.into_iter().map(|(place, _)| place));
+        self.draft
+            .config
+            .identities
+            .extend(identities.into_iter().map(|(identity, _)| identity));
+    }
+
+    fn read_file(&mut self, path: &Path) -> File {
+        match std::fs::read_to_string(path) {
+            Ok(text) => {
+                let file = file::read(path, &text);
+                if holds_secrets(&file) {
+                    self.warn_if_public(
+                        path,
+                        &Provenance::Default,
+                        "the configuration file, which holds a secret,",
+                    );
+                }
+                file
+            }
+            Err(error) => {
+                let what = format!(
+                    "the configuration file {} cannot be read: {error}",
+                    path.display()
+                );
+                self.problems
+                    .push(Problem::new(&Provenance::Default, what).hint("name it with --config FILE"));
+                File::default()
+            }
+        }
+    }
+
+    /// Applies one layer over the layers below it.
+    fn apply(&mut self, layer: Vec<Assignment>) {
+        self.replace_secrets(&layer);
+        for Assignment {
+            position,
+            given,
+            provenance,
+        } in layer
+        {
+            let setting = &SETTINGS[position];
+            match (setting.assign)(&mut self.draft, &given) {
+                Ok(()) => self.draft.provenances[position] = provenance,
+                Err(misread) => {
+                    let what = format!("[{}] {} cannot be {}", setting.section, setting.key, misread.what);
+                    self.problems
+                        .push(Problem::new(&provenance, what).hint(misread.hint));
+                }
+            }
+        }
+    }
+
+    /// A secret given inline or as a file replaces a secret that a lower layer gave in the other form.
+    fn replace_secrets(&mut self, layer: &[Assignment]) {
+        for (section, key) in SECRETS {
+            let given = |key: &str| {
+                let position = position(section, key).expect("a setting of the table");
+                let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
+                layer.iter().find(written).map(|one| &one.provenance)
+            };
+            let (secret, file) = (given(key), given(&format!("{key}_file")));
+            if let (Some(_), Some(provenance)) = (secret, file) {
+                let title = format!("[{section}]");
+                self.problems.push(both_secrets(&title, key, provenance));
+            }
+            if secret.or(file).is_some() {
+                let (secret, file) = self.draft.secret(section, key);
+                (*secret, *file) = (None, None);
+            }
+        }
+    }
+
+    fn variables(&mut self, sources: &Sources) -> Vec<Assignment> {
+        let mut layer = Vec::new();
+        let ours = sources
+            .variables
+            .iter()
+            .filter(|(name, _)| name.starts_with("SHOAL_") && name != FILE_VARIABLE);
+        for (name, value) in ours {
+            let provenance = Provenance::Env(name.clone());
+            match SETTINGS.iter().position(|setting| setting.variable() == *name) {
+                Some(position) => {
+                    layer.push(Assignment {
+                        position,
+                        given: RawValue::Bare(value.clone()),
+                        provenance,
+                    });
+                }
+                None => self.unknown_variable(name, &provenance, sources.role),
+            }
+        }
+        layer
+    }
+
+    /// A misspelled variable is refused like a misspelled key. A variable that resembles no known one only
+    /// causes a warning: for a service called `shoal`, Kubernetes sets `SHOAL_SERVICE_HOST` and others in
+    /// every container.
+    fn unknown_variable(&mut self, name: &str, provenance: &Provenance, role: Role) {
+        let problem = Problem::new(provenance, "unknown variable");
+        if let Some(known) = nearest_variable(name) {
+            let hint = format!("did you mean {known}?");
+            self.strangers.push(problem.hint(hint));
+        } else {
+            let verb = role.verb();
+            let hint = format!("it is ignored; `shoal {verb} --help` names those that are read");
+            self.warnings.push(problem.hint(hint));
+        }
+    }
+
+    /// Reads rules, each with a prefix and its mode under `key`.
+    fn rules<T: Value>(&mut self, entries: &[Entry], key: &'static str) -> Vec<Rule<T>> {
+        let mut rules = Vec::new();
+        for entry in entries {
+            let prefix = entry.require("prefix", &mut self.problems);
+            let mode = entry.require(key, &mut self.problems);
+            if let (Some((prefix, provenance)), Some((mode, mode_origin))) = (prefix, mode) {
+                rules.push(Rule {
+                    prefix,
+                    mode,
+                    provenance,
+                    mode_origin,
+                });
+            }
+        }
+        rules
+    }
+
+    fn place(&mut self, entry: &Entry) -> Option<(LookupPlace, Provenance)> {
+        let network = entry.require("network", &mut self.problems);
+        let topology = entry.require("topology", &mut self.problems);
+        let ((network, provenance), (topology, _)) = (network?, topology?);
+        Some((LookupPlace { network, topology }, provenance))
+    }
+
+    fn identity(&mut self, entry: &Entry) -> Option<(IdentityConfig, Provenance)> {
+        let access_key = entry.require("access_key", &mut self.problems);
+        let secret_key = self.secret(entry, "secret_key", "secret_key_file");
+        if !entry.has("secret_key") && !entry.has("secret_key_file") {
+            let problem = Problem::new(&entry.provenance, "[[identity]] has no secret_key");
+            self.problems
+                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
+        }
+        let share = entry.take("share", &mut self.problems);
+        let lake_access_key = entry.take("lake_access_key", &mut self.problems);
+        let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
+        let (access_key, provenance) = access_key?;
+        let identity = IdentityConfig {
+            access_key,
+            secret_key: secret_key?,
+            share: share.map_or(1, |(share, _)| share),
+            lake_access_key: lake_access_key.map(|(key, _)| key),
+            lake_secret_key,
+        };
+        Some((identity, provenance))
+    }
+
+    /// Reads a secret that may be written inline or in a file, but not in both.
+    fn secret(&mut self, entry: &Entry, key: &'static str, file_key: &'static str) -> Option<Secret> {
+        let secret = entry.take::<Secret>(key, &mut self.problems);
+        let file = entry.take::<PathBuf>(file_key, &mut self.problems);
+        match (secret, file) {
+            (Some(_), Some((_, provenance))) => {
+                self.problems.push(both_secrets("[[identity]]", key, &provenance));
+                None
+            }
+            (Some((secret, _)), None) => Some(secret),
+            (None, Some((path, provenance))) => self.read_secret(file_key, &path, &provenance),
+            (None, None) => None,
+        }
+    }
+
+    fn read_secret_files(&mut self) {
+        for (section, key) in SECRETS {
+            if let Some(path) = self.draft.secret(section, key).1.take() {
+                let file_key = format!("{key}_file");
+                let provenance = self.draft.provenance(section, &file_key).clone();
+                *self.draft.secret(section, key).0 = self.read_secret(&file_key, &path, &provenance);
+            }
+        }
+    }
+
+    /// Reads the content of a file without the line end that editors append.
+    fn read_secret(&mut self, key: &str, path: &Path, provenance: &Provenance) -> Option<Secret> {
+        let refuse = |why: String| {
+            Problem::new(provenance, format!("{key} {} {why}", path.display()))
+                .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                self.problems.push(refuse(format!("cannot be read: {error}")));
+                return None;
+            }
+        };
+        let secret = text.trim_end_matches(['\n', '\r']);
+        if secret.is_empty() || secret.contains(['\n', '\r']) {
+            self.problems.push(refuse("is not one line".into()));
+            return None;
+        }
+        self.warn_if_public(path, provenance, key);
+        Some(Secret::new(secret))
+    }
+
+    fn warn_if_public(&mut self, path: &Path, provenance: &Provenance, name: &str) {
+        let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
+        if mode & 0o004 != 0 {
+            let what = format!(
+                "{name} {} can be read by every user of this machine",
+                path.display()
+            );
+            self.warnings
+                .push(Problem::new(provenance, what).hint(format!("chmod 600 {}", path.display())));
+        }
+    }
+}
+
+impl RawValue {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Bare(text) if text.is_empty())
+    }
+}
+
+fn flag((name, value): &(String, String)) -> Assignment {
+    let names_it = |setting: &Setting| setting.flag().as_deref() == Some(name.as_str());
+    let position = SETTINGS
+        .iter()
+        .position(names_it)
+        .expect("flags are read off the table");
+    Assignment {
+        position,
+        given: RawValue::Bare(value.clone()),
+        provenance: Provenance::Flag(format!("--{name}")),
+    }
+}
+
+fn holds_secrets(file: &File) -> bool {
+    let settings = file
+        .assignments
+        .iter()
+        .any(|one| SETTINGS[one.position].is_secret());
+    settings
+        || file
+            .identities
+            .iter()
+            .any(|entry| entry.has("secret_key") || entry.has("lake_secret_key"))
+}
+
+fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {
+    Problem::new(provenance, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
+}
+
+/// The known variable that `name` probably misspells.
+fn nearest_variable(name: &str) -> Option<String> {
+    let known = SETTINGS
+        .iter()
+        .map(Setting::variable)
+        .chain([FILE_VARIABLE.into()]);
+    known
+        .map(|known| (strsim::osa_distance(name, &known), known))
+        .filter(|(slips, _)| *slips <= 2)
+        .min()
+        .map(|(_, known)| known)
+}

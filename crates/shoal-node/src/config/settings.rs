@@ -1,0 +1,268 @@
+//! The table of settings: where each is written, what it means, and which field it fills.
+//!
+//! The file, the variables, the flags, `--help` and `--check` are all derived from this table, so a setting
+//! exists in all of them or in none.
+
+use std::path::PathBuf;
+
+use shoal_base::secret::Secret;
+use toml::Value as Toml;
+
+use super::value::{RawValue, Value, ValueError};
+use super::{Config, Provenance};
+
+/// A configuration while its layers are applied.
+#[derive(Debug, Default)]
+pub(super) struct ConfigDraft {
+    pub(super) config: Config,
+    /// The file that is read into `config.lake.secret_key` once all layers are applied.
+    pub(super) lake_secret_key_file: Option<PathBuf>,
+    /// Likewise for `config.cooperation.secret_key`.
+    pub(super) cooperation_secret_key_file: Option<PathBuf>,
+    /// Likewise for `config.cooperation.previous_secret_key`.
+    pub(super) cooperation_previous_secret_key_file: Option<PathBuf>,
+    /// The origin of each value, in the order of [`SETTINGS`].
+    pub(super) provenances: Vec<Provenance>,
+}
+
+/// One scalar setting: `[store] capacity`, `SHOAL_STORE_CAPACITY`, `--store-capacity`.
+pub struct Setting {
+    /// The section of the file.
+    pub section: &'static str,
+    /// The key within the section.
+    pub key: &'static str,
+    /// One line for `--help` and `shoal.toml`.
+    pub doc: &'static str,
+    pub(super) assign: fn(&mut ConfigDraft, &RawValue) -> Result<(), ValueError>,
+    pub(super) show: fn(&ConfigDraft) -> Option<Toml>,
+}
+
+impl Setting {
+    /// The environment variable of this setting.
+    pub fn variable(&self) -> String {
+        format!("SHOAL_{}_{}", self.section, self.key).to_uppercase()
+    }
+
+    /// Whether its value is a secret.
+    pub(super) fn is_secret(&self) -> bool {
+        SECRETS.contains(&(self.section, self.key))
+    }
+
+    /// The long flag of this setting, without dashes. A secret has none, because other users of a machine can
+    /// read command lines.
+    pub fn flag(&self) -> Option<String> {
+        (!self.is_secret()).then(|| format!("{}-{}", self.section, self.key).replace('_', "-"))
+    }
+}
+
+macro_rules! settings {
+    ($($section:ident $key:ident => $($field:ident).+, $doc:literal;)*) => {
+        /// Every scalar setting, section by section.
+        pub static SETTINGS: &[Setting] = &[$(Setting {
+            section: stringify!($section),
+            key: stringify!($key),
+            doc: $doc,
+            assign: |draft, given| {
+                draft.$($field).+ = Value::read(given)?;
+                Ok(())
+            },
+            show: |draft| draft.$($field).+.to_toml(),
+        },)*];
+    };
+}
+
+settings! {
+    node name => config.node.name, "Unique in the cluster; shown in headers, logs and status";
+    node topology => config.node.topology, "The node's place, outermost first";
+
+    s3 listen => config.s3.listen, "Where clients speak S3: address and port";
+    s3 domain => config.s3.domain, "Domain of virtual-host style (bucket.domain); path style always works";
+    s3 anonymous => config.s3.anonymous, "Requests without credentials: forward (the lake decides) or refuse (403 before anything else)";
+    s3 signature_v2 => config.s3.signature_v2, "Lets clients that sign with version 2 in; weaker, so only for those that cannot do better";
+    s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
+    s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
+
+    admin listen => config.admin.listen, "Health, metrics and status: address and port, never those of S3";
+    admin hosts => config.admin.hosts, "Names under which it is reached; addresses, names without a dot and private ones (.local, .internal) always work";
+
+    lake endpoint => config.lake.endpoint, "The S3 store this node extends: http:// or https://, without a path";
+    lake region => config.lake.region, "Region that signatures to the lake name";
+    lake access_key => config.lake.access_key, "Account for identities without one of their own; else the AWS chain";
+    lake secret_key => config.lake.secret_key, "Its secret; better in a file";
+    lake secret_key_file => lake_secret_key_file, "File that holds the secret and nothing else";
+    lake connect_timeout => config.lake.connect_timeout, "A connection to the lake must be made within this time: name, TCP and TLS";
+    lake answer_timeout => config.lake.answer_timeout, "The lake's answer to a read must begin within this time; all retries together take twice as long at most";
+    lake write_timeout => config.lake.write_timeout, "The lake's answer to a write must begin within this time after the last byte of the write";
+    lake long_write_timeout => config.lake.long_write_timeout, "The same for writes that make the lake move bytes of its own: copies, completed uploads, deletions of many objects";
+    lake stall_timeout => config.lake.stall_timeout, "A body from the lake that makes no progress for this time is broken off, and asked for again from there";
+
+    store path => config.store.path, "A folder of this node's own";
+    store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
+    store policy => config.store.policy, "Who leaves when room is needed: lru, lfu, lfuda, sieve, s3-fifo, or duel, the better of lru and s3-fifo";
+    store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
+
+    freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
+
+    write default => config.write.default, "Where the bytes of a write go besides the lake: around (nowhere) or through (the cache)";
+    write allow_volatile => config.write.allow_volatile, "Lets rules say back, an experiment that can lose acknowledged objects and bring back old ones, even when nothing fails; never for data you need";
+    write flush_interval => config.write.flush_interval, "How long an object that was written back waits until it is brought to the lake";
+
+    cooperation mode => config.cooperation.mode, "How nodes work together: solo (not at all) or hierarchy (in layers)";
+    cooperation listen => config.cooperation.listen, "Where other nodes reach this one: blocks by TCP, gossip by UDP";
+    cooperation advertise => config.cooperation.advertise, "The address under which they do, when it is another one";
+    cooperation seeds => config.cooperation.seeds, "Nodes to ask for the others: host:port of their listen";
+    cooperation layers => config.cooperation.layers, "What the parts of the topology are called, innermost first: this node, L2, L3";
+    cooperation weight => config.cooperation.weight_percent, "Blocks at home here, in percent of an ordinary node's: 200 for twice the disk";
+    cooperation period => config.cooperation.period, "How often the layers of this node divide its room anew";
+    cooperation step => config.cooperation.step_percent, "How far a layer may grow or shrink at a time, in percent of that room";
+    cooperation decay => config.cooperation.decay_percent, "How much less what was asked for counts after each period, in percent: 100 forgets it";
+    cooperation split => config.cooperation.split, "Who gets it: adaptive, or fixed percents from L1 outwards such as [50, 50]";
+    cooperation secret_key => config.cooperation.secret_key, "What the nodes of a cluster, and nobody else, know; better in a file";
+    cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
+    cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
+    cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
+    cooperation encrypt => config.cooperation.encrypt, "Whether what nodes say to each other is encrypted; without, they still prove that it is theirs";
+
+    limits connections => config.limits.connections, "Open client connections";
+    limits requests => config.limits.requests, "Requests in flight on the node";
+    limits requests_per_identity => config.limits.requests_per_identity, "Requests in flight of one identity";
+    limits lake_requests => config.limits.lake_requests, "Requests at the lake at a time; the node finds out itself how many of them the lake can use";
+    limits fill_bytes => config.limits.fill_bytes, "Memory for bytes fetched from the lake and not yet on disk";
+    limits mapped_bytes => config.limits.mapped_bytes, "Address space kept mapped for hits";
+    limits read_ahead_blocks => config.limits.read_ahead_blocks, "Blocks fetched ahead of one reader";
+    limits header_timeout => config.limits.header_timeout, "A request head must arrive within this time";
+    limits idle_timeout => config.limits.idle_timeout, "A connection without a request is closed after this time";
+    limits stall_timeout => config.limits.stall_timeout, "A body to or from a client or another node that makes no progress for this time ends the connection";
+    limits retry_budget_percent => config.limits.retry_budget_percent, "Retries to the lake, in percent of requests";
+
+    lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
+    lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are; without it they are nowhere";
+    lookup admin_hosts => config.lookup.admin_hosts, "Names under which they are reached; addresses, names without a dot and private ones always work";
+    lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
+    lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
+    lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second who is alive; a few of the cluster suffice";
+    lookup answers => config.lookup.answers, "Addresses in one answer, all of nodes that are equally near";
+    lookup buckets => config.lookup.buckets, "Whether other names below lead to the nearest nodes, too: for virtual-host style (bucket.name)";
+    lookup udp_rate => config.lookup.udp_rate, "Answers a second over UDP to one network (/24, /56); beyond it clients are sent to TCP";
+    lookup trusted_resolvers => config.lookup.trusted_resolvers, "Networks of resolvers that are believed when they say for whom they ask (EDNS Client Subnet)";
+    lookup topology => config.lookup.topology, "Place of clients that no [[lookup.place]] knows; behind an anycast address, that of this server";
+
+    log filter => config.log.filter, "What is logged to stderr, such as info or shoal=debug";
+    log format => config.log.format, "text or json";
+    log access => config.log.access, "One line a request";
+}
+
+/// The sections of the file in the order in which they are printed.
+pub(super) const SECTIONS: [&str; 12] = [
+    "node",
+    "s3",
+    "admin",
+    "lake",
+    "store",
+    "freshness",
+    "write",
+    "cooperation",
+    "limits",
+    "lookup",
+    "log",
+    "identity",
+];
+
+/// The settings that are secrets, each by section and key. Each can be written in a separate file, which
+/// `<key>_file` names.
+pub(super) const SECRETS: [(&str, &str); 3] = [
+    ("lake", "secret_key"),
+    ("cooperation", "secret_key"),
+    ("cooperation", "previous_secret_key"),
+];
+
+/// The settings of one section.
+pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
+    SETTINGS.iter().filter(move |setting| setting.section == section)
+}
+
+/// The position in [`SETTINGS`] and thereby in [`ConfigDraft::provenances`].
+pub(super) fn position(section: &str, key: &str) -> Option<usize> {
+    SETTINGS
+        .iter()
+        .position(|setting| setting.section == section && setting.key == key)
+}
+
+impl ConfigDraft {
+    /// Creates a draft over `config` in which no layer has set a value.
+    pub(super) fn over(config: Config) -> Self {
+        Self {
+            config,
+            lake_secret_key_file: None,
+            cooperation_secret_key_file: None,
+            cooperation_previous_secret_key_file: None,
+            provenances: vec![Provenance::Default; SETTINGS.len()],
+        }
+    }
+
+    /// One of [`SECRETS`], and the file that it is read from.
+    pub(super) fn secret(&mut self, section: &str, key: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
+        match (section, key) {
+            ("lake", _) => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
+            ("cooperation", "secret_key") => (
+                &mut self.config.cooperation.secret_key,
+                &mut self.cooperation_secret_key_file,
+            ),
+            ("cooperation", "previous_secret_key") => (
+                &mut self.config.cooperation.previous_secret_key,
+                &mut self.cooperation_previous_secret_key_file,
+            ),
+            _ => unreachable!("no other setting is a secret"),
+        }
+    }
+
+    /// The origin of a setting's value.
+    pub(super) fn provenance(&self, section: &str, key: &str) -> &Provenance {
+        let position = position(section, key).expect("the caller names a setting of the table");
+        &self.provenances[position]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::{ConfigDraft, SECTIONS, SETTINGS};
+    use crate::config::Config;
+
+    #[test]
+    fn every_setting_has_names_of_its_own_and_a_known_section() {
+        let variables: HashSet<_> = SETTINGS.iter().map(super::Setting::variable).collect();
+        assert_eq!(variables.len(), SETTINGS.len());
+        assert!(variables.contains("SHOAL_S3_LISTEN") && variables.contains("SHOAL_STORE_BLOCK_SIZE"));
+        assert!(SETTINGS.iter().all(|setting| SECTIONS.contains(&setting.section)));
+    }
+
+    #[test]
+    fn a_secret_has_no_flag() {
+        let without: Vec<_> = SETTINGS
+            .iter()
+            .filter(|s| s.flag().is_none())
+            .map(|s| (s.section, s.key))
+            .collect();
+        assert_eq!(without, super::SECRETS);
+    }
+
+    #[test]
+    fn every_setting_with_a_default_shows_it_and_reads_it_back() {
+        for setting in SETTINGS {
+            let mut draft = ConfigDraft::over(Config::default());
+            let Some(shown) = (setting.show)(&draft) else {
+                continue;
+            };
+            (setting.assign)(&mut draft, &super::RawValue::File(shown.clone())).unwrap();
+            assert_eq!(
+                (setting.show)(&draft),
+                Some(shown),
+                "[{}] {}",
+                setting.section,
+                setting.key
+            );
+        }
+    }
+}

@@ -1,0 +1,534 @@
+//! How the text of a setting becomes a typed value, and how a value is written back.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use shoal_base::secret::Secret;
+use shoal_policy::eviction::PolicyName;
+use toml::Value as Toml;
+
+use super::problem::nearest;
+use super::units::{format_size, format_time, parse_size, parse_time};
+use super::{Anonymous, CooperationMode, FreshnessMode, SplitRule, WriteMode};
+
+/// The raw value of a setting, before it has a type.
+#[derive(Clone, Debug)]
+pub(super) enum RawValue {
+    /// A value of the file, which has TOML's types.
+    File(Toml),
+    /// The text of a variable or a flag, which has no type.
+    Bare(String),
+}
+
+impl RawValue {
+    /// The raw value, if it is text.
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::File(value) => value.as_str(),
+            Self::Bare(text) => Some(text),
+        }
+    }
+}
+
+/// Why a text is not a value of the type: a sentence about it, and what to write instead.
+#[derive(Debug)]
+pub(super) struct ValueError {
+    pub(super) what: String,
+    pub(super) hint: String,
+}
+
+/// A type that a setting can have.
+pub(super) trait Value: Sized {
+    /// An example and what to say about it: `write ...`.
+    const WRITE: &'static str;
+
+    /// Parses a text; `None` if it is not a value of this type.
+    fn from_text(text: &str) -> Option<Self>;
+
+    /// Converts a TOML value; types that TOML has natively override this.
+    fn from_toml(value: &Toml) -> Option<Self> {
+        Self::from_text(value.as_str()?)
+    }
+
+    /// The value as the file would have it; `None` if it is not set.
+    fn to_toml(&self) -> Option<Toml>;
+
+    /// The raw value, quoted for a message.
+    fn quote(given: &RawValue) -> String {
+        match given {
+            RawValue::Bare(text) if text.is_empty() => "nothing".into(),
+            RawValue::Bare(text) => format!("{text:?}"),
+            RawValue::File(value @ (Toml::Array(_) | Toml::Table(_))) => indefinite(value.type_str()),
+            RawValue::File(value) => value.to_string(),
+        }
+    }
+
+    /// Advice on how to write the value.
+    fn hint(_given: &RawValue) -> String {
+        Self::WRITE.into()
+    }
+
+    /// Reads a raw value.
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        let value = match given {
+            RawValue::Bare(text) => Self::from_text(text),
+            RawValue::File(value) => Self::from_toml(value),
+        };
+        value.ok_or_else(|| ValueError {
+            what: Self::quote(given),
+            hint: Self::hint(given),
+        })
+    }
+}
+
+fn indefinite(noun: &str) -> String {
+    let article = if noun.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    };
+    format!("{article} {noun}")
+}
+
+impl Value for String {
+    const WRITE: &'static str = "write a text in quotes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.clone()))
+    }
+}
+
+impl Value for Secret {
+    const WRITE: &'static str = "write a text in quotes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self::new(text))
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String("[hidden]".into()))
+    }
+
+    fn quote(given: &RawValue) -> String {
+        match given {
+            RawValue::File(value) if !value.is_str() => indefinite(value.type_str()),
+            _ => "nothing".into(),
+        }
+    }
+}
+
+impl Value for PathBuf {
+    const WRITE: &'static str = "write a path in quotes";
+
+    fn from_text(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| text.into())
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.display().to_string()))
+    }
+}
+
+impl Value for SocketAddr {
+    const WRITE: &'static str =
+        "write an IP address and a port below 65536, such as \"127.0.0.1:9000\" or \"[::]:9000\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.to_string()))
+    }
+}
+
+/// A network is written as its first address, a single address as itself.
+impl Value for IpNet {
+    const WRITE: &'static str =
+        "write a network by its first address and the length of its prefix, such as \"10.1.0.0/16\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        let network = text
+            .parse()
+            .ok()
+            .or_else(|| Some(Self::from(text.parse::<IpAddr>().ok()?)));
+        network.filter(|network| network.trunc() == *network)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.to_string()))
+    }
+}
+
+/// Every `u64` of the configuration counts bytes.
+impl Value for u64 {
+    const WRITE: &'static str = "write a size as a whole number and B, KiB, MiB, GiB or TiB (or KB, MB, GB, TB: powers of 1000), such as \"100GiB\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        parse_size(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(format_size(*self)))
+    }
+}
+
+impl Value for Duration {
+    const WRITE: &'static str = "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        parse_time(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(format_time(*self)))
+    }
+}
+
+/// Numbers of things, not of bytes.
+macro_rules! count {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            const WRITE: &'static str = "write a whole number, such as 16";
+
+            fn from_text(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn from_toml(value: &Toml) -> Option<Self> {
+                value.as_integer()?.try_into().ok()
+            }
+
+            fn to_toml(&self) -> Option<Toml> {
+                i64::try_from(*self).ok().map(Toml::Integer)
+            }
+        }
+    )*};
+}
+
+count!(u32, usize);
+
+impl Value for bool {
+    const WRITE: &'static str = "write true or false";
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        value.as_bool()
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::Boolean(*self))
+    }
+}
+
+impl Value for PolicyName {
+    const WRITE: &'static str = "write \"duel\", \"lru\", \"lfu\", \"lfuda\", \"sieve\" or \"s3-fifo\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Self::of(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.as_str().into()))
+    }
+
+    fn hint(given: &RawValue) -> String {
+        let names = Self::ALL.iter().map(|policy| policy.as_str());
+        given
+            .text()
+            .and_then(|text| nearest(text, names))
+            .map_or_else(|| Self::WRITE.into(), |name| format!("did you mean \"{name}\"?"))
+    }
+}
+
+impl Value for FreshnessMode {
+    const WRITE: &'static str = "write \"revalidate\", \"immutable\", or a time such as \"30s\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "revalidate" => Some(Self::Revalidate),
+            "immutable" => Some(Self::Immutable),
+            time => parse_time(time).map(Self::Ttl),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(match self {
+            Self::Revalidate => "revalidate".into(),
+            Self::Immutable => "immutable".into(),
+            Self::Ttl(time) => format_time(*time),
+        }))
+    }
+}
+
+impl Value for WriteMode {
+    const WRITE: &'static str = "write \"around\", \"through\" or, for a rule, \"back\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Self::of_word(text)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::String(self.as_str().into()))
+    }
+}
+
+impl Value for Anonymous {
+    const WRITE: &'static str = "write \"forward\" or \"refuse\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "forward" => Some(Self::Forward),
+            "refuse" => Some(Self::Refuse),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        let word = match self {
+            Self::Forward => "forward",
+            Self::Refuse => "refuse",
+        };
+        Some(Toml::String(word.into()))
+    }
+}
+
+impl Value for CooperationMode {
+    const WRITE: &'static str = "write \"solo\" or \"hierarchy\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        match text {
+            "solo" => Some(Self::Solo),
+            "hierarchy" => Some(Self::Hierarchy),
+            _ => None,
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        let word = match self {
+            Self::Solo => "solo",
+            Self::Hierarchy => "hierarchy",
+        };
+        Some(Toml::String(word.into()))
+    }
+}
+
+impl Value for SplitRule {
+    const WRITE: &'static str =
+        "write \"adaptive\", or percents from L1 outwards such as [50, 50]; in a variable or flag 50,50";
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text == "adaptive" {
+            return Some(Self::Adaptive);
+        }
+        let percents = text.split(',').map(|percent| percent.trim().parse().ok());
+        percents.collect::<Option<_>>().map(Self::Fixed)
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        match value {
+            Toml::Array(percents) => {
+                let percents = percents
+                    .iter()
+                    .map(|percent| percent.as_integer()?.try_into().ok());
+                percents.collect::<Option<_>>().map(Self::Fixed)
+            }
+            value => (value.as_str()? == "adaptive").then_some(Self::Adaptive),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(match self {
+            Self::Adaptive => Toml::String("adaptive".into()),
+            Self::Fixed(percents) => Toml::Array(
+                percents
+                    .iter()
+                    .map(|&percent| Toml::Integer(percent.into()))
+                    .collect(),
+            ),
+        })
+    }
+
+    fn quote(given: &RawValue) -> String {
+        match given {
+            RawValue::File(value) => value.to_string(),
+            RawValue::Bare(text) => format!("{text:?}"),
+        }
+    }
+}
+
+/// A list: an array in the file, values between commas in a variable or a flag. A single value needs no
+/// brackets.
+impl<T: Value> Value for Vec<T> {
+    const WRITE: &'static str = T::WRITE;
+
+    fn from_text(text: &str) -> Option<Self> {
+        let values = text.split(',').map(str::trim).filter(|value| !value.is_empty());
+        values.map(T::from_text).collect()
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        match value {
+            Toml::Array(values) => values.iter().map(T::from_toml).collect(),
+            one => Some(vec![T::from_toml(one)?]),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::Array(self.iter().filter_map(Value::to_toml).collect()))
+    }
+
+    /// The whole list, since the wrong value is one of its values.
+    fn quote(given: &RawValue) -> String {
+        match given {
+            RawValue::File(value @ Toml::Array(_)) => value.to_string(),
+            given => T::quote(given),
+        }
+    }
+}
+
+/// A setting that may be absent. An empty variable or flag clears the value of a lower layer.
+impl<T: Value> Value for Option<T> {
+    const WRITE: &'static str = T::WRITE;
+
+    fn from_text(text: &str) -> Option<Self> {
+        if text.is_empty() {
+            Some(None)
+        } else {
+            T::from_text(text).map(Some)
+        }
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        T::from_toml(value).map(Some)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        self.as_ref().and_then(Value::to_toml)
+    }
+
+    fn quote(given: &RawValue) -> String {
+        T::quote(given)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use ipnet::IpNet;
+    use shoal_base::secret::Secret;
+    use toml::Value as Toml;
+
+    use super::{RawValue, Value};
+    use crate::config::{FreshnessMode, SplitRule};
+
+    fn bare<T: Value>(text: &str) -> Option<T> {
+        T::read(&RawValue::Bare(text.into())).ok()
+    }
+
+    #[test]
+    fn freshness_is_a_word_or_a_time() {
+        assert_eq!(bare("revalidate"), Some(FreshnessMode::Revalidate));
+        assert_eq!(bare("immutable"), Some(FreshnessMode::Immutable));
+        assert_eq!(bare("30s"), Some(FreshnessMode::Ttl(Duration::from_secs(30))));
+        assert_eq!(bare::<FreshnessMode>("30"), None);
+        assert_eq!(bare::<FreshnessMode>("always"), None);
+    }
+
+    #[test]
+    fn a_split_is_a_word_or_percents() {
+        let fixed = SplitRule::Fixed(vec![20, 80]);
+        assert_eq!(bare("adaptive"), Some(SplitRule::Adaptive));
+        assert_eq!(bare("20, 80"), Some(fixed.clone()));
+        assert_eq!(SplitRule::from_toml(&fixed.to_toml().unwrap()), Some(fixed));
+        for wrong in ["", "half", "20,", "20;80", "-20,120", "20,256"] {
+            assert!(bare::<SplitRule>(wrong).is_none(), "{wrong:?}");
+        }
+        let mixed = Toml::Array(vec![Toml::Integer(20), Toml::String("80".into())]);
+        assert_eq!(SplitRule::from_toml(&mixed), None);
+    }
+
+    #[test]
+    fn ports_end_at_65535_and_names_are_not_addresses() {
+        assert!(bare::<SocketAddr>("127.0.0.1:65535").is_some());
+        assert!(bare::<SocketAddr>("[::1]:9000").is_some());
+        for wrong in ["127.0.0.1:65536", "127.0.0.1", "9000", "localhost:9000", ""] {
+            assert!(bare::<SocketAddr>(wrong).is_none(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_written_with_commas_where_there_are_no_brackets() {
+        let both = vec!["a:1".to_string(), "b:2".into()];
+        assert_eq!(bare("a:1, b:2"), Some(both.clone()));
+        assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
+        assert_eq!(
+            Vec::read(&RawValue::File(both.to_toml().unwrap())).ok(),
+            Some(both)
+        );
+        let mixed = Toml::Array(vec![Toml::String("a".into()), Toml::Integer(1)]);
+        assert!(Vec::<String>::read(&RawValue::File(mixed)).is_err());
+    }
+
+    #[test]
+    fn numbers_in_the_file_are_numbers_and_not_texts() {
+        assert_eq!(usize::read(&RawValue::File(Toml::Integer(7))).ok(), Some(7));
+        assert!(usize::read(&RawValue::File(Toml::String("7".into()))).is_err());
+        assert!(usize::read(&RawValue::File(Toml::Integer(-7))).is_err());
+        assert!(
+            u64::read(&RawValue::File(Toml::Integer(7))).is_err(),
+            "a size needs its unit"
+        );
+        assert_eq!(bare::<usize>("7"), Some(7));
+    }
+
+    #[test]
+    fn an_empty_variable_unsets_what_may_be_absent_and_nothing_else() {
+        assert_eq!(bare::<Option<String>>(""), Some(None));
+        assert_eq!(bare::<String>(""), None);
+        assert!(Option::<String>::read(&RawValue::File(Toml::String(String::new()))).is_err());
+    }
+
+    #[test]
+    fn a_list_is_an_array_or_values_between_commas() {
+        let both = Some(vec!["a".to_string(), "b".to_string()]);
+        assert_eq!(bare::<Vec<String>>("a, b"), both);
+        assert_eq!(bare::<Vec<String>>(""), Some(vec![]));
+        let array = |values: &[Toml]| RawValue::File(Toml::Array(values.to_vec()));
+        let (a, b) = (Toml::String("a".into()), Toml::String("b".into()));
+        assert_eq!(Vec::<String>::read(&array(&[a.clone(), b])).ok(), both);
+        let alone = Vec::<String>::read(&RawValue::File(a.clone()));
+        assert_eq!(alone.ok(), Some(vec!["a".to_string()]));
+        let misread = Vec::<String>::read(&array(&[a, Toml::Integer(1)])).unwrap_err();
+        assert_eq!(misread.what, "[\"a\", 1]");
+    }
+
+    #[test]
+    fn a_network_is_written_by_its_first_address() {
+        assert_eq!(bare::<IpNet>("10.1.0.0/16"), "10.1.0.0/16".parse().ok());
+        assert_eq!(bare::<IpNet>("10.0.0.53"), "10.0.0.53/32".parse().ok());
+        assert_eq!(bare::<IpNet>("fd00:1::/32"), "fd00:1::/32".parse().ok());
+        for wrong in ["10.1.2.3/16", "10.1.0.0/33", "10.1/16", "rack-1", ""] {
+            assert_eq!(bare::<IpNet>(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_misread_secret_is_not_quoted() {
+        let given = RawValue::File(Toml::Integer(123_456));
+        let misread = Option::<Secret>::read(&given).unwrap_err();
+        assert_eq!(misread.what, "an integer");
+        assert_eq!(Secret::new("x").to_toml(), Some(Toml::String("[hidden]".into())));
+    }
+}

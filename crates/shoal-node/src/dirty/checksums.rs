@@ -1,0 +1,201 @@
+//! The checksums of multipart uploads: each part has one, and the object has one of those checksums or of all
+//! bytes.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use shoal_s3::payload::{Algorithm, Digests};
+use shoal_s3::xml::Element;
+
+use crate::write::Uncached;
+
+const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
+const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
+
+/// A digest and its algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// An algorithm that S3 knows.
+    pub algorithm: Algorithm,
+    /// The bytes of the digest.
+    pub digest: Vec<u8>,
+}
+
+/// The input of an object's checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumType {
+    /// The checksums of the parts.
+    Composite,
+    /// The bytes of the object.
+    FullObject,
+}
+
+/// The checksum that an upload was created with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChecksumSpec {
+    /// The algorithm.
+    pub algorithm: Algorithm,
+    /// The input of the object's checksum.
+    pub kind: ChecksumType,
+}
+
+impl Checksum {
+    /// The digest in base 64, as in headers.
+    pub fn text(&self) -> String {
+        STANDARD.encode(&self.digest)
+    }
+
+    /// The header of the checksum.
+    pub fn header(&self) -> (HeaderName, HeaderValue) {
+        (name_of(self.algorithm), text(&self.text()))
+    }
+
+    /// The element of the checksum in a list of parts.
+    pub fn element(&self) -> Element {
+        Element::leaf(&element_name(self.algorithm), &self.text())
+    }
+}
+
+/// The name of the XML elements that hold a checksum.
+pub fn element_name(algorithm: Algorithm) -> String {
+    format!("Checksum{}", algorithm.as_str().to_uppercase())
+}
+
+impl ChecksumSpec {
+    /// Parses the headers of the request that creates an upload. Returns `None` if they name no checksum.
+    ///
+    /// # Errors
+    ///
+    /// The node does not know the algorithm or the type.
+    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
+        let Some(name) = headers.get(ALGORITHM) else {
+            return Ok(None);
+        };
+        let name = name.to_str().unwrap_or_default().to_ascii_lowercase();
+        let known = Algorithm::CHECKSUMS.into_iter();
+        let algorithm = known.into_iter().find(|algorithm| algorithm.as_str() == name);
+        let algorithm = algorithm.ok_or(Uncached::Dialect)?;
+        let kind = match headers.get(TYPE).map(HeaderValue::as_bytes) {
+            Some(b"COMPOSITE") => ChecksumType::Composite,
+            Some(b"FULL_OBJECT") => ChecksumType::FullObject,
+            Some(_) => return Err(Uncached::Dialect),
+            None if algorithm == Algorithm::Crc64Nvme => ChecksumType::FullObject,
+            None => ChecksumType::Composite,
+        };
+        Ok(Some(Self { algorithm, kind }))
+    }
+
+    /// The checksum headers of a read of the object, from the digests of its parts and of its bytes.
+    pub fn headers_of_object(&self, parts: &[Vec<u8>], whole: &Digests) -> HeaderMap {
+        let (value, kind) = match self.kind {
+            ChecksumType::Composite => {
+                let mut digests = Digests::default();
+                digests.add(self.algorithm);
+                for part in parts {
+                    digests.update(part);
+                }
+                let digest = STANDARD.encode(digests.of(self.algorithm));
+                (format!("{digest}-{}", parts.len()), "COMPOSITE")
+            }
+            ChecksumType::FullObject => (STANDARD.encode(whole.of(self.algorithm)), "FULL_OBJECT"),
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(name_of(self.algorithm), text(&value));
+        headers.insert(TYPE, HeaderValue::from_static(kind));
+        headers
+    }
+}
+
+/// The headers that create an upload at the lake: those of the object, without those about its bytes.
+pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
+    let is_of_bytes = |name: &HeaderName| {
+        let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);
+        name == "content-md5" || is_checksum
+    };
+    let kept = headers.iter().filter(|(name, _)| !is_of_bytes(name));
+    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn name_of(algorithm: Algorithm) -> HeaderName {
+    let name = format!("x-amz-checksum-{}", algorithm.as_str());
+    HeaderName::try_from(name).expect("an algorithm's name is that of a header")
+}
+
+fn text(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("base 64 is a header value")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+    use shoal_s3::payload::{Algorithm, Digests};
+
+    use super::{ChecksumSpec, ChecksumType, creation_headers};
+    use crate::write::Uncached;
+
+    fn created(
+        algorithm: &'static str,
+        kind: Option<&'static str>,
+    ) -> Result<Option<ChecksumSpec>, Uncached> {
+        let mut headers = HeaderMap::new();
+        headers.insert(super::ALGORITHM, HeaderValue::from_static(algorithm));
+        if let Some(kind) = kind {
+            headers.insert(super::TYPE, HeaderValue::from_static(kind));
+        }
+        ChecksumSpec::of(&headers)
+    }
+
+    #[test]
+    fn an_upload_has_the_checksum_that_its_creation_says_or_none() {
+        let is = |algorithm, kind| Ok(Some(ChecksumSpec { algorithm, kind }));
+        assert_eq!(ChecksumSpec::of(&HeaderMap::new()), Ok(None));
+        assert_eq!(
+            created("CRC32", None),
+            is(Algorithm::Crc32, ChecksumType::Composite)
+        );
+        assert_eq!(
+            created("CRC64NVME", None),
+            is(Algorithm::Crc64Nvme, ChecksumType::FullObject)
+        );
+        assert_eq!(
+            created("CRC32C", Some("FULL_OBJECT")),
+            is(Algorithm::Crc32c, ChecksumType::FullObject)
+        );
+        assert_eq!(created("ADLER", None), Err(Uncached::Dialect));
+        assert_eq!(created("CRC32", Some("HALF")), Err(Uncached::Dialect));
+    }
+
+    #[test]
+    fn the_checksum_of_an_object_is_of_its_parts_or_of_its_bytes() {
+        let mut whole = Digests::default();
+        whole.add(Algorithm::Crc32);
+        whole.update(b"123456789");
+        let of = |kind| {
+            let checksum_spec = ChecksumSpec {
+                algorithm: Algorithm::Crc32,
+                kind,
+            };
+            let headers = checksum_spec.headers_of_object(&[b"1234".to_vec(), b"56789".to_vec()], &whole);
+            headers["x-amz-checksum-crc32"].to_str().unwrap().to_owned()
+        };
+        assert_eq!(of(ChecksumType::FullObject), "y/Q5Jg==");
+        // The CRC of the two digests, which here spell the same digits.
+        assert_eq!(of(ChecksumType::Composite), "y/Q5Jg==-2");
+    }
+
+    #[test]
+    fn an_upload_is_created_with_what_is_said_of_the_object_and_not_of_bytes() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "content-md5",
+            "x-amz-checksum-sha1",
+            "x-amz-checksum-algorithm",
+            "x-amz-meta-a",
+        ] {
+            headers.insert(name, HeaderValue::from_static("x"));
+        }
+        let kept = creation_headers(&headers);
+        assert!(kept.contains_key("x-amz-checksum-algorithm") && kept.contains_key("x-amz-meta-a"));
+        assert_eq!(kept.len(), 2);
+    }
+}

@@ -1,0 +1,176 @@
+//! Orders of operators to flush all dirty objects now, or those below a prefix.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_s3::object::ObjectName;
+use shoal_s3::uri::S3Uri;
+
+use super::{AuthorityUnreachable, DirtyObjects};
+
+/// The number of objects that an order flushes at the same time.
+const PARALLEL: usize = 8;
+
+/// The number of attempts to list the dirty objects. Each waits some seconds while members change.
+const LOOKS: u32 = 10;
+
+/// Carries out orders. A new order replaces the one under way.
+#[derive(Default)]
+pub struct FlushOrders {
+    dirty: Option<Arc<DirtyObjects>>,
+    now: Arc<Mutex<Now>>,
+}
+
+#[derive(Default)]
+struct Now {
+    order: u64,
+    progress: FlushProgress,
+}
+
+/// The progress of the last order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlushProgress {
+    /// The number of the order; orders are counted since the node started.
+    pub order: u64,
+    /// Whether the order is being carried out.
+    pub running: bool,
+    /// The prefix below which objects are flushed; `None` stands for all.
+    pub below: Option<String>,
+    /// Objects that are still to be flushed.
+    pub left: u64,
+    /// Objects that the lake has now, thanks to this order or before it.
+    pub flushed: u64,
+    /// Objects that could not be flushed. They stay dirty and are tried again.
+    pub failed: u64,
+    /// The reason if the dirty objects could not be listed.
+    pub error: Option<String>,
+}
+
+impl FlushOrders {
+    /// Orders that flush these dirty objects.
+    pub fn of(dirty: &Arc<DirtyObjects>) -> Self {
+        Self {
+            dirty: Some(Arc::clone(dirty)),
+            now: Arc::default(),
+        }
+    }
+
+    /// The progress of the last order.
+    pub fn progress(&self) -> FlushProgress {
+        self.now.lock().progress.clone()
+    }
+
+    /// Begins to flush what is dirty on any node, in a task of its own. Progress of an earlier order is no
+    /// longer shown.
+    pub fn begin(&self, below: Option<S3Uri>) -> FlushProgress {
+        let mut now = self.now.lock();
+        now.order += 1;
+        now.progress = FlushProgress {
+            order: now.order,
+            running: true,
+            below: below.as_ref().map(ToString::to_string),
+            ..FlushProgress::default()
+        };
+        if let Some(dirty) = &self.dirty {
+            let (dirty, now, order) = (Arc::clone(dirty), Arc::clone(&self.now), now.order);
+            tokio::spawn(async move { carry_out(&dirty, &now, order, below.as_ref()).await });
+        } else {
+            now.progress.running = false;
+        }
+        now.progress.clone()
+    }
+}
+
+async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Option<&S3Uri>) {
+    let note = |change: &dyn Fn(&mut FlushProgress)| {
+        let mut now = now.lock();
+        if now.order == order {
+            change(&mut now.progress);
+        }
+    };
+    match all_below_patiently(dirty, below).await {
+        Ok(names) => {
+            note(&|progress| progress.left = names.len() as u64);
+            stream::iter(names)
+                .for_each_concurrent(PARALLEL, |name| async move {
+                    let flushed = dirty.flush(&name).await.is_ok();
+                    note(&|progress| {
+                        progress.left -= 1;
+                        progress.flushed += u64::from(flushed);
+                        progress.failed += u64::from(!flushed);
+                    });
+                })
+                .await;
+        }
+        Err(error) => note(&|progress| progress.error = Some(error.to_string())),
+    }
+    note(&|progress| progress.running = false);
+}
+
+/// As [`all_below`], with more patience while members change, because the operator waits for the result
+/// anyway.
+async fn all_below_patiently(
+    dirty: &DirtyObjects,
+    below: Option<&S3Uri>,
+) -> Result<Vec<ObjectName>, AuthorityUnreachable> {
+    for _ in 1..LOOKS {
+        if let Ok(names) = all_below(dirty, below).await {
+            return Ok(names);
+        }
+    }
+    all_below(dirty, below).await
+}
+
+/// The name of every object that is dirty on any node, or of those below a prefix.
+async fn all_below(
+    dirty: &DirtyObjects,
+    below: Option<&S3Uri>,
+) -> Result<Vec<ObjectName>, AuthorityUnreachable> {
+    let mut names = BTreeMap::new();
+    for (bucket, prefix) in dirty.prefixes() {
+        let Some(prefix) = narrowed((&bucket, &prefix), below) else {
+            continue;
+        };
+        for manifest in dirty.list(&bucket, prefix, b"").await? {
+            let name = manifest.name.clone();
+            names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
+        }
+    }
+    Ok(names.into_values().collect())
+}
+
+/// The longer of two prefixes, if one contains the other. Returns `None` if no key is below both.
+fn narrowed<'a>((bucket, prefix): (&str, &'a [u8]), below: Option<&'a S3Uri>) -> Option<&'a [u8]> {
+    let Some(below) = below else {
+        return Some(prefix);
+    };
+    let wanted = below.key.as_bytes();
+    if below.bucket != bucket {
+        None
+    } else if wanted.starts_with(prefix) {
+        Some(wanted)
+    } else if prefix.starts_with(wanted) {
+        Some(prefix)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::narrowed;
+
+    #[test]
+    fn an_order_is_for_what_is_below_both_it_and_a_rule() {
+        let below = |text: &str| narrowed(("b", b"tmp/"), Some(&text.parse().unwrap())).map(<[u8]>::to_vec);
+        assert_eq!(narrowed(("b", b"tmp/"), None), Some(&b"tmp/"[..]));
+        assert_eq!(below("s3://b"), Some(b"tmp/".to_vec()));
+        assert_eq!(below("s3://b/tmp/x"), Some(b"tmp/x".to_vec()));
+        assert_eq!(below("s3://b/t"), Some(b"tmp/".to_vec()));
+        assert_eq!(below("s3://b/x"), None);
+        assert_eq!(below("s3://c/tmp/"), None);
+    }
+}

@@ -1,0 +1,50 @@
+//! Merges dirty objects and uploads into the lake's listings. Pure.
+
+mod objects;
+mod page;
+mod uploads;
+
+pub use self::objects::Listing;
+pub use self::uploads::{UploadListing, described};
+
+use shoal_s3::operation::Query;
+
+/// A prefix followed by this sorts after every key that begins with the prefix.
+const BEHIND_PREFIX: &str = "\u{10ffff}";
+
+/// The keys that are listed, and how they are grouped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// The prefix of the keys.
+    pub prefix: Vec<u8>,
+    delimiter: Vec<u8>,
+}
+
+impl Scope {
+    fn parse(query: &Query) -> Self {
+        Self {
+            prefix: bytes_in(query, "prefix"),
+            delimiter: bytes_in(query, "delimiter"),
+        }
+    }
+
+    /// The common prefix that stands for a key in the listing: up to the first delimiter after the listing's
+    /// prefix.
+    fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+        if self.delimiter.is_empty() {
+            return None;
+        }
+        let rest = key.get(self.prefix.len()..)?;
+        let mut places = rest.windows(self.delimiter.len());
+        let place = places.position(|window| window == self.delimiter)?;
+        Some(&key[..self.prefix.len() + place + self.delimiter.len()])
+    }
+
+    fn is_group(&self, name: &[u8]) -> bool {
+        self.group(name) == Some(name)
+    }
+}
+
+fn bytes_in(query: &Query, name: &str) -> Vec<u8> {
+    query.get(name).unwrap_or_default().as_bytes().to_vec()
+}

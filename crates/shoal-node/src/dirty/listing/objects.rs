@@ -1,0 +1,316 @@
+//! Listings of objects: the lake's page, merged with dirty objects.
+//!
+//! A page begins after one name and ends with another. The dirty objects between the two belong to it, and
+//! entries beyond its size belong to the next page. So pages must begin at names and not at the lake's own
+//! tokens: a token that the node gives out encodes a name.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use shoal_s3::operation::Query;
+use shoal_s3::time::rfc3339;
+use shoal_s3::xml::Element;
+
+use super::page::{Entry, ListPage, OBJECTS};
+use super::{BEHIND_PREFIX, Scope, bytes_in};
+use crate::dirty::Manifest;
+
+/// The prefix of the node's own tokens.
+const TOKEN: &str = "shoal-";
+
+/// A request for a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The keys.
+    pub scope: Scope,
+    /// The names up to this one were on earlier pages.
+    pub after: Vec<u8>,
+    /// Whether the client asks for the owner of each object. Version 1 cannot ask.
+    pub shows_owners: bool,
+    is_version2: bool,
+    /// The token that the client sent.
+    token: Option<String>,
+    start_after: Option<String>,
+    most: Option<usize>,
+}
+
+impl Listing {
+    /// Parses a request. Returns `None` if only the lake can continue from its token.
+    pub fn parse(query: &Query) -> Option<Self> {
+        let is_version2 = query.get("list-type") == Some("2");
+        let token = query.get("continuation-token").filter(|_| is_version2);
+        let start_after = query.get("start-after").filter(|_| is_version2);
+        let after = match (token, is_version2) {
+            // An empty token leads to the beginning, if the lake accepts it.
+            (Some(""), _) => Vec::new(),
+            (Some(token), _) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
+            (None, true) => bytes_in(query, "start-after"),
+            (None, false) => bytes_in(query, "marker"),
+        };
+        Some(Self {
+            scope: Scope::parse(query),
+            after,
+            shows_owners: is_version2 && query.get("fetch-owner") == Some("true"),
+            is_version2,
+            token: token.map(Into::into),
+            start_after: start_after.map(Into::into),
+            most: query.get("max-keys").and_then(|most| most.parse().ok()),
+        })
+    }
+
+    /// Whether the client continues after a page that a node merged.
+    pub fn goes_on(&self) -> bool {
+        self.token.as_ref().is_some_and(|token| !token.is_empty())
+    }
+
+    /// Whether the client asks for no entries.
+    pub fn is_empty(&self) -> bool {
+        self.most == Some(0)
+    }
+
+    /// The query for the lake: the client's, beginning after the same name.
+    pub fn query(&self, asked: &Query) -> Query {
+        if !self.is_version2 {
+            return asked.clone();
+        }
+        let ends_in_prefix = self.goes_on() && self.scope.is_group(&self.after);
+        let behind = if ends_in_prefix { BEHIND_PREFIX } else { "" };
+        let after = [&self.after, behind.as_bytes()].concat();
+        let from = ("start-after", (!self.after.is_empty()).then_some(&*after));
+        if self.goes_on() {
+            asked.clone().with(&[from, ("continuation-token", None)])
+        } else {
+            asked.clone().with(&[from])
+        }
+    }
+
+    /// Merges dirty objects into the lake's page. Returns `None` if the lake's answer is not a page.
+    pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
+        let mut page = ListPage::parse(&OBJECTS, xml)?;
+        let end = page.entries.last().filter(|_| page.is_truncated);
+        let end = end.map(|last| last.name.clone());
+        let is_here = |manifest: &&Arc<Manifest>| {
+            let key = &manifest.name.key;
+            end.as_deref()
+                .is_none_or(|end| **key <= *end || self.scope.group(key) == Some(end))
+        };
+        for manifest in dirty.iter().filter(is_here) {
+            self.add(&mut page, manifest);
+        }
+        page.entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let most = page.most().or(self.most).unwrap_or(usize::MAX);
+        if page.entries.len() > most {
+            page.entries.truncate(most);
+            page.is_truncated = true;
+        }
+        Some(page.write(&self.endings(&page)))
+    }
+
+    fn add(&self, page: &mut ListPage, manifest: &Manifest) {
+        let key = &manifest.name.key;
+        let group = self.scope.group(key);
+        // The common prefix was on an earlier page.
+        let is_shown = group == Some(&*self.after);
+        if is_shown || **key <= *self.after {
+            return;
+        }
+        let entry = match group {
+            Some(group) => page.group(group),
+            None => Entry {
+                name: key.to_vec(),
+                is_prefix: false,
+                element: page.element(contents(&page.encode(key), manifest)),
+            },
+        };
+        page.entries.retain(|other| other.name != entry.name);
+        page.entries.push(entry);
+    }
+
+    /// The elements about the end of the page, in the version of the API that the client uses.
+    fn endings(&self, page: &ListPage) -> Vec<(&'static str, String)> {
+        let mut endings = vec![("IsTruncated", page.is_truncated.to_string())];
+        let last = page.entries.last().filter(|_| page.is_truncated);
+        if self.is_version2 {
+            endings.push(("KeyCount", page.entries.len().to_string()));
+            if let Some(token) = &self.token {
+                endings.push(("ContinuationToken", token.clone()));
+            }
+            if let Some(last) = last {
+                let token = URL_SAFE_NO_PAD.encode(&last.name);
+                endings.push(("NextContinuationToken", format!("{TOKEN}{token}")));
+            }
+            if let Some(start_after) = &self.start_after {
+                endings.push(("StartAfter", page.encode(start_after.as_bytes())));
+            }
+        } else if let Some(last) = last {
+            endings.push(("NextMarker", page.encode(&last.name)));
+        }
+        endings
+    }
+}
+
+fn contents(key: &str, manifest: &Manifest) -> Element {
+    let version = &manifest.version;
+    Element::new("Contents")
+        .with_leaf("Key", key)
+        .with_leaf(
+            "LastModified",
+            version.last_modified.map(rfc3339).unwrap_or_default(),
+        )
+        .with_leaf("ETag", &version.etag)
+        .with_leaf("Size", version.size_bytes.to_string())
+        .with_leaf("StorageClass", "STANDARD")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shoal_s3::operation::Query;
+
+    use super::{ListPage, Listing, Manifest, OBJECTS};
+    use crate::dirty::manifest::tests::manifest;
+
+    fn listing(query: &str) -> Listing {
+        Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap()
+    }
+
+    /// The question to the lake for this question of the client.
+    fn told(listing: &Listing, query: &str) -> String {
+        listing.query(&Query::parse(Some(query)).unwrap()).to_string()
+    }
+
+    fn dirty(keys: &[&str]) -> Vec<Arc<Manifest>> {
+        keys.iter().map(|key| Arc::new(manifest(key, 1))).collect()
+    }
+
+    fn page(most: usize, truncated: bool, keys: &[&str]) -> String {
+        let entry = |key: &&str| match key.strip_suffix('/') {
+            Some(_) => format!("<CommonPrefixes><Prefix>{key}</Prefix></CommonPrefixes>"),
+            None => format!("<Contents><Key>{key}</Key><Size>1</Size></Contents>"),
+        };
+        let entries: String = keys.iter().map(entry).collect();
+        format!(
+            "<ListBucketResult><MaxKeys>{most}</MaxKeys><IsTruncated>{truncated}</IsTruncated>{entries}</ListBucketResult>"
+        )
+    }
+
+    /// The names of a page in their order, and where the next one begins.
+    fn shown(listing: &Listing, xml: &str) -> (Vec<String>, Option<Listing>) {
+        let page = ListPage::parse(&OBJECTS, xml.as_bytes()).unwrap();
+        let names = page
+            .entries
+            .iter()
+            .map(|entry| String::from_utf8(entry.name.clone()).unwrap());
+        let between = |name: &str| {
+            let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+            rest.split_once("</").map(|(text, _)| text.to_owned())
+        };
+        assert_eq!(
+            page.is_truncated,
+            between("IsTruncated").as_deref() == Some("true")
+        );
+        let next = between("NextContinuationToken").map(|token| {
+            let delimiter = String::from_utf8(listing.scope.delimiter.clone()).unwrap();
+            self::listing(&format!(
+                "list-type=2&delimiter={delimiter}&continuation-token={token}"
+            ))
+        });
+        (names.collect(), next)
+    }
+
+    #[test]
+    fn what_is_dirty_stands_where_the_lake_would_show_it() {
+        let listing = listing("list-type=2&prefix=");
+        let merged = listing
+            .merge(
+                page(9, false, &["b", "d"]).as_bytes(),
+                &dirty(&["a", "c", "d", "e"]),
+            )
+            .unwrap();
+        assert_eq!(shown(&listing, &merged).0, ["a", "b", "c", "d", "e"]);
+        assert!(
+            merged.contains("<Key>d</Key><LastModified"),
+            "what is dirty is newer: {merged}"
+        );
+        assert!(merged.contains("<KeyCount>5</KeyCount>"));
+    }
+
+    #[test]
+    fn each_name_is_on_one_page_and_no_page_is_too_long() {
+        let first = listing("list-type=2&max-keys=2");
+        let all = dirty(&["a", "c", "e"]);
+        let merged = first.merge(page(2, true, &["b", "d"]).as_bytes(), &all).unwrap();
+        let (names, next) = shown(&first, &merged);
+        assert_eq!(names, ["a", "b"]);
+        let second = next.unwrap();
+        assert_eq!(
+            told(&second, "list-type=2&max-keys=2&continuation-token=x"),
+            "list-type=2&max-keys=2&start-after=b"
+        );
+        let merged = second
+            .merge(page(2, false, &["d", "f"]).as_bytes(), &all)
+            .unwrap();
+        let (names, next) = shown(&second, &merged);
+        assert_eq!(names, ["c", "d"]);
+        let third = next.unwrap();
+        let merged = third.merge(page(2, false, &["f"]).as_bytes(), &all).unwrap();
+        let (names, next) = shown(&third, &merged);
+        assert_eq!((names, next), (vec!["e".to_owned(), "f".to_owned()], None));
+    }
+
+    #[test]
+    fn what_lies_behind_a_delimiter_is_one_prefix_shown_once() {
+        let first = listing("list-type=2&delimiter=/&max-keys=2");
+        let all = dirty(&["a/x", "a/y", "c/z", "d"]);
+        let merged = first.merge(page(2, true, &["a/", "b"]).as_bytes(), &all).unwrap();
+        assert_eq!(shown(&first, &merged).0, ["a/", "b"]);
+        let merged = first.merge(page(2, false, &[]).as_bytes(), &all).unwrap();
+        let (names, next) = shown(&first, &merged);
+        assert_eq!(names, ["a/", "c/"]);
+        let second = next.unwrap();
+        assert_eq!(
+            told(&second, ""),
+            "start-after=c%2F%F4%8F%BF%BF",
+            "the lake does not show the prefix again"
+        );
+        let merged = second.merge(page(2, false, &[]).as_bytes(), &all).unwrap();
+        assert_eq!(shown(&second, &merged).0, ["d"]);
+    }
+
+    #[test]
+    fn version_1_goes_on_by_markers() {
+        let listing = listing("marker=b&max-keys=1");
+        let merged = listing
+            .merge(page(1, false, &["d"]).as_bytes(), &dirty(&["a", "b", "c"]))
+            .unwrap();
+        assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
+        assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
+        assert_eq!(told(&listing, "marker=b&max-keys=1"), "marker=b&max-keys=1");
+    }
+
+    #[test]
+    fn a_token_of_the_lake_is_the_lakes() {
+        let parse = |query| Listing::parse(&Query::parse(Some(query)).unwrap());
+        assert_eq!(parse("list-type=2&continuation-token=abc"), None);
+        assert_eq!(parse("list-type=2&continuation-token=shoal-!"), None);
+        assert!(parse("list-type=2&start-after=a").is_some());
+    }
+
+    #[test]
+    fn an_empty_token_begins_where_the_lake_begins() {
+        let question = "list-type=2&continuation-token=";
+        let listing = listing(question);
+        assert_eq!(
+            told(&listing, question),
+            question,
+            "whether it is one the lake says"
+        );
+        let merged = listing
+            .merge(page(9, false, &["b"]).as_bytes(), &dirty(&["a"]))
+            .unwrap();
+        assert_eq!(shown(&listing, &merged).0, ["a", "b"]);
+        assert!(merged.contains("<ContinuationToken/>"), "{merged}");
+    }
+}

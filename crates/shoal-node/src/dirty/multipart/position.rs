@@ -1,0 +1,198 @@
+//! Which uploads a listing is about, and the order in which it shows them.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use shoal_base::encoding::{Malformed, Reader, write_bytes, write_time};
+use shoal_policy::NodeId;
+
+use super::{Upload, UploadId};
+
+/// Selects the uploads of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadQuery {
+    /// The bucket of the objects.
+    pub bucket: Arc<str>,
+    /// The prefix of the keys.
+    pub prefix: Vec<u8>,
+    /// The access key of the identity that began the uploads.
+    pub writer: Arc<str>,
+    /// The uploads up to this position are left out.
+    pub behind: Option<UploadPosition>,
+}
+
+/// A position in the order of listings: uploads are listed by key, and those of one key by the time they were
+/// begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadPosition {
+    /// The key.
+    pub key: Arc<[u8]>,
+    /// The upload at this position; `None` is the position after all uploads of the key.
+    upload: Option<(SystemTime, UploadId)>,
+}
+
+impl UploadPosition {
+    /// The position after all uploads of a key.
+    pub fn behind_all_of(key: &[u8]) -> Self {
+        Self {
+            key: key.into(),
+            upload: None,
+        }
+    }
+
+    /// The position before all uploads of a key.
+    pub fn before_all_of(key: &[u8]) -> Self {
+        let first = UploadId::new(NodeId(0), [0, 0]);
+        Self {
+            key: key.into(),
+            upload: Some((SystemTime::UNIX_EPOCH, first)),
+        }
+    }
+
+    /// The position of an upload.
+    pub fn of(upload: &Upload) -> Self {
+        Self {
+            key: Arc::clone(&upload.name.key),
+            upload: Some((upload.begun, upload.id)),
+        }
+    }
+
+    /// Whether the position comes before an upload.
+    pub fn is_before(&self, upload: &Upload) -> bool {
+        let is_earlier = |at: &(SystemTime, UploadId)| *at < (upload.begun, upload.id);
+        self.key < upload.name.key
+            || (self.key == upload.name.key && self.upload.as_ref().is_some_and(is_earlier))
+    }
+
+    /// Encodes a position, for another node or a marker.
+    pub(in crate::dirty) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
+        let Some(Self { key, upload }) = place else {
+            out.push(NOWHERE);
+            return;
+        };
+        out.push(if upload.is_some() { UPLOAD } else { KEY });
+        write_bytes(out, key);
+        if let Some((begun, id)) = upload {
+            write_time(out, Some(*begun));
+            id.write(out);
+        }
+    }
+
+    /// Inverse of [`UploadPosition::write`].
+    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
+        let [kind] = reader.array()?;
+        if kind == NOWHERE {
+            return Ok(None);
+        }
+        let key = reader.bytes()?.into();
+        let upload = match kind {
+            KEY => None,
+            UPLOAD => Some((reader.time()?.ok_or(Malformed)?, UploadId::read(reader)?)),
+            _ => return Err(Malformed),
+        };
+        Ok(Some(Self { key, upload }))
+    }
+}
+
+const NOWHERE: u8 = 0;
+const KEY: u8 = 1;
+const UPLOAD: u8 = 2;
+
+impl UploadQuery {
+    /// Whether the query selects an upload.
+    pub(in crate::dirty) fn is_about(&self, upload: &Upload) -> bool {
+        let is_known = |place: &UploadPosition| !place.is_before(upload);
+        upload.writer == self.writer
+            && upload.name.bucket == self.bucket
+            && upload.name.key.starts_with(&self.prefix)
+            && !self.behind.as_ref().is_some_and(is_known)
+    }
+}
+
+/// Puts uploads in the order of listings.
+pub(in crate::dirty) fn sort(uploads: &mut [Arc<Upload>]) {
+    uploads.sort_unstable_by(|one, other| {
+        let place = |upload: &Upload| (Arc::clone(&upload.name.key), upload.begun, upload.id);
+        place(one).cmp(&place(other))
+    });
+}
+
+#[cfg(test)]
+pub(in crate::dirty) mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use shoal_policy::NodeId;
+
+    use super::super::part::tests::upload;
+    use super::{Upload, UploadId, UploadPosition, UploadQuery, sort};
+
+    /// An upload begun so many seconds after 1970 by whom [`inquiry`] asks for.
+    pub(in crate::dirty) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
+        let mut upload = upload();
+        upload.name.key = key.as_bytes().into();
+        upload.begun = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        upload.id = UploadId::new(NodeId(1), [0, chance]);
+        Arc::new(upload)
+    }
+
+    pub(in crate::dirty) fn inquiry(prefix: &str) -> UploadQuery {
+        let Upload { name, writer, .. } = upload();
+        UploadQuery {
+            bucket: name.bucket,
+            prefix: prefix.into(),
+            writer,
+            behind: None,
+        }
+    }
+
+    #[test]
+    fn uploads_stand_by_their_keys_and_then_by_when_they_were_begun() {
+        let uploads = [
+            begun("a", 2, 9),
+            begun("a", 3, 1),
+            begun("a", 3, 2),
+            begun("a/b", 1, 1),
+        ];
+        let mut mixed: Vec<_> = uploads.iter().rev().cloned().collect();
+        sort(&mut mixed);
+        assert!(
+            mixed
+                .iter()
+                .map(|upload| upload.id)
+                .eq(uploads.iter().map(|upload| upload.id))
+        );
+        for (at, upload) in uploads.iter().enumerate() {
+            let behind = uploads
+                .iter()
+                .filter(|other| UploadPosition::of(upload).is_before(other));
+            assert_eq!(behind.count(), uploads.len() - at - 1);
+        }
+        let count = |place: UploadPosition| uploads.iter().filter(|upload| place.is_before(upload)).count();
+        assert_eq!(count(UploadPosition::before_all_of(b"a")), 4);
+        assert_eq!(count(UploadPosition::behind_all_of(b"a")), 1);
+        assert_eq!(count(UploadPosition::behind_all_of(b"a/b")), 0);
+    }
+
+    #[test]
+    fn an_inquiry_is_about_uploads_of_one_writer_below_a_prefix() {
+        let meant = begun("tmp/a", 5, 1);
+        assert!(inquiry("tmp/").is_about(&meant));
+        let others = [
+            UploadQuery {
+                bucket: "other".into(),
+                ..inquiry("")
+            },
+            UploadQuery {
+                writer: "other".into(),
+                ..inquiry("")
+            },
+            UploadQuery {
+                behind: Some(UploadPosition::of(&meant)),
+                ..inquiry("")
+            },
+            inquiry("tmp/b"),
+        ];
+        assert!(others.iter().all(|other| !other.is_about(&meant)));
+    }
+}

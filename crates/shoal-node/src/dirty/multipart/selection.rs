@@ -1,0 +1,170 @@
+//! The parts that an object is made of: compares the list that completes an upload with the uploaded parts.
+//! Pure.
+
+use std::sync::Arc;
+
+use shoal_s3::etag;
+
+use super::Part;
+use crate::dirty::{Checksum, PartLayout};
+
+/// S3 requires this size of every part but the last.
+pub const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// A part in the client's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedPart {
+    /// The number of the part.
+    pub number: u16,
+    /// The ETag of the part, with or without quotes.
+    pub etag: String,
+    /// The checksum of the part, if the client names it.
+    pub checksum: Option<Checksum>,
+}
+
+/// The reason why a list does not complete the upload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ListError {
+    /// 400
+    #[error("You must specify at least one part.")]
+    Empty,
+    /// 400
+    #[error("The list of parts was not in ascending order. Parts must be ordered by part number.")]
+    Order,
+    /// 400
+    #[error(
+        "Part {0} could not be found, or its entity tag or checksum is not that of the part that was uploaded."
+    )]
+    Part(u16),
+    /// 400
+    #[error("Your proposed upload is smaller than the minimum allowed size: part {0}.")]
+    Small(u16),
+}
+
+/// The uploaded parts that a list names.
+///
+/// # Errors
+///
+/// A part is missing, differs or is too small, or the list is empty or not in order.
+pub fn select(listed: &[ListedPart], uploaded: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, ListError> {
+    if listed.is_empty() {
+        return Err(ListError::Empty);
+    }
+    if !listed.is_sorted_by(|one, other| one.number < other.number) {
+        return Err(ListError::Order);
+    }
+    let parts: Vec<_> = listed
+        .iter()
+        .map(|listed| find(listed, uploaded).ok_or(ListError::Part(listed.number)))
+        .collect::<Result<_, _>>()?;
+    let (_, but_last) = parts.split_last().expect("the list is not empty");
+    match but_last.iter().find(|part| part.size_bytes() < PART_BYTES_MIN) {
+        Some(small) => Err(ListError::Small(small.number)),
+        None => Ok(parts),
+    }
+}
+
+fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
+    let at = uploaded
+        .binary_search_by_key(&listed.number, |part| part.number)
+        .ok()?;
+    let part = &uploaded[at];
+    let is_same_etag = part.version.etag.trim_matches('"') == listed.etag.trim_matches('"');
+    let is_same_checksum = match (&listed.checksum, part.checksum()) {
+        (Some(listed), Some(known)) if listed.algorithm == known.algorithm => *listed == known,
+        _ => true,
+    };
+    (is_same_etag && is_same_checksum).then(|| Arc::clone(part))
+}
+
+/// The ETag of an object that is made of these parts: the MD5 of their MD5s, and the number of parts.
+pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
+    let md5s = parts
+        .iter()
+        .map(|part| part.md5().expect("a part is known by its MD5"));
+    etag::of_parts(md5s)
+}
+
+/// The layout of these parts.
+pub(in crate::dirty) fn part_layout(parts: &[Arc<Part>]) -> PartLayout {
+    PartLayout::of(parts.iter().map(|part| (part.number, part.size_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shoal_s3::payload::Algorithm;
+
+    use super::super::part::tests::part;
+    use super::{ListError, ListedPart, PART_BYTES_MIN, Part, etag, select};
+    use crate::dirty::Checksum;
+
+    fn uploaded() -> Vec<Arc<Part>> {
+        let parts = [
+            part(1, 'a', PART_BYTES_MIN),
+            part(2, 'b', PART_BYTES_MIN - 1),
+            part(4, 'c', 3),
+        ];
+        parts.into_iter().map(Arc::new).collect()
+    }
+
+    fn listed(number: u16, digit: &str) -> ListedPart {
+        ListedPart {
+            number,
+            etag: digit.repeat(32),
+            checksum: None,
+        }
+    }
+
+    #[test]
+    fn a_list_is_held_against_what_was_uploaded() {
+        let numbers = |list: &[ListedPart]| {
+            let selected = select(list, &uploaded());
+            selected.map(|parts| parts.iter().map(|part| part.number).collect::<Vec<_>>())
+        };
+        let (one, two, four) = (listed(1, "a"), listed(2, "b"), listed(4, "c"));
+        assert_eq!(
+            numbers(&[one.clone(), four.clone()]),
+            Ok(vec![1, 4]),
+            "others are left out"
+        );
+        assert_eq!(
+            numbers(&[one.clone(), two.clone()]),
+            Ok(vec![1, 2]),
+            "the last one may be small"
+        );
+        assert_eq!(
+            numbers(&[one.clone(), two, four.clone()]),
+            Err(ListError::Small(2))
+        );
+        assert_eq!(numbers(&[four, one.clone()]), Err(ListError::Order));
+        assert_eq!(numbers(&[one.clone(), one.clone()]), Err(ListError::Order));
+        assert_eq!(numbers(&[listed(3, "a")]), Err(ListError::Part(3)));
+        assert_eq!(numbers(&[listed(1, "b")]), Err(ListError::Part(1)));
+        assert_eq!(numbers(&[]), Err(ListError::Empty));
+        let mut quoted = one;
+        quoted.etag = format!("\"{}\"", quoted.etag);
+        assert_eq!(numbers(&[quoted]), Ok(vec![1]));
+    }
+
+    #[test]
+    fn a_checksum_that_is_listed_must_be_that_of_the_part() {
+        let with = |digest: u8| ListedPart {
+            checksum: Some(Checksum {
+                algorithm: Algorithm::Crc32,
+                digest: vec![0, 0, 0, digest],
+            }),
+            ..listed(1, "a")
+        };
+        assert!(select(&[with(1)], &uploaded()).is_ok());
+        assert_eq!(select(&[with(2)], &uploaded()).unwrap_err(), ListError::Part(1));
+    }
+
+    #[test]
+    fn the_etag_is_the_md5_of_the_md5s_and_their_number() {
+        // md5sum of sixteen bytes 0xaa and sixteen 0xcc
+        let parts = [part(1, 'a', 1), part(4, 'c', 1)].map(Arc::new);
+        assert_eq!(etag(&parts), "\"77549e87687787edcb25f531fdce533a-2\"");
+    }
+}

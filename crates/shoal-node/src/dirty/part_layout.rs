@@ -1,0 +1,164 @@
+//! The parts in which an object was uploaded. The lake must get the object in the same parts, or its ETag
+//! would not be the acknowledged one.
+
+use shoal_base::encoding::{Malformed, Reader};
+use shoal_s3::range::ByteRange;
+
+/// The parts of an object, in order. An object that was written in one piece has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartLayout(Vec<Run>);
+
+/// Parts of the same size with consecutive numbers. Nearly every upload consists of two runs: all parts but
+/// the last, and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    first: u16,
+    count: u16,
+    size_bytes: u64,
+}
+
+/// A part and its range in the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedPart {
+    /// The number that the client gave it.
+    pub number: u16,
+    /// The bytes of the object that it holds.
+    pub range: ByteRange,
+}
+
+impl PartLayout {
+    /// A layout of parts, each by number and size in bytes, in ascending order of numbers.
+    pub fn of(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        for (number, size_bytes) in parts {
+            match runs.last_mut() {
+                Some(run) if run.size_bytes == size_bytes && run.first + run.count == number => {
+                    run.count += 1;
+                }
+                _ => runs.push(Run {
+                    first: number,
+                    count: 1,
+                    size_bytes,
+                }),
+            }
+        }
+        Self(runs)
+    }
+
+    /// Whether the object was written in one piece.
+    pub fn is_whole(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of parts.
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|run| usize::from(run.count)).sum()
+    }
+
+    /// The bytes of all parts; `None` if they overflow.
+    fn size_bytes(&self) -> Option<u64> {
+        self.0.iter().try_fold(0_u64, |sum, run| {
+            let bytes = run.size_bytes.checked_mul(run.count.into())?;
+            sum.checked_add(bytes)
+        })
+    }
+
+    /// Whether these are the parts of an object of `size_bytes`.
+    pub fn fits(&self, size_bytes: u64) -> bool {
+        self.is_whole() || self.size_bytes() == Some(size_bytes)
+    }
+
+    /// Every part, in order.
+    pub fn parts(&self) -> impl Iterator<Item = PlacedPart> {
+        let numbered = self.0.iter().flat_map(|run| {
+            let numbers = run.first..=run.first + (run.count - 1);
+            numbers.map(move |number| (number, run.size_bytes))
+        });
+        numbered.scan(0, |start, (number, size_bytes)| {
+            let range = ByteRange {
+                start: *start,
+                end: *start + size_bytes,
+            };
+            *start = range.end;
+            Some(PlacedPart { number, range })
+        })
+    }
+
+    /// Encodes the layout, for a record or another node.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
+        for run in &self.0 {
+            out.extend_from_slice(&run.first.to_le_bytes());
+            out.extend_from_slice(&run.count.to_le_bytes());
+            out.extend_from_slice(&run.size_bytes.to_le_bytes());
+        }
+    }
+
+    /// Inverse of [`PartLayout::write`]. Numbers must ascend, and no run may be empty.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (mut runs, mut last) = (Vec::new(), None);
+        for _ in 0..reader.u32()? {
+            let run = Run {
+                first: u16::from_le_bytes(reader.array()?),
+                count: u16::from_le_bytes(reader.array()?),
+                size_bytes: reader.u64()?,
+            };
+            let end = run
+                .count
+                .checked_sub(1)
+                .and_then(|more| run.first.checked_add(more));
+            if end.is_none() || last.is_some_and(|last| run.first <= last) {
+                return Err(Malformed);
+            }
+            last = end;
+            runs.push(run);
+        }
+        let structure = Self(runs);
+        structure.size_bytes().ok_or(Malformed)?;
+        Ok(structure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
+    use shoal_base::encoding::Reader;
+
+    use super::PartLayout;
+
+    #[test]
+    fn a_thousand_parts_of_one_size_and_a_short_last_one_take_few_bytes() {
+        let structure = PartLayout::of((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
+        let mut bytes = Vec::new();
+        structure.write(&mut bytes);
+        assert!(bytes.len() < 32, "{} bytes", bytes.len());
+        assert_eq!(structure.count(), 1001);
+        let last = structure.parts().last().unwrap();
+        assert_eq!(
+            (last.number, last.range.start, last.range.len()),
+            (1001, 8000 << 20, 5)
+        );
+        assert!(structure.fits((8000 << 20) + 5) && !structure.fits(8000 << 20));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_keep_their_numbers_and_sizes(gaps in vec((1..3_u16, 0..3_u64), 0..50)) {
+            let mut number = 0;
+            let parts: Vec<_> = gaps.iter().map(|(gap, size)| { number += gap; (number, *size) }).collect();
+            let mut bytes = Vec::new();
+            PartLayout::of(parts.clone()).write(&mut bytes);
+            let read = PartLayout::read(&mut Reader::new(&bytes)).unwrap();
+            let back: Vec<_> = read.parts().map(|part| (part.number, part.range.len())).collect();
+            prop_assert_eq!(back, parts);
+        }
+
+        #[test]
+        fn any_bytes_are_a_structure_or_refused(bytes in vec(any::<u8>(), 0..60)) {
+            if let Ok(structure) = PartLayout::read(&mut Reader::new(&bytes)) {
+                prop_assert_eq!(structure.parts().take(100).count(), structure.count().min(100));
+            }
+        }
+    }
+}

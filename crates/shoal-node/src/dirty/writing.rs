@@ -1,0 +1,266 @@
+//! Which writes may be acknowledged before the lake has them, and what they become.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use shoal_policy::admission::Refusal;
+use shoal_s3::error::S3Error;
+use shoal_s3::hop_by_hop::end_to_end;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::target;
+
+use super::AuthorityUnreachable;
+use super::lake_writer::LakeWriteError;
+use crate::single_flight::FetchError;
+use crate::write::Uncached;
+
+/// The content type of S3 for an object whose writer named none.
+const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
+
+/// The `x-amz-` headers of a write that the node understands. A write with another one goes through to the
+/// lake.
+///
+/// An ACL is not among them. It is meant for other callers, who read at the lake; and Ceph RGW compares it
+/// with the bucket's policy only when it gets the object, which is too late to refuse the write.
+const UNDERSTOOD: [&str; 6] = [
+    "x-amz-decoded-content-length",
+    "x-amz-expected-bucket-owner",
+    "x-amz-request-payer",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-trailer",
+    "x-amz-user-agent",
+];
+
+/// The headers of a write that every read of the object returns.
+const OF_THE_OBJECT: [HeaderName; 6] = [
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_DISPOSITION,
+    header::CACHE_CONTROL,
+    header::EXPIRES,
+];
+
+/// A write that may be acknowledged before the lake has it.
+#[derive(Debug)]
+pub struct PendingWrite {
+    pub(super) name: ObjectName,
+    pub(super) writer: Arc<str>,
+    pub(super) size_bytes: u64,
+    pub(super) target: PathAndQuery,
+    /// The headers that the lake will get with the bytes.
+    pub(super) headers: HeaderMap,
+}
+
+/// A write that has ended.
+#[derive(Debug)]
+pub struct Written {
+    /// The version that reads find from now on.
+    pub version: Arc<Version>,
+    /// The reason if the lake already has it.
+    pub through: Option<Uncached>,
+}
+
+/// The reason why the bytes of a write are not on disk.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The body is not what the head of the request says.
+    #[error(transparent)]
+    Body(#[from] S3Error),
+    /// The disk does not keep up or is full.
+    #[error("the disk does not take it: {0:?}")]
+    Disk(Refusal),
+    /// The memory for bytes on their way to the disk stays full.
+    #[error("{0}")]
+    Window(FetchError),
+}
+
+/// The reason why nothing was written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The bytes were not received.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    /// The disk has no room for a block.
+    #[error("the disk does not take it: {0:?}")]
+    Disk(Refusal),
+    /// The object could not stay dirty, and the lake did not take it either.
+    #[error("the object could neither be kept nor brought to the lake: {0}")]
+    Upload(#[from] LakeWriteError),
+    /// The object could not stay dirty, and the state of an earlier write of the name is not known.
+    #[error(transparent)]
+    Unreachable(#[from] AuthorityUnreachable),
+}
+
+impl PendingWrite {
+    /// Describes a write, if it may be dirty.
+    pub(super) fn of(
+        name: &ObjectName,
+        size_bytes: u64,
+        parts: &Parts,
+        caller: &Caller,
+    ) -> Result<Self, Uncached> {
+        let Caller::Identity(identity) = caller else {
+            return Err(Uncached::Anonymous);
+        };
+        Ok(Self {
+            name: name.clone(),
+            writer: identity.access_key.as_str().into(),
+            size_bytes,
+            target: target::of_object(name).expect("a name that is too long was refused"),
+            headers: of_flush(&parts.headers)?,
+        })
+    }
+
+    /// The version that a read of the object finds. `of_reads` are headers that a read returns although the
+    /// writer did not send them.
+    pub(super) fn version(
+        &self,
+        etag: &str,
+        of_reads: &HeaderMap,
+        lake: &str,
+        block_bytes: u64,
+        now: SystemTime,
+    ) -> Version {
+        let mut read = HeaderMap::new();
+        for (name, value) in &self.headers {
+            if is_read(name) {
+                read.append(name.clone(), value.clone());
+            }
+        }
+        let text = |text: &str| HeaderValue::from_str(text).expect("an ETag or a date is a header value");
+        for (name, value) in of_reads {
+            read.insert(name, value.clone());
+        }
+        read.insert(header::ETAG, text(etag));
+        read.insert(header::LAST_MODIFIED, text(&httpdate::fmt_http_date(now)));
+        read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+        let version = Version::from_response(self.name.id(lake), &read, self.size_bytes, block_bytes);
+        version.expect("an object of bounded size with an ETag has a version")
+    }
+}
+
+/// The headers that the lake gets with the bytes.
+///
+/// # Errors
+///
+/// The node does not understand one of the headers.
+fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
+    let mut headers = end_to_end(sent);
+    let is_condition = |name: &HeaderName| name.as_str().starts_with("if-");
+    if headers.keys().any(is_condition) {
+        return Err(Uncached::Condition);
+    }
+    let is_understood = |name: &HeaderName| {
+        let name = name.as_str();
+        let by_prefix = |prefix| name.starts_with(prefix);
+        !by_prefix("x-amz-")
+            || UNDERSTOOD.contains(&name)
+            || ["x-amz-meta-", "x-amz-checksum-"].into_iter().any(by_prefix)
+    };
+    if !headers.keys().all(is_understood) {
+        return Err(Uncached::Dialect);
+    }
+    for name in ["x-amz-decoded-content-length", "x-amz-trailer"] {
+        headers.remove(name);
+    }
+    without_framing(&mut headers);
+    headers.entry(header::CONTENT_TYPE).or_insert(CONTENT_TYPE);
+    Ok(headers)
+}
+
+/// Removes `aws-chunked`, which is an encoding of the request and not of the object.
+fn without_framing(headers: &mut HeaderMap) {
+    let all: Vec<_> = headers
+        .get_all(header::CONTENT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim)
+        .filter(|word| !word.is_empty() && !word.eq_ignore_ascii_case("aws-chunked"))
+        .collect();
+    let rest = HeaderValue::try_from(all.join(",")).expect("parts of a header are one");
+    headers.remove(header::CONTENT_ENCODING);
+    if !rest.is_empty() {
+        headers.insert(header::CONTENT_ENCODING, rest);
+    }
+}
+
+/// Whether a read of the object returns this header of its write.
+fn is_read(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    let is_checksum = text.starts_with("x-amz-checksum-") && text != "x-amz-checksum-algorithm";
+    OF_THE_OBJECT.contains(name) || text.starts_with("x-amz-meta-") || is_checksum
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+
+    use super::{is_read, of_flush};
+    use crate::write::Uncached;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        pairs.collect()
+    }
+
+    #[test]
+    fn the_lake_is_told_what_the_writer_said_of_the_object_and_not_of_the_request() {
+        let sent = headers(&[
+            ("host", "shoal"),
+            ("authorization", "AWS4"),
+            ("x-shoal-write", "back"),
+            ("content-encoding", "gzip,aws-chunked"),
+            ("x-amz-decoded-content-length", "5"),
+            ("x-amz-trailer", "x-amz-checksum-crc32"),
+            ("x-amz-meta-colour", "blue"),
+            ("content-type", "text/plain"),
+        ]);
+        let told = of_flush(&sent).unwrap();
+        let expected = headers(&[
+            ("content-encoding", "gzip"),
+            ("x-amz-meta-colour", "blue"),
+            ("content-type", "text/plain"),
+        ]);
+        assert_eq!(told, expected);
+        let bare = of_flush(&headers(&[("content-encoding", "aws-chunked")])).unwrap();
+        assert_eq!(bare, headers(&[("content-type", "binary/octet-stream")]));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_the_lakes() {
+        for (name, why) in [
+            ("if-none-match", Uncached::Condition),
+            ("if-match", Uncached::Condition),
+            ("x-amz-acl", Uncached::Dialect),
+            ("x-amz-object-lock-mode", Uncached::Dialect),
+            ("x-amz-server-side-encryption", Uncached::Dialect),
+            ("x-amz-tagging", Uncached::Dialect),
+            ("x-amz-storage-class", Uncached::Dialect),
+            ("x-amz-never-heard-of", Uncached::Dialect),
+        ] {
+            assert_eq!(of_flush(&headers(&[(name, "x")])), Err(why), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_read_brings_what_was_said_of_the_object() {
+        for (name, brought) in [
+            ("content-type", true),
+            ("x-amz-meta-colour", true),
+            ("x-amz-checksum-crc32", true),
+            ("x-amz-checksum-algorithm", false),
+            ("x-amz-acl", false),
+            ("content-md5", false),
+        ] {
+            assert_eq!(is_read(&HeaderName::from_static(name)), brought, "{name}");
+        }
+    }
+}

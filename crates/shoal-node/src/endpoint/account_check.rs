@@ -1,0 +1,121 @@
+//! The conclusions about this node and its accounts that an answer allows, noted before the caller sees the
+//! answer.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::Response;
+use http::header::DATE;
+use http_body_util::BodyExt;
+use shoal_s3::xml::ErrorDocument;
+
+use super::account::LakeAccount;
+use super::account_refusal::{AccountRefusal, clock_difference};
+use super::error::{EndpointError, Failure, RequestContext};
+use super::{Endpoint, LakeBody};
+use crate::clock;
+
+/// Number of bytes of an error document that are read: its code is near the beginning.
+const BEGINNING_BYTES: usize = 8 << 10;
+
+/// An error document that does not arrive within this time is passed on unread.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Number of characters of a message of the lake that are logged.
+const MESSAGE_CHARS: usize = 200;
+
+impl Endpoint {
+    /// Notes whether the endpoint answered, and whether it accepted the account.
+    ///
+    /// Fails with the error of the request, or with [`Failure::AccountRefused`] if the endpoint does not
+    /// accept an account that this node provides: the caller must not take a refusal of the node for one of
+    /// itself.
+    pub(super) async fn check_account(
+        &self,
+        outcome: Result<Response<LakeBody>, EndpointError>,
+        account: &LakeAccount,
+        context: &RequestContext,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let response = outcome.inspect_err(|error| {
+            if error.kind().is_silence() {
+                self.health.unanswered();
+            }
+        })?;
+        self.health.answered();
+        let Some((signer, owner)) = account.signer() else {
+            return Ok(response);
+        };
+        if !AccountRefusal::is_possible(response.status()) {
+            if !response.status().is_server_error() {
+                self.health.accepted(owner, &signer.access_key);
+            }
+            return Ok(response);
+        }
+        let (response, beginning) = Box::pin(peek(response)).await?;
+        let error = ErrorDocument::read(&beginning).ok().flatten();
+        let code = error
+            .as_ref()
+            .map(|error| error.code.trim())
+            .filter(|code| !code.is_empty());
+        let refusal = match code.map(AccountRefusal::of_code) {
+            Some(Some(refusal)) => Some(refusal),
+            // The endpoint recognised the account, which may not do what was asked.
+            Some(None) => {
+                self.health.accepted(owner, &signer.access_key);
+                None
+            }
+            None => {
+                self.health.doubted();
+                let known = self.health.refusal_of(owner, &signer.access_key);
+                return match known {
+                    Some(refusal) if owner.is_the_nodes() => {
+                        Err(context.failed(Failure::AccountRefused, refusal.to_string()))
+                    }
+                    _ => Ok(response),
+                };
+            }
+        };
+        let Some(refusal) = refusal else {
+            return Ok(response);
+        };
+        if self.health.refused(owner, &signer.access_key, refusal) {
+            let message = error.map(|error| error.message).unwrap_or_default();
+            let message: String = message.trim().chars().take(MESSAGE_CHARS).collect();
+            let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+            let clocks = date.and_then(|date| clock_difference(date, clock::utc_now()));
+            tracing::warn!(
+                account = %owner.describe(&signer.access_key),
+                operation = context.operation,
+                lake_says = ?message,
+                clocks,
+                hint = refusal.hint(),
+                "{refusal}: this node's configuration is at fault, not its clients",
+            );
+        }
+        if owner.is_the_nodes() {
+            return Err(context.failed(Failure::AccountRefused, refusal.to_string()));
+        }
+        Ok(response)
+    }
+}
+
+/// Reads the beginning of an error document, which also stays in the answer.
+async fn peek(mut response: Response<LakeBody>) -> Result<(Response<LakeBody>, Bytes), EndpointError> {
+    let mut beginning = BytesMut::new();
+    let reading = async {
+        while beginning.len() < BEGINNING_BYTES
+            && let Some(frame) = response.body_mut().frame().await
+        {
+            if let Ok(data) = frame?.into_data() {
+                beginning.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    };
+    if let Ok(ended) = tokio::time::timeout(TIMEOUT, reading).await {
+        ended?;
+    }
+    let beginning = beginning.freeze();
+    response.body_mut().put_back(beginning.clone());
+    Ok((response, beginning))
+}

@@ -1,0 +1,591 @@
+//! The client side of an S3 store that the node calls: the lake.
+//!
+//! [`Endpoint::send`] takes a request without any link to a client: operation, target bytes, end-to-end
+//! headers, body, and the account to sign with. It signs and sends the request, repeats it where that is
+//! allowed, and returns the response as the store sent it, with its body still streaming.
+
+mod account;
+mod account_check;
+mod account_refusal;
+mod connect;
+mod counters;
+mod credential_chain;
+mod error;
+mod expectation;
+mod health;
+mod pool;
+mod probe;
+mod request_body;
+mod response_body;
+mod resume;
+mod retry;
+mod stall;
+mod timeouts;
+mod turn;
+mod wake_filter;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body_util::BodyExt;
+use shoal_base::chance;
+use shoal_policy::fair::Payer;
+use shoal_s3::identity::Caller;
+use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
+
+pub use self::account::{LakeAccount, NodeCredentials, Owner};
+pub use self::account_refusal::AccountRefusal;
+pub use self::counters::EndpointCounts;
+pub use self::credential_chain::CredentialsError;
+pub use self::error::{BoxError, EndpointError, Failure, SharedError, causes};
+pub use self::health::{EndpointHealth, RefusedAccount};
+pub use self::probe::ProbeError;
+pub use self::request_body::{RequestBody, RequestStream};
+pub use self::response_body::LakeBody;
+
+use self::connect::{ConnectError, Connector};
+use self::counters::Counters;
+use self::error::RequestContext;
+use self::expectation::Expectation;
+use self::pool::{ExchangeError, Link, Pool};
+use self::request_body::OutgoingBody;
+pub use self::resume::{OnContradiction, RepeatableGet, Resumption};
+pub use self::retry::RetryBudget;
+use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
+
+use self::retry::AttemptOutcome;
+use crate::channel::Dialer;
+use crate::clock;
+use crate::config;
+use crate::fair::Turns;
+
+/// An S3 store that the node calls.
+pub struct Endpoint {
+    url: Arc<str>,
+    host: HeaderValue,
+    region: String,
+    keys: KeyCache,
+    credentials: NodeCredentials,
+    timeouts: Timeouts,
+    pool: Arc<Pool>,
+    budget: RetryBudget,
+    counters: Arc<Counters>,
+    health: EndpointHealth,
+    /// The turns that requests take, if they take turns.
+    turns: Option<Arc<Turns>>,
+}
+
+/// A request to an endpoint.
+pub struct EndpointRequest {
+    /// The request's name in metrics and errors: an operation of S3.
+    pub operation: &'static str,
+    /// Method.
+    pub method: Method,
+    /// Path style (`/bucket/key?query`); its bytes are sent unchanged.
+    pub target: PathAndQuery,
+    /// End-to-end headers, see [`end_to_end`](shoal_s3::hop_by_hop::end_to_end). `Endpoint::send` adds host,
+    /// length, date and signature.
+    pub headers: HeaderMap,
+    /// Body.
+    pub body: RequestBody,
+    /// Whether the body is held back until the endpoint wants it (`Expect: 100-continue`), for a second at
+    /// most. If the answer comes first, the body is never polled.
+    pub expects_continue: bool,
+    /// The signature's statement about the body.
+    pub payload: PayloadHash,
+    /// The account that signs.
+    pub account: LakeAccount,
+    /// The payer in whose turn the request is sent.
+    pub payer: Payer,
+}
+
+impl Endpoint {
+    /// Prepares the endpoint. Connections are made when requests come.
+    ///
+    /// Fails with [`Failure::Misconfigured`] if the URL is not one of a store, or the system has no trusted
+    /// roots.
+    pub fn new(
+        config: &config::Lake,
+        limits: &config::Limits,
+        credentials: NodeCredentials,
+    ) -> Result<Self, EndpointError> {
+        let url: Arc<str> = config.endpoint.trim_end_matches('/').into();
+        let context = RequestContext {
+            operation: "configure",
+            endpoint: Arc::clone(&url),
+            target: PathAndQuery::from_static("/"),
+        };
+        let misconfigured = |source: BoxError| context.failed(Failure::Misconfigured, source);
+        let address = address(&config.endpoint).map_err(misconfigured)?;
+        let host = host(&address);
+        let timeouts = Timeouts::new(config);
+        let connector = Connector::new(address).map_err(|error| misconfigured(error.into()))?;
+        let counters = Arc::new(Counters::default());
+        Ok(Self {
+            url,
+            host,
+            region: config.region.clone(),
+            keys: KeyCache::default(),
+            credentials,
+            timeouts,
+            pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
+            budget: RetryBudget::new(limits.retry_budget_percent),
+            counters,
+            health: EndpointHealth::default(),
+            turns: None,
+        })
+    }
+
+    /// Creates the endpoint of another node. Its requests are not signed, as both ends prove themselves when
+    /// they connect, and not repeated, as there is another place to ask.
+    pub fn to_node(dialer: Dialer, limits: &config::Limits) -> Self {
+        let authority = dialer.address().to_string();
+        let counters = Arc::new(Counters::default());
+        let connector = Connector::Node(dialer);
+        Self {
+            url: format!("node://{authority}").into(),
+            host: HeaderValue::try_from(authority).expect("an address is made of visible characters"),
+            region: String::new(),
+            keys: KeyCache::default(),
+            credentials: NodeCredentials::default(),
+            timeouts: Timeouts::with_a_node(limits),
+            pool: Arc::new(Pool::new(connector, Arc::clone(&counters))),
+            budget: RetryBudget::new(0),
+            counters,
+            health: EndpointHealth::default(),
+            turns: None,
+        }
+    }
+
+    /// Returns the URL, which names the endpoint, for instance in the digests of its objects.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns the account that signs the requests of `caller`.
+    pub fn account_for(&self, caller: &Caller) -> LakeAccount {
+        self.credentials.account_for(caller)
+    }
+
+    /// Returns the counts of requests and answers since the node started.
+    pub fn counters(&self) -> EndpointCounts {
+        self.counters.snapshot()
+    }
+
+    /// Returns the accounts that this node itself provides.
+    pub fn credentials(&self) -> &NodeCredentials {
+        &self.credentials
+    }
+
+    /// Returns the endpoint's health as this node sees it.
+    pub fn health(&self) -> &EndpointHealth {
+        &self.health
+    }
+
+    /// Signs and sends a request. Returns the response head, with the body to come.
+    ///
+    /// Reads without a body are retried, within a budget, if no part of an answer has arrived or the answer
+    /// is a transient error (500, 502, 503, 504), as long as the client can be expected to wait. An error
+    /// that persists is returned unchanged.
+    pub async fn send(&self, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
+        let EndpointRequest {
+            operation,
+            method,
+            target,
+            mut headers,
+            body,
+            expects_continue,
+            payload,
+            account,
+            payer,
+        } = request;
+        headers.insert(HOST, self.host.clone());
+        headers.remove(CONTENT_LENGTH);
+        if expects_continue {
+            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+        }
+        let context = RequestContext {
+            operation,
+            endpoint: Arc::clone(&self.url),
+            target,
+        };
+        let class = RequestClass::of(&method, operation, &headers);
+        let head = Head {
+            context: context.clone(),
+            class,
+            method,
+            headers,
+            payload,
+            account: account.clone(),
+            payer,
+        };
+        let outcome = match body {
+            RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
+                self.read(head).await
+            }
+            body => {
+                let expectation = expects_continue.then(Expectation::default);
+                self.write(head, body, expectation).await
+            }
+        };
+        self.check_account(outcome, &account, &context).await
+    }
+
+    async fn read(&self, head: Head) -> Result<Response<LakeBody>, EndpointError> {
+        self.budget.earn();
+        let began = clock::instant();
+        let mut tries = 1;
+        let mut connection = ConnectionChoice::Any;
+        loop {
+            let request = head
+                .clone()
+                .sign(&self.region, &self.keys, clock::utc_now())?
+                .with(OutgoingBody::EMPTY);
+            let outcome = match self.exchange_in_turn(&head, request, connection).await {
+                Err(FailedAttempt { stale: true, .. }) if connection == ConnectionChoice::Any => {
+                    connection = ConnectionChoice::New;
+                    continue;
+                }
+                outcome => outcome.map_err(|failed| self.failed(failed)),
+            };
+            let ending = attempt_outcome(&outcome, clock::utc_now());
+            let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
+                return outcome;
+            };
+            let elapsed = clock::instant().saturating_duration_since(began);
+            if !self.timeouts.leaves_time_for_another_try(elapsed) || !self.budget.spend() {
+                return outcome;
+            }
+            if let Ok(response) = outcome {
+                drain(response.into_body()).await;
+            }
+            tokio::time::sleep(pause).await;
+            self.counters.retry();
+            tries += 1;
+        }
+    }
+
+    async fn write(
+        &self,
+        mut head: Head,
+        body: RequestBody,
+        expectation: Option<Expectation>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let (context, class, payer) = (head.context.clone(), head.class, head.payer);
+        let length = match &body {
+            RequestBody::Empty => Some(0),
+            RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
+        };
+        if let Some(length) = length {
+            head.headers.insert(CONTENT_LENGTH, length.into());
+        }
+        let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
+        let body = match body {
+            RequestBody::Empty => OutgoingBody::EMPTY,
+            RequestBody::Stream { body, .. } => OutgoingBody::stream(body),
+            RequestBody::Seeded { body, .. } => {
+                let seed = signed.seed.clone().ok_or_else(|| {
+                    context.failed(Failure::Unsignable, "signed chunks need a signed request")
+                })?;
+                OutgoingBody::stream(body(seed))
+            }
+        };
+        let mut request = signed.with(body);
+        let turn = self.turn(&context, payer).await?;
+        if let Some(expectation) = expectation {
+            expectation.listen(&mut request);
+            request.body_mut().held_for(expectation);
+        }
+        let exchange = self.exchange(&context, class, request, ConnectionChoice::Any);
+        self.within_turn(turn, turn::WITH_BODY_MAX, exchange)
+            .await
+            .map_err(|failed| self.failed(failed))
+    }
+
+    /// Sends a signed request and counts its answer.
+    async fn exchange(
+        &self,
+        context: &RequestContext,
+        class: RequestClass,
+        request: Request<OutgoingBody>,
+        connection: ConnectionChoice,
+    ) -> Result<Response<LakeBody>, FailedAttempt> {
+        self.counters.request(context.operation);
+        let began = clock::instant();
+        let outcome = self
+            .exchange_over(context, self.timeouts.of_request(class), request, connection)
+            .await;
+        if let Ok(response) = &outcome {
+            let elapsed = clock::instant().saturating_duration_since(began);
+            self.counters
+                .answer(context.operation, class, response.status(), elapsed);
+        }
+        outcome
+    }
+
+    /// Counts a request that has no answer and is not sent again at once.
+    fn failed(&self, failed: FailedAttempt) -> EndpointError {
+        self.counters.failure(failed.error.kind());
+        failed.error
+    }
+
+    /// Sends a signed request over a connection of the pool. If nothing of the request was sent, because the
+    /// connection had been closed in the meantime, the request goes out on a new one.
+    async fn exchange_over(
+        &self,
+        context: &RequestContext,
+        timeouts: RequestTimeouts,
+        mut request: Request<OutgoingBody>,
+        connection: ConnectionChoice,
+    ) -> Result<Response<LakeBody>, FailedAttempt> {
+        let connected = match connection {
+            ConnectionChoice::Any => self.pool.checkout(timeouts).await,
+            ConnectionChoice::New => self.pool.open(timeouts).await,
+        };
+        let mut link = connected.map_err(|error| unconnected(context, error))?;
+        let expectation = request.body().expectation().cloned();
+        loop {
+            request.body_mut().watched_by(&link.upload);
+            match link.exchange(request, timeouts).await {
+                Ok(response) => {
+                    if let Some(expectation) = expectation {
+                        expectation.answered();
+                    }
+                    return Ok(self.response(context, response, link));
+                }
+                Err(ExchangeError::Unsent(unsent)) if link.reused => {
+                    request = *unsent;
+                    link = self
+                        .pool
+                        .open(timeouts)
+                        .await
+                        .map_err(|error| unconnected(context, error))?;
+                }
+                Err(error) => {
+                    let error = unanswered(context, error);
+                    return Err(FailedAttempt {
+                        stale: link.reused && error.kind() == Failure::BrokenOff,
+                        error,
+                    });
+                }
+            }
+        }
+    }
+
+    fn response(
+        &self,
+        context: &RequestContext,
+        response: Response<hyper::body::Incoming>,
+        link: Box<Link>,
+    ) -> Response<LakeBody> {
+        response.map(|incoming| {
+            let (pool, counters) = (Arc::clone(&self.pool), Arc::clone(&self.counters));
+            LakeBody::new(incoming, link, pool, counters, context.clone())
+        })
+    }
+}
+
+/// All of a request except its body.
+#[derive(Clone)]
+struct Head {
+    context: RequestContext,
+    class: RequestClass,
+    method: Method,
+    headers: HeaderMap,
+    payload: PayloadHash,
+    account: LakeAccount,
+    payer: Payer,
+}
+
+struct SignedHead {
+    request: Request<()>,
+    seed: Option<SeedSignature>,
+}
+
+impl Head {
+    fn sign(mut self, region: &str, keys: &KeyCache, now: SystemTime) -> Result<SignedHead, EndpointError> {
+        let target = &self.context.target;
+        let seed = match self.account.signer() {
+            None => None,
+            Some((account, _)) => {
+                let signer = Signer {
+                    account,
+                    region,
+                    keys,
+                };
+                let seed = signer
+                    .sign(&self.method, target, &mut self.headers, self.payload, now)
+                    .map_err(|error| self.context.failed(Failure::Unsignable, error))?;
+                Some(seed)
+            }
+        };
+        let mut request = Request::new(());
+        *request.method_mut() = self.method;
+        *request.uri_mut() = Uri::from(target.clone());
+        *request.headers_mut() = self.headers;
+        Ok(SignedHead { request, seed })
+    }
+}
+
+impl SignedHead {
+    fn with(self, body: OutgoingBody) -> Request<OutgoingBody> {
+        self.request.map(|()| body)
+    }
+}
+
+/// The connection that a request may use: any of the pool, or a new one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConnectionChoice {
+    Any,
+    New,
+}
+
+/// An attempt without an answer.
+struct FailedAttempt {
+    error: EndpointError,
+    /// Whether the connection was kept open from an earlier request and closed before the answer. Stores
+    /// close idle connections, so this says nothing about their health.
+    stale: bool,
+}
+
+impl From<EndpointError> for FailedAttempt {
+    fn from(error: EndpointError) -> Self {
+        Self { error, stale: false }
+    }
+}
+
+fn unconnected(context: &RequestContext, error: ConnectError) -> EndpointError {
+    match error {
+        ConnectError::TimedOut => context.timed_out(Failure::ConnectTimedOut),
+        ConnectError::Failed(source) => context.failed(Failure::of_connecting(&*source), source),
+    }
+}
+
+fn unanswered(context: &RequestContext, error: ExchangeError) -> EndpointError {
+    match error {
+        ExchangeError::Stalled => context.timed_out(Failure::TimedOut),
+        ExchangeError::Unsent(_) => context.failed(Failure::BrokenOff, "closed before the request was sent"),
+        ExchangeError::Broken(error) if error.is_user() => context.failed(Failure::RequestBody, error),
+        ExchangeError::Broken(error) if is_closed(&error) => context.failed(Failure::BrokenOff, error),
+        ExchangeError::Broken(error) => context.failed(Failure::Unintelligible, error),
+    }
+}
+
+fn is_closed(error: &hyper::Error) -> bool {
+    error.is_incomplete_message()
+        || error.is_closed()
+        || error.is_canceled()
+        || error::find::<std::io::Error>(error).is_some()
+}
+
+fn attempt_outcome(outcome: &Result<Response<LakeBody>, EndpointError>, now: SystemTime) -> AttemptOutcome {
+    match outcome {
+        Ok(response) => AttemptOutcome::Answered {
+            status: response.status(),
+            retry_after: retry_after(response.headers(), now),
+        },
+        Err(error) => AttemptOutcome::Failed(error.kind()),
+    }
+}
+
+/// Parses `Retry-After`, in seconds or as a date.
+fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match value.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => httpdate::parse_http_date(value)
+            .ok()
+            .map(|date| date.duration_since(now).unwrap_or_default()),
+    }
+}
+
+/// Reads an error body that no client will see, so that its connection can be reused. A long or slow body is
+/// cut off.
+async fn drain(mut body: LakeBody) {
+    const BYTES_MAX: usize = 64 << 10;
+    const TIME_MAX: Duration = Duration::from_millis(200);
+    let reading = async {
+        let mut seen = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            seen += frame.data_ref().map_or(0, bytes::Bytes::len);
+            if seen > BYTES_MAX {
+                return;
+            }
+        }
+    };
+    // Cut off or read to the end: either way, nothing is left to do.
+    drop(tokio::time::timeout(TIME_MAX, reading).await);
+}
+
+/// Returns the scheme, host and port to connect to.
+fn address(url: &str) -> Result<Uri, BoxError> {
+    let uri: Uri = url.parse()?;
+    let plain = matches!(uri.scheme_str(), Some("http" | "https"));
+    let bare = uri.path_and_query().is_none_or(|path| path.as_str() == "/");
+    let no_user = uri
+        .authority()
+        .is_some_and(|authority| !authority.as_str().contains('@'));
+    if !(plain && bare && no_user) {
+        return Err("expected http://host[:port] or https://host[:port], without user, path or query".into());
+    }
+    Ok(uri)
+}
+
+/// Returns the `Host` header: without the port that the scheme implies, as every client writes it.
+fn host(address: &Uri) -> HeaderValue {
+    let authority = address.authority().map_or("", Authority::as_str);
+    let implied = if address.scheme() == Some(&Scheme::HTTPS) {
+        ":443"
+    } else {
+        ":80"
+    };
+    let host = authority.strip_suffix(implied).unwrap_or(authority);
+    HeaderValue::from_str(host).expect("an authority is made of visible characters")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, HeaderMap, HeaderValue, RETRY_AFTER, address, clock, host, retry_after};
+
+    #[test]
+    fn an_endpoint_is_a_scheme_a_host_and_a_port() {
+        for (url, expected) in [
+            ("http://127.0.0.1:9090", "127.0.0.1:9090"),
+            ("http://lake/", "lake"),
+            ("http://lake:80", "lake"),
+            ("https://lake:443", "lake"),
+            ("https://lake:80", "lake:80"),
+            ("http://[::1]:80", "[::1]"),
+        ] {
+            assert_eq!(host(&address(url).unwrap()), expected, "{url}");
+        }
+        for url in [
+            "",
+            "lake",
+            "ftp://lake",
+            "http://lake/path",
+            "http://lake?x",
+            "http://user:pw@lake",
+            "http://",
+        ] {
+            assert!(address(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn retry_after_is_read_as_seconds_and_as_a_date() {
+        let now = clock::utc_now();
+        let read = |value: &str| {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_str(value).unwrap())]);
+            retry_after(&headers, now)
+        };
+        assert_eq!(read("2"), Some(Duration::from_secs(2)));
+        let in_a_minute = read(&httpdate::fmt_http_date(now + Duration::from_mins(1))).unwrap();
+        assert!((59..=60).contains(&in_a_minute.as_secs()), "{in_a_minute:?}");
+        assert_eq!(read("Thu, 01 Jan 1970 00:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(read("soon"), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! The node's own request to the endpoint: does it answer, and does it accept this account?
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::header::{HOST, HeaderValue, USER_AGENT};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderMap, Method, StatusCode};
+use shoal_s3::identity::NODE;
+use shoal_s3::sigv4::PayloadHash;
+
+use super::connect::{ConnectError, Connector};
+use super::error::{EndpointError, Failure, RequestContext};
+use super::request_body::OutgoingBody;
+use super::timeouts::RequestClass;
+use super::{ConnectionChoice, Endpoint, Head, LakeAccount};
+use crate::clock;
+
+/// The name of the request in metrics and errors.
+const OPERATION: &str = "ask_lake";
+
+/// The user agent of the node, by which the lake's log tells the node's requests from those of clients.
+const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("CARGO_PKG_VERSION")));
+
+/// The other scheme answers at once or not at all.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The failure of the node's request to get an answer.
+#[derive(Debug)]
+pub struct ProbeError {
+    /// The error.
+    pub error: EndpointError,
+    /// The scheme that the endpoint speaks, if it differs from that of the URL.
+    pub speaks: Option<&'static str>,
+}
+
+impl ProbeError {
+    /// Returns the hint for the operator.
+    pub fn hint(&self) -> String {
+        match self.speaks {
+            Some(scheme) => format!("the endpoint speaks {scheme}: begin [lake] endpoint with {scheme}://"),
+            None => {
+                "check [lake] endpoint, and that the store runs and can be reached from this machine".into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Endpoint {
+    /// Lists the buckets as `account`: the only request that needs no bucket and changes nothing. A refusal
+    /// is an answer like any other. Whether the account is accepted is noted in the
+    /// [`EndpointHealth`](super::EndpointHealth).
+    pub async fn probe(&self, account: &LakeAccount) -> Result<(), ProbeError> {
+        let context = RequestContext {
+            operation: OPERATION,
+            endpoint: self.url.clone(),
+            target: PathAndQuery::from_static("/"),
+        };
+        let error = match self.probe_once(account, &context).await {
+            // A TLS server may answer 400 to a request that is not encrypted.
+            Ok(StatusCode::BAD_REQUEST) => {
+                context.failed(Failure::Unintelligible, "it answered 400 Bad Request")
+            }
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == Failure::AccountRefused => return Ok(()),
+            Err(error) => error,
+        };
+        let speaks = self.other_scheme(&error).await;
+        if speaks.is_none() && !self.health.is_silent() {
+            return Ok(());
+        }
+        self.health.unanswered();
+        Err(ProbeError { error, speaks })
+    }
+
+    async fn probe_once(
+        &self,
+        account: &LakeAccount,
+        context: &RequestContext,
+    ) -> Result<StatusCode, EndpointError> {
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(USER_AGENT, OWN_NAME);
+        let head = Head {
+            context: context.clone(),
+            class: RequestClass::Read,
+            method: Method::GET,
+            headers,
+            payload: PayloadHash::empty(),
+            account: account.clone(),
+            payer: NODE,
+        };
+        let request = head
+            .sign(&self.region, &self.keys, clock::utc_now())?
+            .with(OutgoingBody::EMPTY);
+        // A connection that was kept open says nothing about the endpoint now.
+        let outcome = self
+            .exchange(context, RequestClass::Read, request, ConnectionChoice::New)
+            .await
+            .map_err(|failed| self.failed(failed));
+        let response = self.check_account(outcome, account, context).await?;
+        // The list of buckets may be long, and is not read: its connection ends here.
+        Ok(response.status())
+    }
+
+    /// Returns the other scheme, if the request failed in a way that it explains and the endpoint does speak
+    /// it.
+    async fn other_scheme(&self, error: &EndpointError) -> Option<&'static str> {
+        if !matches!(
+            error.kind(),
+            Failure::Unreachable
+                | Failure::NoTls
+                | Failure::Tls
+                | Failure::BrokenOff
+                | Failure::Unintelligible
+        ) {
+            return None;
+        }
+        match self.url.strip_prefix("http://") {
+            Some(address) => speaks_tls(address).await.then_some("https"),
+            // The first bytes of a server without TLS are not a TLS record.
+            None => tls_error(error).is_some_and(is_garbage).then_some("http"),
+        }
+    }
+}
+
+/// Whether a server answers in TLS at `host[:port]`, whatever its certificate.
+async fn speaks_tls(address: &str) -> bool {
+    let with_port = if address.parse::<SocketAddr>().is_ok() || address.rsplit_once(':').is_some() {
+        address.to_owned()
+    } else {
+        format!("{address}:80")
+    };
+    let Ok(uri) = format!("https://{with_port}").parse::<Uri>() else {
+        return false;
+    };
+    let Ok(connector) = Connector::new(uri) else {
+        return false;
+    };
+    match connector.connect(TIMEOUT).await {
+        Ok(_) => true,
+        // An untrusted certificate still proves TLS.
+        Err(ConnectError::Failed(error)) => tls_error(&*error).is_some_and(|error| !is_garbage(error)),
+        Err(ConnectError::TimedOut) => false,
+    }
+}
+
+/// Returns the TLS error in a chain of causes. An I/O error hides the one that it holds from the chain.
+fn tls_error<'a>(mut error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
+    loop {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        let held = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        error = match held {
+            Some(held) => held,
+            None => error.source()?,
+        };
+    }
+}
+
+/// Whether the received bytes were not TLS at all.
+fn is_garbage(error: &rustls::Error) -> bool {
+    matches!(error, rustls::Error::InvalidMessage(_))
+}

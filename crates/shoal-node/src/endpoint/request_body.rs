@@ -1,0 +1,153 @@
+//! Bodies of requests on their way to an endpoint.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame};
+use http_body_util::combinators::UnsyncBoxBody;
+use shoal_s3::sigv4::SeedSignature;
+
+use super::error::BoxError;
+use super::expectation::{Expectation, Hold};
+
+/// A body that is sent while it is produced. An error in it aborts the request, so that the endpoint stores
+/// nothing.
+pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;
+
+/// The body of a request.
+pub enum RequestBody {
+    /// No bytes.
+    Empty,
+    /// A stream; without a length it is sent in HTTP chunks (`Transfer-Encoding: chunked`).
+    Stream {
+        /// Exact length in bytes, if known.
+        length: Option<u64>,
+        /// The bytes.
+        body: RequestStream,
+    },
+    /// A stream with signatures that continue that of the request head (`STREAMING-AWS4-HMAC-SHA256-…`).
+    Seeded {
+        /// Exact length in bytes, if known: signatures have a fixed length, so it is that of the client's
+        /// body.
+        length: Option<u64>,
+        /// Produces the body once the head is signed.
+        body: Box<dyn FnOnce(SeedSignature) -> RequestStream + Send>,
+    },
+}
+
+/// The body type that hyper sends: a request body, watched for progress. Its length is in the request's
+/// `Content-Length`.
+pub(super) struct OutgoingBody(Option<Outgoing>);
+
+struct Outgoing {
+    stream: RequestStream,
+    upload: UploadProgress,
+    /// Present until the endpoint wants the body.
+    hold: Option<Hold>,
+}
+
+impl OutgoingBody {
+    pub(super) const EMPTY: Self = Self(None);
+
+    pub(super) fn stream(stream: RequestStream) -> Self {
+        Self(Some(Outgoing {
+            stream,
+            upload: UploadProgress::default(),
+            hold: None,
+        }))
+    }
+
+    /// Reports the progress of this body to the connection that sends it.
+    pub(super) fn watched_by(&mut self, connection: &UploadProgress) {
+        if let Some(outgoing) = &mut self.0 {
+            outgoing.upload = connection.clone();
+        }
+    }
+
+    /// Holds the body back until the endpoint wants it.
+    pub(super) fn held_for(&mut self, expectation: Expectation) {
+        if let Some(outgoing) = &mut self.0 {
+            outgoing.hold = Some(Hold::new(expectation));
+        }
+    }
+
+    /// Returns the expectation that the body waits for, if it waits.
+    pub(super) fn expectation(&self) -> Option<&Expectation> {
+        self.0.as_ref()?.hold.as_ref().map(Hold::expectation)
+    }
+}
+
+impl Outgoing {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(hold) = &mut self.hold {
+            ready!(hold.poll_released(cx));
+            self.hold = None;
+        }
+        Pin::new(&mut self.stream).poll_frame(cx)
+    }
+}
+
+impl Body for OutgoingBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Some(outgoing) = &mut self.0 else {
+            return Poll::Ready(None);
+        };
+        let frame = outgoing.poll_frame(cx);
+        if outgoing.hold.as_ref().is_some_and(Hold::is_final) {
+            // The endpoint no longer waits for this body: it is its turn to send its own.
+            outgoing.upload.rests();
+        } else {
+            outgoing.upload.polled(frame.is_ready());
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0
+            .as_ref()
+            .is_none_or(|outgoing| outgoing.stream.is_end_stream())
+    }
+}
+
+/// Tells the stall watch of a connection how its request body progresses.
+#[derive(Clone, Default)]
+pub(super) struct UploadProgress(Arc<AtomicU8>);
+
+impl UploadProgress {
+    const AT_REST: u8 = 0;
+    const MOVED: u8 = 1;
+    const WAITS_FOR_US: u8 = 2;
+
+    fn polled(&self, ready: bool) {
+        self.0.store(
+            if ready { Self::MOVED } else { Self::WAITS_FOR_US },
+            Ordering::Relaxed,
+        );
+    }
+
+    fn rests(&self) {
+        self.0.store(Self::AT_REST, Ordering::Relaxed);
+    }
+
+    /// Whether the endpoint took bytes since the last call, or would if the node had any: then the endpoint
+    /// is not to blame.
+    pub(super) fn is_moving(&self) -> bool {
+        let moved = Self::MOVED;
+        match self
+            .0
+            .compare_exchange(moved, Self::AT_REST, Ordering::Relaxed, Ordering::Relaxed)
+        {
+            Ok(_) => true,
+            Err(state) => state == Self::WAITS_FOR_US,
+        }
+    }
+}

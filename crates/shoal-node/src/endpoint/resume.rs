@@ -1,0 +1,341 @@
+//! Continuation of a response body that breaks: the rest is requested from the byte where it broke, as long
+//! as the version is the same.
+
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use shoal_base::chance;
+use shoal_policy::fair::Payer;
+use shoal_s3::conditions::CONDITIONAL_HEADERS;
+use shoal_s3::sigv4::PayloadHash;
+
+use super::error::{EndpointError, Failure};
+use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, RequestBody, retry};
+
+/// How often a body may break within [`PROGRESS_BYTES`]. A stall counts as this many breaks, as the client
+/// has waited long by then.
+const BREAKS_MAX: u32 = 3;
+
+/// After this many bytes without a break, earlier breaks are forgotten.
+const PROGRESS_BYTES: u64 = 1 << 20;
+
+/// The rest of a body on its way, over another connection.
+pub(super) type Reopening = Pin<Box<dyn Future<Output = Result<LakeBody, EndpointError>> + Send>>;
+
+/// A GET of an object that can be repeated.
+pub struct RepeatableGet {
+    endpoint: Arc<Endpoint>,
+    operation: &'static str,
+    target: PathAndQuery,
+    headers: HeaderMap,
+    account: LakeAccount,
+    payer: Payer,
+}
+
+/// Called when the lake contradicts its earlier answer to a GET: it refuses the rest of the body, or has
+/// another version.
+pub type OnContradiction = Arc<dyn Fn() + Send + Sync>;
+
+/// The data needed to ask for the rest of a body.
+pub struct Resumption {
+    get: RepeatableGet,
+    on_contradiction: OnContradiction,
+    etag: HeaderValue,
+    encoding: Option<HeaderValue>,
+    size_bytes: u64,
+    /// Bytes of the object that have not arrived.
+    missing: Range<u64>,
+    breaks: Breaks,
+}
+
+/// How often the body broke recently.
+#[derive(Debug, Default)]
+struct Breaks {
+    count: u32,
+    /// Bytes that arrived since the last break.
+    progress_bytes: u64,
+}
+
+impl Breaks {
+    fn arrived(&mut self, bytes: u64) {
+        self.progress_bytes += bytes;
+        if self.progress_bytes >= PROGRESS_BYTES {
+            self.count = 0;
+        }
+    }
+
+    /// Whether to ask for the rest after this failure.
+    fn allow(&mut self, failure: Failure) -> bool {
+        let cost = match failure {
+            Failure::Truncated | Failure::Reset => 1,
+            Failure::Stalled => BREAKS_MAX,
+            _ => return false,
+        };
+        let allowed = self.count + cost <= BREAKS_MAX;
+        self.count += cost;
+        self.progress_bytes = 0;
+        allowed
+    }
+}
+
+impl RepeatableGet {
+    /// Remembers `request`, which goes to `endpoint`. Its range and its conditions do not matter.
+    pub fn of(endpoint: &Arc<Endpoint>, request: &EndpointRequest) -> Self {
+        Self {
+            endpoint: Arc::clone(endpoint),
+            operation: request.operation,
+            target: request.target.clone(),
+            headers: request.headers.clone(),
+            account: request.account.clone(),
+            payer: request.payer,
+        }
+    }
+
+    /// Repeats the request when a body breaks that carries the bytes `part` of an object of `size_bytes`.
+    /// The ETag must be a strong one: only a strong ETag guarantees that the rest belongs to the bytes that
+    /// have arrived.
+    pub fn resumes(
+        self,
+        etag: HeaderValue,
+        encoding: Option<&HeaderValue>,
+        size_bytes: u64,
+        part: Range<u64>,
+        on_contradiction: OnContradiction,
+    ) -> Resumption {
+        Resumption {
+            get: self,
+            on_contradiction,
+            etag,
+            encoding: encoding.cloned(),
+            size_bytes,
+            missing: part,
+            breaks: Breaks::default(),
+        }
+    }
+
+    fn rest(&self, range: HeaderValue, etag: HeaderValue) -> EndpointRequest {
+        let mut headers = self.headers.clone();
+        for condition in CONDITIONAL_HEADERS {
+            headers.remove(condition);
+        }
+        headers.insert(RANGE, range);
+        headers.insert(IF_MATCH, etag);
+        EndpointRequest {
+            operation: self.operation,
+            method: Method::GET,
+            target: self.target.clone(),
+            headers,
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.account.clone(),
+            payer: self.payer,
+        }
+    }
+}
+
+impl Resumption {
+    /// Counts bytes of the body that arrived.
+    pub(super) fn arrived(&mut self, bytes: u64) {
+        self.missing.start += bytes;
+        self.breaks.arrived(bytes);
+    }
+
+    /// Returns the rest of a body that ended in `error`, or the error if it is final. The retry is charged to
+    /// the retry budget.
+    pub(super) fn after(&mut self, error: EndpointError) -> Result<Reopening, EndpointError> {
+        let endpoint = &self.get.endpoint;
+        let is_worth_it = !self.missing.is_empty() && self.breaks.allow(error.kind());
+        if !is_worth_it || !endpoint.budget.spend() {
+            return Err(error);
+        }
+        endpoint.counters.resume();
+        let pause = retry::backoff(self.breaks.count, chance::unit());
+        let reopening = reopen(
+            Arc::clone(endpoint),
+            self.request(),
+            self.expected(),
+            Arc::clone(&self.on_contradiction),
+            pause,
+            error,
+        );
+        Ok(Box::pin(reopening))
+    }
+
+    fn request(&self) -> EndpointRequest {
+        let Range { start, end } = self.missing;
+        let range = HeaderValue::try_from(format!("bytes={start}-{}", end - 1));
+        let range = range.expect("digits are a header value");
+        self.get.rest(range, self.etag.clone())
+    }
+
+    fn expected(&self) -> Expected {
+        let Range { start, end } = self.missing;
+        Expected {
+            etag: self.etag.clone(),
+            encoding: self.encoding.clone(),
+            content_range: format!("bytes {start}-{}/{}", end - 1, self.size_bytes),
+        }
+    }
+}
+
+/// The response head that the rest of a body must have.
+struct Expected {
+    etag: HeaderValue,
+    encoding: Option<HeaderValue>,
+    content_range: String,
+}
+
+/// What the answer to the request for the rest is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RestCheck {
+    Rest,
+    Changed,
+    Refused,
+    NoAnswer,
+}
+
+impl Expected {
+    fn check<B>(&self, response: &Response<B>) -> RestCheck {
+        let headers = response.headers();
+        match response.status() {
+            StatusCode::PRECONDITION_FAILED | StatusCode::NOT_FOUND | StatusCode::RANGE_NOT_SATISFIABLE => {
+                RestCheck::Changed
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => RestCheck::Refused,
+            StatusCode::PARTIAL_CONTENT if headers.get(ETAG) != Some(&self.etag) => RestCheck::Changed,
+            StatusCode::PARTIAL_CONTENT
+                if headers.get(CONTENT_ENCODING) == self.encoding.as_ref()
+                    && headers
+                        .get(CONTENT_RANGE)
+                        .is_some_and(|range| *range == self.content_range) =>
+            {
+                RestCheck::Rest
+            }
+            _ => RestCheck::NoAnswer,
+        }
+    }
+}
+
+async fn reopen(
+    endpoint: Arc<Endpoint>,
+    request: EndpointRequest,
+    expected: Expected,
+    on_contradiction: OnContradiction,
+    pause: Duration,
+    broken: EndpointError,
+) -> Result<LakeBody, EndpointError> {
+    tokio::time::sleep(pause).await;
+    let answer = tokio::time::timeout(endpoint.timeouts.resume(), endpoint.send(request)).await;
+    // The error that broke the body says more than the vain attempt to mend it.
+    let Ok(Ok(response)) = answer else {
+        return Err(broken);
+    };
+    match expected.check(&response) {
+        RestCheck::Rest => Ok(response.into_body()),
+        RestCheck::Changed => {
+            on_contradiction();
+            Err(broken.of_another_version())
+        }
+        RestCheck::Refused => {
+            on_contradiction();
+            Err(broken)
+        }
+        RestCheck::NoAnswer => Err(broken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, Response};
+
+    use super::{BREAKS_MAX, Breaks, Expected, Failure, PROGRESS_BYTES, RestCheck};
+
+    #[test]
+    fn a_body_that_breaks_again_and_again_is_given_up() {
+        let mut breaks = Breaks::default();
+        for _ in 0..BREAKS_MAX {
+            breaks.arrived(PROGRESS_BYTES - 1);
+            assert!(breaks.allow(Failure::Truncated));
+        }
+        assert!(!breaks.allow(Failure::Reset));
+    }
+
+    #[test]
+    fn progress_makes_up_for_earlier_breaks() {
+        let mut breaks = Breaks::default();
+        for _ in 0..100 {
+            assert!(breaks.allow(Failure::Reset));
+            breaks.arrived(PROGRESS_BYTES / 2);
+            breaks.arrived(PROGRESS_BYTES / 2);
+        }
+    }
+
+    #[test]
+    fn a_body_that_stalls_is_asked_for_once_more() {
+        let mut breaks = Breaks::default();
+        assert!(breaks.allow(Failure::Stalled));
+        assert!(!breaks.allow(Failure::Stalled));
+        let mut broken_before = Breaks::default();
+        assert!(broken_before.allow(Failure::Reset));
+        assert!(!broken_before.allow(Failure::Stalled));
+    }
+
+    #[test]
+    fn what_is_no_break_is_final() {
+        for failure in [Failure::TimedOut, Failure::Unintelligible, Failure::RequestBody] {
+            assert!(!Breaks::default().allow(failure), "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn only_the_missing_bytes_of_the_same_version_go_on() {
+        let expected = Expected {
+            etag: HeaderValue::from_static("\"e\""),
+            encoding: None,
+            content_range: "bytes 4-9/10".into(),
+        };
+        let encoded = Expected {
+            etag: expected.etag.clone(),
+            encoding: Some(HeaderValue::from_static("gzip")),
+            content_range: expected.content_range.clone(),
+        };
+        let check = |status, etag, range| {
+            let response = Response::builder()
+                .status(status)
+                .header("etag", etag)
+                .header("content-range", range);
+            expected.check(&response.body(()).unwrap())
+        };
+        assert_eq!(check(206, "\"e\"", "bytes 4-9/10"), RestCheck::Rest);
+        let plain = Response::builder()
+            .status(206)
+            .header("etag", "\"e\"")
+            .header("content-range", "bytes 4-9/10");
+        let plain = plain.body(()).unwrap();
+        assert_eq!(encoded.check(&plain), RestCheck::NoAnswer, "in another encoding");
+        for (status, etag, range) in [(206, "\"f\"", "bytes 4-9/10"), (412, "\"e\"", ""), (404, "", "")] {
+            assert_eq!(check(status, etag, range), RestCheck::Changed, "{status} {etag}");
+        }
+        for status in [401, 403] {
+            assert_eq!(check(status, "", ""), RestCheck::Refused, "{status}");
+        }
+        for (status, range) in [
+            (206, "bytes 3-9/10"),
+            (206, "bytes 4-9/11"),
+            (200, "bytes 4-9/10"),
+            (503, ""),
+        ] {
+            assert_eq!(
+                check(status, "\"e\"", range),
+                RestCheck::NoAnswer,
+                "{status} {range}"
+            );
+        }
+    }
+}

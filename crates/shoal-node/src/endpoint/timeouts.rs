@@ -1,0 +1,180 @@
+//! Time limits of an endpoint: to be reached, to answer, and between two pieces of a body. Pure.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Method};
+
+use crate::config;
+
+const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The timeouts of one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeouts {
+    connect: Duration,
+    answer: Duration,
+    write: Duration,
+    long: Duration,
+    stall: Duration,
+}
+
+/// The timeouts of one request. They restart when the endpoint takes bytes of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestTimeouts {
+    /// Until there is a connection: name, TCP and TLS together.
+    pub(super) connect: Duration,
+    /// Until the response head.
+    pub(super) head: Duration,
+    /// Until the next bytes of the response body.
+    pub(super) body: Duration,
+}
+
+/// The time that a request needs at an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequestClass {
+    /// It reads: the endpoint answers at once.
+    Read,
+    /// It writes: the endpoint answers once the bytes are safe.
+    Write,
+    /// The endpoint moves bytes itself before it answers (copies, completed uploads), perhaps for minutes.
+    Long,
+}
+
+impl RequestClass {
+    pub(super) const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Long];
+
+    /// The word in metrics.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Long => "long-write",
+        }
+    }
+
+    pub(super) fn of(method: &Method, operation: &str, headers: &HeaderMap) -> Self {
+        if method.is_safe() {
+            Self::Read
+        } else if headers.contains_key("x-amz-copy-source")
+            || (*method == Method::POST && operation != "create_multipart_upload")
+        {
+            Self::Long
+        } else {
+            Self::Write
+        }
+    }
+}
+
+impl Timeouts {
+    pub(super) fn new(config: &config::Lake) -> Self {
+        Self {
+            connect: config.connect_timeout,
+            answer: config.answer_timeout,
+            write: config.write_timeout,
+            long: config.long_write_timeout,
+            stall: config.stall_timeout,
+        }
+    }
+
+    /// The timeouts of another node, which has separate timeouts towards the lake. The callers of that node
+    /// have less time than this.
+    pub(super) fn with_a_node(limits: &config::Limits) -> Self {
+        let stall = limits.stall_timeout;
+        Self {
+            connect: NODE_CONNECT_TIMEOUT,
+            answer: stall,
+            write: stall,
+            long: stall,
+            stall,
+        }
+    }
+
+    pub(super) fn of_request(&self, class: RequestClass) -> RequestTimeouts {
+        let (head, body) = match class {
+            RequestClass::Read => (self.answer, self.stall),
+            RequestClass::Write => (self.write, self.stall),
+            // S3 answers 200 at once and sends blanks while it works; other stores are silent until they are
+            // done.
+            RequestClass::Long => (self.long, self.long),
+        };
+        let connect = self.connect;
+        RequestTimeouts { connect, head, body }
+    }
+
+    /// Whether a read that began `elapsed` ago may be retried. Its last try ends within the answer timeout,
+    /// so that all tries together take little more than twice that time: less than an SDK waits.
+    pub(super) fn leaves_time_for_another_try(&self, elapsed: Duration) -> bool {
+        elapsed < self.answer
+    }
+
+    /// Returns how long a body that broke may take to continue.
+    pub(super) fn resume(&self) -> Duration {
+        self.answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue, Method};
+    use shoal_s3::operation::Operation;
+
+    use super::{RequestClass, Timeouts};
+    use crate::config;
+
+    #[test]
+    fn only_what_makes_the_lake_work_may_take_long() {
+        let plain = HeaderMap::new();
+        let mut copy = HeaderMap::new();
+        copy.insert("x-amz-copy-source", HeaderValue::from_static("/b/k"));
+        let class =
+            |method, operation: Operation, headers| RequestClass::of(&method, operation.as_str(), headers);
+        let table = [
+            (Method::GET, Operation::GetObject, &plain, RequestClass::Read),
+            (Method::HEAD, Operation::HeadObject, &plain, RequestClass::Read),
+            (Method::GET, Operation::ListObjects, &plain, RequestClass::Read),
+            (Method::OPTIONS, Operation::OtherRead, &plain, RequestClass::Read),
+            (Method::PUT, Operation::PutObject, &plain, RequestClass::Write),
+            (Method::PUT, Operation::UploadPart, &plain, RequestClass::Write),
+            (Method::PUT, Operation::OtherWrite, &plain, RequestClass::Write),
+            (
+                Method::DELETE,
+                Operation::DeleteObject,
+                &plain,
+                RequestClass::Write,
+            ),
+            (
+                Method::POST,
+                Operation::CreateMultipartUpload,
+                &plain,
+                RequestClass::Write,
+            ),
+            (Method::PUT, Operation::PutObject, &copy, RequestClass::Long),
+            (Method::PUT, Operation::UploadPart, &copy, RequestClass::Long),
+            (
+                Method::POST,
+                Operation::CompleteMultipartUpload,
+                &plain,
+                RequestClass::Long,
+            ),
+            (Method::POST, Operation::DeleteObjects, &plain, RequestClass::Long),
+            (Method::POST, Operation::OtherRead, &plain, RequestClass::Long),
+        ];
+        for (method, operation, headers, expected) in table {
+            assert_eq!(class(method, operation, headers), expected, "{operation:?}");
+        }
+    }
+
+    /// SDKs give up on a silent server after a minute; a stall is noticed after up to five quarters of its
+    /// timeout.
+    #[test]
+    fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
+        let lake = config::Lake::default();
+        let timeouts = Timeouts::new(&lake);
+        let noticed = |timeout| timeout * 5 / 4;
+        assert!(lake.connect_timeout + noticed(lake.write_timeout) < config::SDK_TIMEOUT);
+        let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
+        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < config::SDK_TIMEOUT);
+        assert!(noticed(lake.stall_timeout) + timeouts.resume() < config::SDK_TIMEOUT);
+        assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
+    }
+}

@@ -1,0 +1,257 @@
+//! Fetches one block, from its homes or from the lake.
+//!
+//! Each stop of the route is asked only for the bytes that are still missing, so that a peer that dies in the
+//! middle of a block costs a hop and no byte twice. Only an answer of the lake can fail a read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, header};
+use shoal_policy::route::Stop;
+use shoal_policy::{BlockId, Layer, NodeId, Source};
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+
+use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
+use super::hops::HopOutcome;
+use super::{FetchVia, Fetcher};
+use crate::endpoint::{EndpointRequest, RepeatableGet};
+use crate::grants::is_refusal;
+use crate::peer::{BlockRequest, Peer, PeerError, PeerRole};
+use crate::read_context::ReadContext;
+use crate::single_flight::{FetchError, Leader};
+
+/// How long a peer may send nothing before it is asked whether it is alive.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A peer that is alive and still sends nothing may wait for a slow lake or for a broken disk. After this
+/// many times [`PATIENCE`] it is given up for the lake, as far as the budget allows. Without the budget, a
+/// slow lake would be asked once more for every block.
+const SILENCES_MAX: u32 = 5;
+
+/// The number of peers that are asked for one block before the lake is.
+const HOPS_MAX: usize = 4;
+
+/// A block to fetch, and the read that it is fetched for.
+pub(super) struct BlockFetch {
+    pub(super) version: Arc<Version>,
+    pub(super) index: u32,
+    pub(super) context: Arc<ReadContext>,
+    pub(super) via: FetchVia,
+}
+
+/// Why a peer did not send all of a block. The next stop of the route is asked for the rest.
+#[derive(Debug, thiserror::Error)]
+enum HopError {
+    #[error("the node has left")]
+    Gone,
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+    #[error("{0}")]
+    BrokeOff(FetchError),
+    #[error("the node is no longer alive")]
+    Dead,
+    #[error("the node sends nothing")]
+    Stuck,
+}
+
+impl HopOutcome {
+    fn of(hop: &Result<(), HopError>) -> Self {
+        match hop {
+            Ok(()) => Self::Brought,
+            Err(HopError::Gone) => Self::Gone,
+            Err(HopError::Peer(PeerError::Refused { .. } | PeerError::TooLong)) => Self::Refused,
+            Err(HopError::Peer(PeerError::Endpoint(_))) => Self::Unreachable,
+            Err(HopError::Peer(PeerError::Silent(_))) => Self::Silent,
+            Err(HopError::BrokeOff(_) | HopError::Peer(PeerError::BrokenOff(_))) => Self::BrokeOff,
+            Err(HopError::Dead) => Self::Dead,
+            Err(HopError::Stuck) => Self::Stuck,
+        }
+    }
+}
+
+impl Fetcher {
+    /// Gives the leader all bytes of its block.
+    pub(super) async fn fetch_block(&self, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+        let len = fetch.version.block_len(fetch.index);
+        leader.hold_memory(self.memory.reserve(fetch.context.caller().payer(), len).await?);
+        let layer = match fetch.via {
+            FetchVia::Route(layer) => layer,
+            FetchVia::Handover(giver) => return self.take_over(giver, fetch, leader).await,
+        };
+        let block = fetch.version.block(fetch.index);
+        let mut tried = Vec::new();
+        while tried.len() < HOPS_MAX
+            && let Some((node, role)) = self.next_peer(block, layer, &tried)
+        {
+            leader.set_source(Source::Peer);
+            match self.fetch_from_peer(node, role, fetch, leader).await {
+                Ok(()) => return Ok(()),
+                Err(error) => tracing::debug!(?node, ?role, %error, "a node did not send all of a block"),
+            }
+            tried.push(node);
+        }
+        let check = self.integrity.of(&fetch.version, &fetch.context)?;
+        leader.set_source(Source::Lake);
+        let rest = ByteRange {
+            start: leader.received(),
+            end: len,
+        };
+        self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context)
+            .await?
+            .fill(leader, rest.len(), check.as_ref())
+            .await
+    }
+
+    /// Takes the block from the node that gives it away. It has no reader, so no other node is asked for it
+    /// in any caller's name.
+    async fn take_over(&self, giver: NodeId, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+        leader.set_source(Source::Peer);
+        let taken = self.fetch_from_peer(giver, PeerRole::Holder, fetch, leader).await;
+        taken.map_err(|error| {
+            tracing::debug!(?giver, %error, "a block was not taken over");
+            FetchError::NotHeld
+        })
+    }
+
+    /// The node to ask next, other than those already tried.
+    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, PeerRole)> {
+        let route = self.cooperation.route(block, asked, tried);
+        route.into_iter().find_map(|stop| match stop {
+            Stop::Home(node, layer) => Some((node, PeerRole::Home(layer))),
+            Stop::FormerHome(node) => Some((node, PeerRole::Holder)),
+            Stop::Local | Stop::Lake => None,
+        })
+    }
+
+    /// The node that is asked first for a block that is not here.
+    pub fn first_peer(&self, block: BlockId, via: FetchVia) -> Option<NodeId> {
+        match via {
+            FetchVia::Route(layer) => self.next_peer(block, layer, &[]).map(|(node, _)| node),
+            FetchVia::Handover(giver) => Some(giver),
+        }
+    }
+
+    async fn fetch_from_peer(
+        &self,
+        node: NodeId,
+        role: PeerRole,
+        fetch: &BlockFetch,
+        leader: &Leader,
+    ) -> Result<(), HopError> {
+        let hop = self.hop(node, role, fetch, leader).await;
+        self.hops.count(HopOutcome::of(&hop));
+        hop
+    }
+
+    async fn hop(
+        &self,
+        node: NodeId,
+        role: PeerRole,
+        fetch: &BlockFetch,
+        leader: &Leader,
+    ) -> Result<(), HopError> {
+        let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
+        let part = ByteRange {
+            start: leader.received(),
+            end: fetch.version.block_len(fetch.index),
+        };
+        let _home_wait = match role {
+            PeerRole::Home(layer) => Some(leader.awaits_home(layer)),
+            PeerRole::Holder | PeerRole::Heir(_) => None,
+        };
+        let request = BlockRequest {
+            version: Version::clone(&fetch.version),
+            index: fetch.index,
+            part,
+            role,
+            caller: fetch.context.caller().into(),
+            name: fetch.context.name().cloned(),
+            headers: fetch.context.headers().clone(),
+        };
+        self.hedges.earn();
+        let mut body = BodyReader::new(peer.get_block(&request).await?);
+        let filling = body.fill(leader, part.len(), None);
+        let brought = self.unless_silent(&peer, leader, filling).await;
+        if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
+            peer.note_failure();
+        }
+        brought
+    }
+
+    /// Waits for `filling` while the peer makes progress, or at least is alive.
+    async fn unless_silent(
+        &self,
+        peer: &Peer,
+        leader: &Leader,
+        filling: impl Future<Output = Result<(), FetchError>>,
+    ) -> Result<(), HopError> {
+        let mut filling = std::pin::pin!(filling);
+        let (mut received, mut silences) = (leader.received(), 0);
+        loop {
+            tokio::select! {
+                filled = &mut filling => return filled.map_err(HopError::BrokeOff),
+                () = tokio::time::sleep(PATIENCE) => {}
+            }
+            if leader.received() > received {
+                (received, silences) = (leader.received(), 0);
+                continue;
+            }
+            silences += 1;
+            tokio::select! {
+                filled = &mut filling => return filled.map_err(HopError::BrokeOff),
+                is_alive = peer.is_alive() => if !is_alive {
+                    return Err(HopError::Dead);
+                },
+            }
+            if silences >= SILENCES_MAX && self.hedges.spend() {
+                return Err(HopError::Stuck);
+            }
+        }
+    }
+
+    /// Asks the lake for a part of a block, counted from the block's start.
+    pub(super) async fn ask_lake(
+        &self,
+        version: &Version,
+        index: u32,
+        part: ByteRange,
+        context: &ReadContext,
+    ) -> Result<BodyReader, FetchError> {
+        let block_start = u64::from(index) * version.block_bytes;
+        let wanted = ByteRange {
+            start: block_start + part.start,
+            end: block_start + part.end,
+        };
+        let request = block_request(version, wanted, context);
+        let question = RepeatableGet::of(&self.lake, &request);
+        let response = self.lake.send(request).await.map_err(lake_error)?;
+        let contradicted = self.grants.revoker(context.caller().id(), version.object);
+        let skip = bytes_before(version, wanted, &response).inspect_err(|error| {
+            if ends_grant(error) {
+                contradicted();
+            }
+        })?;
+        let part = wanted.start - skip..wanted.end;
+        let resumption = resumption(question, version, part, contradicted);
+        let mut body = BodyReader::new(response.into_body().resumed_by(resumption));
+        body.skip(skip).await?;
+        Ok(body)
+    }
+}
+
+/// Whether the lake's answer contradicts what the lake granted before: a refusal, or another version.
+fn ends_grant(error: &FetchError) -> bool {
+    match error {
+        FetchError::Changed => true,
+        FetchError::Status(status) => is_refusal(*status),
+        _ => false,
+    }
+}
+
+fn block_request(version: &Version, wanted: ByteRange, context: &ReadContext) -> EndpointRequest {
+    let mut request = context.request(Method::GET);
+    request.headers.insert(header::RANGE, range_header(wanted));
+    request.headers.insert(header::IF_MATCH, version.etag_header());
+    request
+}

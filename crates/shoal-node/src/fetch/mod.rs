@@ -1,0 +1,317 @@
+//! Brings blocks to this node: one block from the best place that has it, or a run of blocks from one
+//! response of the lake.
+
+mod block_fetch;
+mod body_reader;
+mod hops;
+mod integrity;
+mod response_stream;
+mod window;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_policy::{BlockId, Layer, NodeId};
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+use shoal_store::{Store, Urgency};
+use tokio::sync::{Notify, OwnedSemaphorePermit};
+
+pub use self::body_reader::{content_range, range_header, whole_range};
+pub use self::hops::HopOutcome;
+pub use self::response_stream::StreamHandle;
+pub use self::window::{MemoryWindow, WriterMemory};
+
+use self::block_fetch::BlockFetch;
+use self::hops::HopCounters;
+use self::integrity::IntegrityChecks;
+use self::response_stream::ResponseStream;
+use crate::cooperation::Cooperation;
+use crate::endpoint::{Endpoint, LakeBody, RetryBudget};
+use crate::grants::Grants;
+use crate::read_context::ReadContext;
+use crate::single_flight::{BlockSpan, Join, Leader, SingleFlight, Waiter};
+use crate::split::{MissTimer, Split};
+
+/// The share of requests to peers, in percent, that may be given up for the lake because the peer is alive
+/// but sends nothing.
+const HEDGES_PERCENT: u32 = 10;
+
+/// Brings blocks from other nodes and from the lake to waiting readers and to the store.
+pub struct Fetcher {
+    lake: Arc<Endpoint>,
+    grants: Arc<Grants>,
+    cooperation: Arc<Cooperation>,
+    split: Arc<Split>,
+    store: Arc<Store>,
+    single_flight: Arc<SingleFlight>,
+    memory: MemoryWindow,
+    hedges: RetryBudget,
+    hops: HopCounters,
+    integrity: IntegrityChecks,
+    /// The number of blocks announced ahead of the one that a response is filling.
+    ahead: u32,
+}
+
+/// The parts of a node that a [`Fetcher`] works with.
+pub struct FetcherParts {
+    /// The lake behind this node.
+    pub lake: Arc<Endpoint>,
+    /// The grants that an answer of the lake may end.
+    pub grants: Arc<Grants>,
+    /// The homes of blocks.
+    pub cooperation: Arc<Cooperation>,
+    /// Counts hits and misses of each layer.
+    pub split: Arc<Split>,
+    /// Blocks on disk.
+    pub store: Arc<Store>,
+    /// Blocks in flight.
+    pub single_flight: Arc<SingleFlight>,
+}
+
+/// Where a block may be fetched from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchVia {
+    /// From any stop of the route. This node is asked for the block in this layer.
+    Route(Layer),
+    /// From this node alone, which gives the block away.
+    Handover(NodeId),
+}
+
+impl FetchVia {
+    /// A node that gives a block away waits until it has arrived.
+    const fn urgency(self) -> Urgency {
+        match self {
+            Self::Route(_) => Urgency::Late,
+            Self::Handover(_) => Urgency::Now,
+        }
+    }
+}
+
+/// A reader's end of a fetch that it has joined or started.
+#[derive(Debug)]
+pub struct JoinedFetch {
+    /// Reads the block.
+    pub waiter: Waiter,
+    /// Whether this reader started the fetch. If so, a failure of the fetch is the reader's own failure.
+    pub led: bool,
+}
+
+impl JoinedFetch {
+    const fn of_another(waiter: Waiter) -> Self {
+        Self { waiter, led: false }
+    }
+}
+
+impl Fetcher {
+    /// A fetcher whose bytes in flight are bounded by `window_bytes`; `ahead` is a reader's read-ahead in
+    /// blocks.
+    pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
+        let FetcherParts {
+            lake,
+            grants,
+            cooperation,
+            split,
+            store,
+            single_flight,
+        } = parts;
+        Self {
+            lake,
+            grants,
+            cooperation,
+            split,
+            store,
+            single_flight,
+            memory: MemoryWindow::new(window_bytes),
+            hedges: RetryBudget::new(HEDGES_PERCENT),
+            hops: HopCounters::default(),
+            integrity: IntegrityChecks::default(),
+            ahead: ahead as u32,
+        }
+    }
+
+    /// The memory for bytes that are not on disk yet.
+    pub fn memory(&self) -> &MemoryWindow {
+        &self.memory
+    }
+
+    /// The number of block requests to other nodes since the node started, by outcome.
+    pub fn hops(&self) -> [(HopOutcome, u64); HopOutcome::ALL.len()] {
+        self.hops.counts()
+    }
+
+    /// Whether this node has every byte of the block, even if the block is not on disk yet.
+    pub fn holds(&self, block: BlockId) -> bool {
+        self.store.contains(block) || self.single_flight.holds(block, || self.store.contains(block))
+    }
+
+    /// Whether a block in flight waits for its home in a layer no wider than `layer`. The node that asks this
+    /// one as that layer's home may be the very node that the block waits for.
+    pub fn waits_for_home(&self, block: BlockId, layer: Layer) -> bool {
+        let awaited = self.single_flight.awaited_home(block);
+        awaited.is_some_and(|awaited| awaited <= layer)
+    }
+
+    /// Joins the fetch of a block; if there is none, starts one in a separate task. Returns `None` if the
+    /// block is in the store by now.
+    pub fn join(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        context: &Arc<ReadContext>,
+        via: FetchVia,
+    ) -> Option<JoinedFetch> {
+        let waiters_changed = Arc::new(Notify::new());
+        match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
+            Join::Stored => None,
+            Join::Joined(waiter) => Some(JoinedFetch::of_another(waiter)),
+            Join::Lead(leader, waiter) => {
+                let fetch = BlockFetch {
+                    version: Arc::clone(version),
+                    index,
+                    context: Arc::clone(context),
+                    via,
+                };
+                let missed = self.missed(version, index);
+                let this = Arc::clone(self);
+                tokio::spawn(async move { this.run(fetch, missed, leader, waiters_changed).await });
+                Some(JoinedFetch { waiter, led: true })
+            }
+        }
+    }
+
+    /// Joins the fetch of a block whose bytes are all here and wait for the disk.
+    pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
+        let waiter = self.single_flight.join_whole(block)?;
+        Some(JoinedFetch::of_another(waiter))
+    }
+
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
+    /// If it starts inside a block, the bytes before it are requested afterwards, in `context`: the reader's
+    /// bytes come first.
+    ///
+    /// Announces the first blocks before it returns, so that their readers join instead of asking the lake
+    /// again. Returns `None` if these blocks are in flight already; the response is dropped.
+    pub fn stream(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        range: ByteRange,
+        body: LakeBody,
+        context: &Arc<ReadContext>,
+    ) -> Option<StreamHandle> {
+        ResponseStream::begin(self, version, range, body, context)
+    }
+
+    /// Takes a complete block that was written here: readers find it from now on, and the store has it when
+    /// the returned future ends. Returns `None` if the block is already here or in flight.
+    ///
+    /// A late block waits for the next writes to be over, as a block that was read waits for readers, unless
+    /// much is waiting.
+    pub fn insert_written(
+        self: &Arc<Self>,
+        version: &Arc<Version>,
+        index: u32,
+        (pieces, memory): (Vec<Bytes>, OwnedSemaphorePermit),
+        urgency: Urgency,
+    ) -> Option<impl Future<Output = ()> + use<>> {
+        let leader = match self.join_or_lead(span_of(version, index, 0), &Arc::default()) {
+            Join::Lead(leader, _no_reader_yet) => leader,
+            Join::Joined(_) | Join::Stored => return None,
+        };
+        leader.hold_memory(memory);
+        for piece in pieces {
+            leader.push(piece);
+        }
+        let urgency = if self.memory.is_filling(0) {
+            Urgency::Now
+        } else {
+            urgency
+        };
+        let (store, version) = (Arc::clone(&self.store), Arc::clone(version));
+        Some(async move {
+            let stored = store.put(version.block(index), version, leader.pieces(), urgency);
+            complete(leader, stored.await);
+        })
+    }
+
+    /// Counts a reader's request for a block that is here.
+    pub fn hit(&self, version: &Version, index: u32) {
+        self.requested(version, index, true);
+    }
+
+    /// Counts a reader's request for a block that has to be fetched; returns the timing of the miss, if it is
+    /// worth measuring.
+    fn missed(&self, version: &Version, index: u32) -> Option<MissTimer> {
+        self.requested(version, index, false)
+    }
+
+    fn requested(&self, version: &Version, index: u32, held: bool) -> Option<MissTimer> {
+        let block = version.block(index);
+        let layer = self.store.layer_of(block);
+        self.split.requested(layer, block, version.block_len(index), held)
+    }
+
+    /// Runs the fetch of one block from start to end.
+    async fn run(
+        self: Arc<Self>,
+        fetch: BlockFetch,
+        missed: Option<MissTimer>,
+        leader: Leader,
+        waiters_changed: Arc<Notify>,
+    ) {
+        let fetched = tokio::select! {
+            fetched = self.fetch_block(&fetch, &leader) => fetched,
+            // Dropping the response closes its connection.
+            () = abandoned(&leader, &waiters_changed) => return,
+        };
+        match fetched {
+            Ok(()) => {
+                if let Some(missed) = missed {
+                    missed.answered();
+                }
+                self.write_to_store(fetch.version, leader, fetch.via.urgency());
+            }
+            Err(error) => leader.fail(error),
+        }
+    }
+
+    fn join_or_lead(&self, span: BlockSpan, waiters_changed: &Arc<Notify>) -> Join {
+        let is_stored = || self.store.contains(span.id);
+        self.single_flight.join(span, waiters_changed, is_stored)
+    }
+
+    /// Starts writing a block whose bytes are all here to disk, beside its readers' streams.
+    fn write_to_store(&self, version: Arc<Version>, leader: Leader, urgency: Urgency) {
+        let (block, pieces) = (leader.span().id, leader.pieces());
+        self.store.put_then(block, version, pieces, urgency, |stored| {
+            complete(leader, stored);
+        });
+    }
+}
+
+/// Completes the fetch of a block, whether the store has taken it or not.
+fn complete(leader: Leader, stored: Result<Bytes, Refusal>) {
+    match stored {
+        Ok(mapped) => leader.complete(mapped),
+        // A block that is not stored costs speed, never a read; the store has counted the reason.
+        Err(_refused) => leader.complete_unstored(),
+    }
+}
+
+/// Waits until the last reader has left before the block's first byte came. Once the first byte is here, the
+/// rest comes along: most of it is paid for, and a reader of a few bytes leaves long before the block is
+/// complete.
+async fn abandoned(leader: &Leader, waiters_changed: &Notify) {
+    while leader.has_waiters() || leader.received() > 0 {
+        waiters_changed.notified().await;
+    }
+}
+
+fn span_of(version: &Version, index: u32, first: u64) -> BlockSpan {
+    BlockSpan {
+        id: version.block(index),
+        len: version.block_len(index),
+        first,
+    }
+}

@@ -1,0 +1,235 @@
+//! The access log. The line of a request shows the caller, the operation, the answer, and the sources of the
+//! bytes.
+
+use std::time::{Duration, SystemTime};
+
+use shoal_s3::time::rfc3339;
+use tracing::info;
+
+/// The `tracing` target of the lines, so that a filter can select them.
+pub const TARGET: &str = "shoal::access";
+
+/// A request and its answer, as the access log shows them. Nothing here is secret: an access key is the
+/// public half.
+#[derive(Clone, Debug)]
+pub struct Access<'request> {
+    /// When the request arrived.
+    pub at: SystemTime,
+    /// The request's id in its answer.
+    pub request_id: &'request str,
+    /// Address of the client.
+    pub peer: std::net::SocketAddr,
+    /// Access key that signed the request; none if it was anonymous.
+    pub access_key: Option<&'request str>,
+    /// The operation, as in metrics.
+    pub operation: &'static str,
+    /// Method of the request.
+    pub method: &'request str,
+    /// Bucket, where the request names one.
+    pub bucket: Option<&'request str>,
+    /// Key bytes, percent-decoded, where the request names one.
+    pub key: Option<&'request [u8]>,
+    /// Query as sent; its credentials are left out of the line.
+    pub query: Option<&'request str>,
+    /// Status of the answer.
+    pub status: u16,
+    /// Bytes of the answer's body that were sent.
+    pub body_bytes: u64,
+    /// From the request's head to the last byte of the answer.
+    pub duration: Duration,
+    /// The answer's `X-Cache`.
+    pub x_cache: Option<&'static str>,
+    /// Bytes of the body from this node's disk.
+    pub local_bytes: u64,
+    /// Bytes of the body from other nodes.
+    pub peer_bytes: u64,
+    /// Bytes of blocks that came from the lake.
+    pub lake_bytes: u64,
+}
+
+/// Writes the line of one request.
+pub fn access_line(access: &Access<'_>) {
+    // Nothing is rendered without a subscriber.
+    if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+        return;
+    }
+    let key = access.key.map(String::from_utf8_lossy);
+    let query = access.query.map(without_credentials);
+    info!(
+        target: TARGET,
+        time = %rfc3339(access.at),
+        request_id = access.request_id,
+        peer = %access.peer,
+        caller = access.access_key.unwrap_or("anonymous"),
+        operation = access.operation,
+        method = access.method,
+        bucket = access.bucket,
+        key = key.as_deref(),
+        query,
+        status = access.status,
+        bytes = access.body_bytes,
+        duration_ms = access.duration.as_secs_f64() * 1000.0,
+        x_cache = access.x_cache,
+        local_bytes = access.local_bytes,
+        peer_bytes = access.peer_bytes,
+        lake_bytes = access.lake_bytes,
+    );
+}
+
+/// Query parameters that let a reader of the log repeat the request.
+const CREDENTIALS: [&str; 4] = [
+    "x-amz-signature",
+    "x-amz-security-token",
+    "x-amz-credential",
+    "signature",
+];
+
+/// The query with the values of its credentials replaced by `hidden`.
+pub fn without_credentials(query: &str) -> String {
+    let shown = |parameter: &str| -> String {
+        let name = parameter.split('=').next().unwrap_or_default();
+        // The lake also understands a name that is percent-encoded, in part or whole.
+        let decoded = percent_encoding::percent_decode_str(name).decode_utf8_lossy();
+        if CREDENTIALS
+            .iter()
+            .any(|credential| decoded.eq_ignore_ascii_case(credential))
+        {
+            format!("{name}=hidden")
+        } else {
+            parameter.to_owned()
+        }
+    };
+    query.split('&').map(shown).collect::<Vec<_>>().join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, SystemTime};
+
+    use shoal_s3::operation::Operation;
+    use shoal_sim::Granularity;
+    use shoal_sim::trace::{self, Format, Trace};
+
+    use super::{Access, access_line, without_credentials};
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn access() -> Access<'static> {
+        Access {
+            at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+            request_id: "00000000000000AB",
+            peer: "127.0.0.1:4000".parse().unwrap(),
+            access_key: Some("AKREADER"),
+            operation: Operation::GetObject.as_str(),
+            method: "GET",
+            bucket: Some("data"),
+            key: Some(b"a/\xff\nb"),
+            query: Some("versionId=7&X-Amz-Signature=deadbeef"),
+            status: 206,
+            body_bytes: 4096,
+            duration: Duration::from_micros(1500),
+            x_cache: Some("HIT"),
+            local_bytes: 4096,
+            peer_bytes: 0,
+            lake_bytes: 0,
+        }
+    }
+
+    fn line_of(access: &Access<'_>, filter: &str) -> String {
+        let written = Written::default();
+        let writer = written.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .json()
+            .flatten_event(true)
+            .with_env_filter(filter)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || access_line(access));
+        String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    }
+
+    #[test]
+    fn a_line_tells_who_asked_for_what_and_what_they_were_told() {
+        let line: serde_json::Value = serde_json::from_str(&line_of(&access(), "info")).unwrap();
+        assert_eq!(line["target"], "shoal::access");
+        let fields = &line;
+        assert_eq!(fields["time"], "2023-11-14T22:13:20.123Z");
+        assert_eq!(fields["caller"], "AKREADER");
+        assert_eq!(fields["operation"], "get_object");
+        assert_eq!(fields["bucket"], "data");
+        assert_eq!(fields["key"], "a/\u{fffd}\nb");
+        assert_eq!(fields["status"], 206);
+        assert_eq!(fields["bytes"], 4096);
+        assert_eq!(fields["duration_ms"], 1.5);
+        assert_eq!(fields["x_cache"], "HIT");
+        assert_eq!(fields["local_bytes"], 4096);
+        assert_eq!(fields["peer_bytes"], 0);
+        assert_eq!(fields["lake_bytes"], 0);
+        assert_eq!(fields["request_id"], "00000000000000AB");
+    }
+
+    #[test]
+    fn what_the_log_tells_can_be_simulated() {
+        let simulated = |operation: Operation| -> Vec<_> {
+            let mut access = access();
+            access.operation = operation.as_str();
+            let line = std::io::Cursor::new(line_of(&access, "info"));
+            let trace = Trace::read(
+                line,
+                Path::new("access.log"),
+                Format::AccessLog,
+                Granularity::Objects,
+            )
+            .unwrap();
+            trace.accesses().map(|access| access.unwrap().operation).collect()
+        };
+        assert_eq!(simulated(Operation::GetObject), [trace::Operation::Read]);
+        assert_eq!(simulated(Operation::PutObject), [trace::Operation::Write]);
+        assert_eq!(
+            simulated(Operation::CompleteMultipartUpload),
+            [trace::Operation::Write]
+        );
+        assert_eq!(simulated(Operation::DeleteObject), [trace::Operation::Delete]);
+        assert_eq!(simulated(Operation::HeadObject), []);
+    }
+
+    #[test]
+    fn a_key_with_a_line_break_stays_on_one_line() {
+        assert_eq!(line_of(&access(), "info").matches('\n').count(), 1);
+    }
+
+    #[test]
+    fn a_filter_can_turn_the_access_log_off() {
+        assert_eq!(line_of(&access(), "info,shoal::access=off"), "");
+    }
+
+    #[test]
+    fn credentials_of_presigned_urls_are_not_written() {
+        assert!(!line_of(&access(), "info").contains("deadbeef"));
+        assert_eq!(
+            without_credentials(
+                "a=1&X-Amz-Signature=s&x-amz-security-token=t&X-Amz-Credential=c&Signature=d&b"
+            ),
+            "a=1&X-Amz-Signature=hidden&x-amz-security-token=hidden&X-Amz-Credential=hidden&Signature=hidden&b"
+        );
+        assert_eq!(
+            without_credentials("%58-Amz-%53ignature=s"),
+            "%58-Amz-%53ignature=hidden"
+        );
+    }
+}

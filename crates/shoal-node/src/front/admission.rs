@@ -1,0 +1,151 @@
+//! Lets a request in: its head is understood, its caller is known, and it has its place among the requests in
+//! flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use http::request::Parts;
+use http::{Request, header};
+use shoal_s3::auth::{Gate, Verified};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::identity::Caller;
+use shoal_s3::operation::{Classified, classify};
+use shoal_s3::payload::CheckedBody;
+
+use crate::clock;
+use crate::fair::in_flight::{InFlight, Overloaded};
+use crate::front::record::{Record, Subject};
+use crate::http::connection::ClientBody;
+use crate::http::listener::RemoteEnd;
+use crate::metrics::Metrics;
+
+/// Lets requests in.
+pub(super) struct Admission {
+    gate: Gate,
+    in_flight: Arc<InFlight>,
+    metrics: Arc<Metrics>,
+    domain: Option<String>,
+    writes_access_log: AtomicBool,
+}
+
+/// A request whose head is understood and whose sender is known.
+pub(super) struct Admitted {
+    pub(super) parts: Arc<Parts>,
+    pub(super) body: ClientBody,
+    pub(super) classified: Classified,
+    pub(super) verified: Verified,
+}
+
+/// The rest of a request whose body this node takes.
+pub(super) struct Opened {
+    pub(super) parts: Arc<Parts>,
+    pub(super) classified: Classified,
+    pub(super) caller: Caller,
+}
+
+impl Admitted {
+    /// Takes the body at this node. Its reader must discard all of it if it ends in an error.
+    pub(super) fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
+        let Self {
+            parts,
+            body,
+            classified,
+            verified,
+        } = self;
+        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
+        let opened = Opened {
+            parts,
+            classified,
+            caller: verified.caller,
+        };
+        Ok((opened, body))
+    }
+}
+
+impl Admission {
+    /// Verifies callers at `gate`, and classifies requests for buckets below `domain`.
+    pub(super) fn new(
+        gate: Gate,
+        in_flight: Arc<InFlight>,
+        metrics: Arc<Metrics>,
+        domain: Option<String>,
+        writes_access_log: bool,
+    ) -> Self {
+        Self {
+            gate,
+            in_flight,
+            metrics,
+            domain,
+            writes_access_log: AtomicBool::new(writes_access_log),
+        }
+    }
+
+    /// Turns the access log on or off.
+    pub(super) fn set_access_log(&self, is_on: bool) {
+        self.writes_access_log.store(is_on, Ordering::Relaxed);
+    }
+
+    /// Admits a request, and waits for its place among the requests in flight.
+    pub(super) async fn enter(
+        &self,
+        request: Request<ClientBody>,
+        remote: &RemoteEnd,
+        record: &mut Record,
+    ) -> Result<Box<Admitted>, S3Error> {
+        let admitted = self.admit(request, remote, record)?;
+        let place = self.in_flight.enter(&admitted.verified.caller).await;
+        let refused = |crowded: &Overloaded| self.metrics.refused(crowded.as_str(), 1);
+        record.permit = Some(place.inspect_err(refused)?);
+        Ok(admitted)
+    }
+
+    /// The one gate: classifies the request and verifies its caller.
+    fn admit(
+        &self,
+        request: Request<ClientBody>,
+        remote: &RemoteEnd,
+        record: &mut Record,
+    ) -> Result<Box<Admitted>, S3Error> {
+        let (parts, body) = request.into_parts();
+        let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
+        // The host names a bucket only in virtual-host style.
+        let domain = self.domain.as_deref();
+        let host = domain.and_then(|_| host(&parts));
+        let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
+        record.operation = classified.operation;
+        let now = clock::utc_now();
+        // Counted under the error code that the client gets.
+        let refused = |error: &S3Error| self.metrics.refused(error.code.as_str(), 1);
+        let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
+        remote.payer.set(verified.caller.payer());
+        let parts = Arc::new(parts);
+        if self.writes_access_log.load(Ordering::Relaxed) {
+            record.subject = Some(Box::new(Subject::new(
+                now,
+                remote.address,
+                &parts,
+                &classified,
+                &verified.caller,
+            )));
+        }
+        Ok(Box::new(Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        }))
+    }
+}
+
+/// Returns the host of a request. HTTP/2 names it in the target.
+pub(super) fn host(parts: &Parts) -> Option<&str> {
+    let header = parts
+        .headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    header.or_else(|| parts.uri.authority().map(http::uri::Authority::as_str))
+}
+
+fn no_target() -> S3Error {
+    S3Error::new(ErrorCode::InvalidUri, "The request names no path.")
+}

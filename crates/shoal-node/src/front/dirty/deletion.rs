@@ -1,0 +1,273 @@
+//! Removes an object that may be dirty.
+//!
+//! The lake's yes comes first: the node asks the lake to remove the object in the caller's name, and the lake
+//! removes whatever it has of it. The node then holds the dirty object, so that it is not flushed, and asks
+//! the lake once more, because a flush that ended in between may have brought the object there. Then the node
+//! removes the object. If a step fails, the object stays where it is, not held, and the client gets an error.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
+use shoal_s3::conditions::{Conditions, Verdict};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::object::ObjectName;
+use shoal_s3::xml::Key;
+
+use super::flush::Flusher;
+use super::permission::{Permissions, without_body};
+use super::{Shared, try_again, unversioned};
+use crate::dirty::{AuthorityUnreachable, DirtyObjects, Found, Manifest};
+use crate::front::admission::Admitted;
+use crate::front::body::ResponseBody;
+use crate::front::forward::{Forwarder, relay};
+use crate::front::wanted::precondition_failed;
+use crate::grants::Grants;
+
+const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
+const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
+
+/// The conditions under which an object is removed.
+#[derive(Debug)]
+pub(super) struct Expected {
+    etag: Option<String>,
+    last_modified: Option<SystemTime>,
+    size_bytes: Option<u64>,
+}
+
+/// Removes one object.
+pub(super) struct Deletions {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    permissions: Arc<Permissions>,
+    flusher: Arc<Flusher>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Deletions {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            grants: Arc::clone(&shared.grants),
+            permissions: Arc::clone(&shared.permissions),
+            flusher: Arc::clone(&shared.flusher),
+            forwarder: Arc::clone(&shared.forwarder),
+        }
+    }
+
+    /// Removes an object from wherever it is. The lake decides whether the caller may do so.
+    pub(super) async fn delete(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let name = &unversioned(name);
+        let found = self.dirty.find(name).await.map_err(try_again)?;
+        match found {
+            Found::Nothing => self.forwarder.pass_on(admitted).await,
+            Found::Dirty(manifest) if is_conditional(&admitted.parts.headers) => {
+                self.delete_if(admitted, &manifest).await
+            }
+            Found::Dirty(_) | Found::Lost(_) => self.delete_found(admitted, name).await,
+        }
+    }
+
+    async fn delete_found(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let target = admitted.classified.target()?;
+        let headers = without_body(&admitted.parts.headers);
+        let asked = ("delete_object", Method::DELETE);
+        let answer = self
+            .permissions
+            .ask_lake((&*admitted).into(), asked, target, headers)
+            .await?;
+        self.grants.invalidate_object(name);
+        if !answer.status().is_success() {
+            return Ok(relay(answer));
+        }
+        let Some(held) = self.dirty.hold(name).await.map_err(try_again)? else {
+            // A flush or a removal came in between: the object is deleted like any other.
+            return self.forwarder.pass_on(admitted).await;
+        };
+        match self.forwarder.pass_on(admitted).await {
+            Ok(response) if response.status().is_success() => match held.remove().await {
+                Ok(true) => Ok(response),
+                // Another write took the object's place while the lake was slow. It is not known whether that
+                // one stays.
+                Ok(false) | Err(AuthorityUnreachable) => Err(try_again(AuthorityUnreachable)),
+            },
+            refused => {
+                held.release().await;
+                refused
+            }
+        }
+    }
+
+    /// Removes a dirty object if it is as the client believes. Only the lake can say in its own words how it
+    /// judges the condition, so the node brings the object there first.
+    async fn delete_if(
+        &self,
+        mut admitted: Box<Admitted>,
+        manifest: &Manifest,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        if !self.permissions.may_judge((&*admitted).into(), manifest).await? {
+            let response = self.forwarder.pass_on(admitted).await?;
+            // S3 also asks for permission to read the object before it looks at a condition.
+            return if response.status().is_success() {
+                Err(access_denied())
+            } else {
+                Ok(response)
+            };
+        }
+        Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
+        self.flusher.flush(&manifest.name).await?;
+        // At the lake, the object is as old as its flush.
+        Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
+        self.forwarder.pass_on(admitted).await
+    }
+}
+
+/// Returns whether a DELETE has a condition.
+fn is_conditional(headers: &HeaderMap) -> bool {
+    let conditions = [header::IF_MATCH, LAST_MODIFIED, SIZE];
+    conditions.iter().any(|name| headers.contains_key(name))
+}
+
+pub(super) fn access_denied() -> S3Error {
+    S3Error::new(ErrorCode::AccessDenied, "Access Denied")
+}
+
+impl Expected {
+    /// Reads the conditions in the headers of a DELETE.
+    fn of_headers(headers: &HeaderMap) -> Result<Self, S3Error> {
+        let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+        Self::parse(text(header::IF_MATCH), text(LAST_MODIFIED), text(SIZE))
+    }
+
+    /// Reads the conditions on one of many objects.
+    pub(super) fn of_key(key: &Key) -> Result<Self, S3Error> {
+        let Key {
+            etag,
+            last_modified,
+            size,
+            ..
+        } = key;
+        Self::parse(etag.as_deref(), last_modified.as_deref(), size.as_deref())
+    }
+
+    fn parse(etag: Option<&str>, last_modified: Option<&str>, size: Option<&str>) -> Result<Self, S3Error> {
+        let invalid = || {
+            let message = "The conditions of the deletion must be an ETag, a date and a number of bytes.";
+            S3Error::new(ErrorCode::InvalidArgument, message)
+        };
+        Ok(Self {
+            etag: etag.map(Into::into),
+            last_modified: last_modified
+                .map(|text| date(text.trim()).ok_or_else(invalid))
+                .transpose()?,
+            size_bytes: size
+                .map(|text| text.trim().parse().map_err(|_| invalid()))
+                .transpose()?,
+        })
+    }
+
+    /// Checks that a dirty object meets all conditions.
+    pub(super) fn check(&self, manifest: &Manifest) -> Result<(), S3Error> {
+        let version = &manifest.version;
+        let is_so = self.holds((&version.etag, version.size_bytes, version.last_modified));
+        is_so.then_some(()).ok_or_else(precondition_failed)
+    }
+
+    fn holds(&self, (etag, size_bytes, last_modified): (&str, u64, Option<SystemTime>)) -> bool {
+        let is_named = |named: &str| {
+            let named =
+                HeaderValue::from_str(named).map(|named| HeaderMap::from_iter([(header::IF_MATCH, named)]));
+            named.is_ok_and(|named| Conditions::parse(&named).judge(etag, None) == Verdict::Proceed)
+        };
+        let modified = last_modified.map(seconds);
+        self.etag.as_deref().is_none_or(is_named)
+            && self.size_bytes.is_none_or(|size| size == size_bytes)
+            && self
+                .last_modified
+                .is_none_or(|then| modified == Some(seconds(then)))
+    }
+}
+
+/// Parses a date as HTTP or listings write it.
+fn date(text: &str) -> Option<SystemTime> {
+    let listed = || time::OffsetDateTime::parse(text, &time::format_description::well_known::Rfc3339);
+    httpdate::parse_http_date(text)
+        .ok()
+        .or_else(|| listed().ok().map(Into::into))
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH);
+    since_1970.unwrap_or(Duration::ZERO).as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderName, HeaderValue};
+    use shoal_s3::time::rfc3339;
+
+    use super::{Expected, date, is_conditional};
+    use crate::clock;
+
+    #[test]
+    fn an_object_is_removed_if_it_is_what_every_condition_says() {
+        let (etag, size, then) = ("\"abc\"", "250", clock::utc_now());
+        let (date, listed) = (httpdate::fmt_http_date(then), rfc3339(then));
+        for (conditions, holds) in [
+            (vec![], true),
+            (vec![("if-match", etag)], true),
+            (vec![("if-match", "abc")], true),
+            (vec![("if-match", "*")], true),
+            (vec![("if-match", "\"other\"")], false),
+            (vec![("if-match", "")], false),
+            (vec![("x-amz-if-match-size", size)], true),
+            (vec![("x-amz-if-match-size", "9999")], false),
+            (vec![("x-amz-if-match-last-modified-time", &*date)], true),
+            (vec![("x-amz-if-match-last-modified-time", &*listed)], true),
+            (
+                vec![(
+                    "x-amz-if-match-last-modified-time",
+                    "Thu, 01 Jan 2015 00:00:00 GMT",
+                )],
+                false,
+            ),
+            (vec![("if-match", etag), ("x-amz-if-match-size", "9999")], false),
+        ] {
+            let headers: HeaderMap = conditions
+                .iter()
+                .map(|(name, value)| {
+                    (
+                        HeaderName::from_static(name),
+                        HeaderValue::from_str(value).unwrap(),
+                    )
+                })
+                .collect();
+            let expected = Expected::of_headers(&headers).unwrap();
+            assert_eq!(expected.holds((etag, 250, Some(then))), holds, "{conditions:?}");
+            assert_eq!(is_conditional(&headers), !conditions.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_condition_that_says_nothing_is_refused() {
+        for (etag, last_modified, size) in [
+            (None, Some("yesterday"), None),
+            (None, None, Some("-1")),
+            (None, Some(""), None),
+        ] {
+            assert!(Expected::parse(etag, last_modified, size).is_err());
+        }
+        assert_eq!(
+            date("2015-01-01T00:00:00.000Z"),
+            date("Thu, 01 Jan 2015 00:00:00 GMT")
+        );
+    }
+}

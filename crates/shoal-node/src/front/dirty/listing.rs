@@ -1,0 +1,156 @@
+//! Listings: the lake's page, merged with the objects and uploads that the lake does not know yet.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode, header, response};
+use http_body_util::{BodyExt, Limited};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::hop_by_hop::end_to_end_of_response;
+use shoal_s3::identity::Caller;
+use shoal_s3::operation::Query;
+
+use super::flush::Flusher;
+use super::permission::{Permissions, without_body};
+use super::{Shared, try_again};
+use crate::dirty::{DirtyObjects, Listing, Upload, UploadListing, UploadQuery};
+use crate::endpoint::LakeBody;
+use crate::front::admission::Admitted;
+use crate::front::body::ResponseBody;
+use crate::front::forward::{Forwarder, relay};
+
+/// A page of a thousand keys of a thousand bytes; each byte may be written as six.
+const PAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Lists objects and uploads.
+pub(super) struct Listings {
+    dirty: Arc<DirtyObjects>,
+    permissions: Arc<Permissions>,
+    flusher: Arc<Flusher>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Listings {
+    pub(super) fn new(shared: &Shared) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            permissions: Arc::clone(&shared.permissions),
+            flusher: Arc::clone(&shared.flusher),
+            forwarder: Arc::clone(&shared.forwarder),
+        }
+    }
+
+    /// Returns the lake's listing, merged with the objects that the lake does not have yet. A caller that may
+    /// list a bucket may see all names in it.
+    pub(super) async fn list(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: &str,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
+        let Some(listing) = listing else {
+            return self.forwarder.pass_on(admitted).await;
+        };
+        let mut dirty = self.flusher.dirty_below(bucket, &listing.scope.prefix).await?;
+        let query = listing.query(&classified.query);
+        if listing.shows_owners && !dirty.is_empty() {
+            // Only the lake knows the owner that it would name for an object. It must let the caller list
+            // first.
+            let target = classified.with_query(query.clone()).target()?;
+            let asked = ("list_objects", Method::GET);
+            let headers = without_body(&admitted.parts.headers);
+            let answer = self
+                .permissions
+                .ask_lake((&*admitted).into(), asked, target, headers)
+                .await?;
+            if answer.status() != StatusCode::OK {
+                return Ok(relay(answer));
+            }
+            self.flusher.flush_all(dirty).await?;
+            dirty = self.flusher.dirty_below(bucket, &listing.scope.prefix).await?;
+        }
+        if dirty.is_empty() && !listing.goes_on() {
+            return self.forwarder.pass_on(admitted).await;
+        }
+        let merge = |page: &[u8]| listing.merge(page, &dirty);
+        self.pass_on_merged(admitted, query, merge).await
+    }
+
+    /// Returns the lake's listing of uploads, merged with those that the caller began and the lake does not
+    /// know of.
+    pub(super) async fn list_uploads(
+        &self,
+        admitted: Box<Admitted>,
+        bucket: Arc<str>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let listing = UploadListing::parse(&classified.query);
+        if listing.is_empty() {
+            return self.forwarder.pass_on(admitted).await;
+        }
+        let kept = self
+            .kept_uploads(bucket, &listing, &admitted.verified.caller)
+            .await?;
+        if kept.is_empty() && !listing.goes_on() {
+            return self.forwarder.pass_on(admitted).await;
+        }
+        let query = listing.query(&classified.query);
+        let merge = |page: &[u8]| listing.merge(page, &kept);
+        self.pass_on_merged(admitted, query, merge).await
+    }
+
+    /// Returns a caller's uploads that nodes keep. An anonymous caller has none.
+    async fn kept_uploads(
+        &self,
+        bucket: Arc<str>,
+        listing: &UploadListing,
+        caller: &Caller,
+    ) -> Result<Vec<Arc<Upload>>, S3Error> {
+        let Caller::Identity(identity) = caller else {
+            return Ok(Vec::new());
+        };
+        let inquiry = UploadQuery {
+            bucket,
+            prefix: listing.scope.prefix.clone(),
+            writer: identity.access_key.as_str().into(),
+            behind: listing.behind().cloned(),
+        };
+        self.dirty.list_uploads(&inquiry).await.map_err(try_again)
+    }
+
+    /// Asks the lake with another query, and changes the page that it returns. A refusal is the answer as it
+    /// is.
+    async fn pass_on_merged(
+        &self,
+        mut admitted: Box<Admitted>,
+        query: Query,
+        merge: impl FnOnce(&[u8]) -> Option<String>,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        admitted.classified.query = query;
+        let (head, body) = self.forwarder.send(admitted, None).await?.into_parts();
+        let body = read(body).await?;
+        let merged = match head.status {
+            StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),
+            _ => body,
+        };
+        Ok(answered_with(&head, merged))
+    }
+}
+
+pub(super) async fn read(body: LakeBody) -> Result<Bytes, S3Error> {
+    let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
+    Ok(body.map_err(|_| unreadable())?.to_bytes())
+}
+
+pub(super) fn answered_with(head: &response::Parts, body: Bytes) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(body));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = end_to_end_of_response(&head.headers);
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    response
+}
+
+pub(super) fn unreadable() -> S3Error {
+    S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
+}

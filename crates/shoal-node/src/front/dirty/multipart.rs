@@ -1,0 +1,335 @@
+//! Requests about uploads that this node or another one keeps. The lake hears of their objects when these are
+//! flushed.
+
+mod copy;
+mod xml;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::hop_by_hop::MODE_HEADER;
+use shoal_s3::object::ObjectName;
+use shoal_s3::operation::{Classified, Operation};
+use shoal_s3::payload::Algorithm;
+use shoal_s3::target;
+use shoal_s3::xml::Element;
+
+use self::xml::PartPage;
+use super::flush::Flusher;
+use super::writes::DirtyWrites;
+use super::{Shared, is_writer, try_again};
+use crate::dirty::{
+    Completed, CompletionError, DirtyObjects, ListError, PartError, ReceiveError, Upload, UploadId,
+    UploadProgress, UploadUnavailable, select,
+};
+use crate::endpoint::Endpoint;
+use crate::front::admission::{Admitted, Opened};
+use crate::front::body::ResponseBody;
+use crate::front::forward::Forwarder;
+use crate::front::respond::{self, X_CACHE_REASON};
+use crate::front::wanted::precondition_failed;
+use crate::grants::Grants;
+
+/// A list of ten thousand parts with their checksums.
+const LIST_BYTES_MAX: usize = 4 << 20;
+
+/// The part numbers of S3.
+const NUMBERS: std::ops::RangeInclusive<u16> = 1..=10_000;
+
+const OBJECT_SIZE: HeaderName = HeaderName::from_static("x-amz-mp-object-size");
+
+/// Returns the upload that a request names, if a node of this cluster began it. The ids of a lake are
+/// different.
+pub(in crate::front) fn upload_named(classified: &Classified) -> Option<UploadId> {
+    classified.query.get("uploadId")?.parse().ok()
+}
+
+/// Answers requests about uploads whose objects may be dirty.
+pub(super) struct Uploads {
+    dirty: Arc<DirtyObjects>,
+    grants: Arc<Grants>,
+    lake: Arc<Endpoint>,
+    flusher: Arc<Flusher>,
+    writes: Arc<DirtyWrites>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Uploads {
+    /// What may not be dirty is written by `writes`.
+    pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
+        Self {
+            dirty: Arc::clone(&shared.dirty),
+            grants: Arc::clone(&shared.grants),
+            lake: Arc::clone(&shared.lake),
+            flusher: Arc::clone(&shared.flusher),
+            writes,
+            forwarder: Arc::clone(&shared.forwarder),
+        }
+    }
+
+    /// Begins an upload whose object may be dirty, or has the lake begin it and says why.
+    pub(super) async fn begin(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let Admitted { parts, verified, .. } = &*admitted;
+        let begun = self.dirty.begin_upload(name, parts, &verified.caller).await;
+        match begun {
+            Ok(id) => Ok(answered(&xml::begun(name, id))),
+            Err(why) => self.writes.write_through_instead(admitted, name, why).await,
+        }
+    }
+
+    /// Answers a request about an upload that a node of this cluster keeps.
+    pub(super) async fn answer(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+        id: UploadId,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let upload = self.dirty.find_upload(id).await.map_err(lost)?;
+        if (&upload.name.bucket, &upload.name.key) != (&name.bucket, &name.key) {
+            return Err(no_such_upload());
+        }
+        if !is_writer(&admitted.verified.caller, &upload.writer) {
+            return Err(S3Error::new(ErrorCode::AccessDenied, "Access Denied"));
+        }
+        match admitted.classified.operation {
+            Operation::UploadPart if admitted.classified.copy_source.is_some() => {
+                self.copy_part(&admitted, &upload).await
+            }
+            Operation::UploadPart => self.take_part(admitted, &upload).await,
+            Operation::CompleteMultipartUpload => self.complete_upload(admitted, &upload).await,
+            Operation::AbortMultipartUpload => {
+                self.dirty.abort_upload(id).await.map_err(lost)?;
+                Ok(respond::empty(StatusCode::NO_CONTENT))
+            }
+            _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &upload).await,
+            _ => Err(not_done("This is not done with an upload that is written back.")),
+        }
+    }
+
+    async fn take_part(
+        &self,
+        admitted: Box<Admitted>,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let (
+            Opened {
+                parts, classified, ..
+            },
+            body,
+        ) = admitted.open()?;
+        let number = number_in(&classified)?;
+        if parts
+            .headers
+            .contains_key("x-amz-server-side-encryption-customer-algorithm")
+        {
+            return Err(S3Error::new(
+                ErrorCode::InvalidRequest,
+                "The upload was not begun with a key of the client.",
+            ));
+        }
+        let size_bytes = size_in(&parts.headers)?;
+        let taken = self.dirty.put_part(upload, (number, size_bytes), body).await;
+        let part = taken.map_err(untaken)?;
+        let mut response = respond::empty(StatusCode::OK);
+        let headers = response.headers_mut();
+        headers.insert(header::ETAG, part.version.etag_header());
+        headers.extend(part.checksum().map(|checksum| checksum.header()));
+        headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
+        Ok(response)
+    }
+
+    async fn complete_upload(
+        &self,
+        admitted: Box<Admitted>,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let (Opened { parts, .. }, body) = admitted.open()?;
+        let list = body
+            .collect_at_most(LIST_BYTES_MAX, "The list of parts is too long.")
+            .await?;
+        let listed = xml::listed(&list).map_err(|_| malformed())?;
+        let completed = match self.dirty.upload_progress(upload.id).await.map_err(lost)? {
+            UploadProgress::Complete(completed) => completed,
+            UploadProgress::Open(uploaded) => {
+                let selected = select(&listed, &uploaded).map_err(unlisted)?;
+                check_size(
+                    &parts.headers,
+                    selected.iter().map(|part| part.size_bytes()).sum(),
+                )?;
+                let asked = asked_of_object(&parts.headers);
+                let completed = self.dirty.complete_upload(upload.id, &selected, &asked).await;
+                completed.map_err(lost)?.map_err(incomplete)?
+            }
+        };
+        self.grants.invalidate_object(&upload.name);
+        let address = self.forwarder.addresses().as_used_by(&parts);
+        let location = address
+            .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
+            .unwrap_or_default();
+        let mut response = answered(&xml::completed(&upload.name, &location, &completed));
+        tell_if_through(response.headers_mut(), &completed);
+        Ok(response)
+    }
+
+    async fn list_parts(
+        &self,
+        admitted: &Admitted,
+        upload: &Upload,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let UploadProgress::Open(uploaded) = self.dirty.upload_progress(upload.id).await.map_err(lost)?
+        else {
+            return Err(no_such_upload());
+        };
+        let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
+            let message = "max-parts and part-number-marker must be numbers.";
+            S3Error::new(ErrorCode::InvalidArgument, message)
+        })?;
+        Ok(answered(&page.write(upload, &uploaded)))
+    }
+}
+
+/// Returns the number of a part.
+fn number_in(classified: &Classified) -> Result<u16, S3Error> {
+    let number = classified.query.get("partNumber");
+    let number = number.and_then(|number| number.parse().ok());
+    number.filter(|number| NUMBERS.contains(number)).ok_or_else(|| {
+        let message = "Part number must be an integer between 1 and 10000, inclusive";
+        S3Error::new(ErrorCode::InvalidArgument, message)
+    })
+}
+
+/// Returns the length that a part will have.
+fn size_in(headers: &HeaderMap) -> Result<u64, S3Error> {
+    let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.parse().ok();
+    number(&HeaderName::from_static("x-amz-decoded-content-length"))
+        .or_else(|| number(&header::CONTENT_LENGTH))
+        .ok_or_else(|| {
+            let message = "You must provide the Content-Length HTTP header.";
+            S3Error::new(ErrorCode::MissingContentLength, message)
+        })
+}
+
+/// Returns the headers of a completion that set conditions on the existing object or name checksums of the
+/// new one.
+fn asked_of_object(headers: &HeaderMap) -> HeaderMap {
+    let is_asked = |name: &HeaderName| {
+        [header::IF_MATCH, header::IF_NONE_MATCH].contains(name)
+            || Algorithm::of_header(name.as_str()).is_some()
+    };
+    let asked = headers.iter().filter(|(name, _)| is_asked(name));
+    asked.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
+    let said = headers.get(&OBJECT_SIZE).map(HeaderValue::as_bytes);
+    let is_so = said.is_none_or(|said| said == size_bytes.to_string().as_bytes());
+    is_so.then_some(()).ok_or_else(|| {
+        let message = "The parts together have another size than x-amz-mp-object-size says.";
+        S3Error::new(ErrorCode::InvalidRequest, message)
+    })
+}
+
+fn answered(root: &Element) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(Bytes::from(root.to_document())));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    headers.insert(MODE_HEADER, HeaderValue::from_static("back"));
+    response
+}
+
+/// Says that an object was written through the cache, and why, if it was.
+fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+    if completed.through.is_empty() {
+        return;
+    }
+    headers.insert(MODE_HEADER, HeaderValue::from_static("through"));
+    headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
+}
+
+fn lost(error: UploadUnavailable) -> S3Error {
+    match error {
+        UploadUnavailable::NotFound => no_such_upload(),
+        UploadUnavailable::Completing => S3Error::new(
+            ErrorCode::OperationAborted,
+            "The upload is being completed; please try again.",
+        ),
+        UploadUnavailable::PartsChanged => S3Error::new(
+            ErrorCode::InvalidPart,
+            "The parts of the upload have changed while it was to be completed.",
+        ),
+        UploadUnavailable::Unreachable(error) => try_again(error),
+    }
+}
+
+fn untaken(error: PartError) -> S3Error {
+    match error {
+        PartError::Receive(ReceiveError::Body(error)) => error,
+        PartError::Upload(error) => lost(error),
+        PartError::TooLarge => S3Error::new(
+            ErrorCode::EntityTooLarge,
+            "The object is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
+        ),
+        error => {
+            tracing::warn!(%error, "a part was not taken");
+            S3Error::new(
+                ErrorCode::SlowDown,
+                "The part could not be taken; please try again.",
+            )
+        }
+    }
+}
+
+fn unlisted(error: ListError) -> S3Error {
+    let code = match error {
+        ListError::Empty => ErrorCode::MalformedXml,
+        ListError::Order => ErrorCode::InvalidPartOrder,
+        ListError::Part(_) => ErrorCode::InvalidPart,
+        ListError::Small(_) => ErrorCode::EntityTooSmall,
+    };
+    S3Error::new(code, error.to_string())
+}
+
+fn incomplete(error: CompletionError) -> S3Error {
+    match (error, error.status()) {
+        (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
+        // The object that should match does not exist.
+        (_, Some(StatusCode::NOT_FOUND)) => {
+            S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
+        }
+        (_, Some(StatusCode::CONFLICT)) => S3Error::new(
+            ErrorCode::ConditionalRequestConflict,
+            "The object was written meanwhile; please try again.",
+        ),
+        (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
+        (CompletionError::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),
+        (CompletionError::Checksum, _) => S3Error::new(
+            ErrorCode::BadDigest,
+            "The checksum of the object is not the one that the request names.",
+        ),
+        _ => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
+    }
+}
+
+fn not_done(message: &'static str) -> S3Error {
+    S3Error::new(ErrorCode::NotImplemented, message)
+}
+
+pub(super) fn malformed() -> S3Error {
+    S3Error::new(
+        ErrorCode::MalformedXml,
+        "The XML you provided was not well-formed or did not validate against our published schema.",
+    )
+}
+
+fn no_such_upload() -> S3Error {
+    S3Error::new(
+        ErrorCode::NoSuchUpload,
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
+    )
+}

@@ -1,0 +1,191 @@
+//! The XML of requests and answers about uploads, as S3 spells it. Pure.
+
+use std::sync::Arc;
+
+use shoal_s3::object::ObjectName;
+use shoal_s3::operation::Query;
+use shoal_s3::payload::Algorithm;
+use shoal_s3::time::rfc3339;
+use shoal_s3::xml::{self, Completion, Element, Malformed};
+
+use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, described, element_name};
+
+/// The largest number of parts in an S3 page.
+const PAGE_PARTS_MAX: usize = 1000;
+
+/// The parts to show.
+pub(super) struct PartPage {
+    marker: u16,
+    most: usize,
+}
+
+/// The answer that begins an upload.
+pub(super) fn begun(name: &ObjectName, id: UploadId) -> Element {
+    Element::root("InitiateMultipartUploadResult")
+        .with_all(named(name))
+        .with_leaf("UploadId", id.to_string())
+}
+
+/// The answer to a part that was copied.
+pub(super) fn copied(part: &Part) -> Element {
+    Element::root("CopyPartResult").with_all(told(part))
+}
+
+/// The answer that completes an upload.
+pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed) -> Element {
+    let checksums = completed.checksums.iter().map(|(header, value)| {
+        let element = match Algorithm::of_header(header.as_str()) {
+            Some(algorithm) => element_name(algorithm),
+            None => "ChecksumType".into(),
+        };
+        Element::leaf(&element, value.to_str().unwrap_or_default())
+    });
+    Element::root("CompleteMultipartUploadResult")
+        .with_leaf("Location", location)
+        .with_all(named(name))
+        .with_leaf("ETag", &completed.etag)
+        .with_all(checksums)
+}
+
+fn named(name: &ObjectName) -> [Element; 2] {
+    [
+        Element::leaf("Bucket", &name.bucket),
+        Element::leaf("Key", &String::from_utf8_lossy(&name.key)),
+    ]
+}
+
+/// Reads the list that completes an upload.
+pub(super) fn listed(body: &[u8]) -> Result<Vec<ListedPart>, Malformed> {
+    let parts = Completion::read(body)?.parts.into_iter();
+    let read = parts.map(
+        |xml::ListedPart {
+             number,
+             etag,
+             checksum,
+         }| {
+            Ok(ListedPart {
+                number,
+                etag,
+                checksum: checksum
+                    .map(|(name, text)| read_checksum(&name, &text))
+                    .transpose()?,
+            })
+        },
+    );
+    read.collect()
+}
+
+fn read_checksum(name: &str, text: &str) -> Result<Checksum, Malformed> {
+    let known = Algorithm::CHECKSUMS.into_iter();
+    let algorithm = known
+        .into_iter()
+        .find(|algorithm| element_name(*algorithm) == name);
+    let algorithm = algorithm.ok_or(Malformed)?;
+    let digest = algorithm.parse(text.as_bytes()).ok_or(Malformed)?;
+    Ok(Checksum { algorithm, digest })
+}
+
+impl PartPage {
+    /// Reads the query. Returns `None` if it makes no sense.
+    pub(super) fn parse(query: &Query) -> Option<Self> {
+        let marker = query
+            .get("part-number-marker")
+            .filter(|marker| !marker.is_empty());
+        let most = query.get("max-parts").filter(|most| !most.is_empty());
+        Some(Self {
+            marker: marker.map_or(Some(0), |marker| marker.parse().ok())?,
+            most: most.map_or(Some(PAGE_PARTS_MAX), |most| most.parse().ok())?,
+        })
+    }
+
+    /// Writes the parts after the marker, as many as fit.
+    pub(super) fn write(&self, upload: &Upload, uploaded: &[Arc<Part>]) -> Element {
+        let behind = uploaded.partition_point(|part| part.number <= self.marker);
+        let most = self.most.min(PAGE_PARTS_MAX);
+        let shown: Vec<_> = uploaded[behind..].iter().take(most).collect();
+        let is_truncated = behind + shown.len() < uploaded.len();
+        let last = shown.last().map_or(self.marker, |part| part.number);
+        let parts = shown.into_iter().map(|part| {
+            Element::new("Part")
+                .with_leaf("PartNumber", part.number.to_string())
+                .with_leaf("Size", part.size_bytes().to_string())
+                .with_all(told(part))
+        });
+        Element::root("ListPartsResult")
+            .with_all(named(&upload.name))
+            .with_all(described(upload))
+            .with_leaf("PartNumberMarker", self.marker.to_string())
+            .with_leaf("NextPartNumberMarker", last.to_string())
+            .with_leaf("MaxParts", most.to_string())
+            .with_leaf("IsTruncated", is_truncated.to_string())
+            .with_all(parts)
+    }
+}
+
+/// Returns the elements that describe the bytes of a part.
+fn told(part: &Part) -> Vec<Element> {
+    let modified = part.version.last_modified.map(rfc3339).unwrap_or_default();
+    let mut told = vec![
+        Element::leaf("LastModified", &modified),
+        Element::leaf("ETag", &part.version.etag),
+    ];
+    told.extend(part.checksum().map(|checksum| checksum.element()));
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use shoal_s3::object::ObjectName;
+
+    use super::{completed, listed};
+    use crate::dirty::{Completed, ListedPart};
+
+    #[test]
+    fn a_list_is_read_with_the_checksums_that_are_known() {
+        let list = "<CompleteMultipartUpload><Part><ETag>\"e1\"</ETag><PartNumber>1</PartNumber></Part>\
+            <Part><PartNumber>2</PartNumber><ETag>e2</ETag><ChecksumCRC32>AAAAAQ==</ChecksumCRC32></Part></CompleteMultipartUpload>";
+        let parts = listed(list.as_bytes()).unwrap();
+        let first = ListedPart {
+            number: 1,
+            etag: "\"e1\"".into(),
+            checksum: None,
+        };
+        assert_eq!(parts[0], first);
+        assert_eq!((parts[1].number, &*parts[1].etag), (2, "e2"));
+        assert_eq!(parts[1].checksum.as_ref().unwrap().digest, [0, 0, 0, 1]);
+        for (from, to) in [
+            ("AAAAAQ==", "!"),
+            ("ChecksumCRC32", "ChecksumCRC1"),
+            ("ETag", "Tag"),
+        ] {
+            assert!(listed(list.replace(from, to).as_bytes()).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn the_answer_to_a_completion_escapes_what_it_tells() {
+        let name = ObjectName {
+            bucket: "b".into(),
+            key: b"a<b".as_slice().into(),
+            version: None,
+        };
+        let mut checksums = HeaderMap::new();
+        checksums.insert("x-amz-checksum-crc32", "AAAAAA==-2".parse().unwrap());
+        checksums.insert("x-amz-checksum-type", "COMPOSITE".parse().unwrap());
+        let of = Completed {
+            etag: "\"e-2\"".into(),
+            checksums,
+            through: "".into(),
+        };
+        let xml = completed(&name, "http://h/b/a%3Cb", &of).to_document();
+        for part in [
+            "<Key>a&lt;b</Key>",
+            "<ETag>&quot;e-2&quot;</ETag>",
+            "<ChecksumCRC32>AAAAAA==-2</ChecksumCRC32>",
+            "<ChecksumType>COMPOSITE</ChecksumType>",
+        ] {
+            assert!(xml.contains(part), "{xml}");
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Requests that the lake answers. The node sends them on with the meaning that it has parsed, signs them
+//! anew, and returns the lake's answer.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use shoal_s3::auth::Verified;
+use shoal_s3::error::S3Error;
+use shoal_s3::hop_by_hop::{end_to_end, end_to_end_of_response};
+use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
+use shoal_s3::payload::{CheckedBody, Outcome};
+
+use crate::endpoint::{
+    Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
+};
+use crate::fetch::{content_range, whole_range};
+use crate::front::admission::Admitted;
+use crate::front::body::ResponseBody;
+use crate::front::lake_errors;
+use crate::front::location::Addresses;
+use crate::grants::{Grants, is_refusal};
+use crate::http::connection::ClientBody;
+use crate::http::expectation::expects_continue;
+use crate::write::BodyCopy;
+
+/// Sends requests to the lake, and returns its answers.
+pub(super) struct Forwarder {
+    lake: Arc<Endpoint>,
+    grants: Arc<Grants>,
+    addresses: Addresses,
+}
+
+impl Forwarder {
+    /// Sends requests to `lake`. `grants` forgets what they may change, and answers name this node's
+    /// `addresses`.
+    pub(super) fn new(lake: Arc<Endpoint>, grants: Arc<Grants>, addresses: Addresses) -> Self {
+        Self {
+            lake,
+            grants,
+            addresses,
+        }
+    }
+
+    /// The addresses at which clients reach this node.
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// Sends a request on to the lake, and returns the lake's answer for the client.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Forwarder::send`].
+    pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
+        let relocation = self.addresses.relocation(&admitted);
+        let response = self.send(admitted, None).await?;
+        Ok(match relocation {
+            Some(relocation) => relocation.relay(response),
+            None => relay(response),
+        })
+    }
+
+    /// Sends a request on to the lake. Before and after, the grants forgets everything that the request may
+    /// change. The bytes of the body also go to `gathering`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is not what its signature, length or checksum says (the lake then saw a broken-off
+    /// request and stored nothing), or if the lake does not answer.
+    pub(super) async fn send(
+        &self,
+        admitted: Box<Admitted>,
+        gathering: Option<BodyCopy>,
+    ) -> Result<Response<LakeBody>, S3Error> {
+        let Admitted {
+            parts,
+            body,
+            classified,
+            verified,
+        } = *admitted;
+        let _forgotten = Forget::of(&self.grants, &classified);
+        let caller = verified.caller.id();
+        let (account, payer) = (self.lake.account_for(&verified.caller), verified.caller.payer());
+        let target = target(&self.lake, &classified, &verified)?;
+        let payload = verified.payload.hash;
+        let (body, outcome) = request_body(&parts, body, verified, gathering).await?;
+        let request = EndpointRequest {
+            operation: classified.operation.as_str(),
+            method: parts.method.clone(),
+            target,
+            headers: headers(&parts, &classified),
+            // A request without a body has nothing to wait for.
+            expects_continue: outcome.is_some() && expects_continue(parts.version, &parts.headers),
+            body,
+            payload,
+            account,
+            payer,
+        };
+        let question = is_resumable(&classified).then(|| RepeatableGet::of(&self.lake, &request));
+        let answered = self.lake.send(request).await;
+        let contradicted = classified
+            .object
+            .as_ref()
+            .map(|name| self.grants.revoker(caller, name.id(self.lake.url())));
+        // A refusal of any operation on the object puts the lake's earlier grants to this caller in doubt.
+        if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)
+            && is_refusal(response.status())
+        {
+            contradicted();
+        }
+        // The client hears of an error in its body, whatever the lake made of the broken-off request.
+        if let Some(error) = outcome.as_ref().and_then(Outcome::error) {
+            return Err(error.clone());
+        }
+        let response = answered.map_err(|error| lake_errors::unanswered(&error))?;
+        Ok(match (question, contradicted) {
+            (Some(question), Some(contradicted)) => resumed(response, question, contradicted),
+            _ => response,
+        })
+    }
+}
+
+/// Returns the lake's answer for the client.
+pub(super) fn relay(response: Response<LakeBody>) -> Response<ResponseBody> {
+    let (head, body) = response.into_parts();
+    relay_with(&head, ResponseBody::lake(body))
+}
+
+/// The lake's answer with another body.
+pub(super) fn relay_with(head: &http::response::Parts, body: ResponseBody) -> Response<ResponseBody> {
+    let mut relayed = Response::new(body);
+    *relayed.status_mut() = head.status;
+    *relayed.headers_mut() = end_to_end_of_response(&head.headers);
+    relayed
+}
+
+/// Returns whether an answer that breaks off may be resumed. A part of an upload may not: the query names it,
+/// not a range.
+fn is_resumable(classified: &Classified) -> bool {
+    classified.operation == Operation::GetObject && !classified.query.has("partNumber")
+}
+
+/// Lets the body resume when it breaks off, if the answer says which bytes of which version it carries.
+fn resumed(
+    response: Response<LakeBody>,
+    question: RepeatableGet,
+    contradicted: OnContradiction,
+) -> Response<LakeBody> {
+    let headers = response.headers();
+    let sent = match response.status() {
+        StatusCode::OK => whole_range(headers),
+        StatusCode::PARTIAL_CONTENT => content_range(headers),
+        _ => None,
+    };
+    let etag = headers.get(header::ETAG).cloned();
+    let etag = etag.filter(|etag| etag.as_bytes().starts_with(b"\"") && etag.len() > 2);
+    let (Some((range, size_bytes)), Some(etag)) = (sent, etag) else {
+        return response;
+    };
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    let resumption = question.resumes(etag, encoding, size_bytes, range.start..range.end, contradicted);
+    response.map(|body| body.resumed_by(resumption))
+}
+
+/// Returns the target for the lake. The credentials of a presigned URL stay here, where they were verified.
+///
+/// When a browser asks about the URL, there is nothing to verify. The node then gives the lake the name of
+/// the URL's signer as the lake knows it, but no proof, and the lake answers as it answers any sender that
+/// names a key. Ceph RGW does not compare signatures in this case, and looks for the bucket among those of
+/// the key's tenant.
+fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Result<PathAndQuery, S3Error> {
+    let named = verified.named.as_ref().map(|named| lake.account_for(named));
+    match named {
+        Some(LakeAccount::Signed(account) | LakeAccount::Brought(account, _)) => {
+            classified.target_in_name(&account.access_key)
+        }
+        Some(LakeAccount::Anonymous) | None => classified.target(),
+    }
+}
+
+/// The end-to-end headers of the client, with a rewritten source of a copy.
+fn headers(parts: &Parts, classified: &Classified) -> HeaderMap {
+    let mut headers = end_to_end(&parts.headers);
+    let source = classified.copy_source.as_ref().and_then(CopySource::header);
+    if let (Some(source), Some(named)) = (source, headers.get_mut(&COPY_SOURCE)) {
+        *named = source;
+    }
+    headers
+}
+
+async fn request_body(
+    parts: &Parts,
+    body: ClientBody,
+    verified: Verified,
+    gathering: Option<BodyCopy>,
+) -> Result<(RequestBody, Option<Outcome>), S3Error> {
+    let has_body = http_body::Body::size_hint(&body).exact() != Some(0);
+    let hash = verified.payload.hash;
+    let mut checked = CheckedBody::new(body, parts, verified.payload)?;
+    if let Some(gathering) = gathering {
+        checked = checked.tapped_by(move |data| gathering.add(data));
+    }
+    if !has_body && !hash.is_streaming() {
+        // The claims of the head must also hold of an empty body. A body without a length would be sent in
+        // chunks, and a lake may not understand a DELETE in chunks.
+        checked.collect().await?;
+        return Ok((RequestBody::Empty, None));
+    }
+    let outcome = checked.outcome();
+    let length = http_body::Body::size_hint(&checked).exact();
+    let body = if hash.signs_chunks() {
+        RequestBody::Seeded {
+            length,
+            body: Box::new(move |seed| {
+                let mut checked = checked;
+                checked.resign(seed);
+                checked.map_err(Into::into).boxed_unsync()
+            }),
+        }
+    } else {
+        RequestBody::Stream {
+            length,
+            body: checked.map_err(Into::into).boxed_unsync(),
+        }
+    };
+    Ok((body, Some(outcome)))
+}
+
+/// Voids the grants of the object or bucket now, and again when the request ends, however it ends: in
+/// between, the lake may change it at any moment.
+struct Forget {
+    grants: Arc<Grants>,
+    effect: Effect,
+    classified: Classified,
+}
+
+impl Forget {
+    fn of(grants: &Arc<Grants>, classified: &Classified) -> Self {
+        let effect = classified.effect();
+        let forget = Self {
+            grants: Arc::clone(grants),
+            effect,
+            classified: classified.clone(),
+        };
+        forget.apply();
+        forget
+    }
+
+    fn apply(&self) {
+        match (self.effect, &self.classified.object, &self.classified.bucket) {
+            (Effect::Object, Some(object), _) => self.grants.invalidate_object(object),
+            (Effect::Bucket, _, Some(bucket)) => self.grants.invalidate_bucket(bucket),
+            _ => {}
+        }
+    }
+}
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        self.apply();
+    }
+}

@@ -1,0 +1,140 @@
+//! Errors for a client when the lake does not answer, or breaks off before the first byte.
+
+use http::StatusCode;
+use shoal_s3::error::{ErrorCode, S3Error};
+
+use crate::clock;
+use crate::endpoint::{EndpointError, Failure, causes};
+use crate::log_throttle::LogThrottle;
+use crate::read::ReadError;
+use crate::single_flight::FetchError;
+
+/// The error when the lake gave no answer.
+pub fn unanswered(error: &EndpointError) -> S3Error {
+    failed(error.kind(), &causes(error))
+}
+
+/// The error when a read has no answer.
+pub fn unread(error: &ReadError) -> S3Error {
+    match error {
+        ReadError::Lake(error) => unanswered(error),
+        ReadError::LakeStatus(status) => of_status(*status),
+        ReadError::Fetch(error) => not_brought(error),
+        ReadError::ChangesTooOften => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The object changes faster than it can be read.",
+        ),
+    }
+}
+
+/// The error when a block did not arrive before the first byte of the answer.
+fn not_brought(error: &FetchError) -> S3Error {
+    match error {
+        FetchError::Status(status) => of_status(*status),
+        FetchError::Lake(trouble) => failed(trouble.kind(), &trouble.to_string()),
+        FetchError::Busy => S3Error::new(
+            ErrorCode::SlowDown,
+            "Too many bytes are on their way from the lake; please reduce your rate.",
+        ),
+        FetchError::Changed => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The object changes faster than it can be read.",
+        ),
+        FetchError::NotHeld => {
+            static LINES: LogThrottle = LogThrottle::new();
+            if let Some(unsaid) = LINES.admit(clock::instant()) {
+                tracing::warn!(unsaid, "a node no longer holds a block that only nodes have");
+            }
+            S3Error::new(
+                ErrorCode::ServiceUnavailable,
+                "A node of the cluster no longer holds a part of the object; please try again.",
+            )
+        }
+        FetchError::Mismatch => failed(Failure::Unintelligible, &error.to_string()),
+        FetchError::Abandoned => S3Error::new(
+            ErrorCode::ServiceUnavailable,
+            "The fetch was given up by another reader; please try again.",
+        ),
+    }
+}
+
+/// Logs the cause and the address for the operator, and tells the client only which part failed.
+fn failed(failure: Failure, causes: &str) -> S3Error {
+    static LINES: [LogThrottle; Failure::ALL.len()] = [const { LogThrottle::new() }; Failure::ALL.len()];
+    // The endpoint logs a refused account, once a minute.
+    if failure != Failure::AccountRefused
+        && let Some(unsaid) = LINES[failure as usize].admit(clock::instant())
+    {
+        tracing::warn!(
+            failure = failure.as_str(),
+            error = causes,
+            unsaid,
+            "the lake gave no answer"
+        );
+    }
+    let (code, message) = told(failure);
+    S3Error::new(code, message)
+}
+
+fn told(failure: Failure) -> (ErrorCode, &'static str) {
+    use ErrorCode as E;
+    match failure {
+        Failure::Exhausted => (
+            E::SlowDown,
+            "This node has no descriptors, ports or memory left to ask the lake; please reduce your rate.",
+        ),
+        Failure::ConnectTimedOut => (E::GatewayTimeout, "The lake took no connection in time."),
+        Failure::TimedOut => (E::GatewayTimeout, "The lake gave no answer in time."),
+        Failure::Stalled => (
+            E::GatewayTimeout,
+            "The lake gave no answer in time: it stopped before the first byte.",
+        ),
+        Failure::Unreachable => (E::BadGateway, "The lake cannot be reached."),
+        Failure::NoTls => (
+            E::BadGateway,
+            "The lake does not speak TLS, and this node expects it to.",
+        ),
+        Failure::Untrusted => (
+            E::BadGateway,
+            "The lake's certificate is not trusted by this node.",
+        ),
+        Failure::Tls => (E::BadGateway, "This node and the lake cannot agree on TLS."),
+        Failure::Unintelligible => (
+            E::BadGateway,
+            "The lake answered with something else than what was asked for; perhaps it expects TLS.",
+        ),
+        Failure::BrokenOff | Failure::Truncated | Failure::Reset => {
+            (E::BadGateway, "The lake broke off before the first byte.")
+        }
+        Failure::Changed => (
+            E::ServiceUnavailable,
+            "The object changes faster than it can be read.",
+        ),
+        Failure::RequestBody => (
+            E::BadGateway,
+            "The body of the request could not be sent to the lake.",
+        ),
+        Failure::Crowded => (
+            E::SlowDown,
+            "Too many requests wait for the lake; please reduce your rate.",
+        ),
+        Failure::Unsignable => (
+            E::InvalidRequest,
+            "A header of the request cannot be signed for the lake.",
+        ),
+        Failure::AccountRefused => (
+            E::BadGateway,
+            "The lake does not accept the account of this node. Your own key is not at fault; ask the operator.",
+        ),
+        Failure::Misconfigured => (E::InternalError, "This node has no usable lake."),
+    }
+}
+
+fn of_status(status: StatusCode) -> S3Error {
+    match status.as_u16() {
+        401 | 403 => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
+        429 | 503 => S3Error::new(ErrorCode::SlowDown, "The lake asks to reduce the request rate."),
+        504 => S3Error::new(ErrorCode::GatewayTimeout, "The lake gave no answer in time."),
+        _ => S3Error::new(ErrorCode::BadGateway, "The lake answered with an error."),
+    }
+}

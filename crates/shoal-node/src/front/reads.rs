@@ -1,0 +1,125 @@
+//! A GET or HEAD of an object that the lake has: from the cache where it can be, else from the lake.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::{HeaderValue, Response};
+use shoal_s3::error::S3Error;
+use shoal_s3::object::{ObjectName, Uncacheable};
+
+use crate::endpoint::Endpoint;
+use crate::freshness::FreshnessRules;
+use crate::front::admission::Admitted;
+use crate::front::body::ResponseBody;
+use crate::front::forward::{Forwarder, relay};
+use crate::front::lake_errors;
+use crate::front::record::Record;
+use crate::front::respond::{CacheStatus, X_CACHE_REASON};
+use crate::front::wanted::Wanted;
+use crate::read::{GetAnswer, Reader};
+use crate::write::WriteThrough;
+
+/// Answers reads.
+pub(super) struct Reads {
+    lake: Arc<Endpoint>,
+    reader: Arc<Reader>,
+    freshness: ArcSwap<FreshnessRules>,
+    through: Arc<WriteThrough>,
+    forwarder: Arc<Forwarder>,
+}
+
+impl Reads {
+    /// Reads by `reader` what is as fresh as the rules want it, once the writes through the cache are
+    /// finished.
+    pub(super) fn new(
+        lake: Arc<Endpoint>,
+        reader: Arc<Reader>,
+        freshness: FreshnessRules,
+        through: Arc<WriteThrough>,
+        forwarder: Arc<Forwarder>,
+    ) -> Self {
+        Self {
+            lake,
+            reader,
+            freshness: ArcSwap::from_pointee(freshness),
+            through,
+            forwarder,
+        }
+    }
+
+    /// Takes over new rules of freshness.
+    pub(super) fn set_freshness(&self, rules: FreshnessRules) {
+        self.freshness.store(Arc::new(rules));
+    }
+
+    /// Parses a GET or HEAD of `name`.
+    pub(super) fn parse(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
+        Wanted::parse(admitted, name, &self.lake, &self.freshness.load())
+    }
+
+    /// Answers a GET.
+    pub(super) async fn get(
+        &self,
+        admitted: Box<Admitted>,
+        wanted: &Wanted,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        if let Some(reason) = wanted.reason {
+            return Box::pin(self.bypass(admitted, reason, record)).await;
+        }
+        if let Some(finished) = self.through.pending_commit(wanted.request.object) {
+            Box::pin(finished).await;
+        }
+        let answer = self.reader.read(&wanted.request).await;
+        Ok(match answer.map_err(|error| lake_errors::unread(&error))? {
+            GetAnswer::Known(known, caller_headers) => {
+                wanted.respond(known, caller_headers, admitted.parts.uri.path(), record)
+            }
+            GetAnswer::Relay(response) => {
+                record.cache = Some(CacheStatus::Miss);
+                relay(*response)
+            }
+            GetAnswer::Bypass(reason) => return Box::pin(self.bypass(admitted, reason, record)).await,
+        })
+    }
+
+    /// Answers a HEAD. It is one request without a body to the lake anyway, so it goes there unless a
+    /// permission is remembered.
+    pub(super) async fn head(
+        &self,
+        admitted: Box<Admitted>,
+        wanted: &Wanted,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        if wanted.is_about_a_part() || wanted.reason.is_some() {
+            return self.forwarder.pass_on(admitted).await;
+        }
+        let Wanted { request, wishes, .. } = wanted;
+        if let Some(answer) = self.reader.head(request) {
+            return Ok(wanted.respond_to_head(answer, record));
+        }
+        record.cache = Some(CacheStatus::Miss);
+        let stamp = self.reader.stamp(request);
+        let plain = request.conditions.is_empty() && wishes.overrides.is_empty();
+        let response = self.forwarder.send(admitted, None).await?;
+        if plain {
+            self.reader.learn_from_head(request, &response, stamp);
+        }
+        Ok(relay(response))
+    }
+
+    async fn bypass(
+        &self,
+        admitted: Box<Admitted>,
+        reason: Uncacheable,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        record.cache = Some(CacheStatus::Bypass);
+        record.reason = Some(reason);
+        let mut response = self.forwarder.pass_on(admitted).await?;
+        response
+            .headers_mut()
+            .insert(X_CACHE_REASON, HeaderValue::from_static(reason.as_str()));
+        Ok(response)
+    }
+}

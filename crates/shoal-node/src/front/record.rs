@@ -1,0 +1,159 @@
+//! One request and its answer, from head to last byte, as operators see it.
+//!
+//! Outcomes become metrics and log lines here, at the edge; the read and write paths know of neither.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use http::StatusCode;
+use http::request::Parts;
+use shoal_policy::Source;
+use shoal_s3::error_xml::RequestId;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::Uncacheable;
+use shoal_s3::operation::{Classified, Operation};
+
+use crate::blocks::BytesBySource;
+use crate::clock;
+use crate::endpoint::causes;
+use crate::fair::in_flight::InFlightPermit;
+use crate::front::access_log::{Access, access_line};
+use crate::front::respond::CacheStatus;
+use crate::log_throttle::LogThrottle;
+use crate::metrics::{GaugeGuard, Metrics};
+
+/// The facts about a request, written to the metrics and the log when the response body ends.
+#[derive(Debug)]
+pub struct Record {
+    metrics: Arc<Metrics>,
+    started: Instant,
+    _in_flight: GaugeGuard,
+    /// `x-amz-request-id` of the answer.
+    pub request_id: RequestId,
+    /// The operation that the client asked for.
+    pub operation: Operation,
+    /// The status of the answer.
+    pub status: StatusCode,
+    /// How much of the answer this node had.
+    pub cache: Option<CacheStatus>,
+    /// Why the answer was not cached.
+    pub reason: Option<Uncacheable>,
+    /// Present when the access log is on.
+    pub subject: Option<Box<Subject>>,
+    /// Held until the request ends.
+    pub permit: Option<InFlightPermit>,
+    sent_bytes: u64,
+}
+
+/// The caller and its request, for the access log.
+#[derive(Debug)]
+pub struct Subject {
+    at: SystemTime,
+    peer: SocketAddr,
+    caller: Caller,
+    classified: Classified,
+    client: Arc<Parts>,
+}
+
+impl Subject {
+    /// Creates the access log's fields of a request that arrived at `at`.
+    pub fn new(
+        at: SystemTime,
+        peer: SocketAddr,
+        client: &Arc<Parts>,
+        classified: &Classified,
+        caller: &Caller,
+    ) -> Self {
+        Self {
+            at,
+            peer,
+            caller: caller.clone(),
+            classified: classified.clone(),
+            client: Arc::clone(client),
+        }
+    }
+}
+
+impl Record {
+    /// Begins the record of a request, as of now.
+    pub fn begin(metrics: Arc<Metrics>, request_id: RequestId) -> Self {
+        Self {
+            _in_flight: metrics.request_began(),
+            metrics,
+            started: clock::instant(),
+            request_id,
+            operation: Operation::OtherRead,
+            status: StatusCode::INTERNAL_SERVER_ERROR,
+            cache: None,
+            reason: None,
+            subject: None,
+            permit: None,
+            sent_bytes: 0,
+        }
+    }
+
+    /// Returns when the request began.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Counts body bytes handed to the connection.
+    pub fn sent(&mut self, bytes: usize) {
+        self.sent_bytes += bytes as u64;
+    }
+
+    /// Logs why the body broke off; the connection is aborted.
+    pub fn broke_off(&mut self, error: &(dyn std::error::Error + 'static)) {
+        static LINES: LogThrottle = LogThrottle::new();
+        if let Some(unsaid) = LINES.admit(clock::instant()) {
+            let (request_id, operation) = (self.request_id.as_str(), self.operation.as_str());
+            tracing::warn!(
+                request_id,
+                operation,
+                error = causes(error),
+                unsaid,
+                "response broken off"
+            );
+        }
+    }
+
+    /// Writes the metrics and the log line. The body is over, sent or not, and its blocks came from the
+    /// sources in `tally`.
+    pub fn end(&self, tally: BytesBySource) {
+        let duration = clock::instant().saturating_duration_since(self.started);
+        self.metrics
+            .request(self.operation.as_str(), self.status.as_u16(), duration);
+        for source in [Source::Local, Source::Peer, Source::Lake] {
+            let bytes = tally.bytes(source);
+            if bytes > 0 {
+                self.metrics.read(source, bytes);
+            }
+        }
+        if let Some(reason) = self.reason {
+            self.metrics.uncached(reason.as_str());
+        }
+        let Some(subject) = &self.subject else { return };
+        access_line(&Access {
+            at: subject.at,
+            request_id: self.request_id.as_str(),
+            peer: subject.peer,
+            access_key: match &subject.caller {
+                Caller::Anonymous => None,
+                Caller::Identity(identity) => Some(&identity.access_key),
+            },
+            operation: self.operation.as_str(),
+            method: subject.client.method.as_str(),
+            bucket: subject.classified.bucket.as_deref(),
+            key: subject.classified.object.as_ref().map(|name| &*name.key),
+            query: subject.client.uri.query(),
+            status: self.status.as_u16(),
+            body_bytes: self.sent_bytes,
+            duration,
+            x_cache: self.cache.map(CacheStatus::as_str),
+            local_bytes: tally.bytes(Source::Local),
+            peer_bytes: tally.bytes(Source::Peer),
+            lake_bytes: tally.bytes(Source::Lake),
+        });
+    }
+}

@@ -1,0 +1,298 @@
+//! Answers of the read path as HTTP: statuses, headers, `X-Cache`.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::Entry;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::error_xml::{RequestId, error_xml};
+use shoal_s3::hop_by_hop::MODE_HEADER;
+use shoal_s3::object::Version;
+use shoal_s3::operation::{Query, response_override};
+use shoal_s3::range::{ByteRange, RangeRequest};
+
+use crate::config::WriteMode;
+use crate::front::body::ResponseBody;
+use crate::read::{CallerHeaders, Reading, Residency};
+use crate::write::Uncached;
+
+/// `X-Cache`: how much of an answer this node had.
+pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");
+/// `X-Cache-Reason`: why an answer was not cached.
+pub const X_CACHE_REASON: HeaderName = HeaderName::from_static("x-cache-reason");
+/// `x-amz-request-id`
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+/// `x-amz-id-2`
+const EXTENDED_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+/// `Server-Timing`
+pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// How much of an answer this node had, in the words of `X-Cache`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CacheStatus {
+    /// All of it, and the lake was not asked.
+    Hit,
+    /// None of it.
+    Miss,
+    /// Some of its blocks.
+    Partial,
+    /// All of it; the lake confirmed permission and freshness.
+    Revalidated,
+    /// Not cached; `X-Cache-Reason` says why when the request was a read.
+    Bypass,
+}
+
+impl CacheStatus {
+    /// The word in the header and the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hit => "HIT",
+            Self::Miss => "MISS",
+            Self::Partial => "PARTIAL",
+            Self::Revalidated => "REVALIDATED",
+            Self::Bypass => "BYPASS",
+        }
+    }
+
+    /// Returns the status of a reading. `asked` says whether the node asked the lake for this reading.
+    pub fn of(reading: &Reading, asked: bool) -> Self {
+        match (reading.residency, asked) {
+            (Residency::All, false) => Self::Hit,
+            (Residency::All, true) => Self::Revalidated,
+            (Residency::Some, _) => Self::Partial,
+            (Residency::None, _) => Self::Miss,
+        }
+    }
+}
+
+/// The form of the answer that the client asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// `response-*` parameters.
+    pub overrides: Vec<(HeaderName, HeaderValue)>,
+    /// `x-amz-checksum-mode: ENABLED`
+    pub checksum_mode: bool,
+}
+
+impl Wishes {
+    /// Reads the `response-*` parameters.
+    ///
+    /// # Errors
+    ///
+    /// Returns `InvalidArgument` for a value that cannot stand in a header (CR, LF, other control
+    /// characters).
+    pub fn parse(query: &Query, checksum_mode: bool) -> Result<Self, S3Error> {
+        let overrides = query
+            .iter()
+            .filter_map(|(name, value)| Some((response_override(name)?, value)));
+        let overrides = overrides.map(|(name, value)| match HeaderValue::from_str(value) {
+            Ok(value) => Ok((name, value)),
+            Err(_) => Err(S3Error::new(
+                ErrorCode::InvalidArgument,
+                "A response-* parameter holds control characters.",
+            )),
+        });
+        Ok(Self {
+            overrides: overrides.collect::<Result<_, _>>()?,
+            checksum_mode,
+        })
+    }
+}
+
+/// Adds the mode in which a write through the cache was carried out and, if it was another mode, the reason.
+pub fn written(headers: &mut HeaderMap, cached: Result<(), Uncached>) {
+    let mode = match cached {
+        Ok(()) => WriteMode::Through,
+        Err(why) => {
+            headers.insert(X_CACHE_REASON, HeaderValue::from_static(why.as_str()));
+            WriteMode::Around
+        }
+    };
+    headers.insert(MODE_HEADER, HeaderValue::from_static(mode.as_str()));
+}
+
+/// `200` or `206` with the bytes of a version, and the headers that the lake sent this caller with them.
+pub fn object(
+    reading: Reading,
+    caller_headers: CallerHeaders,
+    asked: RangeRequest,
+    wishes: &Wishes,
+) -> Response<ResponseBody> {
+    let Reading {
+        version,
+        range,
+        blocks,
+        ..
+    } = reading;
+    let mut response = Response::new(ResponseBody::blocks(blocks, range.len()));
+    let caller_headers = caller_headers.map_or_else(HeaderMap::new, |caller_headers| *caller_headers);
+    *response.status_mut() = describe(
+        response.headers_mut(),
+        &version,
+        caller_headers,
+        range,
+        asked,
+        wishes,
+    );
+    response
+}
+
+/// The answer to a HEAD of a version that this node knows.
+pub fn head(version: &Version, wishes: &Wishes) -> Response<ResponseBody> {
+    let whole = ByteRange {
+        start: 0,
+        end: version.size_bytes,
+    };
+    let mut response = Response::new(ResponseBody::head(version.size_bytes));
+    *response.status_mut() = describe(
+        response.headers_mut(),
+        version,
+        HeaderMap::new(),
+        whole,
+        RangeRequest::Whole,
+        wishes,
+    );
+    response
+}
+
+/// `304`, with the headers that RFC 9110 asks for.
+pub fn not_modified(version: &Version) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    for name in [
+        header::ETAG,
+        header::LAST_MODIFIED,
+        header::CACHE_CONTROL,
+        header::EXPIRES,
+    ] {
+        if let Some(value) = version.headers.get(&name) {
+            response.headers_mut().insert(name, value.clone());
+        }
+    }
+    response
+}
+
+/// Adds the headers from the lake's answer to the caller that let a web page see an answer without an object.
+pub fn tell_page(headers: &mut HeaderMap, caller_headers: &HeaderMap) {
+    for (name, value) in caller_headers {
+        if name == header::VARY || name.as_str().starts_with("access-control-") {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+}
+
+/// A status without a body.
+pub fn empty(status: StatusCode) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// `416`, naming the range that was `asked` for and the size.
+pub fn unsatisfiable(
+    asked: RangeRequest,
+    size_bytes: u64,
+    resource: &str,
+    request_id: RequestId,
+) -> Response<ResponseBody> {
+    let error = S3Error::new(ErrorCode::InvalidRange, "The requested range is not satisfiable")
+        .with("RangeRequested", asked.to_string())
+        .with("ActualObjectSize", size_bytes.to_string());
+    let mut response = self::error(&error, resource, request_id);
+    let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
+    response.headers_mut().insert(header::CONTENT_RANGE, range);
+    response
+}
+
+/// An error of this node in S3's XML.
+pub fn error(error: &S3Error, resource: &str, request_id: RequestId) -> Response<ResponseBody> {
+    let xml = error_xml(error, resource, request_id);
+    let mut response = Response::new(ResponseBody::full(xml));
+    *response.status_mut() = error.code.status();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    if matches!(error.code, ErrorCode::SlowDown | ErrorCode::ServiceUnavailable) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    if error.close {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Adds the headers of every answer: its id, where it came from, how long its head took.
+pub fn stamp(
+    headers: &mut HeaderMap,
+    request_id: RequestId,
+    cache: Option<CacheStatus>,
+    head_time: Duration,
+) {
+    if let Entry::Vacant(unnamed) = headers.entry(REQUEST_ID) {
+        let id = HeaderValue::from_str(request_id.as_str()).expect("request ids are hexadecimal");
+        unnamed.insert(id.clone());
+        headers.insert(EXTENDED_ID, id);
+    }
+    if let Some(cache) = cache {
+        headers.insert(X_CACHE, HeaderValue::from_static(cache.as_str()));
+    }
+    headers.insert(SERVER_TIMING, server_timing(head_time));
+}
+
+/// `shoal;dur=1.234`, in milliseconds.
+fn server_timing(head_time: Duration) -> HeaderValue {
+    const NAME: &[u8] = b"shoal;dur=";
+    let micros = head_time.as_micros() as u64;
+    let mut digits = itoa::Buffer::new();
+    let whole = digits.format(micros / 1000).as_bytes();
+    let [hundreds, tens, ones] = [100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8);
+    let fraction = [b'.', hundreds, tens, ones];
+    // A vector without spare capacity becomes a header value without a copy.
+    let mut text = Vec::with_capacity(NAME.len() + whole.len() + fraction.len());
+    for part in [NAME, whole, &fraction] {
+        text.extend_from_slice(part);
+    }
+    HeaderValue::from_maybe_shared(Bytes::from(text)).expect("digits are a header value")
+}
+
+/// Writes the headers for a range of a version. Returns `206` if the client asked for a part, else `200`.
+fn describe(
+    headers: &mut HeaderMap,
+    version: &Version,
+    caller_headers: HeaderMap,
+    range: ByteRange,
+    asked: RangeRequest,
+    wishes: &Wishes,
+) -> StatusCode {
+    /// The number of names that this function and [`stamp`] write. Growing the map later would cost a hit
+    /// more than filling it.
+    const ADDED: usize = 7;
+    let is_part = asked != RangeRequest::Whole;
+    // The checksums are those of the whole object; a client would take them for those of the part.
+    let checksums = wishes.checksum_mode && !is_part;
+    headers.reserve(version.headers.len() + caller_headers.len() + wishes.overrides.len() + ADDED);
+    for (name, value) in &version.headers {
+        if checksums || !name.as_str().starts_with("x-amz-checksum-") {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+    headers.extend(caller_headers);
+    for (name, value) in &wishes.overrides {
+        headers.insert(name, value.clone());
+    }
+    headers
+        .entry(header::ACCEPT_RANGES)
+        .or_insert(HeaderValue::from_static("bytes"));
+    let mut digits = itoa::Buffer::new();
+    let length = HeaderValue::from_str(digits.format(range.len())).expect("digits are a header value");
+    headers.insert(header::CONTENT_LENGTH, length);
+    if !is_part {
+        return StatusCode::OK;
+    }
+    let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, version.size_bytes);
+    headers.insert(
+        header::CONTENT_RANGE,
+        HeaderValue::try_from(content_range).expect("digits are a header value"),
+    );
+    StatusCode::PARTIAL_CONTENT
+}

@@ -1,0 +1,307 @@
+//! One request from its head to its answer: classify, verify, read or forward.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, header};
+use shoal_base::chance;
+use shoal_s3::auth::Gate;
+use shoal_s3::error::S3Error;
+use shoal_s3::error_xml::RequestId;
+use shoal_s3::object::ObjectName;
+use shoal_s3::operation::Operation;
+
+use crate::clock;
+use crate::config::WriteMode;
+use crate::dirty::DirtyObjects;
+use crate::endpoint::Endpoint;
+use crate::fair::in_flight::InFlight;
+use crate::freshness::FreshnessRules;
+use crate::front::admission::{Admission, Admitted};
+use crate::front::body::ResponseBody;
+use crate::front::dirty::{DirtyFront, Shared, upload_named};
+use crate::front::forward::Forwarder;
+use crate::front::location::Addresses;
+use crate::front::reads::Reads;
+use crate::front::record::Record;
+use crate::front::respond;
+use crate::front::writes::Writes;
+use crate::grants::Grants;
+use crate::http::connection::ClientBody;
+use crate::http::expectation::expects_continue;
+use crate::http::listener::RemoteEnd;
+use crate::metrics::Metrics;
+use crate::read::Reader;
+use crate::write::{WriteRules, WriteThrough};
+
+/// Answers S3 requests: finds the part that each is for.
+pub struct Front {
+    metrics: Arc<Metrics>,
+    admission: Admission,
+    write_rules: ArcSwap<WriteRules>,
+    reads: Reads,
+    through: Arc<Writes>,
+    dirty: DirtyFront,
+    forwarder: Arc<Forwarder>,
+}
+
+/// The parts of a node that [`Front`] uses.
+pub struct FrontParts {
+    /// Verifies callers.
+    pub gate: Gate,
+    /// The lake.
+    pub lake: Arc<Endpoint>,
+    /// This node's knowledge of objects.
+    pub grants: Arc<Grants>,
+    /// Reads objects.
+    pub reader: Reader,
+    /// How long a permission of the lake holds.
+    pub freshness: FreshnessRules,
+    /// How objects are written.
+    pub write_rules: WriteRules,
+    /// Objects that are written back.
+    pub dirty: Arc<DirtyObjects>,
+    /// Objects that are written through the cache.
+    pub through: Arc<WriteThrough>,
+    /// The bounds on requests in flight.
+    pub in_flight: Arc<InFlight>,
+    /// Where outcomes are counted.
+    pub metrics: Arc<Metrics>,
+    /// Domain of virtual-host style requests.
+    pub domain: Option<String>,
+    /// The scheme of this node's URLs: `http` or `https`.
+    pub scheme: &'static str,
+    /// Whether to write the access log.
+    pub access_log: bool,
+}
+
+impl Front {
+    /// Puts the parts of a front together.
+    pub fn new(parts: FrontParts) -> Self {
+        let FrontParts {
+            lake,
+            grants,
+            through,
+            metrics,
+            ..
+        } = parts;
+        let addresses = Addresses::new(lake.url(), parts.domain.clone(), parts.scheme);
+        let forwarder = Forwarder::new(Arc::clone(&lake), Arc::clone(&grants), addresses);
+        let (forwarder, reader) = (Arc::new(forwarder), Arc::new(parts.reader));
+        let write_through = Writes::new(Arc::clone(&lake), Arc::clone(&through), Arc::clone(&forwarder));
+        let write_through = Arc::new(write_through);
+        let shared = Shared::new(
+            parts.dirty,
+            Arc::clone(&grants),
+            Arc::clone(&lake),
+            Arc::clone(&forwarder),
+        );
+        Self {
+            admission: Admission::new(
+                parts.gate,
+                parts.in_flight,
+                Arc::clone(&metrics),
+                parts.domain,
+                parts.access_log,
+            ),
+            metrics,
+            write_rules: ArcSwap::from_pointee(parts.write_rules),
+            dirty: DirtyFront::new(shared, Arc::clone(&reader), Arc::clone(&write_through)),
+            reads: Reads::new(lake, reader, parts.freshness, through, Arc::clone(&forwarder)),
+            through: write_through,
+            forwarder,
+        }
+    }
+
+    /// Takes over the settings that change while a node runs. Requests under way end as they began.
+    pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules, access_log: bool) {
+        self.reads.set_freshness(freshness);
+        self.write_rules.store(Arc::new(write_rules));
+        self.admission.set_access_log(access_log);
+    }
+
+    /// Answers one request. Errors become answers, too.
+    pub async fn serve(
+        &self,
+        mut request: Request<ClientBody>,
+        remote: &RemoteEnd,
+    ) -> Response<ResponseBody> {
+        let request_id = RequestId::new(chance::bits());
+        let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
+        let is_head = request.method() == Method::HEAD;
+        let continued =
+            expects_continue(request.version(), request.headers()).then(|| request.body_mut().continued());
+        let target = request.uri().path_and_query().cloned();
+
+        let mut response = match self.answer(request, remote, &mut record).await {
+            Ok(response) => response,
+            Err(error) => {
+                let path = target.as_ref().map_or("", PathAndQuery::path);
+                let mut response = respond::error(&error, path, record.request_id);
+                if is_head {
+                    response.body_mut().without_content();
+                    response.headers_mut().remove(header::CONTENT_TYPE);
+                }
+                response
+            }
+        };
+        // A client that was not told to continue may or may not send its body, so the node does not know
+        // where the next request begins. This holds even if the body is empty: HTTP libraries never say
+        // `100 Continue` then, and botocore takes the final status in its stead, keeps it, and misreads the
+        // next answer on the same connection: it waits forever.
+        if continued.is_some_and(|continued| !continued.is_said()) {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let head_time = clock::instant().saturating_duration_since(record.started());
+        respond::stamp(response.headers_mut(), record.request_id, record.cache, head_time);
+        record.status = response.status();
+        response.map(|body| body.recorded(record))
+    }
+
+    async fn answer(
+        &self,
+        request: Request<ClientBody>,
+        remote: &RemoteEnd,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let admitted = self.admission.enter(request, remote, record).await?;
+        // Only a hit is quick. Futures that wait for the lake are boxed separately, so that a hit does not
+        // carry them.
+        match (admitted.classified.operation, admitted.classified.object.clone()) {
+            (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
+            (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
+            (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
+            (Operation::DeleteObject, Some(name)) if self.dirty.may_be_dirty(&name) => {
+                Box::pin(self.dirty.delete(admitted, &name)).await
+            }
+            (operation, None) => Box::pin(self.many(admitted, operation)).await,
+            (_, Some(name)) => Box::pin(self.pass_on(admitted, name)).await,
+        }
+    }
+
+    async fn get(
+        &self,
+        admitted: Box<Admitted>,
+        name: ObjectName,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let wanted = self.reads.parse(&admitted, name)?;
+        if self.dirty.may_be_dirty(&wanted.request.name)
+            && let Some(response) = Box::pin(self.dirty.get(&admitted, &wanted, record)).await?
+        {
+            return Ok(response);
+        }
+        self.reads.get(admitted, &wanted, record).await
+    }
+
+    async fn head(
+        &self,
+        admitted: Box<Admitted>,
+        name: ObjectName,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let wanted = self.reads.parse(&admitted, name)?;
+        if self.dirty.may_be_dirty(&wanted.request.name)
+            && let Some(response) = self.dirty.head(&admitted, &wanted, record).await?
+        {
+            return Ok(response);
+        }
+        self.reads.head(admitted, &wanted, record).await
+    }
+
+    async fn write(
+        &self,
+        admitted: Box<Admitted>,
+        name: &ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        if let Some(upload) = upload_named(&admitted.classified) {
+            return self.dirty.of_upload(admitted, name, upload).await;
+        }
+        let begins = admitted.classified.operation == Operation::CreateMultipartUpload;
+        match self.write_rules.load().mode(name, &admitted.parts.headers)? {
+            WriteMode::Back if begins => self.dirty.begin_upload(admitted, name).await,
+            WriteMode::Back => self.dirty.write(admitted, name).await,
+            mode => {
+                let overwritten = self.dirty.flush_for_request(&admitted, name).await?;
+                let response = match mode {
+                    WriteMode::Through => self.through.write(admitted, name).await?,
+                    _ => self.forwarder.pass_on(admitted).await?,
+                };
+                self.dirty.discard_overwritten(overwritten, response).await
+            }
+        }
+    }
+
+    /// Passes a request about one object on to the lake, once the lake has the objects that the request
+    /// needs.
+    async fn pass_on(
+        &self,
+        admitted: Box<Admitted>,
+        name: ObjectName,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        if let Some(upload) = upload_named(&admitted.classified) {
+            return self.dirty.of_upload(admitted, &name, upload).await;
+        }
+        self.dirty.flush_for_request(&admitted, &name).await?;
+        if admitted.classified.operation == Operation::AbortMultipartUpload {
+            return self.through.abort(admitted, &name).await;
+        }
+        self.forwarder.pass_on(admitted).await
+    }
+
+    /// Answers a request that is not about one object.
+    async fn many(
+        &self,
+        admitted: Box<Admitted>,
+        operation: Operation,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let classified = &admitted.classified;
+        let is_listing = matches!(
+            operation,
+            Operation::ListObjects | Operation::ListMultipartUploads
+        );
+        let prefix = classified
+            .query
+            .get("prefix")
+            .filter(|_| is_listing)
+            .unwrap_or_default();
+        let bucket = classified
+            .bucket
+            .clone()
+            .filter(|bucket| self.dirty.may_be_dirty_below(bucket, prefix.as_bytes()));
+        match (operation, bucket) {
+            (Operation::ListObjects, Some(bucket)) => self.dirty.list(admitted, &bucket).await,
+            (Operation::ListMultipartUploads, Some(bucket)) => {
+                self.dirty.list_uploads(admitted, bucket).await
+            }
+            (Operation::DeleteObjects, Some(bucket)) => self.dirty.delete_many(admitted, &bucket).await,
+            (_, Some(_)) => {
+                self.dirty.flush_for_bucket(&admitted).await?;
+                self.forwarder.pass_on(admitted).await
+            }
+            // Nothing here depends on the content of a body. That of a DeleteObjects goes on unchanged,
+            // because the node forgets the whole bucket, whatever the lake reads in it.
+            (_, None) => self.forwarder.pass_on(admitted).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_bytes<'a, F>(_: impl FnOnce(&'a Front, Request<ClientBody>, &'a RemoteEnd) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// The HTTP library keeps room for the future in every connection, idle or not, and moves it there for
+    /// every request.
+    #[test]
+    fn the_future_of_a_request_is_small() {
+        let bytes = future_bytes(Front::serve);
+        assert!(bytes <= 2048, "{bytes} bytes");
+    }
+}

@@ -1,0 +1,178 @@
+//! A parsed GET or HEAD of an object, and its response where this node knows the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use shoal_s3::auth::Credentials;
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::object::{ObjectName, Uncacheable};
+use shoal_s3::range::RangeRequest;
+use shoal_s3::read_head::{Question, ReadHead};
+
+use super::admission::Admitted;
+use super::body::ResponseBody;
+use super::record::Record;
+use super::respond::{self, CacheStatus, Wishes};
+
+use crate::clock;
+use crate::endpoint::Endpoint;
+use crate::freshness::FreshnessRules;
+use crate::read::{CallerHeaders, HeadAnswer, KnownAnswer, ReadRequest};
+use crate::read_context::ReadContext;
+
+/// A parsed read.
+pub(super) struct Wanted {
+    /// The question: object, range and conditions.
+    pub(super) request: ReadRequest,
+    /// The form of the answer that the client asked for.
+    pub(super) wishes: Wishes,
+    /// The reason, if only the lake may answer.
+    pub(super) reason: Option<Uncacheable>,
+    /// Whether the head asks for nothing that only the lake knows.
+    understood: bool,
+}
+
+impl Wanted {
+    /// Parses a GET or HEAD of `name`. `freshness` says how long a yes of `lake` holds.
+    pub(super) fn parse(
+        admitted: &Admitted,
+        name: ObjectName,
+        lake: &Endpoint,
+        freshness: &FreshnessRules,
+    ) -> Result<Self, S3Error> {
+        let head = ReadHead::parse(&admitted.parts.headers);
+        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
+        let reason = uncacheable(admitted, &head, &wishes);
+        let understood = head.question < Question::Foreign;
+        Ok(Self {
+            request: request(admitted, name, head, lake, freshness),
+            wishes,
+            reason,
+            understood,
+        })
+    }
+
+    /// Returns whether the read is about a part of the object. S3 also answers a HEAD of a part.
+    pub(super) fn is_about_a_part(&self) -> bool {
+        self.request.range != RangeRequest::Whole
+    }
+
+    /// Returns whether a dirty object can answer the read. The lake does not have that object, so the node
+    /// must understand all of the request.
+    pub(super) fn is_understood(&self) -> bool {
+        self.reason.is_none() && self.understood
+    }
+
+    /// The response to a GET of `path`.
+    pub(super) fn respond(
+        &self,
+        known: KnownAnswer,
+        caller_headers: CallerHeaders,
+        path: &str,
+        record: &mut Record,
+    ) -> Response<ResponseBody> {
+        record.cache = Some(CacheStatus::Hit);
+        let mut response = match known {
+            KnownAnswer::Object(reading) => {
+                record.cache = Some(CacheStatus::of(&reading, caller_headers.is_some()));
+                return respond::object(reading, caller_headers, self.request.range, &self.wishes);
+            }
+            KnownAnswer::NotModified(version) => respond::not_modified(&version),
+            KnownAnswer::PreconditionFailed(condition) => {
+                let error = precondition_failed().with("Condition", condition);
+                respond::error(&error, path, record.request_id)
+            }
+            KnownAnswer::Unsatisfiable(size) => {
+                respond::unsatisfiable(self.request.range, size, path, record.request_id)
+            }
+            KnownAnswer::NotCached => respond::error(&not_cached(), path, record.request_id),
+        };
+        if let Some(caller_headers) = caller_headers {
+            respond::tell_page(response.headers_mut(), &caller_headers);
+        }
+        response
+    }
+
+    /// The response to a HEAD.
+    pub(super) fn respond_to_head(&self, answer: HeadAnswer, record: &mut Record) -> Response<ResponseBody> {
+        record.cache = Some(CacheStatus::Hit);
+        match answer {
+            HeadAnswer::Object(version) => respond::head(&version, &self.wishes),
+            HeadAnswer::NotModified(version) => respond::not_modified(&version),
+            HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
+        }
+    }
+}
+
+fn request(
+    admitted: &Admitted,
+    name: ObjectName,
+    head: ReadHead,
+    lake: &Endpoint,
+    freshness: &FreshnessRules,
+) -> ReadRequest {
+    let caller = &admitted.verified.caller;
+    let signs_headers = admitted.verified.credentials == Credentials::Header;
+    let plain = match head.question {
+        Question::Plain => true,
+        Question::Referred => signs_headers,
+        Question::Particular | Question::Foreign => false,
+    };
+    let reusable = plain && !head.cache_control.no_cache;
+    ReadRequest {
+        caller: caller.id(),
+        object: name.id(lake.url()),
+        range: head.range.unwrap_or(RangeRequest::Whole),
+        conditions: head.conditions,
+        context: Arc::new(ReadContext::new(
+            lake.account_for(caller),
+            caller.clone(),
+            Arc::clone(&admitted.parts),
+            name.clone(),
+        )),
+        reuse: if reusable {
+            freshness.reuse(&name)
+        } else {
+            Duration::ZERO
+        },
+        only_if_cached: head.cache_control.only_if_cached,
+        checksum_mode: head.checksum_mode,
+        plain,
+        name,
+    }
+}
+
+/// Returns the reason if only the lake may answer this GET or HEAD.
+fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
+    let unsigned = admitted.verified.credentials == Credentials::None;
+    if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
+        Some(Uncacheable::RequestBody)
+    } else if head.sse_c {
+        Some(Uncacheable::SseC)
+    } else if admitted.classified.query.has("partNumber") {
+        Some(Uncacheable::PartNumber)
+    } else if head.range.is_none()
+        || (!head.conditions.is_empty() && head.conditions.is_dialect(clock::utc_now()))
+    {
+        Some(Uncacheable::Dialect)
+    } else if unsigned && !wishes.overrides.is_empty() {
+        Some(Uncacheable::UnsignedOverride)
+    } else if head.cache_control.no_store {
+        Some(Uncacheable::NoStore)
+    } else {
+        None
+    }
+}
+
+pub(in crate::front) fn precondition_failed() -> S3Error {
+    let message = "At least one of the pre-conditions you specified did not hold";
+    S3Error::new(ErrorCode::PreconditionFailed, message)
+}
+
+fn not_cached() -> S3Error {
+    S3Error::new(
+        ErrorCode::NotCached,
+        "Only a cached answer was asked for, and some of it is not cached.",
+    )
+}

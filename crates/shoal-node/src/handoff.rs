@@ -1,0 +1,271 @@
+//! Hands the blocks of a node that is about to leave to their new homes, so that the cluster does not lose
+//! them.
+//!
+//! The node announces by gossip that it is no longer home to any block, stays up, and asks the new home of
+//! each block to take the block over: the most recently used blocks first, a few at a time, and only while
+//! the new homes have room for blocks that no reader waits for. Nothing is removed here: until it stops, the
+//! node serves the blocks that it has.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use http::StatusCode;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_policy::BlockId;
+use shoal_policy::route::Hierarchy;
+use shoal_s3::object::Version;
+use shoal_store::Store;
+
+use crate::cooperation::Cooperation;
+use crate::dirty::DirtyObjects;
+use crate::membership::{Announcer, State};
+use crate::peer::{BlockRequest, PeerError};
+use crate::shutdown::Shutdown;
+
+/// The number of blocks on their way to new homes at a time.
+const PARALLEL: usize = 4;
+
+/// While the first blocks are handed over, nodes that have not received the announcement still send new ones:
+/// the node goes through its blocks this many times.
+const ROUNDS: usize = 2;
+
+/// The pause before objects that could not be flushed are tried again.
+const FLUSH_PAUSE: Duration = Duration::from_secs(1);
+
+/// The number of times that a new home is asked if it is too busy or out of reach; the pause between them
+/// doubles.
+const TRIES: u32 = 8;
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The handoff of a node, which its operator begins and ends.
+pub struct Handoff {
+    store: Arc<Store>,
+    cooperation: Arc<Cooperation>,
+    dirty: Arc<DirtyObjects>,
+    announcer: Announcer,
+    stopping: Shutdown,
+    /// Held during an announcement, so that announcements are sent in the order of the orders.
+    orders: tokio::sync::Mutex<()>,
+    current: Mutex<Current>,
+}
+
+#[derive(Debug, Default)]
+struct Current {
+    /// Counts orders: work for an earlier order stops.
+    order: u64,
+    progress: HandoffProgress,
+}
+
+/// The progress of a handoff, as `/status` shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandoffProgress {
+    /// The phase of the node.
+    pub state: HandoffPhase,
+    /// Objects that the lake does not have yet and of which this node keeps a part. The node drains until
+    /// there are none.
+    #[serde(default)]
+    pub objects_dirty: u64,
+    /// Blocks that have not been offered yet.
+    pub blocks_left: u64,
+    /// Blocks that their new homes have.
+    pub blocks_given: u64,
+    /// Bytes of these blocks.
+    pub bytes_given: u64,
+    /// Blocks that no node took: no other node could be reached, or none had room in time.
+    pub blocks_kept: u64,
+}
+
+/// The phase of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HandoffPhase {
+    /// The node is home to its share of the blocks.
+    #[default]
+    Serving,
+    /// The node hands its blocks to other nodes.
+    Draining,
+    /// Other nodes have all the blocks that they take. The node may stop.
+    Drained,
+}
+
+/// The outcome of handing a block over.
+enum GiveOutcome {
+    Given {
+        bytes: u64,
+    },
+    Kept,
+    /// The block had left the disk before it was offered.
+    Gone,
+}
+
+impl fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handoff")
+            .field("current", &self.current)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Handoff {
+    /// Makes the handoff of a node that serves.
+    pub fn new(
+        store: Arc<Store>,
+        cooperation: Arc<Cooperation>,
+        dirty: Arc<DirtyObjects>,
+        announcer: Announcer,
+        stopping: Shutdown,
+    ) -> Self {
+        Self {
+            store,
+            cooperation,
+            dirty,
+            announcer,
+            stopping,
+            orders: tokio::sync::Mutex::default(),
+            current: Mutex::default(),
+        }
+    }
+
+    /// The progress of the handoff.
+    pub fn progress(&self) -> HandoffProgress {
+        self.current.lock().progress
+    }
+
+    /// Begins to hand blocks over, in a separate task, unless the node is draining already.
+    pub async fn begin(self: &Arc<Self>) {
+        let _order = self.orders.lock().await;
+        let Some(order) = self.becomes(HandoffPhase::Draining) else {
+            return;
+        };
+        // Read before the announcement: until then, this node's hierarchy still contains the node itself.
+        let before = self.cooperation.hierarchy();
+        self.announcer.announce(State::Draining).await;
+        tracing::info!("draining: this node is no longer home to any block and hands its blocks over");
+        let this = Arc::clone(self);
+        tokio::spawn(async move { this.run(order, before).await });
+    }
+
+    /// Makes the node serve again. Like a new node, it asks other nodes for the blocks that it has handed
+    /// over.
+    pub async fn end(&self) {
+        let _order = self.orders.lock().await;
+        if self.becomes(HandoffPhase::Serving).is_some() {
+            self.announcer.announce(State::Serving).await;
+            tracing::info!("no longer draining");
+        }
+    }
+
+    /// Starts a new order; returns `None` if the node is in that phase already.
+    fn becomes(&self, phase: HandoffPhase) -> Option<u64> {
+        let mut current = self.current.lock();
+        if (current.progress.state == HandoffPhase::Serving) == (phase == HandoffPhase::Serving) {
+            return None;
+        }
+        current.order += 1;
+        current.progress = HandoffProgress {
+            state: phase,
+            ..HandoffProgress::default()
+        };
+        Some(current.order)
+    }
+
+    async fn run(&self, order: u64, before: Arc<Hierarchy>) {
+        // DirtyObjects objects come first: the node must not leave before the lake has them.
+        loop {
+            let objects_dirty = self.dirty.drain_round().await;
+            self.note(order, |progress| progress.objects_dirty = objects_dirty);
+            if objects_dirty == 0 || !self.is_current(order) {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(FLUSH_PAUSE) => {}
+                () = self.stopping.begun() => return,
+            }
+        }
+        let mut seen = HashSet::new();
+        for _ in 0..ROUNDS {
+            let mut blocks = self.store.blocks_by_use().await;
+            blocks.retain(|block| seen.insert(*block));
+            self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
+            let given = futures_util::stream::iter(blocks)
+                .take_while(|_| std::future::ready(self.is_current(order)))
+                .map(|block| self.give(block, &before));
+            let counted = given.buffer_unordered(PARALLEL).for_each(|outcome| {
+                self.note(order, |progress| progress.count(&outcome));
+                std::future::ready(())
+            });
+            tokio::select! {
+                () = counted => {}
+                () = self.stopping.begun() => return,
+            }
+        }
+        self.note(order, |progress| progress.state = HandoffPhase::Drained);
+        if self.is_current(order) {
+            tracing::info!(progress = ?self.progress(), "drained: this node may stop");
+        }
+    }
+
+    fn is_current(&self, order: u64) -> bool {
+        self.current.lock().order == order
+    }
+
+    fn note(&self, order: u64, change: impl FnOnce(&mut HandoffProgress)) {
+        let mut current = self.current.lock();
+        if current.order == order {
+            change(&mut current.progress);
+        }
+    }
+
+    async fn give(&self, block: BlockId, before: &Hierarchy) -> GiveOutcome {
+        let Some(version) = self.store.version_of(block).await else {
+            return GiveOutcome::Gone;
+        };
+        let mut pause = PAUSE_MIN;
+        for _ in 0..TRIES {
+            match self.offer(block, &version, before).await {
+                Ok(true) => {
+                    let bytes = version.block_len(block.index);
+                    return GiveOutcome::Given { bytes };
+                }
+                Ok(false) => return GiveOutcome::Kept,
+                Err(PeerError::Refused { status, .. }) if status != StatusCode::SERVICE_UNAVAILABLE => {
+                    return GiveOutcome::Kept;
+                }
+                Err(error) => tracing::debug!(?block, %error, "a block was not taken over"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+        GiveOutcome::Kept
+    }
+
+    /// Asks every new home of a block to take it over; a home that already has the block answers at once.
+    /// Returns `false` if there is no new home.
+    async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
+        let request = BlockRequest::offer(version, block.index, self.cooperation.me());
+        let heirs = self.cooperation.heirs(before, block);
+        for heir in &heirs {
+            heir.offer(&request).await?;
+        }
+        Ok(!heirs.is_empty())
+    }
+}
+
+impl HandoffProgress {
+    fn count(&mut self, outcome: &GiveOutcome) {
+        self.blocks_left = self.blocks_left.saturating_sub(1);
+        match outcome {
+            GiveOutcome::Given { bytes } => {
+                self.blocks_given += 1;
+                self.bytes_given += bytes;
+            }
+            GiveOutcome::Kept => self.blocks_kept += 1,
+            GiveOutcome::Gone => {}
+        }
+    }
+}

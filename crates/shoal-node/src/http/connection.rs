@@ -1,0 +1,148 @@
+//! One client connection: the protocol between the guarded socket below the HTTP library and the service
+//! above it.
+//!
+//! ```text
+//!  socket ─ GuardedIo ─ hyper ─ Answering ─ the service
+//!              └──── Exchange ────┘
+//! ```
+//!
+//! [`GuardedIo`] follows the framing and keeps the deadlines. When it refuses a request it cannot answer by
+//! itself: earlier requests may still be in progress, and answers have an order. So it hands the HTTP library
+//! a stand-in request in place of the refused one, and [`ResponseService`] answers the stand-in with the
+//! refusal. The HTTP library never sees a refused byte.
+
+mod buffer_budget;
+mod io;
+mod response;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+pub use buffer_budget::BufferBudget;
+pub use io::GuardedIo;
+pub use response::{ResponseBody, ResponseFuture, ResponseService, refusal_response};
+pub use streams::{ClientBody, ClientBodyError};
+
+use shoal_s3::error::S3Error;
+use streams::Offers;
+
+use crate::config::Limits;
+use crate::fair::MidRequest;
+
+/// How long a client may keep its connection waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From the first byte of a head to its end; also the time for a TLS handshake.
+    pub header: Duration,
+    /// Time without a request.
+    pub idle: Duration,
+    /// Time without a byte of a body that the node wants to read, or without the client taking a byte of an
+    /// answer.
+    pub stall: Duration,
+}
+
+impl From<&Limits> for Timeouts {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            header: limits.header_timeout,
+            idle: limits.idle_timeout,
+            stall: limits.stall_timeout,
+        }
+    }
+}
+
+/// State that the two ends of one connection share.
+#[derive(Debug, Default)]
+pub struct Exchange {
+    /// Requests handed to the service.
+    calls: AtomicU64,
+    /// Requests whose answer is not complete.
+    in_flight: AtomicUsize,
+    received_bytes: Count,
+    sent_bytes: Count,
+    refusal: OnceLock<RejectedMessage>,
+    offers: Offers,
+    /// The answer to every request on this connection, if there is no room for the connection.
+    turned_away: Option<S3Error>,
+    /// Set when the connection should be ended in the protocol's own way.
+    should_close: AtomicBool,
+}
+
+impl MidRequest for Exchange {
+    fn is_mid_request(&self) -> bool {
+        self.is_answering()
+    }
+}
+
+/// A sum that only the connection's own task adds to and that other tasks may read. No other writer can come
+/// between its load and its store, so it avoids a locked addition, which costs as much as a dozen others.
+#[derive(Debug, Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self, bytes: usize) {
+        self.0.store(self.get() + bytes as u64, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The refusal of a message that breaks HTTP or comes too late.
+#[derive(Debug)]
+struct RejectedMessage {
+    /// The number of the request on the connection, counted from one.
+    message: u64,
+    error: S3Error,
+}
+
+impl Exchange {
+    /// A connection whose requests are all answered with `error`.
+    pub fn turning_away(error: S3Error) -> Self {
+        Self {
+            turned_away: Some(error),
+            ..Self::default()
+        }
+    }
+
+    /// The error with which the connection was refused, if it was.
+    pub fn refusal(&self) -> Option<&S3Error> {
+        self.refusal.get().map(|refusal| &refusal.error)
+    }
+
+    /// Bytes received and bytes sent at the level of HTTP, without the overhead of TLS.
+    pub fn transferred_bytes(&self) -> (u64, u64) {
+        (self.received_bytes.get(), self.sent_bytes.get())
+    }
+
+    /// Whether the connection should now be ended in the protocol's own way.
+    pub fn should_close(&self) -> bool {
+        self.should_close.load(Ordering::Relaxed)
+    }
+
+    fn ask_to_close(&self) {
+        self.should_close.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a request is being answered.
+    pub fn is_answering(&self) -> bool {
+        self.in_flight.load(Ordering::Relaxed) > 0
+    }
+
+    fn refuse(&self, message: u64, error: S3Error) {
+        // The first refusal ends the connection; there is no second.
+        let _ = self.refusal.set(RejectedMessage { message, error });
+    }
+
+    fn refusal_of(&self, message: u64) -> Option<&S3Error> {
+        self.refusal
+            .get()
+            .filter(|refusal| refusal.message == message)
+            .map(|refusal| &refusal.error)
+    }
+}

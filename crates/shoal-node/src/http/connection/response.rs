@@ -1,0 +1,268 @@
+//! The service as the HTTP library sees it: the real one, except for requests that are refused.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use http::uri::Authority;
+use http::{Request, Response, Version};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use pin_project_lite::pin_project;
+use shoal_base::chance;
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::error_xml::{RequestId, error_xml};
+
+use super::streams::{ClientBody, Offer};
+use super::{Exchange, Timeouts};
+
+/// Wraps the service of one connection.
+#[derive(Debug)]
+pub struct ResponseService<S> {
+    service: S,
+    exchange: Arc<Exchange>,
+    timeouts: Timeouts,
+}
+
+impl<S> ResponseService<S> {
+    /// Lets `service` answer the requests that `exchange` does not refuse.
+    pub fn new(service: S, exchange: Arc<Exchange>, timeouts: Timeouts) -> Self {
+        Self {
+            service,
+            exchange,
+            timeouts,
+        }
+    }
+}
+
+impl<S, B> Service<Request<Incoming>> for ResponseService<S>
+where
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible>,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = Infallible;
+    type Future = ResponseFuture<S::Future>;
+
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
+        // The HTTP library calls in the order of the heads, so the socket and the service count alike.
+        let message = self.exchange.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        let in_flight = InFlight::begin(Arc::clone(&self.exchange));
+        let refusal = if let Some(error) = &self.exchange.turned_away {
+            self.exchange.ask_to_close();
+            Some(error.clone())
+        } else {
+            self.exchange
+                .refusal_of(message)
+                .cloned()
+                .or_else(|| settle_host(&mut request).err())
+        };
+        let is_http2 = request.version() == Version::HTTP_2;
+        let state = match refusal {
+            Some(error) => State::Refused { error },
+            None => State::Asked {
+                future: self.service.call(request.map(|incoming| {
+                    if is_http2 {
+                        ClientBody::of_http2(incoming, self.timeouts.stall)
+                    } else {
+                        ClientBody::of_http1(incoming)
+                    }
+                })),
+            },
+        };
+        ResponseFuture {
+            state,
+            message,
+            is_http2,
+            in_flight: Some(in_flight),
+        }
+    }
+}
+
+/// Gives an HTTP/2 request the one `Host` that the framing guarantees for an HTTP/1.1 request.
+fn settle_host<B>(request: &mut Request<B>) -> Result<(), S3Error> {
+    if request.version() != Version::HTTP_2 {
+        return Ok(());
+    }
+    let bad_request = |message| S3Error::new(ErrorCode::BadRequest, message);
+    let authority = request.uri().authority().map(Authority::as_str);
+    let mut hosts = request.headers().get_all(HOST).iter();
+    match (authority, hosts.next(), hosts.next()) {
+        (_, _, Some(_)) => Err(bad_request("The request has more than one Host.")),
+        (None, None, None) => Err(bad_request("The request has no Host.")),
+        (Some(authority), Some(host), None)
+            if !authority.as_bytes().eq_ignore_ascii_case(host.as_bytes()) =>
+        {
+            Err(bad_request("The authority of the request and its Host differ."))
+        }
+        (_, Some(_), None) => Ok(()),
+        (Some(authority), None, None) => {
+            let host = HeaderValue::from_str(authority).map_err(|_| bad_request("The Host is not valid."))?;
+            request.headers_mut().insert(HOST, host);
+            Ok(())
+        }
+    }
+}
+
+/// The answer to a refused request. It ends the connection if the error says so.
+pub fn refusal_response(error: &S3Error) -> Response<Bytes> {
+    let id = RequestId::new(chance::bits());
+    let mut response = Response::new(error_xml(error, "", id));
+    *response.status_mut() = error.code.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    headers.insert(
+        "x-amz-request-id",
+        HeaderValue::from_str(id.as_str()).expect("hexadecimal digits make a header value"),
+    );
+    if error.close {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if error.code == ErrorCode::SlowDown {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// A request that counts as in flight until this is dropped.
+#[derive(Debug)]
+struct InFlight(Arc<Exchange>);
+
+impl InFlight {
+    fn begin(exchange: Arc<Exchange>) -> Self {
+        exchange.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(exchange)
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+pin_project! {
+    /// The future answer to one request.
+    #[derive(Debug)]
+    pub struct ResponseFuture<F> {
+        #[pin]
+        state: State<F>,
+        message: u64,
+        is_http2: bool,
+        in_flight: Option<InFlight>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = StateProjection]
+    enum State<F> {
+        Asked { #[pin] future: F },
+        Refused { error: S3Error },
+    }
+}
+
+impl<F, B> Future for ResponseFuture<F>
+where
+    F: Future<Output = Result<Response<B>, Infallible>>,
+{
+    type Output = Result<Response<ResponseBody<B>>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        let in_flight = this
+            .in_flight
+            .as_ref()
+            .expect("an answer is not polled after it was given");
+        if let StateProjection::Asked { .. } = this.state.as_mut().project()
+            && let Some(error) = in_flight.0.refusal_of(*this.message)
+        {
+            // The body broke its framing or its deadline, so the service's answer no longer matters.
+            let error = error.clone();
+            this.state.set(State::Refused { error });
+        }
+        let response = match this.state.project() {
+            StateProjection::Asked { future } => {
+                let Ok(response) = ready!(future.poll(cx));
+                response.map(|body| Content::Served { body })
+            }
+            StateProjection::Refused { error } => refusal_response(error).map(|xml| Content::Refused { xml }),
+        };
+        let in_flight = this.in_flight.take();
+        let offer = in_flight
+            .as_ref()
+            .filter(|_| *this.is_http2)
+            .map(|in_flight| Offer::open(Arc::clone(&in_flight.0), *this.message));
+        Poll::Ready(Ok(response.map(|content| ResponseBody {
+            content,
+            offer,
+            in_flight,
+        })))
+    }
+}
+
+pin_project! {
+    /// The body of an answer: the service's body, or the XML of a refusal.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        content: Content<B>,
+        offer: Option<Offer>,
+        // Held for its drop: the HTTP library drops a body when its last byte is queued.
+        in_flight: Option<InFlight>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = ContentProjection]
+    enum Content<B> {
+        Served { #[pin] body: B },
+        Refused { xml: Bytes },
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        if let Some(offer) = this.offer {
+            offer.taken();
+        }
+        let polled = match this.content.project() {
+            ContentProjection::Served { body } => body.poll_frame(cx),
+            ContentProjection::Refused { xml } => {
+                let xml = std::mem::take(xml);
+                Poll::Ready((!xml.is_empty()).then(|| Ok(Frame::data(xml))))
+            }
+        };
+        if let (Some(offer), Poll::Ready(Some(Ok(_)))) = (this.offer, &polled) {
+            offer.wait();
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.content {
+            Content::Served { body } => body.is_end_stream(),
+            Content::Refused { xml } => xml.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Served { body } => body.size_hint(),
+            Content::Refused { xml } => SizeHint::with_exact(xml.len() as u64),
+        }
+    }
+}

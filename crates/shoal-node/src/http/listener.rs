@@ -1,0 +1,491 @@
+//! The listener: accepts connections, bounds how many there are, and ends them in good order.
+
+mod accept;
+mod connection_table;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::identity::NEWCOMERS;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::debug;
+
+use crate::channel::Channel;
+use crate::config::Limits;
+use crate::fair::{ConnectionPayer, MidRequest, Processor, SharedTasks};
+use crate::http::connection::{BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts};
+use crate::http::tls::TlsReloader;
+use crate::metrics::ConnectionMetrics;
+use crate::sendfile::SendfileStream;
+use crate::shutdown::Shutdown;
+use crate::sigbus_guard::SigbusGuard;
+
+use accept::Acceptor;
+use connection_table::ConnectionTable;
+
+/// A boxed error, the error type of bodies.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The number of clients beyond the limit that are told so at a time. Any further one is closed without an
+/// answer.
+const TURNED_AWAY_AT_A_TIME: usize = 128;
+
+/// Memory for long heads and for bodies read in large pieces, beyond the first buffer of each connection, in
+/// KiB.
+const BUFFER_BUDGET_KIB: usize = 128 << 10;
+
+/// How long a new client may wait for the place of an idle connection that was just closed.
+const ROOM_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// Size of the HTTP library's buffer for reading, and for heads to be written, in bytes: room for two of the
+/// largest heads.
+const BUFFER_BYTES: usize = 128 * 1024;
+
+/// The number of connections that may speak HTTP/2 at a time. Each may hold a hundred times as much as any
+/// other connection. Further clients are offered HTTP/1.1 alone.
+const HTTP2_CONNECTIONS: usize = 128;
+
+/// HTTP/2: the most requests in flight on one connection.
+const STREAMS: u32 = 128;
+
+/// HTTP/2: the bytes that a client may send ahead on one stream and on the whole connection.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;
+
+/// HTTP/2: the most bytes that the fields of one request may have after decompression.
+const HEADER_LIST_BYTES: u32 = 16 * 1024;
+
+/// HTTP/2: how often the listener pings a silent peer, and how long the peer may take to answer.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Limits of one listener.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimits {
+    /// The most open connections. A client beyond is answered `503 SlowDown` and its connection closed.
+    pub connections: usize,
+    /// How long a client may keep its connection waiting.
+    pub timeouts: Timeouts,
+    /// How long requests in flight may take to finish once stopping has begun.
+    pub shutdown_grace: Duration,
+}
+
+impl From<&Limits> for ConnectionLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            connections: limits.connections,
+            timeouts: Timeouts::from(limits),
+            shutdown_grace: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The handshake that a connection completes before its first request.
+#[derive(Clone, Debug)]
+pub enum Handshake {
+    /// Nothing.
+    Plain,
+    /// TLS, with the current certificate.
+    Tls(Arc<TlsReloader>),
+    /// Proof that the connection comes from a node of this cluster.
+    Nodes(Arc<Channel>),
+}
+
+impl From<Option<Arc<TlsReloader>>> for Handshake {
+    fn from(tls: Option<Arc<TlsReloader>>) -> Self {
+        tls.map_or(Self::Plain, Self::Tls)
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub struct RemoteEnd {
+    /// Address and port the client connects from.
+    pub address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+    /// The payer on whose behalf the connection is served.
+    pub payer: Arc<ConnectionPayer>,
+}
+
+/// The listener could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}\nhint: {hint}")]
+pub struct ListenError {
+    address: SocketAddr,
+    hint: &'static str,
+    source: io::Error,
+}
+
+/// Opens a listening socket on `address`.
+pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
+    let open = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()
+        } else {
+            TcpSocket::new_v6()
+        }?;
+        // A restarted node must not wait until the kernel forgets the connections of its predecessor.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(1024)
+    };
+    open().map_err(|source| {
+        let hint = match source.kind() {
+            io::ErrorKind::AddrInUse => {
+                "another process listens there (`ss -ltnp` names it); stop it, or choose another port"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "ports below 1024 need CAP_NET_BIND_SERVICE; choose a higher one"
+            }
+            io::ErrorKind::AddrNotAvailable => "the address is not one of this machine",
+            _ => "check the listen address in the configuration",
+        };
+        ListenError {
+            address,
+            hint,
+            source,
+        }
+    })
+}
+
+/// Serves until `shutdown` begins, then lets requests in flight finish within the grace period.
+///
+/// `make_service` is called once per connection. Clients beyond `limits.connections` are answered `503
+/// SlowDown` rather than left in the kernel's queue: an SDK backs off from an answer, while silence only
+/// times out.
+pub async fn serve<M, S, B>(
+    listener: TcpListener,
+    handshake: impl Into<Handshake>,
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+    shutdown: Shutdown,
+    make_service: M,
+) where
+    M: Fn(RemoteEnd) -> S + Send + Sync + 'static,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let state = Arc::new(ListenerState {
+        handshake: handshake.into(),
+        limits,
+        metrics,
+        shutdown,
+        make_service,
+        processor: Processor::of_runtime(),
+        budget: BufferBudget::new(BUFFER_BUDGET_KIB),
+        http2: Semaphore::new(HTTP2_CONNECTIONS),
+    });
+    let rooms = Arc::new(Semaphore::new(state.limits.connections));
+    let porch = Arc::new(Semaphore::new(TURNED_AWAY_AT_A_TIME));
+    let mut acceptor = Acceptor::new(listener);
+    let mut connections = JoinSet::new();
+    let mut table = ConnectionTable::default();
+    loop {
+        let (stream, address) = tokio::select! {
+            accepted = acceptor.next(&state.metrics) => accepted,
+            () = state.shutdown.begun() => break,
+            // Finished connections are dropped as they finish.
+            Some(ended) = connections.join_next_with_id() => {
+                table.leave(ended.map_or_else(|error| error.id(), |(id, ())| id));
+                continue;
+            }
+        };
+        let room = room_in(&rooms, &mut table, &state.metrics).await;
+        let has_room = room.is_some();
+        let (permit, exchange) = if let Some(permit) = room {
+            (permit, Exchange::default())
+        } else {
+            state.metrics.refused("connections");
+            let Ok(permit) = Arc::clone(&porch).try_acquire_owned() else {
+                continue;
+            };
+            let error = S3Error::new(ErrorCode::SlowDown, "Please reduce your request rate.").closing();
+            (permit, Exchange::turning_away(error))
+        };
+        let exchange = Arc::new(exchange);
+        let payer = Arc::new(ConnectionPayer::new(NEWCOMERS));
+        let remote = RemoteEnd {
+            address,
+            tls: !matches!(state.handshake, Handshake::Plain),
+            payer: Arc::clone(&payer),
+        };
+        let attended = Arc::clone(&state).serve_connection(stream, remote, Arc::clone(&exchange), permit);
+        let mid_request = Arc::clone(&exchange) as Arc<dyn MidRequest>;
+        let task = connections.spawn(state.processor.share(&payer, Some(mid_request), attended));
+        if has_room {
+            table.enter(task, payer, exchange);
+        }
+    }
+    drop(acceptor);
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if timeout(state.limits.shutdown_grace, finished).await.is_err() {
+        debug!(
+            open = connections.len(),
+            "closing connections whose requests outlast the grace period"
+        );
+        connections.shutdown().await;
+    }
+}
+
+/// Returns a place for one more connection; when there is none, idle connections are closed to make room.
+async fn room_in(
+    rooms: &Arc<Semaphore>,
+    table: &mut ConnectionTable,
+    metrics: &ConnectionMetrics,
+) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(rooms).try_acquire_owned() {
+        return Some(permit);
+    }
+    let closed = table.make_room();
+    if closed == 0 {
+        return None;
+    }
+    for _ in 0..closed {
+        metrics.refused("idle");
+    }
+    // A closed connection frees its place as soon as the runtime has dropped it.
+    let permit = timeout(ROOM_TIMEOUT, Arc::clone(rooms).acquire_owned()).await;
+    permit.ok().and_then(Result::ok)
+}
+
+/// State shared by all connections of one listener.
+struct ListenerState<M> {
+    handshake: Handshake,
+    limits: ConnectionLimits,
+    metrics: ConnectionMetrics,
+    shutdown: Shutdown,
+    make_service: M,
+    /// Connections take turns on it.
+    processor: Arc<Processor>,
+    /// Connections take room beyond their first buffers from it.
+    budget: BufferBudget,
+    /// Permits for connections that speak HTTP/2, or may come to.
+    http2: Semaphore,
+}
+
+impl<M, S, B> ListenerState<M>
+where
+    M: Fn(RemoteEnd) -> S + Send + Sync + 'static,
+    S: Service<Request<ClientBody>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    /// Serves one connection from its first byte to its last.
+    async fn serve_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        remote: RemoteEnd,
+        exchange: Arc<Exchange>,
+        _permit: OwnedSemaphorePermit,
+    ) {
+        let _open = self.metrics.opened();
+        let (address, payer) = (remote.address, Arc::clone(&remote.payer));
+        let service = ResponseService::new(
+            (self.make_service)(remote),
+            Arc::clone(&exchange),
+            self.limits.timeouts,
+        );
+        let ended = match &self.handshake {
+            Handshake::Plain => {
+                self.speak_http1(SendfileStream::new(stream), service, &exchange)
+                    .await
+            }
+            // Boxed: the state of TLS and of HTTP/2 takes many times the memory of a plain connection.
+            Handshake::Tls(tls) => {
+                match Box::pin(self.speak_tls(tls, stream, (address, payer), service, &exchange)).await {
+                    Some(ended) => ended,
+                    None => return self.metrics.refused("tls-handshake"),
+                }
+            }
+            // The channel counts and logs the peers that it does not let in.
+            Handshake::Nodes(channel) => match Box::pin(channel.accept(stream, address)).await {
+                Ok(stream) => self.speak_http1(stream, service, &exchange).await,
+                Err(_) => return,
+            },
+        };
+        let (received_bytes, sent_bytes) = exchange.transferred_bytes();
+        if let Some(refusal) = exchange.refusal() {
+            self.metrics.refused(refusal_reason(refusal.code));
+            debug!(%address, %refusal, received_bytes, sent_bytes, "connection refused");
+        } else if let Err(error) = ended {
+            debug!(%address, %error, received_bytes, sent_bytes, "connection broken");
+        }
+    }
+
+    /// Returns `None` when the TLS handshake fails.
+    async fn speak_tls(
+        &self,
+        tls: &TlsReloader,
+        stream: TcpStream,
+        (address, payer): (SocketAddr, Arc<ConnectionPayer>),
+        service: ResponseService<S>,
+        exchange: &Arc<Exchange>,
+    ) -> Option<Result<(), hyper::Error>> {
+        let http2 = self.http2.try_acquire().ok();
+        let acceptor = tls.acceptor(http2.is_some());
+        match timeout(self.limits.timeouts.header, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Some(
+                self.speak_http2(SigbusGuard::new(stream), payer, service, exchange)
+                    .await,
+            ),
+            Ok(Ok(stream)) => {
+                drop(http2);
+                Some(
+                    self.speak_http1(SigbusGuard::new(stream), service, exchange)
+                        .await,
+                )
+            }
+            Ok(Err(error)) => {
+                debug!(%address, %error, "no TLS connection came about");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    async fn speak_http1<T>(
+        &self,
+        stream: T,
+        service: ResponseService<S>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<(), hyper::Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin,
+    {
+        let io = GuardedIo::http1(stream, Arc::clone(exchange), self.limits.timeouts).within(&self.budget);
+        let connection = http1::Builder::new()
+            // The guarded socket keeps the deadlines: it knows where a head begins.
+            .header_read_timeout(None)
+            // A client that closes its side is gone: its read ends, and so do the fetches behind it.
+            .half_close(false)
+            // Aggregating flushes over pipelined requests would copy every byte of every body.
+            .pipeline_flush(false)
+            .max_buf_size(BUFFER_BYTES)
+            .serve_connection(TokioIo::new(io), service);
+        self.drive_to_end(connection, exchange).await
+    }
+
+    async fn speak_http2<T>(
+        &self,
+        stream: T,
+        payer: Arc<ConnectionPayer>,
+        service: ResponseService<S>,
+        exchange: &Arc<Exchange>,
+    ) -> Result<(), hyper::Error>
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let io = GuardedIo::http2(stream, Arc::clone(exchange), self.limits.timeouts);
+        let streams = SharedTasks {
+            payer,
+            processor: Arc::clone(&self.processor),
+        };
+        let connection = http2::Builder::new(streams)
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+            .max_header_list_size(HEADER_LIST_BYTES)
+            .max_send_buf_size(STREAM_WINDOW_BYTES as usize)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .serve_connection(TokioIo::new(io), service);
+        self.drive_to_end(connection, exchange).await
+    }
+
+    /// Drives a connection to its end, and asks it to end when the node stops or the connection itself asks
+    /// to close.
+    async fn drive_to_end<C: Closable>(
+        &self,
+        connection: C,
+        exchange: &Exchange,
+    ) -> Result<(), hyper::Error> {
+        let mut connection = pin!(connection);
+        let mut begun = pin!(self.shutdown.begun());
+        let mut listening = false;
+        let mut asked = false;
+        poll_fn(|cx: &mut Context<'_>| {
+            if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            // The task registers with the shutdown once; later wake-ups only check an atomic load for it.
+            if asked {
+                return Poll::Pending;
+            }
+            asked = exchange.should_close()
+                || ((!listening || self.shutdown.has_begun()) && begun.as_mut().poll(cx).is_ready());
+            listening = true;
+            if !asked {
+                return Poll::Pending;
+            }
+            connection.as_mut().finish();
+            connection.as_mut().poll(cx)
+        })
+        .await
+    }
+}
+
+/// The metrics label for a refusal of the connection itself.
+fn refusal_reason(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::RequestTimeout => "timeout",
+        ErrorCode::SlowDown => "heads",
+        ErrorCode::RequestHeaderSectionTooLarge => "head-too-large",
+        _ => "framing",
+    }
+}
+
+/// A connection that can be asked to take no further request.
+trait Closable: Future<Output = Result<(), hyper::Error>> {
+    fn finish(self: Pin<&mut Self>);
+}
+
+impl<I, S, B> Closable for http1::Connection<I, S>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}
+
+impl<I, S, B, E> Closable for http2::Connection<I, S, E>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible>,
+    S::Future: 'static,
+    B: Body + 'static,
+    B::Error: Into<BoxError>,
+    E: hyper::rt::bounds::Http2ServerConnExec<S::Future, B>,
+{
+    fn finish(self: Pin<&mut Self>) {
+        self.graceful_shutdown();
+    }
+}

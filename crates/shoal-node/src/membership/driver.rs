@@ -1,0 +1,161 @@
+//! Moves datagrams, keeps time, and tells every task which nodes are alive.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_base::chance;
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::datagram::{ClusterKey, RejectReason, seconds_ahead};
+use super::gossip::Gossip;
+use super::notices::{ClockDifference, Notices, SettingsDigests};
+use super::{Command, Member, Members};
+use crate::clock;
+
+/// How often a node sends the others the digests of its settings, and how soon after a change of members.
+const DIGESTS: Duration = Duration::from_secs(15);
+const DIGESTS_AFTER_CHANGE: Duration = Duration::from_secs(1);
+
+/// No gossip datagram is larger.
+const DATAGRAM_BYTES_MAX: usize = 2_048;
+
+/// The task behind a [`super::Membership`].
+pub(super) struct Driver {
+    socket: UdpSocket,
+    gossip: Gossip,
+    key: ClusterKey,
+    members: watch::Sender<Members>,
+    notices: Arc<Notices>,
+    /// When the node sends its digests next.
+    digests_at: Instant,
+}
+
+impl Driver {
+    pub(super) async fn open(
+        listen: SocketAddr,
+        me: Member,
+        key: ClusterKey,
+        notices: Arc<Notices>,
+    ) -> io::Result<(Self, watch::Receiver<Members>)> {
+        let socket = UdpSocket::bind(listen).await?;
+        let gossip = Gossip::new(me, chance::bits());
+        let (members, watched) = watch::channel(gossip.members().into());
+        let driver = Self {
+            socket,
+            gossip,
+            key,
+            members,
+            notices,
+            digests_at: clock::runtime_instant() + DIGESTS,
+        };
+        Ok((driver, watched))
+    }
+
+    pub(super) async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<Command>,
+        mut greetings: mpsc::Receiver<SocketAddr>,
+    ) {
+        let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
+        loop {
+            let act_at = self
+                .gossip
+                .next_act()
+                .map_or(self.digests_at, |act_at| act_at.min(self.digests_at));
+            tokio::select! {
+                received = self.socket.recv_from(&mut buffer) => match received {
+                    Ok((length, from)) => self.receive(&buffer[..length], from),
+                    // The answer to a datagram of this node that no process took.
+                    Err(error) => tracing::debug!(%error, "gossip was not received"),
+                },
+                () = tokio::time::sleep_until(act_at) => {}
+                Some(address) = greetings.recv() => self.gossip.greet(address, clock::runtime_instant()),
+                command = commands.recv() => match command {
+                    Some(Command::Become(state)) => {
+                        self.gossip.declare(state, clock::utc_now(), clock::runtime_instant());
+                    }
+                    Some(Command::Leave) | None => break,
+                },
+            }
+            let now = clock::runtime_instant();
+            self.gossip.act(now);
+            self.send().await;
+            self.publish(now);
+            if now >= self.digests_at {
+                self.digests_at = now + DIGESTS;
+                self.send_digests().await;
+            }
+        }
+        self.gossip.leave(clock::runtime_instant());
+        self.send().await;
+    }
+
+    fn receive(&mut self, datagram: &[u8], from: SocketAddr) {
+        let now = clock::utc_now();
+        let opened = self.key.open(datagram, now);
+        let received = opened.and_then(|message| {
+            if SettingsDigests::are_in(message) {
+                return self.receive_digests(message);
+            }
+            let received = self.gossip.receive(message, clock::runtime_instant());
+            received.map_err(|_| RejectReason::Unintelligible)
+        });
+        if let Err(reason) = received {
+            let clocks = (reason == RejectReason::OutOfTime).then(|| seconds_ahead(datagram, now));
+            let clocks = clocks.flatten().map(ClockDifference);
+            self.notices.rejected.note(from, reason, clocks, clock::instant());
+            tracing::debug!(%from, %reason, "a datagram was rejected");
+        }
+    }
+
+    /// Takes in the digests of another node's settings that must be alike.
+    fn receive_digests(&self, message: &[u8]) -> Result<(), RejectReason> {
+        let (name, theirs) = SettingsDigests::decode(message).ok_or(RejectReason::Unintelligible)?;
+        let is_other_member = {
+            let members = self.members.borrow();
+            let is_it = |member: &Member| member.name == name && member.address != self.gossip.me().address;
+            members.iter().any(is_it)
+        };
+        if is_other_member {
+            self.notices.agreement.receive(name, theirs);
+        }
+        Ok(())
+    }
+
+    async fn send_digests(&self) {
+        let me = self.gossip.me();
+        let message = self.notices.agreement.own().encode(&me.name);
+        let datagram = self.key.seal(&message, clock::utc_now());
+        let members = self.gossip.members();
+        for member in members.iter().filter(|member| member.address != me.address) {
+            // Digests are repeated, so a lost datagram is sent again.
+            if let Err(error) = self.socket.send_to(&datagram, member.address).await {
+                tracing::debug!(to = %member.address, %error, "digests of settings were not sent");
+            }
+        }
+    }
+
+    async fn send(&mut self) {
+        for (to, message) in self.gossip.take_outbox() {
+            let datagram = self.key.seal(&message, clock::utc_now());
+            // Gossip is repeated, so a lost datagram is sent again.
+            if let Err(error) = self.socket.send_to(&datagram, to).await {
+                tracing::debug!(%to, %error, "gossip was not sent");
+            }
+        }
+    }
+
+    fn publish(&mut self, now: Instant) {
+        if self.gossip.take_changed() {
+            let members: Members = self.gossip.members().into();
+            let is_member = |name: &str| members.iter().any(|member| member.name == name);
+            self.notices.agreement.keep_only(is_member);
+            self.members.send_replace(members);
+            self.digests_at = self.digests_at.min(now + DIGESTS_AFTER_CHANGE);
+        }
+    }
+}

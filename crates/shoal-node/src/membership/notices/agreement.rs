@@ -1,0 +1,465 @@
+//! Settings that must be alike on every node. Each node tells the others a keyed digest of each part, and
+//! compares.
+//!
+//! ```text
+//! | mark 1 | version 1 | length 1 | name | sets 1 | parts 1 | per set: key 4 | per part: digest 8 |
+//! ```
+//!
+//! A digest is an HMAC under the cluster's secret, so it tells nothing to a receiver that does not know the
+//! secret. A node that knows two secrets sends a set for each; two nodes compare the sets of a secret that
+//! both know. An older node, which does not understand this message, does not answer and is not compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hmac::{Hmac, KeyInit, Mac};
+use parking_lot::Mutex;
+use sha2::Sha256;
+use shoal_base::secret::Secret;
+
+use crate::config::{Config, IdentityConfig, WriteRule};
+
+/// No gossip begins with this byte: gossip begins with the kind of an address, 0 or 1.
+const MARK: u8 = 0xA5;
+const VERSION: u8 = 1;
+const KEY_BYTES: usize = 4;
+const DIGEST_BYTES: usize = 8;
+
+/// A part of the configuration that must be alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SharedSetting {
+    /// `[store] block_size`
+    BlockSize,
+    /// `[lake] endpoint`
+    Lake,
+    /// `[cooperation] layers`
+    Layers,
+    /// `[write] default`, `allow_volatile` and `[[write.rule]]`
+    WriteRules,
+    /// `[[identity]]`
+    Identities,
+}
+
+impl SharedSetting {
+    /// Every part, in the order in which they are sent. Later releases append.
+    pub const ALL: [Self; 5] = [
+        Self::BlockSize,
+        Self::Lake,
+        Self::Layers,
+        Self::WriteRules,
+        Self::Identities,
+    ];
+
+    /// The word on pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BlockSize => "block-size",
+            Self::Lake => "lake",
+            Self::Layers => "layers",
+            Self::WriteRules => "write-rules",
+            Self::Identities => "identities",
+        }
+    }
+
+    /// Returns its place in the configuration.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::BlockSize => "[store] block_size",
+            Self::Lake => "[lake] endpoint",
+            Self::Layers => "[cooperation] layers",
+            Self::WriteRules => "[write] and [[write.rule]]",
+            Self::Identities => "[[identity]]",
+        }
+    }
+
+    /// Adds the settings that are compared. Lists whose order means nothing are sorted.
+    fn digested(self, config: &Config, mac: &mut Hmac<Sha256>, has_secret: bool) {
+        let mut add = |text: &str| {
+            mac.update(&(text.len() as u64).to_le_bytes());
+            mac.update(text.as_bytes());
+        };
+        match self {
+            Self::BlockSize => add(&config.store.block_bytes.to_string()),
+            Self::Lake => add(&config.lake.endpoint),
+            Self::Layers => config.cooperation.layers.iter().for_each(|layer| add(layer)),
+            Self::WriteRules => {
+                let write = &config.write;
+                add(write.default.as_str());
+                add(if write.allow_volatile { "volatile" } else { "" });
+                let mut rules: Vec<&WriteRule> = write.rules.iter().collect();
+                rules.sort_unstable_by_key(|rule| &rule.prefix);
+                for rule in rules {
+                    add(&rule.prefix);
+                    add(rule.mode.as_str());
+                }
+            }
+            Self::Identities => {
+                let mut identities: Vec<&IdentityConfig> = config.identities.iter().collect();
+                identities.sort_unstable_by_key(|identity| &identity.access_key);
+                for identity in identities {
+                    add(&identity.access_key);
+                    add(identity.lake_access_key.as_deref().unwrap_or_default());
+                    // Without a secret of the cluster, guesses could be tried against a digest.
+                    if has_secret {
+                        add(identity.secret_key.expose());
+                        add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
+                    }
+                }
+            }
+        }
+    }
+}
+
+type Digests = Vec<[u8; DIGEST_BYTES]>;
+
+/// Digests of what must be alike, under each secret that a node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SettingsDigests(BTreeMap<[u8; KEY_BYTES], Digests>);
+
+impl SettingsDigests {
+    /// Returns the digests of a configuration, under each secret of its cluster.
+    pub fn of(config: &Config) -> Self {
+        let secrets = config.cooperation.secrets();
+        Self(secrets.map(|secret| Self::under(config, secret)).collect())
+    }
+
+    fn under(config: &Config, secret: &str) -> ([u8; KEY_BYTES], Digests) {
+        // Proofs of gossip and signatures between nodes start from the same secret: none may be taken for
+        // another.
+        let key = [b"shoal terms ", secret.as_bytes()].concat();
+        let keyed = || Hmac::<Sha256>::new_from_slice(&key).expect("a key may have any length");
+        let digests = SharedSetting::ALL.map(|part| {
+            let mut mac = keyed();
+            mac.update(part.as_str().as_bytes());
+            part.digested(config, &mut mac, !secret.is_empty());
+            first(mac)
+        });
+        let mut mac = keyed();
+        mac.update(b"which secret");
+        (first(mac), digests.to_vec())
+    }
+
+    /// Returns the message of the node `name` to the others.
+    pub(in crate::membership) fn encode(&self, name: &str) -> Vec<u8> {
+        let parts = self.0.values().next().map_or(0, Vec::len);
+        let mut message = vec![MARK, VERSION, byte(name.len())];
+        message.extend_from_slice(name.as_bytes());
+        message.extend([byte(self.0.len()), byte(parts)]);
+        for (key, digests) in &self.0 {
+            message.extend_from_slice(key);
+            message.extend_from_slice(digests.as_flattened());
+        }
+        message
+    }
+
+    /// Returns whether a message of a node carries digests of settings.
+    pub(in crate::membership) fn are_in(message: &[u8]) -> bool {
+        message.first() == Some(&MARK)
+    }
+
+    /// Returns the sender's name and its digests.
+    pub(in crate::membership) fn decode(message: &[u8]) -> Option<(&str, Self)> {
+        let (&[_, version, length], rest) = message.split_first_chunk()?;
+        if version != VERSION {
+            return None;
+        }
+        let (name, rest) = rest.split_at_checked(length.into())?;
+        let (&[sets, parts], rest) = rest.split_first_chunk()?;
+        let set_bytes = KEY_BYTES + DIGEST_BYTES * usize::from(parts);
+        if rest.len() != usize::from(sets) * set_bytes {
+            return None;
+        }
+        let sets = rest.chunks_exact(set_bytes).map(|set| {
+            let (key, digests) = set.split_first_chunk().expect("a set begins with its key");
+            let (digests, _) = digests.as_chunks();
+            (*key, digests.to_vec())
+        });
+        Some((std::str::from_utf8(name).ok()?, Self(sets.collect())))
+    }
+
+    /// Returns the parts that differ; none if nothing can be compared.
+    fn differences(&self, other: &Self) -> BTreeSet<SharedSetting> {
+        let shared = self
+            .0
+            .iter()
+            .find_map(|(key, mine)| Some((mine, other.0.get(key)?)));
+        let Some((mine, theirs)) = shared else {
+            return BTreeSet::new();
+        };
+        let pairs = SharedSetting::ALL.into_iter().zip(mine.iter().zip(theirs));
+        pairs
+            .filter(|(_, (mine, theirs))| mine != theirs)
+            .map(|(part, _)| part)
+            .collect()
+    }
+}
+
+fn byte(count: usize) -> u8 {
+    u8::try_from(count).expect("names, secrets and parts are fewer than 256")
+}
+
+fn first<const N: usize>(mac: Hmac<Sha256>) -> [u8; N] {
+    *mac.finalize()
+        .into_bytes()
+        .first_chunk()
+        .expect("SHA-256 has 32 bytes")
+}
+
+/// The agreement of this node with each other node that has sent its digests.
+#[derive(Debug, Default)]
+pub struct Agreement(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    own: SettingsDigests,
+    others: BTreeMap<String, Other>,
+}
+
+#[derive(Debug)]
+struct Other {
+    digests: SettingsDigests,
+    differs: BTreeSet<SharedSetting>,
+}
+
+impl Agreement {
+    /// Sets this node's digests, at start and when its configuration was read anew.
+    pub fn renew(&self, own: SettingsDigests) {
+        let mut inner = self.0.lock();
+        inner.own = own;
+        let names: Vec<String> = inner.others.keys().cloned().collect();
+        for name in names {
+            let theirs = inner.others[&name].digests.clone();
+            inner.receive(&name, theirs);
+        }
+    }
+
+    /// Returns this node's digests.
+    pub(in crate::membership) fn own(&self) -> SettingsDigests {
+        self.0.lock().own.clone()
+    }
+
+    /// Takes in the digests of the node `name`, a member.
+    pub(in crate::membership) fn receive(&self, name: &str, theirs: SettingsDigests) {
+        self.0.lock().receive(name, theirs);
+    }
+
+    /// Forgets nodes that are no longer members.
+    pub(in crate::membership) fn keep_only(&self, is_member: impl Fn(&str) -> bool) {
+        self.0.lock().others.retain(|name, _| is_member(name));
+    }
+
+    /// Returns the parts in which the node `name` differs, or `None` if it has not sent its digests.
+    pub fn differences(&self, name: &str) -> Option<Vec<SharedSetting>> {
+        let inner = self.0.lock();
+        inner
+            .others
+            .get(name)
+            .map(|other| other.differs.iter().copied().collect())
+    }
+
+    /// Returns the nodes that differ, and in which parts.
+    pub fn different(&self) -> Vec<(String, Vec<SharedSetting>)> {
+        let inner = self.0.lock();
+        let differing = inner.others.iter().filter(|(_, other)| !other.differs.is_empty());
+        differing
+            .map(|(name, other)| (name.clone(), other.differs.iter().copied().collect()))
+            .collect()
+    }
+}
+
+impl Inner {
+    fn receive(&mut self, name: &str, theirs: SettingsDigests) {
+        let differs = self.own.differences(&theirs);
+        let before = self
+            .others
+            .get(name)
+            .map(|other| other.differs.clone())
+            .unwrap_or_default();
+        if differs != before {
+            tell(name, &differs);
+        }
+        let other = Other {
+            digests: theirs,
+            differs,
+        };
+        self.others.insert(name.to_owned(), other);
+    }
+}
+
+fn tell(name: &str, differs: &BTreeSet<SharedSetting>) {
+    if differs.is_empty() {
+        tracing::info!(node = name, "another node is configured like this one again");
+        return;
+    }
+    let settings: Vec<&str> = differs.iter().map(|part| part.setting()).collect();
+    tracing::error!(
+        node = name,
+        differs = settings.join(", "),
+        hint =
+            "write the same on every node of a cluster; clients meet other answers at each node until then",
+        "another node is configured differently",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Agreement, Config, Secret, SettingsDigests, SharedSetting};
+    use crate::config::{IdentityConfig, WriteMode, WriteRule};
+
+    fn identity(access_key: &str, secret: &str) -> IdentityConfig {
+        IdentityConfig {
+            share: 1,
+            access_key: access_key.into(),
+            secret_key: Secret::new(secret),
+            lake_access_key: None,
+            lake_secret_key: None,
+        }
+    }
+
+    fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
+        WriteRule {
+            prefix: prefix.into(),
+            mode,
+        }
+    }
+
+    fn digests(change: impl FnOnce(&mut Config)) -> SettingsDigests {
+        let mut config = Config {
+            identities: vec![identity("a", "1"), identity("b", "2")],
+            ..Config::default()
+        };
+        config.write.rules = vec![
+            rule("s3://b/x/", WriteMode::Back),
+            rule("s3://b/y/", WriteMode::Through),
+        ];
+        config.cooperation.secret_key = Some(Secret::new("of the cluster"));
+        change(&mut config);
+        SettingsDigests::of(&config)
+    }
+
+    fn differences(change: impl FnOnce(&mut Config)) -> Vec<SharedSetting> {
+        digests(|_| ())
+            .differences(&digests(change))
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn each_part_that_differs_is_named() {
+        assert_eq!(
+            differences(|config| config.store.block_bytes = 1 << 20),
+            [SharedSetting::BlockSize]
+        );
+        assert_eq!(
+            differences(|config| config.lake.endpoint.push('x')),
+            [SharedSetting::Lake]
+        );
+        assert_eq!(
+            differences(|config| drop(config.cooperation.layers.pop())),
+            [SharedSetting::Layers]
+        );
+        assert_eq!(
+            differences(|config| drop(config.write.rules.pop())),
+            [SharedSetting::WriteRules]
+        );
+        assert_eq!(
+            differences(|config| config.write.rules[0].mode = WriteMode::Through),
+            [SharedSetting::WriteRules]
+        );
+        assert_eq!(
+            differences(|config| drop(config.identities.pop())),
+            [SharedSetting::Identities]
+        );
+        let secret = |config: &mut Config| config.identities[0].secret_key = Secret::new("another");
+        assert_eq!(differences(secret), [SharedSetting::Identities]);
+        let both = |config: &mut Config| {
+            config.identities.clear();
+            config.store.block_bytes = 1 << 20;
+        };
+        assert_eq!(
+            differences(both),
+            [SharedSetting::BlockSize, SharedSetting::Identities]
+        );
+    }
+
+    #[test]
+    fn what_may_differ_and_the_order_of_lists_are_not_compared() {
+        let mine = |config: &mut Config| {
+            config.node.name = "another".into();
+            config.store.capacity_bytes = 1 << 30;
+            config.identities.reverse();
+            config.write.rules.reverse();
+        };
+        assert_eq!(differences(mine), []);
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_is_written_and_nothing_else_is() {
+        let digests = digests(|_| ());
+        let message = digests.encode("node-1");
+        assert!(
+            SettingsDigests::are_in(&message) && message.len() < 128,
+            "{} bytes",
+            message.len()
+        );
+        assert_eq!(SettingsDigests::decode(&message), Some(("node-1", digests)));
+        for end in 0..message.len() {
+            assert_eq!(SettingsDigests::decode(&message[..end]), None, "cut at {end}");
+        }
+        assert_eq!(SettingsDigests::decode(&[&message[..], &[0]].concat()), None);
+    }
+
+    #[test]
+    fn nodes_are_compared_under_a_secret_that_both_know() {
+        let under = |secrets: &[&str], config: &Config| {
+            SettingsDigests(
+                secrets
+                    .iter()
+                    .map(|secret| SettingsDigests::under(config, secret))
+                    .collect(),
+            )
+        };
+        let mut config = Config::default();
+        let both = under(&["new", "old"], &config);
+        assert_eq!(both.differences(&under(&["old", "new"], &config)).len(), 0);
+        assert_eq!(both.differences(&under(&["old"], &config)).len(), 0);
+        config.store.block_bytes *= 2;
+        assert_eq!(both.differences(&under(&["old"], &config)).len(), 1);
+        let rejected = under(&["another"], &config);
+        assert_eq!(both.differences(&rejected).len(), 0, "nothing to compare");
+    }
+
+    #[test]
+    fn without_a_secret_no_digest_depends_on_one() {
+        let of = |secret| {
+            SettingsDigests::of(&Config {
+                identities: vec![identity("a", secret)],
+                ..Config::default()
+            })
+        };
+        assert_eq!(of("one"), of("two"));
+    }
+
+    #[test]
+    fn a_difference_lasts_until_either_configuration_changes_or_the_node_leaves() {
+        let agreement = Agreement::default();
+        agreement.renew(digests(|_| ()));
+        assert_eq!(agreement.differences("n1"), None);
+        let smaller = || digests(|config| config.store.block_bytes = 1 << 20);
+        agreement.receive("n1", smaller());
+        agreement.receive("n2", digests(|_| ()));
+        assert_eq!(
+            agreement.different(),
+            [("n1".to_owned(), vec![SharedSetting::BlockSize])]
+        );
+        assert_eq!(agreement.differences("n2"), Some(vec![]));
+        agreement.renew(smaller());
+        assert_eq!(
+            agreement.different(),
+            [("n2".to_owned(), vec![SharedSetting::BlockSize])]
+        );
+        agreement.receive("n2", smaller());
+        assert_eq!(agreement.different(), []);
+        agreement.keep_only(|name| name == "n1");
+        assert_eq!(agreement.differences("n2"), None);
+    }
+}

@@ -1,0 +1,490 @@
+//! The node's metrics and their names. Logic returns outcomes; the edge records them here.
+
+mod conditions;
+pub mod histogram;
+mod lake;
+mod payers;
+mod peers;
+mod reloads;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge as SignedGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Metric, Registry};
+use shoal_policy::{Layer, Source};
+
+pub use self::conditions::ConditionMetrics;
+pub use self::lake::LakeMetrics;
+pub use self::payers::PayerMetrics;
+pub use self::peers::{PeerMetrics, PeerTraffic};
+pub use self::reloads::ReloadMetrics;
+
+use crate::metrics::histogram::DurationHistogram;
+
+/// The media type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The sources of objects' bytes.
+const SOURCES: [Source; 3] = [Source::Local, Source::Peer, Source::Lake];
+
+type Gauge = SignedGauge<u64, AtomicU64>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    operation: &'static str,
+    status: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    source: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LayerLabel {
+    layer: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LayerRequestLabels {
+    layer: String,
+    result: &'static str,
+}
+
+/// Everything that one node counts.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    operations: HashMap<&'static str, OperationCounters, foldhash::fast::RandomState>,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<OperationLabel, DurationHistogram>,
+    requests_in_flight: Gauge,
+    read_bytes: [Counter; SOURCES.len()],
+    lake_requests: Family<OperationLabel, Counter>,
+    lake: LakeMetrics,
+    lake_bytes: Counter,
+    coalesced_requests: Counter,
+    retries: Counter,
+    uncached: Family<ReasonLabel, Counter>,
+    resident_bytes: Gauge,
+    capacity_bytes: Gauge,
+    fill_bytes: Gauge,
+    evictions: Family<ReasonLabel, Counter>,
+    corrupt_blocks: Counter,
+    store_paused: Gauge,
+    layer_bytes: Family<LayerLabel, Gauge>,
+    layer_target_bytes: Family<LayerLabel, Gauge>,
+    layer_requests: Family<LayerRequestLabels, Counter>,
+    peers: PeerMetrics,
+    conditions: ConditionMetrics,
+    payers: PayerMetrics,
+    written_back: Family<OutcomeLabel, Counter>,
+    dirty_objects: Gauge,
+    dirty_bytes: Gauge,
+    uploads_ended: Family<OutcomeLabel, Counter>,
+    uploads_open: Gauge,
+    reloads: ReloadMetrics,
+    upload_bytes: Gauge,
+    connections: ConnectionMetrics,
+}
+
+impl Metrics {
+    /// Creates the metrics of a node with these operations. Other operations are counted at a slightly higher
+    /// cost.
+    pub fn new(operations: &[&'static str]) -> Self {
+        let mut registry = MetricRegistry::default();
+        let requests = Family::default();
+        let durations = Family::default();
+        let read_bytes = Family::<SourceLabel, Counter>::default();
+        registry.add("requests", "Requests answered.", &requests);
+        registry.add(
+            "request_duration_seconds",
+            "From a request's head to the end of its answer.",
+            &durations,
+        );
+        registry.add(
+            "read_bytes",
+            "Bytes of objects sent to clients, by where they came from.",
+            &read_bytes,
+        );
+        Self {
+            operations: operations
+                .iter()
+                .map(|&name| (name, OperationCounters::new(name, &durations)))
+                .collect(),
+            requests,
+            durations,
+            read_bytes: SOURCES.map(|source| {
+                read_bytes.get_or_create_owned(&SourceLabel {
+                    source: source.as_str(),
+                })
+            }),
+            requests_in_flight: registry.metric("requests_in_flight", "Requests being answered."),
+            lake_requests: registry.metric("lake_requests", "Requests sent to the lake."),
+            lake: LakeMetrics::new(&mut registry),
+            lake_bytes: registry.metric("lake_bytes", "Bytes of objects received from the lake."),
+            coalesced_requests: registry.metric(
+                "coalesced_requests",
+                "Reads that joined a fetch another had begun.",
+            ),
+            retries: registry.metric("retries", "Requests to the lake that were tried again."),
+            uncached: registry.metric("uncached", "Reads whose object was not cached."),
+            resident_bytes: registry.metric("resident_bytes", "Bytes of blocks on this node's disk."),
+            capacity_bytes: registry.metric(
+                "capacity_bytes",
+                "Bytes that blocks may take on this node's disk.",
+            ),
+            fill_bytes: registry.metric("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
+            evictions: registry.metric("evictions", "Blocks that left the disk."),
+            corrupt_blocks: registry.metric(
+                "corrupt_blocks",
+                "Blocks whose checksum was wrong; each was fetched anew.",
+            ),
+            written_back: registry.metric(
+                "written_back",
+                "Objects acknowledged before the lake had them, by what became of them.",
+            ),
+            dirty_objects: registry.metric(
+                "dirty_objects",
+                "Objects that this node keeps for the lake, as a home or for their blocks.",
+            ),
+            dirty_bytes: registry.metric(
+                "dirty_bytes",
+                "Bytes on this node's disk that the lake does not have.",
+            ),
+            uploads_ended: registry.metric(
+                "uploads_ended",
+                "Uploads in parts that this node kept, to be written back, by how they ended.",
+            ),
+            reloads: ReloadMetrics::new(&mut registry),
+            uploads_open: registry.metric("uploads_open", "Uploads of these that have not ended."),
+            upload_bytes: registry.metric(
+                "upload_bytes",
+                "Bytes on this node's disk of parts that are not an object yet, for whichever node keeps the upload.",
+            ),
+            store_paused: registry.metric("store_paused", "1 while the disk takes no new blocks."),
+            layer_bytes: registry.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
+            layer_target_bytes: registry.metric(
+                "layer_target_bytes",
+                "Bytes that the blocks of a layer may count on.",
+            ),
+            layer_requests: registry.metric(
+                "layer_requests",
+                "Blocks asked of a layer, by whether it held them.",
+            ),
+            peers: PeerMetrics::new(&mut registry),
+            conditions: ConditionMetrics::new(&mut registry),
+            payers: PayerMetrics::new(&mut registry),
+            connections: ConnectionMetrics {
+                open: registry.metric("connections", "Open client connections."),
+                refusals: registry.metric("refusals", "Connections and requests turned away."),
+            },
+            registry: registry.into_registry(),
+        }
+    }
+
+    /// Returns the number of requests being answered.
+    pub fn requests_in_flight(&self) -> u64 {
+        self.requests_in_flight.get()
+    }
+
+    /// Counts a complete answer.
+    pub fn request(&self, operation: &'static str, status: u16, duration: Duration) {
+        if let Some(known) = self.operations.get(operation) {
+            known.durations.observe(duration);
+            if let Some(counter) = known.counter(status) {
+                counter
+                    .get_or_init(|| {
+                        self.requests
+                            .get_or_create_owned(&RequestLabels { operation, status })
+                    })
+                    .inc();
+                return;
+            }
+        } else {
+            self.durations
+                .get_or_create(&OperationLabel { operation })
+                .observe(duration);
+        }
+        self.requests
+            .get_or_create(&RequestLabels { operation, status })
+            .inc();
+    }
+
+    /// Counts a request as being answered until the returned guard is dropped.
+    pub fn request_began(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.requests_in_flight)
+    }
+
+    /// Counts bytes of an object that were sent to a client.
+    pub fn read(&self, source: Source, bytes: u64) {
+        let known = SOURCES.iter().position(|known| *known == source);
+        self.read_bytes[known.expect("no node reads from elsewhere")].inc_by(bytes);
+    }
+
+    /// Counts requests that were sent to the lake.
+    pub fn lake_requests(&self, operation: &'static str, count: u64) {
+        self.lake_requests
+            .get_or_create(&OperationLabel { operation })
+            .inc_by(count);
+    }
+
+    /// Counts of requests to the lake.
+    pub fn lake(&self) -> &LakeMetrics {
+        &self.lake
+    }
+
+    /// Counts of reloads.
+    pub fn reloads(&self) -> &ReloadMetrics {
+        &self.reloads
+    }
+
+    /// Counts bytes of an object that came from the lake.
+    pub fn lake_read(&self, bytes: u64) {
+        self.lake_bytes.inc_by(bytes);
+    }
+
+    /// Counts reads that joined fetches under way.
+    pub fn coalesced(&self, count: u64) {
+        self.coalesced_requests.inc_by(count);
+    }
+
+    /// Counts requests to the lake that were tried again.
+    pub fn retried(&self, count: u64) {
+        self.retries.inc_by(count);
+    }
+
+    /// Counts a read that was served without the cache.
+    pub fn uncached(&self, reason: &'static str) {
+        self.uncached.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// Counts requests that were turned away, or blocks that were not stored.
+    pub fn refused(&self, reason: &'static str, count: u64) {
+        self.connections
+            .refusals
+            .get_or_create(&ReasonLabel { reason })
+            .inc_by(count);
+    }
+
+    /// Counts blocks that left the disk.
+    pub fn evicted(&self, reason: &'static str, blocks: u64) {
+        self.evictions
+            .get_or_create(&ReasonLabel { reason })
+            .inc_by(blocks);
+    }
+
+    /// Counts blocks whose checksums were wrong.
+    pub fn corrupt_blocks(&self, count: u64) {
+        self.corrupt_blocks.inc_by(count);
+    }
+
+    /// Sets how much of the disk is used, and its capacity.
+    pub fn set_store_bytes(&self, resident: u64, capacity: u64) {
+        self.resident_bytes.set(resident);
+        self.capacity_bytes.set(capacity);
+    }
+
+    /// Sets the bytes fetched or being fetched that are not yet on disk.
+    pub fn set_fill_bytes(&self, bytes: u64) {
+        self.fill_bytes.set(bytes);
+    }
+
+    /// Counts written-back objects that had this outcome.
+    pub fn written_back(&self, outcome: &'static str, count: u64) {
+        self.written_back
+            .get_or_create(&OutcomeLabel { outcome })
+            .inc_by(count);
+    }
+
+    /// Sets the objects and bytes that this node keeps and the lake does not have.
+    pub fn set_dirty(&self, objects: u64, bytes: u64) {
+        self.dirty_objects.set(objects);
+        self.dirty_bytes.set(bytes);
+    }
+
+    /// Counts uploads kept here that ended in this way.
+    pub fn uploads_ended(&self, end: &'static str, count: u64) {
+        self.uploads_ended
+            .get_or_create(&OutcomeLabel { outcome: end })
+            .inc_by(count);
+    }
+
+    /// Sets the uploads that are kept here and have not ended, and the bytes of parts that are here.
+    pub fn set_uploads(&self, open: u64, bytes: u64) {
+        self.uploads_open.set(open);
+        self.upload_bytes.set(bytes);
+    }
+
+    /// Sets whether the disk takes no new blocks for now.
+    pub fn set_store_paused(&self, paused: bool) {
+        self.store_paused.set(u64::from(paused));
+    }
+
+    /// Sets how much of the disk a layer uses, and how much it may count on.
+    pub fn set_layer_bytes(&self, layer: Layer, used: u64, target: u64) {
+        let label = LayerLabel {
+            layer: layer.to_string(),
+        };
+        self.layer_bytes.get_or_create(&label).set(used);
+        self.layer_target_bytes.get_or_create(&label).set(target);
+    }
+
+    /// Counts blocks asked of a layer: `hit` or `miss`.
+    pub fn layer_requests(&self, layer: Layer, result: &'static str, count: u64) {
+        let layer = layer.to_string();
+        self.layer_requests
+            .get_or_create(&LayerRequestLabels { layer, result })
+            .inc_by(count);
+    }
+
+    /// Counts of requests between nodes.
+    pub fn peers(&self) -> &PeerMetrics {
+        &self.peers
+    }
+
+    /// The conditions of the node, as numbers.
+    pub fn conditions(&self) -> &ConditionMetrics {
+        &self.conditions
+    }
+
+    /// Counts of each identity's requests.
+    pub fn payers(&self) -> &PayerMetrics {
+        &self.payers
+    }
+
+    /// Counts of the S3 listener.
+    pub fn connections(&self) -> ConnectionMetrics {
+        self.connections.clone()
+    }
+
+    /// Renders all metrics in the text format of `OpenMetrics`.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).expect("writing to a string does not fail");
+        text
+    }
+}
+
+/// Counts of a listener. The default is in no registry.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionMetrics {
+    open: Gauge,
+    refusals: Family<ReasonLabel, Counter>,
+}
+
+impl ConnectionMetrics {
+    /// Counts a connection as open until the returned guard is dropped.
+    pub fn opened(&self) -> GaugeGuard {
+        GaugeGuard::new(&self.open)
+    }
+
+    /// Counts a connection, or a request by its framing, that was turned away.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&ReasonLabel { reason }).inc();
+    }
+}
+
+/// Adds one to a gauge while it lives.
+#[derive(Debug)]
+pub struct GaugeGuard(Gauge);
+
+impl GaugeGuard {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for GaugeGuard {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// Statuses that most answers have; their counters are found without a lock.
+const USUAL_STATUSES: [u16; 10] = [200, 206, 304, 204, 404, 403, 412, 416, 400, 503];
+
+/// The counters of one operation, kept at hand.
+#[derive(Debug)]
+struct OperationCounters {
+    durations: DurationHistogram,
+    /// Created when the status first occurs, so that statuses that never occurred are not shown as zero.
+    usual: [OnceLock<Counter>; USUAL_STATUSES.len()],
+}
+
+impl OperationCounters {
+    fn new(operation: &'static str, durations: &Family<OperationLabel, DurationHistogram>) -> Self {
+        let durations = durations.get_or_create_owned(&OperationLabel { operation });
+        Self {
+            durations,
+            usual: Default::default(),
+        }
+    }
+
+    fn counter(&self, status: u16) -> Option<&OnceLock<Counter>> {
+        USUAL_STATUSES
+            .iter()
+            .position(|&usual| usual == status)
+            .map(|index| &self.usual[index])
+    }
+}
+
+/// The registry while metrics are added to it.
+
+pub struct MetricRegistry(Registry);
+
+impl Default for MetricRegistry {
+    /// Creates a registry with only the version of the software in it.
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("shoal");
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("build", "The software that runs", version);
+        Self(registry)
+    }
+}
+
+impl MetricRegistry {
+    /// Registers a metric. Counters are shown with `_total` after the name.
+    fn add<M: Metric + Clone>(&mut self, name: &str, help: &str, metric: &M) {
+        // The registry itself puts the full stop after the help.
+        self.0.register(name, help.trim_end_matches('.'), metric.clone());
+    }
+
+    /// Registers a metric that starts at zero, and returns it.
+    pub fn metric<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
+        let metric = M::default();
+        self.add(name, help, &metric);
+        metric
+    }
+
+    /// Returns the complete registry.
+    pub fn into_registry(self) -> Registry {
+        self.0
+    }
+}

@@ -1,0 +1,267 @@
+//! Sends requests to other nodes.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use parking_lot::Mutex;
+use shoal_policy::NodeId;
+use shoal_s3::identity::NODE;
+use shoal_s3::sigv4::PayloadHash;
+
+use super::ALIVE;
+use super::circuit_breaker::CircuitBreaker;
+use super::request::BlockRequest;
+use crate::channel::Channel;
+use crate::clock;
+use crate::config;
+use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
+
+/// A healthy peer says within this time whether it will send a block; a peer that does not has failed.
+const HEAD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time within which an offered block has to arrive.
+const OFFER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The size limit of any answer that is not a block.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Makes peers that share one channel and its limits.
+#[derive(Debug)]
+pub struct PeerConnector {
+    limits: config::Limits,
+    channel: Arc<Channel>,
+}
+
+/// Another node that can be asked for blocks.
+pub struct Peer {
+    id: NodeId,
+    name: String,
+    address: SocketAddr,
+    endpoint: Endpoint,
+    breaker: Mutex<CircuitBreaker>,
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Why a peer did not give a block.
+#[derive(Debug, thiserror::Error)]
+pub enum PeerError {
+    /// The peer cannot be reached, or broke off.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// The peer did not answer in time.
+    #[error("{0} did not answer in time")]
+    Silent(String),
+    /// The peer does not have the block, or does not want to bring it.
+    #[error("{name} answered {status}")]
+    Refused {
+        /// The name of the peer.
+        name: String,
+        /// The status of its answer.
+        status: StatusCode,
+    },
+    /// The peer's answer broke off, or does not end.
+    #[error("{0} broke off")]
+    BrokenOff(String),
+    /// The version has more headers than a request between nodes can carry.
+    #[error("the description of the block does not fit in a request")]
+    TooLong,
+}
+
+impl PeerConnector {
+    /// Makes peers that are reached through `channel`. `limits` bounds the cost of a request.
+    pub fn new(channel: Arc<Channel>, limits: &config::Limits) -> Self {
+        Self {
+            limits: limits.clone(),
+            channel,
+        }
+    }
+
+    /// The channel on which nodes prove their identity to each other.
+    pub fn channel(&self) -> &Arc<Channel> {
+        &self.channel
+    }
+
+    /// The peer at `address`, or the known one if its address is still the same.
+    pub fn at(
+        &self,
+        id: NodeId,
+        name: &str,
+        address: SocketAddr,
+        known: &HashMap<NodeId, Arc<Peer>>,
+    ) -> Arc<Peer> {
+        if let Some(peer) = known.get(&id).filter(|peer| peer.address == address) {
+            return Arc::clone(peer);
+        }
+        Arc::new(Peer {
+            id,
+            name: name.into(),
+            address,
+            endpoint: Endpoint::to_node(self.channel.to(name, address), &self.limits),
+            breaker: Mutex::default(),
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Peer {
+    /// The digest of the peer's name.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// The peer's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether the peer is worth asking now.
+    pub fn is_reachable(&self) -> bool {
+        self.breaker.lock().is_reachable(clock::instant())
+    }
+
+    /// The number of requests sent to the peer, and of those that failed.
+    pub fn counts(&self) -> (u64, u64) {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (load(&self.sent), load(&self.failed))
+    }
+
+    /// The bytes of response bodies that came from the peer.
+    pub fn bytes_received(&self) -> u64 {
+        self.endpoint.counters().bytes_received
+    }
+
+    /// Requests a part of a block; returns a body that brings exactly that part, unless it breaks off.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses, cannot be reached, or does not say in time whether it will send the block.
+    pub async fn get_block(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
+        let request = request_to(
+            Method::GET,
+            "get_block",
+            request.target().ok_or(PeerError::TooLong)?,
+        );
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
+        let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
+            Ok(response) => response.map_err(PeerError::from),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match response.map(Response::into_parts) {
+            Ok((head, body)) if head.status == StatusCode::OK => {
+                self.breaker.lock().succeeded();
+                Ok(body)
+            }
+            // The peer is alive: it answers that it is too busy, or does not have the block.
+            Ok((head, _)) => {
+                self.breaker.lock().succeeded();
+                let name = self.name.clone();
+                Err(PeerError::Refused {
+                    name,
+                    status: head.status,
+                })
+            }
+            Err(error) => {
+                self.note_failure();
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks the peer to take a block over, and waits until the peer has all of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the peer refuses the block or does not have all of it in time.
+    pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
+        let mut body = self.get_block(request).await?;
+        let arrives = async {
+            while body.frame().await.transpose()?.is_some() {}
+            Ok::<_, EndpointError>(())
+        };
+        let arrived = match tokio::time::timeout(OFFER_PATIENCE, arrives).await {
+            Ok(arrived) => arrived.map_err(PeerError::from),
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        arrived.inspect_err(|_| self.note_failure())
+    }
+
+    /// Sends a request that is answered by a status and some bytes, within `patience`. It is sent once: if
+    /// the answer is lost, the request may have had its effect.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no complete answer comes in time.
+    pub async fn call(
+        &self,
+        operation: &'static str,
+        target: PathAndQuery,
+        patience: Duration,
+    ) -> Result<(StatusCode, Bytes), PeerError> {
+        let request = request_to(Method::POST, operation, target);
+        self.sent.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().sending(clock::instant());
+        let exchange = async {
+            let (head, body) = self.endpoint.send(request).await?.into_parts();
+            let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|_| PeerError::BrokenOff(self.name.clone()))?;
+            Ok((head.status, body.to_bytes()))
+        };
+        let answer = match tokio::time::timeout(patience, exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err(PeerError::Silent(self.name.clone())),
+        };
+        match &answer {
+            Ok(_) => self.breaker.lock().succeeded(),
+            Err(_) => self.note_failure(),
+        }
+        answer
+    }
+
+    /// Whether the peer answers at all.
+    pub async fn is_alive(&self) -> bool {
+        let request = request_to(Method::GET, "alive", PathAndQuery::from_static(ALIVE));
+        let answer = tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await;
+        matches!(answer, Ok(Ok(_)))
+    }
+
+    /// Notes that the peer promised a block and did not send all of it.
+    pub fn note_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        self.breaker.lock().failed(clock::instant());
+    }
+}
+
+/// Builds a request that consists of its target. The connection identifies both nodes.
+fn request_to(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
+    EndpointRequest {
+        operation,
+        method,
+        target,
+        headers: HeaderMap::new(),
+        body: RequestBody::Empty,
+        expects_continue: false,
+        payload: PayloadHash::empty(),
+        account: LakeAccount::Anonymous,
+        payer: NODE,
+    }
+}

@@ -1,0 +1,194 @@
+//! Builds the requests to the lake for one read, on behalf of the caller that reads.
+
+use std::sync::{Arc, OnceLock};
+
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, header};
+use shoal_s3::conditions::CONDITIONAL_HEADERS;
+use shoal_s3::hop_by_hop::end_to_end;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::ObjectName;
+use shoal_s3::sigv4::PayloadHash;
+use shoal_s3::target;
+
+use crate::endpoint::{EndpointRequest, LakeAccount, RequestBody};
+
+/// The caller of a read, and what of the client's request the lake should see. The latter is computed only
+/// when the lake is asked, which a hit never does.
+#[derive(Debug)]
+pub struct ReadContext {
+    account: LakeAccount,
+    caller: Caller,
+    client: Arc<Parts>,
+    /// The object that is read; `None` if nothing is read from the lake.
+    name: Option<ObjectName>,
+    forwarded: OnceLock<Forwarded>,
+}
+
+#[derive(Debug)]
+struct Forwarded {
+    target: PathAndQuery,
+    headers: HeaderMap,
+}
+
+impl ReadContext {
+    /// The context of a client's read of `name`: `client` is the head of its request, and requests to the
+    /// lake are signed by `account` on behalf of `caller`.
+    pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
+        Self {
+            account,
+            caller,
+            client,
+            name: Some(name),
+            forwarded: OnceLock::new(),
+        }
+    }
+
+    /// The context of a read that another node requests: `headers` are those that that node would send to the
+    /// lake. Without a name the lake cannot be asked for anything.
+    pub fn of_peer(
+        account: LakeAccount,
+        caller: Caller,
+        name: Option<ObjectName>,
+        headers: HeaderMap,
+    ) -> Self {
+        let (mut client, ()) = http::Request::new(()).into_parts();
+        client.headers = headers;
+        Self {
+            account,
+            caller,
+            client: Arc::new(client),
+            name,
+            forwarded: OnceLock::new(),
+        }
+    }
+
+    /// The caller of the read.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// The target of the request to the lake: the object, path style, with only its version.
+    pub fn target(&self) -> &PathAndQuery {
+        &self.forwarded().target
+    }
+
+    /// The object that is read, if the lake may be asked for it.
+    pub fn name(&self) -> Option<&ObjectName> {
+        self.name.as_ref()
+    }
+
+    /// The end-to-end headers that are forwarded, without ranges and conditions.
+    pub fn headers(&self) -> &HeaderMap {
+        &self.forwarded().headers
+    }
+
+    fn forwarded(&self) -> &Forwarded {
+        self.forwarded.get_or_init(|| Forwarded {
+            target: self.written(),
+            headers: unconditional(end_to_end(&self.client.headers)),
+        })
+    }
+
+    /// The target as this node writes it; `/` without a name.
+    fn written(&self) -> PathAndQuery {
+        match &self.name {
+            Some(name) => target::of_object(name).expect("a name that is too long was refused"),
+            None => PathAndQuery::from_static("/"),
+        }
+    }
+
+    /// A request for the object without a range or a condition: end-to-end headers such as
+    /// `x-amz-request-payer` are forwarded, `response-*` parameters and presigned credentials are not.
+    pub fn request(&self, method: Method) -> EndpointRequest {
+        let forwarded = self.forwarded();
+        EndpointRequest {
+            operation: if method == Method::HEAD {
+                "head_object"
+            } else {
+                "get_object"
+            },
+            method,
+            target: forwarded.target.clone(),
+            headers: forwarded.headers.clone(),
+            body: RequestBody::Empty,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: self.account.clone(),
+            payer: self.caller.payer(),
+        }
+    }
+
+    /// The client's condition headers, for the lake to judge if this node does not know the object.
+    pub fn conditions(&self) -> impl Iterator<Item = (http::HeaderName, http::HeaderValue)> + '_ {
+        let client = &self.client.headers;
+        CONDITIONAL_HEADERS.into_iter().flat_map(|name| {
+            client
+                .get_all(&name)
+                .iter()
+                .map(move |value| (name.clone(), value.clone()))
+                .collect::<Vec<_>>()
+        })
+    }
+}
+
+/// The headers without those that this node handles itself. Cached bytes serve every client, so the lake is
+/// asked for the object's own bytes, whatever encodings this client understands.
+fn unconditional(mut headers: HeaderMap) -> HeaderMap {
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    for own in CONDITIONAL_HEADERS
+        .into_iter()
+        .chain([header::RANGE, header::CACHE_CONTROL, header::PRAGMA])
+    {
+        headers.remove(own);
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(version: Option<&str>, headers: &[(&'static str, &'static str)]) -> ReadContext {
+        let mut request = http::Request::new(());
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let client = Arc::new(request.into_parts().0);
+        let name = ObjectName {
+            bucket: "b".into(),
+            key: b"k/ %".as_slice().into(),
+            version: version.map(Into::into),
+        };
+        ReadContext::new(LakeAccount::Anonymous, Caller::Anonymous, client, name)
+    }
+
+    #[test]
+    fn the_lake_is_asked_for_the_version_that_this_node_names() {
+        let target = |version| context(version, &[]).request(Method::GET).target;
+        assert_eq!(target(Some("a+b&x")).as_str(), "/b/k/%20%25?versionId=a%2Bb%26x");
+        assert_eq!(target(None).as_str(), "/b/k/%20%25");
+    }
+
+    #[test]
+    fn what_this_node_answers_itself_is_not_asked_of_the_lake() {
+        let context = context(
+            None,
+            &[
+                ("range", "bytes=0-1"),
+                ("if-match", "\"x\""),
+                ("cache-control", "no-cache"),
+                ("accept-encoding", "gzip"),
+                ("authorization", "AWS4 …"),
+                ("x-amz-request-payer", "requester"),
+            ],
+        );
+        let request = context.request(Method::GET);
+        let names: Vec<_> = request.headers.keys().map(http::HeaderName::as_str).collect();
+        assert_eq!(names, ["accept-encoding", "x-amz-request-payer"]);
+        assert_eq!(request.headers[header::ACCEPT_ENCODING], "identity");
+        let conditions: Vec<_> = context.conditions().map(|(name, _)| name).collect();
+        assert_eq!(conditions, [header::IF_MATCH]);
+    }
+}

@@ -1,0 +1,259 @@
+//! Settings that change while a node runs: identities, rules, certificate and access log. The rest waits for
+//! a restart.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use shoal_s3::identity::{Account, Identities, Identity};
+
+use crate::clock;
+use crate::config::{self, Config, ConfigError, IdentityConfig, Write, WriteMode};
+use crate::cooperation::Cooperation;
+use crate::freshness::FreshnessRules;
+use crate::front::serve::Front;
+use crate::http::tls::{TlsError, TlsReloader};
+use crate::membership::SettingsDigests;
+use crate::write::WriteRules;
+
+/// Why a new configuration is not in force.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The new configuration cannot be read, or contradicts itself.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] TlsError),
+}
+
+/// Takes new configurations over, each completely or not at all.
+pub struct Reloader {
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) front: Arc<Front>,
+    pub(crate) cooperation: Arc<Cooperation>,
+    pub(crate) tls: Option<Arc<TlsReloader>>,
+    pub(crate) reloads: Arc<Reloads>,
+    /// The configuration in force. Locked while a new one is taken over.
+    pub(crate) in_force: tokio::sync::Mutex<Config>,
+}
+
+/// The settings that a reload changes, and those that it leaves unchanged.
+#[derive(Debug)]
+struct Plan {
+    in_force: Config,
+    /// Settings that differ and cannot change while the node runs.
+    need_restart: Vec<String>,
+}
+
+impl Plan {
+    fn of(old: &Config, new: &Config) -> Self {
+        let mut in_force = old.clone();
+        in_force.identities.clone_from(&new.identities);
+        in_force.freshness.clone_from(&new.freshness);
+        in_force.log.filter.clone_from(&new.log.filter);
+        in_force.log.access = new.log.access;
+        // Other nodes, and objects that are dirty already, rely on where objects may be dirty.
+        if !is_volatile(&old.write) && !is_volatile(&new.write) {
+            in_force.write.default = new.write.default;
+            in_force.write.rules.clone_from(&new.write.rules);
+        }
+        let need_restart = config::differences(&in_force, new);
+        Self {
+            in_force,
+            need_restart,
+        }
+    }
+}
+
+/// Whether any object may be dirty.
+fn is_volatile(write: &Write) -> bool {
+    let mut modes = write.rules.iter().map(|rule| rule.mode).chain([write.default]);
+    modes.any(|mode| mode == WriteMode::Back)
+}
+
+impl Reloader {
+    /// Takes a new configuration over and returns the configuration that is in force then. If there is
+    /// something wrong with the new one, the old one stays in force. No request is dropped: requests under
+    /// way end as they began.
+    pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
+        let mut in_force = self.in_force.lock().await;
+        let taken_over = self.take_over(&in_force, new).await;
+        self.reloads.note(clock::utc_now(), &taken_over);
+        let plan = taken_over?;
+        for setting in &plan.need_restart {
+            tracing::warn!(
+                setting,
+                "this setting changes with a restart only; the old value stays in force"
+            );
+        }
+        tracing::info!(
+            identities = plan.in_force.identities.len(),
+            "configuration reloaded"
+        );
+        *in_force = plan.in_force;
+        Ok(in_force.clone())
+    }
+
+    async fn take_over(&self, old: &Config, new: Result<Config, ConfigError>) -> Result<Plan, ReloadError> {
+        let plan = Plan::of(old, &new?);
+        if let Some(tls) = &self.tls {
+            tls.look().await?;
+        }
+        let (config, front) = (&plan.in_force, &self.front);
+        self.identities.replace(identities(config));
+        let freshness = FreshnessRules::new(&config.freshness);
+        front.reload(freshness, WriteRules::new(&config.write), config.log.access);
+        // Other nodes compare the settings that must be equal among them.
+        let agreement = &self.cooperation.notices().agreement;
+        agreement.renew(SettingsDigests::of(config));
+        Ok(plan)
+    }
+}
+
+/// The identities that a configuration names; their indexes are assigned later.
+pub(crate) fn identities(config: &Config) -> impl Iterator<Item = Identity> {
+    config.identities.iter().map(|identity| Identity {
+        index: 0,
+        access_key: identity.access_key.clone(),
+        secret_key: identity.secret_key.clone(),
+        share: identity.share,
+        lake_account: lake_account(identity),
+    })
+}
+
+fn lake_account(identity: &IdentityConfig) -> Option<Arc<Account>> {
+    let (access_key, secret_key) = (
+        identity.lake_access_key.clone()?,
+        identity.lake_secret_key.clone()?,
+    );
+    Some(Arc::new(Account {
+        access_key,
+        secret_key,
+        session_token: None,
+    }))
+}
+
+/// How reloads ended, for `/status` and metrics.
+#[derive(Debug)]
+pub struct Reloads(Mutex<History>);
+
+#[derive(Clone, Debug)]
+struct History {
+    ok: u64,
+    failed: u64,
+    /// When the configuration in force was read.
+    read_at: SystemTime,
+    /// Why the latest reload failed.
+    error: Option<String>,
+    /// Settings that differ in the files, and cannot change while the node runs.
+    need_restart: Vec<String>,
+}
+
+impl Reloads {
+    /// A history without reloads; the node starts at `now`.
+    pub fn since(now: SystemTime) -> Self {
+        Self(Mutex::new(History {
+            ok: 0,
+            failed: 0,
+            read_at: now,
+            error: None,
+            need_restart: Vec::new(),
+        }))
+    }
+
+    fn note(&self, now: SystemTime, taken_over: &Result<Plan, ReloadError>) {
+        let mut history = self.0.lock();
+        match taken_over {
+            Ok(plan) => {
+                history.ok += 1;
+                history.read_at = now;
+                history.error = None;
+                history.need_restart.clone_from(&plan.need_restart);
+            }
+            Err(error) => {
+                history.failed += 1;
+                history.error = Some(error.to_string());
+            }
+        }
+    }
+
+    /// The number of reloads that succeeded, and of those that failed.
+    pub fn counts(&self) -> [(&'static str, u64); 2] {
+        let history = self.0.lock();
+        [("ok", history.ok), ("failed", history.failed)]
+    }
+
+    /// Whether the latest reload succeeded, and when the configuration in force was read, in seconds since
+    /// 1970.
+    pub fn latest(&self) -> (bool, u64) {
+        let history = self.0.lock();
+        (history.error.is_none(), unix_seconds(history.read_at))
+    }
+
+    /// The page for `/status`.
+    pub fn page(&self) -> Value {
+        let history = self.0.lock().clone();
+        json!({
+            "read_at": unix_seconds(history.read_at),
+            "reloads": history.ok,
+            "failed_reloads": history.failed,
+            "error": history.error,
+            "need_restart": history.need_restart,
+        })
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use shoal_base::secret::Secret;
+
+    use super::{Config, Plan, WriteMode};
+    use crate::config::{FreshnessMode, WriteRule};
+
+    fn rule(mode: WriteMode) -> Vec<WriteRule> {
+        let prefix = "s3://b/".into();
+        vec![WriteRule { prefix, mode }]
+    }
+
+    #[test]
+    fn what_a_reload_may_change_changes_and_the_rest_is_named() {
+        let (old, mut new) = (Config::default(), Config::default());
+        new.freshness.default = FreshnessMode::Immutable;
+        new.write.rules = rule(WriteMode::Through);
+        new.log.filter = "debug".into();
+        new.log.access = true;
+        let plan = Plan::of(&old, &new);
+        assert_eq!((&plan.in_force, plan.need_restart.len()), (&new, 0));
+
+        let changed = new.clone();
+        new.store.capacity_bytes *= 2;
+        new.limits.requests = 7;
+        new.lake.secret_key = Some(Secret::new("another"));
+        let plan = Plan::of(&old, &new);
+        assert_eq!(plan.in_force, changed);
+        assert_eq!(
+            plan.need_restart,
+            ["[lake] secret_key", "[store] capacity", "[limits] requests"]
+        );
+    }
+
+    #[test]
+    fn rules_for_dirty_objects_wait_for_a_restart() {
+        for (before, after) in [
+            (WriteMode::Around, WriteMode::Back),
+            (WriteMode::Back, WriteMode::Through),
+        ] {
+            let (mut old, mut new) = (Config::default(), Config::default());
+            (old.write.rules, new.write.rules) = (rule(before), rule(after));
+            let plan = Plan::of(&old, &new);
+            assert_eq!(plan.in_force, old);
+            assert_eq!(plan.need_restart, ["[[write.rule]]"]);
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Writes through the cache: an object that the lake has committed ends up where a read would have put it.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, header};
+use shoal_policy::route::Stop;
+use shoal_policy::{Layer, ObjectId};
+use shoal_s3::object::Version;
+use shoal_s3::operation::{Classified, Operation};
+use shoal_store::{Store, StoreConfig, Urgency};
+
+use super::Uncached;
+use super::body_copy::{BodyCopy, CopiedBody};
+use super::multipart::PartTable;
+use super::pending_commits::PendingCommits;
+
+use crate::cooperation::Cooperation;
+use crate::fetch::Fetcher;
+use crate::grants::Grants;
+
+/// The fraction of the disk that one object may take: its blocks cannot make room for each other before they
+/// have names.
+pub const OBJECT_PART_OF_CAPACITY: u64 = 4;
+
+/// The number of blocks of one object that are offered to their homes at a time.
+const OFFERS: usize = 4;
+
+/// Puts written blocks where a read would have put them.
+pub struct WriteThrough {
+    pub(super) store: Arc<Store>,
+    fetcher: Arc<Fetcher>,
+    cooperation: Arc<Cooperation>,
+    grants: Arc<Grants>,
+    pub(super) block_bytes: u64,
+    pub(super) object_bytes_max: u64,
+    pub(super) pending_commits: PendingCommits,
+    /// Held by every task that still does something for a write.
+    pub(super) underway: Arc<()>,
+    /// The parts of uploads that are not complete.
+    pub(super) aside: PartTable,
+}
+
+/// The sizes that decide how a write is cut into blocks, and whether it is kept at all.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteThroughSizes {
+    /// The size of a block.
+    pub block_bytes: u64,
+    /// The capacity of the disk.
+    pub capacity_bytes: u64,
+}
+
+impl From<&StoreConfig> for WriteThroughSizes {
+    fn from(store: &StoreConfig) -> Self {
+        Self {
+            block_bytes: store.block_bytes,
+            capacity_bytes: store.capacity_bytes,
+        }
+    }
+}
+
+impl WriteThrough {
+    /// Puts blocks into `store`, of which `cooperation` tells the homes and `catalog` the versions.
+    pub fn new(
+        store: Arc<Store>,
+        fetcher: Arc<Fetcher>,
+        cooperation: Arc<Cooperation>,
+        grants: Arc<Grants>,
+        sizes: WriteThroughSizes,
+    ) -> Self {
+        Self {
+            store,
+            fetcher,
+            cooperation,
+            grants,
+            block_bytes: sizes.block_bytes,
+            object_bytes_max: sizes.capacity_bytes / OBJECT_PART_OF_CAPACITY,
+            pending_commits: PendingCommits::default(),
+            underway: Arc::default(),
+            aside: PartTable::default(),
+        }
+    }
+
+    /// Prepares for the bytes of a write.
+    pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<BodyCopy, Uncached> {
+        self.copy(size_to_copy(classified, parts)?)
+    }
+
+    pub(super) fn copy(&self, size_bytes: u64) -> Result<BodyCopy, Uncached> {
+        if size_bytes > self.object_bytes_max {
+            return Err(Uncached::TooLarge);
+        }
+        let (store, fetcher) = (Arc::clone(&self.store), Arc::clone(&self.fetcher));
+        Ok(BodyCopy::new(store, fetcher, size_bytes, self.block_bytes))
+    }
+
+    /// Goes on in a separate task when the lake has answered. The headers in `answer` name the version of
+    /// `object` that the lake has committed. Callers that read the object through this node meanwhile wait
+    /// for a moment.
+    pub fn commit(
+        self: &Arc<Self>,
+        copy: &BodyCopy,
+        object: ObjectId,
+        answer: &HeaderMap,
+    ) -> Result<(), Uncached> {
+        let copied = copy.finish()?;
+        let version = Version::from_write(object, answer, copied.size_bytes, self.block_bytes);
+        // The ETag is the only reason left for it to have no blocks: its size was checked before.
+        let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
+        let pending = self.pending_commits.begin(object);
+        let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
+        tokio::spawn(async move {
+            let landing = this.finish(copied, &version, Urgency::Late).await;
+            // A version is found by its blocks on the disk, of which there may be none yet.
+            this.grants.introduce(&version);
+            drop(pending);
+            tokio::join!(landing, this.hand_over(&version));
+            drop(underway);
+        });
+        Ok(())
+    }
+
+    /// The future that a read of the object should wait for, if there is one. It takes a moment at most.
+    pub fn pending_commit(&self, object: ObjectId) -> Option<impl Future<Output = ()> + use<>> {
+        self.pending_commits.ended(object)
+    }
+
+    /// The number of objects that are being finished, or handed over to other nodes, now.
+    pub fn underway(&self) -> usize {
+        Arc::strong_count(&self.underway) - 1
+    }
+
+    /// Gives the blocks on the disk their names, and lets the blocks in memory go there by `urgency`; they
+    /// are there when the returned future ends. Reads find all of them from now on.
+    pub(super) async fn finish(
+        &self,
+        copied: CopiedBody,
+        version: &Arc<Version>,
+        urgency: Urgency,
+    ) -> impl Future<Output = ()> + use<> {
+        let CopiedBody {
+            mut drafts,
+            in_memory,
+            ..
+        } = copied;
+        let behind = drafts.0.len() as u32;
+        for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
+            // A missing block costs a way to the lake; the store has counted the reason.
+            if let Ok(Ok(draft)) = drafting.await {
+                let _refused = draft.name(Arc::clone(version), index).await;
+            }
+        }
+        let landings = (behind..).zip(in_memory).filter_map(|(index, block)| {
+            self.fetcher
+                .insert_written(version, index, block.into_pieces(), urgency)
+        });
+        let landings: Vec<_> = landings.collect();
+        async move {
+            join_all(landings).await;
+        }
+    }
+
+    /// Offers each block to the other nodes that a read through this one would have brought it through.
+    pub(super) async fn hand_over(&self, version: &Arc<Version>) {
+        let offers = (0..version.block_count()).flat_map(|index| {
+            let block = version.block(index);
+            let stops = self.cooperation.route(block, Layer::L1, &[]);
+            let homes = stops.into_iter().filter_map(|stop| match stop {
+                Stop::Home(node, _) => Some(node),
+                Stop::Local | Stop::FormerHome(_) | Stop::Lake => None,
+            });
+            let is_here = self.fetcher.holds(block);
+            homes.filter(move |_| is_here).map(move |node| (index, node))
+        });
+        stream::iter(offers)
+            .for_each_concurrent(OFFERS, |(index, node)| async move {
+                // A home that does not take the block asks the lake when the block is read.
+                let _ = self.cooperation.offer(version, index, node).await;
+            })
+            .await;
+    }
+}
+
+/// The length of the object to come, if its bytes can be copied.
+pub fn size_to_copy(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
+    if classified.operation != Operation::PutObject {
+        return Err(Uncached::Multipart);
+    }
+    let is_special = ["versionId", "partNumber"]
+        .iter()
+        .any(|name| classified.query.has(name));
+    match size_of_body(&parts.headers) {
+        Ok(_) | Err(Uncached::NoLength) if is_special => Err(Uncached::Dialect),
+        size_bytes => size_bytes,
+    }
+}
+
+/// The number of bytes to come, if they can be copied.
+pub(super) fn size_of_body(headers: &HeaderMap) -> Result<u64, Uncached> {
+    if headers.contains_key("x-amz-copy-source") {
+        return Err(Uncached::Copy);
+    }
+    if headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+        return Err(Uncached::SseC);
+    }
+    number(headers, &HeaderName::from_static("x-amz-decoded-content-length"))
+        .or_else(|| number(headers, &header::CONTENT_LENGTH))
+        .ok_or(Uncached::NoLength)
+}
+
+fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,96 @@
+//! `AKID/20130524/us-east-1/s3/aws4_request`: the access key of a signature, and the scope it is valid for.
+
+use std::borrow::Cow;
+
+use super::Refusal;
+use super::claim::Place;
+use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
+
+/// A credential as the request writes it: an access key and four words of scope.
+#[derive(Debug)]
+pub(super) struct Credential<'a> {
+    text: Cow<'a, str>,
+    access_key_len: usize,
+    place: Place,
+}
+
+impl<'a> Credential<'a> {
+    /// Splits from the right, because an access key may contain slashes.
+    pub(super) fn parse(text: Cow<'a, str>, place: Place) -> Result<Self, Refusal> {
+        match memchr::memrchr_iter(b'/', text.as_bytes()).nth(3) {
+            Some(at) if at > 0 => Ok(Self {
+                text,
+                access_key_len: at,
+                place,
+            }),
+            _ => Err(Refusal::malformed(
+                place,
+                "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".",
+            )),
+        }
+    }
+
+    /// The access key that claims to have signed.
+    pub(super) fn access_key(&self) -> &str {
+        &self.text[..self.access_key_len]
+    }
+
+    /// The scope that the signature claims to be valid for.
+    pub(super) fn scope(&self) -> &str {
+        &self.text[self.access_key_len + 1..]
+    }
+
+    /// Explains what is wrong with a scope other than the only one that this node accepts for a request
+    /// signed at `timestamp`.
+    pub(super) fn refuse_scope(&self, expected_region: &str, timestamp: &Timestamp) -> Refusal {
+        let mut words = words(self.scope(), b'/');
+        let mut word = || words.next().expect("parse found four words");
+        let (day, region, service, terminator) = (word(), word(), word(), word());
+        let wrong = |detail: String| Refusal::malformed(self.place, detail);
+
+        if region != expected_region {
+            let region = shown(region);
+            return Refusal::Malformed {
+                in_query: matches!(self.place, Place::Query { .. }),
+                detail: format!("the region '{region}' is wrong; expecting '{expected_region}'").into(),
+                region: Some(expected_region.into()),
+            };
+        }
+        if service != SERVICE {
+            let service = shown(service);
+            return wrong(format!(
+                "incorrect service \"{service}\". This endpoint belongs to \"{SERVICE}\"."
+            ));
+        }
+        if terminator != TERMINATOR {
+            let terminator = shown(terminator);
+            return wrong(format!(
+                "incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."
+            ));
+        }
+        if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+            let day = shown(day);
+            return wrong(format!(
+                "incorrect date format \"{day}\". This date in the credential must be in the format \"yyyyMMdd\"."
+            ));
+        }
+        let signed = timestamp.day();
+        let other_day = format!(
+            "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
+        );
+        match self.place {
+            Place::Header => wrong(other_day),
+            // S3's message does not name the parameter here.
+            Place::Query { .. } => Refusal::OtherDay(other_day.into()),
+        }
+    }
+}
+
+/// Cuts a client's text to a length that fits into a message.
+pub(super) fn shown(word: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 64;
+    match word.char_indices().nth(LONGEST) {
+        Some((at, _)) => Cow::Owned(format!("{}…", &word[..at])),
+        None => Cow::Borrowed(word),
+    }
+}

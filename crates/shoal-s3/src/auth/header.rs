@@ -1,0 +1,167 @@
+//! The `Authorization` header: `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`.
+
+use std::borrow::Cow;
+
+use http::HeaderValue;
+
+use super::Refusal;
+use super::claim::Place;
+use super::credential::shown;
+use crate::sigv4::{ALGORITHM, words};
+
+/// The three parts of the header.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Authorization<'a> {
+    pub(super) credential: &'a str,
+    pub(super) signed_headers: &'a str,
+    pub(super) signature: &'a str,
+}
+
+impl<'a> Authorization<'a> {
+    /// Reads the header: each part once, in any order, separated by commas with or without spaces.
+    pub(super) fn parse(value: &'a HeaderValue) -> Result<Self, Refusal> {
+        let text = value.to_str().map_err(|_| malformed("it is not ASCII."))?;
+        let parts = match text.strip_prefix(ALGORITHM) {
+            Some(rest) if rest.is_empty() || rest.starts_with(' ') => rest,
+            _ => return Err(unsupported(text)),
+        };
+        let mut parts = words(parts, b',');
+        let (Some(first), Some(second), Some(third), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(malformed(
+                "the authorization header requires three components: Credential, SignedHeaders, and Signature.",
+            ));
+        };
+        let (mut credential, mut signed_headers, mut signature) = (None, None, None);
+        for part in [first, second, third] {
+            let part = part.trim_ascii();
+            let Some((name, value)) = part.split_once('=') else {
+                let part = shown(part);
+                return Err(malformed(format!(
+                    "the authorization component \"{part}\" is malformed."
+                )));
+            };
+            // There are exactly three parts, so an unknown or repeated one means that another is missing.
+            match name {
+                "Credential" => credential = Some(value),
+                "SignedHeaders" => signed_headers = Some(value),
+                "Signature" => signature = Some(value),
+                _ => {}
+            }
+        }
+        let missing = |sentence: &'static str| move || malformed(sentence);
+        Ok(Self {
+            credential: credential.ok_or_else(missing("missing Credential."))?,
+            signed_headers: signed_headers.ok_or_else(missing("missing SignedHeaders."))?,
+            signature: signature.ok_or_else(missing("missing Signature."))?,
+        })
+    }
+}
+
+fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
+    Refusal::malformed(Place::Header, detail)
+}
+
+/// Tells clients of signature version 4A what to use instead; anything else is not an S3 authorization.
+fn unsupported(algorithm: &str) -> Refusal {
+    match algorithm.split_once(' ') {
+        _ if algorithm.starts_with("AWS4-") => Refusal::UnsupportedSignatureVersion,
+        Some((name, _)) => Refusal::UnsupportedAuthorization(name.into()),
+        None => Refusal::AuthorizationOfOneWord(algorithm.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Authorization;
+    use crate::auth::Refusal;
+    use http::HeaderValue;
+
+    fn parse(text: &'static str) -> Result<Authorization<'static>, Refusal> {
+        let value: &'static HeaderValue = Box::leak(Box::new(HeaderValue::from_static(text)));
+        Authorization::parse(value)
+    }
+
+    #[test]
+    fn the_parts_are_found_with_and_without_spaces_in_any_order() {
+        let expected = Authorization {
+            credential: "a/b/c/d/e",
+            signed_headers: "host;x",
+            signature: "77",
+        };
+        for text in [
+            "AWS4-HMAC-SHA256 Credential=a/b/c/d/e,SignedHeaders=host;x,Signature=77",
+            "AWS4-HMAC-SHA256 Credential=a/b/c/d/e, SignedHeaders=host;x, Signature=77",
+            "AWS4-HMAC-SHA256  Signature=77 ,SignedHeaders=host;x,  Credential=a/b/c/d/e",
+        ] {
+            assert_eq!(parse(text).unwrap(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_part_missing_unknown_or_given_twice_is_malformed() {
+        let three =
+            "the authorization header requires three components: Credential, SignedHeaders, and Signature.";
+        for (text, expected) in [
+            ("AWS4-HMAC-SHA256", three),
+            ("AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host", three),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,Credential=b,SignedHeaders=host,Signature=7",
+                three,
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,Signature=7,",
+                three,
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,Signature=7,Region=x",
+                three,
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,Credential=b,Signature=7",
+                "missing SignedHeaders.",
+            ),
+            (
+                "AWS4-HMAC-SHA256 x=a,SignedHeaders=host,Signature=7",
+                "missing Credential.",
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders=host,x=7",
+                "missing Signature.",
+            ),
+            (
+                "AWS4-HMAC-SHA256 Credential=a,SignedHeaders-host,Signature=7",
+                "the authorization component \"SignedHeaders-host\" is malformed.",
+            ),
+        ] {
+            let refusal = parse(text).unwrap_err().to_string();
+            let told = refusal.strip_prefix("The authorization header is malformed; ");
+            assert_eq!(told, Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_ways_to_authorize_are_told_apart() {
+        let version = |text| parse(text).unwrap_err();
+        assert!(matches!(
+            version("AWS4-ECDSA-P256-SHA256 Credential=a"),
+            Refusal::UnsupportedSignatureVersion
+        ));
+        assert_eq!(
+            version("invalid"),
+            Refusal::AuthorizationOfOneWord("invalid".into())
+        );
+        for text in [
+            "AWS HAHAHA",
+            "Basic YTpi",
+            "Bearer x",
+            "aws4-hmac-sha256 Credential=a",
+        ] {
+            assert!(
+                matches!(version(text), Refusal::UnsupportedAuthorization(_)),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! The one gate before routing: it decides who sent a request and how its body is to be checked.
+//!
+//! Header signatures, presigned URLs and requests without credentials come in; a [`Verified`] or an S3 error
+//! comes out. The gate verifies the request exactly as it was sent: nothing here rewrites a byte of it.
+
+mod claim;
+mod credential;
+mod header;
+mod presigned;
+mod refusal;
+mod version2;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::header::HOST;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method};
+
+pub use refusal::Refusal;
+
+use self::claim::{CONTENT_SHA256, Claim, Claimed, Place};
+use self::version2::Version2;
+use crate::error::S3Error;
+use crate::identity::{Caller, Identities, Identity};
+use crate::payload::Payload;
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign, words};
+
+/// The most by which a request's clock may differ from the node's.
+const SKEW_MAX: Duration = Duration::from_mins(15);
+
+/// A request that passed the gate.
+#[derive(Debug)]
+pub struct Verified {
+    /// The sender of the request.
+    pub caller: Caller,
+    /// The identity that a presigned URL names when a browser asks about it (`OPTIONS`). Nothing proves it,
+    /// so it grants no rights here.
+    pub named: Option<Caller>,
+    /// Where the request carried its credentials.
+    pub credentials: Credentials,
+    /// How the body is to be checked.
+    pub payload: Payload,
+}
+
+/// Where a request carries its credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nowhere: the caller is a stranger.
+    None,
+    /// In the `Authorization` header.
+    Header,
+    /// In the query: a presigned URL.
+    Query {
+        /// `X-Amz-Expires`, counted from `X-Amz-Date`; for version 2 the time left until `Expires`.
+        expires: Duration,
+    },
+}
+
+/// Decides which requests are let in.
+#[derive(Debug)]
+pub struct Gate {
+    identities: Arc<Identities>,
+    region: String,
+    keys: KeyCache,
+    /// Whether requests without credentials are let in.
+    lets_strangers_in: bool,
+    /// Set if signatures of version 2 are let in, too.
+    version2: Option<Version2>,
+}
+
+impl Gate {
+    /// A gate that knows `identities` and accepts signatures for `region`.
+    pub fn new(identities: impl Into<Arc<Identities>>, region: impl Into<String>) -> Self {
+        Self {
+            identities: identities.into(),
+            region: region.into(),
+            keys: KeyCache::default(),
+            lets_strangers_in: true,
+            version2: None,
+        }
+    }
+
+    /// Refuses requests without credentials, except those in which a browser asks whether it may send others
+    /// (`OPTIONS`): these never carry credentials.
+    #[must_use]
+    pub fn without_strangers(mut self) -> Self {
+        self.lets_strangers_in = false;
+        self
+    }
+
+    /// Lets signatures of version 2 in, too. `domain` is the domain of virtual-host style.
+    #[must_use]
+    pub fn with_signature_v2(mut self, domain: Option<String>) -> Self {
+        self.version2 = Some(Version2 { domain });
+        self
+    }
+
+    /// Verifies the head of a request received at `now`.
+    pub fn verify(&self, parts: &Parts, now: SystemTime) -> Result<Verified, S3Error> {
+        self.admit(parts, now).map_err(S3Error::from)
+    }
+
+    /// Like [`verify`](Self::verify), but returns the reason by name.
+    pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
+        refuse_repeated(&parts.headers)?;
+        let host = host(parts)?;
+        match self.read_claim(parts)? {
+            None if !self.lets_strangers_in && parts.method != Method::OPTIONS => Err(Refusal::Stranger),
+            None => admit_stranger(&parts.headers),
+            // A browser asks whether it may use a presigned URL. The URL proves nothing here: its signature
+            // is for another method, and for headers that this request does not carry. So the request counts
+            // as a stranger's.
+            Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => Ok(Verified {
+                named: self.named(&claim),
+                ..admit_stranger(&parts.headers)?
+            }),
+            Some(Claimed::Version4(claim)) => self.admit_version4(&claim, parts, &host, now),
+            Some(Claimed::Version2(claim)) => match &self.version2 {
+                Some(version2) => version2.verify(claim, parts, &host, &self.identities, now),
+                None => Err(Refusal::UnsupportedSignatureVersion),
+            },
+        }
+    }
+
+    /// Reads the one claim that a request may make. Without version 2, its header is refused before it is
+    /// read.
+    fn read_claim<'a>(&self, parts: &'a Parts) -> Result<Option<Claimed<'a>>, Refusal> {
+        Claimed::read(parts).map_err(|refusal| match refusal {
+            Refusal::UnsupportedAuthorization(name) if self.version2.is_none() && &*name == "AWS" => {
+                Refusal::UnsupportedSignatureVersion
+            }
+            other => other,
+        })
+    }
+
+    fn named(&self, claim: &Claimed<'_>) -> Option<Caller> {
+        let identity = self.identities.get(claim.static_access_key()?)?;
+        Some(Caller::Identity(identity))
+    }
+
+    fn admit_version4(
+        &self,
+        claim: &Claim<'_>,
+        parts: &Parts,
+        host: &[u8],
+        now: SystemTime,
+    ) -> Result<Verified, Refusal> {
+        let scope = scope(&claim.timestamp, &self.region);
+        if claim.credential.scope() != scope {
+            return Err(claim.credential.refuse_scope(&self.region, &claim.timestamp));
+        }
+        let identity = self
+            .identities
+            .get(claim.credential.access_key())
+            .ok_or_else(|| Refusal::UnknownAccessKey(claim.credential.access_key().into()))?;
+        if claim.has_token {
+            return Err(Refusal::TokenForStaticIdentity);
+        }
+        check_time(claim, now)?;
+        check_signed_headers(&parts.headers, claim)?;
+        let payload_hash = payload_hash(claim)?;
+        let seed = self.check_signature(parts, host, claim, &identity, scope)?;
+
+        Ok(Verified {
+            caller: Caller::Identity(identity),
+            named: None,
+            credentials: match claim.place {
+                Place::Header => Credentials::Header,
+                Place::Query { expires } => Credentials::Query { expires },
+            },
+            payload: Payload {
+                hash: payload_hash,
+                seed: payload_hash.signs_chunks().then_some(seed),
+            },
+        })
+    }
+
+    fn check_signature(
+        &self,
+        parts: &Parts,
+        host: &[u8],
+        claim: &Claim<'_>,
+        identity: &Identity,
+        scope: String,
+    ) -> Result<SeedSignature, Refusal> {
+        let mut text = Vec::with_capacity(1024);
+        canonical::Request {
+            method: parts.method.as_str(),
+            path: parts.uri.path(),
+            query: parts.uri.query().unwrap_or_default(),
+            headers: &parts.headers,
+            host,
+            signed_headers: &claim.signed_headers,
+            payload_hash: &claim.payload_hash,
+        }
+        .write(&mut text)?;
+        let key = self.keys.key(
+            &identity.access_key,
+            &identity.secret_key,
+            &claim.timestamp,
+            &self.region,
+        );
+        let signature = key.sign(&string_to_sign(&claim.timestamp, &scope, text));
+        if !signature.is(&claim.signature) {
+            return Err(Refusal::SignatureMismatch);
+        }
+        Ok(SeedSignature {
+            key,
+            timestamp: claim.timestamp,
+            scope,
+            signature,
+        })
+    }
+}
+
+/// Admits a request without credentials. Nothing proves a chunk's signature in it, and no lake unwraps the
+/// chunks of a stranger.
+fn admit_stranger(headers: &HeaderMap) -> Result<Verified, Refusal> {
+    Ok(Verified {
+        caller: Caller::Anonymous,
+        named: None,
+        credentials: Credentials::None,
+        payload: plain_payload(headers, Refusal::StreamingWithoutCredentials)?,
+    })
+}
+
+/// Returns a body that no signature covers; `streaming` is the refusal of a body in chunks.
+fn plain_payload(headers: &HeaderMap, streaming: Refusal) -> Result<Payload, Refusal> {
+    let hash = match headers.get(&CONTENT_SHA256) {
+        Some(value) => PayloadHash::parse(value.as_bytes()).ok_or_else(|| {
+            Refusal::ImpossiblePayloadHash(String::from_utf8_lossy(value.as_bytes()).into())
+        })?,
+        None => PayloadHash::Unsigned,
+    };
+    if hash.is_streaming() {
+        return Err(streaming);
+    }
+    Ok(Payload { hash, seed: None })
+}
+
+/// Refuses a repeated header where one is allowed: chance would decide which value the signature, the cache
+/// and the lake believe.
+fn refuse_repeated(headers: &HeaderMap) -> Result<(), Refusal> {
+    const SINGLE: [&str; 9] = [
+        "host",
+        "date",
+        "authorization",
+        "content-length",
+        "content-md5",
+        "x-amz-date",
+        "x-amz-content-sha256",
+        "x-amz-decoded-content-length",
+        "x-amz-security-token",
+    ];
+    // Most requests repeat nothing, and the map knows that.
+    if headers.len() == headers.keys_len() {
+        return Ok(());
+    }
+    match SINGLE
+        .into_iter()
+        .find(|name| headers.get_all(*name).iter().nth(1).is_some())
+    {
+        Some(name) => Err(Refusal::RepeatedHeader(name)),
+        None => Ok(()),
+    }
+}
+
+/// The host that the client named: the `Host` header, or the authority that HTTP/2 sends in its place.
+fn host(parts: &Parts) -> Result<Cow<'_, [u8]>, Refusal> {
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    match (parts.headers.get(HOST), authority) {
+        (Some(host), Some(authority)) if host.as_bytes() != authority.as_bytes() => Err(Refusal::TwoHosts),
+        (Some(host), _) => Ok(Cow::Borrowed(host.as_bytes())),
+        (None, Some(authority)) => Ok(Cow::Borrowed(authority.as_bytes())),
+        (None, None) => Err(Refusal::MissingHost),
+    }
+}
+
+fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
+    let signed = claim.timestamp.time();
+    let early = signed.duration_since(now).unwrap_or_default() > SKEW_MAX;
+    let age = now.duration_since(signed).unwrap_or_default();
+    match claim.place {
+        Place::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
+        Place::Query { .. } if early => Err(Refusal::NotYetValid),
+        Place::Query { expires } if age >= expires => Err(Refusal::Expired),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that the host and every `x-amz-*` header are signed; an unsigned one could have been added on the
+/// way.
+fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Refusal> {
+    let names: Vec<&str> = words(&claim.signed_headers, b';').collect();
+    // In strictly ascending order each name appears once, so that no header is hashed twice.
+    if !names.is_sorted_by(|one, next| one < next) {
+        return Err(Refusal::malformed(
+            claim.place,
+            "SignedHeaders must be sorted names, each once.",
+        ));
+    }
+    let is_signed = |name: &str| names.binary_search(&name).is_ok();
+    if !is_signed("host") {
+        return Err(Refusal::UnsignedHeaders("host".into()));
+    }
+    let names = headers.keys().map(HeaderName::as_str);
+    let unsigned: Vec<&str> = names
+        .filter(|name| name.starts_with("x-amz-") && !is_signed(name))
+        .collect();
+    if unsigned.is_empty() {
+        Ok(())
+    } else {
+        Err(Refusal::UnsignedHeaders(unsigned.join(", ").into()))
+    }
+}
+
+fn payload_hash(claim: &Claim<'_>) -> Result<PayloadHash, Refusal> {
+    let hash = PayloadHash::parse(&claim.payload_hash).ok_or(Refusal::UnknownPayloadHash)?;
+    // A presigned URL is handed to others: it grants one body, not a chain of signatures (CVE-2026-40344).
+    if hash.is_streaming() && matches!(claim.place, Place::Query { .. }) {
+        return Err(Refusal::StreamingWithPresigned);
+    }
+    Ok(hash)
+}

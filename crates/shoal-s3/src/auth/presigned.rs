@@ -1,0 +1,194 @@
+//! Presigned URLs, which carry their credentials in the query.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use http::HeaderMap;
+
+use super::Refusal;
+use super::claim::{CONTENT_SHA256, Claim, Place, has_token};
+use super::credential::Credential;
+use super::version2;
+use crate::sigv4::canonical::{decode_component, split_pair};
+use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
+
+/// The longest time that a URL is valid, in seconds: a week.
+pub(super) const EXPIRES_MAX: u64 = 7 * 24 * 60 * 60;
+
+/// Credentials in a query.
+#[derive(Debug)]
+pub(super) enum Presigned<'a> {
+    Version2(version2::Parameters<'a>),
+    Version4(Parameters<'a>),
+}
+
+impl<'a> Presigned<'a> {
+    /// Collects the parameters; `None` if the query carries no credentials.
+    pub(super) fn read(query: &'a str) -> Result<Option<Self>, Refusal> {
+        if query.is_empty() {
+            return Ok(None);
+        }
+        let mut version2 = version2::Parameters::default();
+        let mut version4 = Parameters::default();
+        for pair in query.as_bytes().split(|byte| *byte == b'&') {
+            let (name, value) = split_pair(pair);
+            let name = decode(name);
+            match version4.place_of(&name) {
+                Some(place) if place.is_some() => return Err(Refusal::RepeatedParameter),
+                Some(place) => *place = Some(decode(value)),
+                None => version2.note(&name, || decode(value)),
+            }
+        }
+        match (version2.is_claim(), version4.is_claim()) {
+            (true, true) => Err(Refusal::TwoKindsOfCredentials),
+            (true, false) => Ok(Some(Self::Version2(version2))),
+            (false, true) => Ok(Some(Self::Version4(version4))),
+            (false, false) => Ok(None),
+        }
+    }
+}
+
+/// The query's parameters about its signer, decoded once.
+#[derive(Debug, Default)]
+pub(super) struct Parameters<'a> {
+    /// In the order of [`PARAMETERS`].
+    values: [Option<Cow<'a, [u8]>>; PARAMETERS.len()],
+}
+
+impl<'a> Parameters<'a> {
+    /// Whether the parameters claim anything: the hash of a body is no claim.
+    fn is_claim(&self) -> bool {
+        let [claims @ .., _payload_hash] = &self.values;
+        claims.iter().any(Option::is_some)
+    }
+
+    fn place_of(&mut self, name: &[u8]) -> Option<&mut Option<Cow<'a, [u8]>>> {
+        if !name.starts_with(b"X-Amz-") {
+            return None;
+        }
+        let at = PARAMETERS
+            .iter()
+            .position(|parameter| parameter.as_bytes() == name)?;
+        Some(&mut self.values[at])
+    }
+
+    /// Makes a claim of the parameters; the first six must be present.
+    pub(super) fn into_claim(self, headers: &'a HeaderMap) -> Result<Claim<'a>, Refusal> {
+        let [
+            algorithm,
+            credential,
+            date,
+            expires,
+            signed_headers,
+            signature,
+            token,
+            hash,
+        ] = self.values;
+        let (
+            Some(algorithm),
+            Some(credential),
+            Some(date),
+            Some(expires),
+            Some(signed_headers),
+            Some(signature),
+        ) = (algorithm, credential, date, expires, signed_headers, signature)
+        else {
+            return Err(Refusal::MissingParameters);
+        };
+        if &*algorithm != ALGORITHM.as_bytes() {
+            return Err(Refusal::UnsupportedAlgorithm);
+        }
+        let place = Place::Query {
+            expires: parse_expires(&expires)?,
+        };
+        Ok(Claim {
+            place,
+            credential: Credential::parse(text(credential)?, place)?,
+            signed_headers: text(signed_headers)?,
+            signature,
+            timestamp: Timestamp::parse(&date).ok_or(Refusal::MalformedQueryDate)?,
+            payload_hash: payload_hash(hash, headers)?,
+            has_token: token.is_some_and(|token| !token.is_empty()) || has_token(headers),
+        })
+    }
+}
+
+/// The payload hash that the request announces: unsigned, if neither header nor parameter announces one.
+fn payload_hash<'a>(
+    parameter: Option<Cow<'a, [u8]>>,
+    headers: &'a HeaderMap,
+) -> Result<Cow<'a, [u8]>, Refusal> {
+    let header = headers
+        .get(&CONTENT_SHA256)
+        .map(|value| Cow::Borrowed(value.as_bytes()));
+    match (parameter, header) {
+        (Some(one), Some(other)) if one != other => Err(Refusal::TwoPayloadHashes),
+        (Some(hash), _) | (None, Some(hash)) => Ok(hash),
+        (None, None) => Ok(Cow::Borrowed(b"UNSIGNED-PAYLOAD")),
+    }
+}
+
+fn parse_expires(value: &[u8]) -> Result<Duration, Refusal> {
+    let (negative, digits) = value
+        .strip_prefix(b"-")
+        .map_or((false, value), |digits| (true, digits));
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(Refusal::ExpiresNotANumber);
+    }
+    if negative {
+        return Err(Refusal::ExpiresNegative);
+    }
+    let seconds = digits.iter().fold(0, |seconds: u64, digit| {
+        seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+    });
+    if seconds > EXPIRES_MAX {
+        Err(Refusal::ExpiresTooLong)
+    } else {
+        Ok(Duration::from_secs(seconds))
+    }
+}
+
+fn decode(component: &[u8]) -> Cow<'_, [u8]> {
+    if component.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+        Cow::Owned(decode_component(component))
+    } else {
+        Cow::Borrowed(component)
+    }
+}
+
+fn text(value: Cow<'_, [u8]>) -> Result<Cow<'_, str>, Refusal> {
+    match value {
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes)
+            .map(Cow::Borrowed)
+            .map_err(|_| Refusal::MissingParameters),
+        Cow::Owned(bytes) => String::from_utf8(bytes)
+            .map(Cow::Owned)
+            .map_err(|_| Refusal::MissingParameters),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_expires;
+    use crate::auth::Refusal;
+    use std::time::Duration;
+
+    #[test]
+    fn an_expiry_is_a_number_of_seconds_up_to_a_week() {
+        assert_eq!(parse_expires(b"0").unwrap(), Duration::ZERO);
+        assert_eq!(parse_expires(b"604800").unwrap(), Duration::from_hours(24 * 7));
+        for text in ["604801", "99999999999999999999999999"] {
+            assert!(
+                matches!(parse_expires(text.as_bytes()), Err(Refusal::ExpiresTooLong)),
+                "{text}"
+            );
+        }
+        assert!(matches!(parse_expires(b"-7"), Err(Refusal::ExpiresNegative)));
+        for text in ["", "-", "+7", " 7", "7s", "0x7", "7.5", "1e3"] {
+            assert!(
+                matches!(parse_expires(text.as_bytes()), Err(Refusal::ExpiresNotANumber)),
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The reasons why the gate refuses a request; each has a name, a code and a sentence.
+
+use std::borrow::Cow;
+
+use super::claim::Place;
+use crate::error::{ErrorCode, S3Error};
+use crate::sigv2::UncoveredError;
+use crate::sigv4::canonical::CanonicalError;
+
+/// A reason to refuse the head of a request. Where S3 has a sentence for it, the sentence is S3's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// A header that may be present once is present twice.
+    #[error("The header {0} may be given only once.")]
+    RepeatedHeader(&'static str),
+    /// The request names no host; in HTTP/1.1 and in HTTP/2 it must.
+    #[error("The request names no host.")]
+    MissingHost,
+    /// The `Host` header contradicts the request line or `:authority`.
+    #[error("The Host header and the host of the request target differ.")]
+    TwoHosts,
+    /// Credentials in the header and in the query.
+    #[error(
+        "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string \
+         parameter or the Authorization header should be specified"
+    )]
+    TwoKindsOfCredentials,
+    /// Signature version 4A, or version 2 where it is not let in.
+    #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
+    UnsupportedSignatureVersion,
+    /// An `Authorization` header of a type that S3 does not have.
+    #[error("Unsupported Authorization Type")]
+    UnsupportedAuthorization(Box<str>),
+    /// An `Authorization` header without anything after its type.
+    #[error("Authorization header is invalid -- one and only one ' ' (space) required")]
+    AuthorizationOfOneWord(Box<str>),
+    /// The `Authorization` header or the credential in the query cannot be parsed or names another scope.
+    #[error("{}; {detail}", malformed_part(*.in_query))]
+    Malformed {
+        /// Whether the credential is in a presigned URL and not in a header.
+        in_query: bool,
+        /// The defect, as a sentence.
+        detail: Cow<'static, str>,
+        /// The region to sign for, if the request was signed for another one: SDKs read it and sign anew.
+        region: Option<Box<str>>,
+    },
+    /// A presigned URL whose credential and date name different days.
+    #[error("{0}")]
+    OtherDay(Box<str>),
+    /// A presigned URL without some of its parameters.
+    #[error(
+        "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, \
+         X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
+    )]
+    MissingParameters,
+    /// A presigned URL of version 2 without some of its parameters.
+    #[error("Query-string authentication requires the Signature, Expires and AWSAccessKeyId parameters")]
+    MissingParametersOfVersion2,
+    /// A presigned URL with one of its parameters twice.
+    #[error("A query-string authentication parameter may be given only once.")]
+    RepeatedParameter,
+    /// A presigned URL with another algorithm.
+    #[error("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"")]
+    UnsupportedAlgorithm,
+    /// A presigned URL with a date that cannot be parsed.
+    #[error("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")]
+    MalformedQueryDate,
+    /// `X-Amz-Expires=soon`
+    #[error("X-Amz-Expires should be a number")]
+    ExpiresNotANumber,
+    /// `X-Amz-Expires=-1`
+    #[error("X-Amz-Expires must be non-negative")]
+    ExpiresNegative,
+    /// More than seven days.
+    #[error(
+        "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less \
+         than 604800 seconds"
+    )]
+    ExpiresTooLong,
+    /// `Expires=soon`
+    #[error("Invalid date (should be seconds since epoch)")]
+    ExpiresNotATime,
+    /// A presigned URL of version 2 that ends in more than seven days.
+    #[error("Expires must be less than a week from now")]
+    ExpiresTooLate,
+    /// A presigned URL whose date is too far in the future.
+    #[error("Request is not valid yet")]
+    NotYetValid,
+    /// A presigned URL that has expired.
+    #[error("Request has expired")]
+    Expired,
+    /// No date, or one that cannot be parsed.
+    #[error("AWS authentication requires a valid Date or x-amz-date header")]
+    MissingDate,
+    /// Signed more than 15 minutes from now.
+    #[error("The difference between the request time and the current time is too large.")]
+    TimeTooSkewed,
+    /// No identity of this node has that access key.
+    #[error("The AWS Access Key Id you provided does not exist in our records.")]
+    UnknownAccessKey(Box<str>),
+    /// Identities of this node have no temporary credentials.
+    #[error("The provided token is malformed or otherwise invalid.")]
+    TokenForStaticIdentity,
+    /// Some headers that must be signed are not.
+    #[error("There were headers present in the request which were not signed")]
+    UnsignedHeaders(Box<str>),
+    /// A parameter that version 2 does not sign.
+    #[error("There were parameters present in the request which were not signed: {0}")]
+    UnsignedParameter(Box<str>),
+    /// A name in `SignedHeaders` that the request does not carry, or a wrong signature: S3 does not tell them
+    /// apart.
+    #[error(
+        "The request signature we calculated does not match the signature you provided. Check your key and \
+         signing method."
+    )]
+    SignatureMismatch,
+    /// A `%` in the path that encodes nothing.
+    #[error("Couldn't parse the specified URI.")]
+    MalformedPath,
+    /// A signed request that does not say how its body is protected.
+    #[error("Missing required header for this request: x-amz-content-sha256")]
+    MissingPayloadHash,
+    /// A stranger's request announces a hash that no body has.
+    #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
+    ImpossiblePayloadHash(Box<str>),
+    /// A payload hash that S3 does not define.
+    #[error(
+        "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
+         STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
+    )]
+    UnknownPayloadHash,
+    /// Header and query disagree about the body.
+    #[error("The header x-amz-content-sha256 and the parameter X-Amz-Content-Sha256 differ.")]
+    TwoPayloadHashes,
+    /// aws-chunked with a presigned URL.
+    #[error("A presigned request cannot have a streaming payload.")]
+    StreamingWithPresigned,
+    /// aws-chunked with a signature version that does not cover chunks.
+    #[error("A request signed with version 2 cannot have a streaming payload.")]
+    StreamingWithVersion2,
+    /// No credentials, where strangers are not let in.
+    #[error("Access Denied")]
+    Stranger,
+    /// aws-chunked from a stranger.
+    #[error("A request without credentials cannot have a streaming payload.")]
+    StreamingWithoutCredentials,
+}
+
+impl Refusal {
+    pub(super) fn malformed(place: Place, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::Malformed {
+            in_query: matches!(place, Place::Query { .. }),
+            detail: detail.into(),
+            region: None,
+        }
+    }
+
+    /// The elements of S3's XML that name the subject of this refusal.
+    fn details(self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::UnsupportedAuthorization(value) | Self::AuthorizationOfOneWord(value) => vec![
+                ("ArgumentName", "Authorization".to_owned()),
+                ("ArgumentValue", value.into()),
+            ],
+            Self::Malformed {
+                region: Some(region), ..
+            } => vec![("Region", region.into())],
+            Self::UnknownAccessKey(key) => vec![("AWSAccessKeyId", key.into())],
+            Self::UnsignedHeaders(names) => vec![("HeadersNotSigned", names.into())],
+            Self::ImpossiblePayloadHash(hash) => vec![("ClientComputedContentSHA256", hash.into())],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The S3 code that the client is told.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::RepeatedHeader(_)
+            | Self::MissingHost
+            | Self::TwoHosts
+            | Self::UnsupportedSignatureVersion
+            | Self::MissingPayloadHash
+            | Self::TwoPayloadHashes
+            | Self::StreamingWithPresigned
+            | Self::StreamingWithVersion2
+            | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
+            Self::TwoKindsOfCredentials
+            | Self::UnsupportedAuthorization(_)
+            | Self::AuthorizationOfOneWord(_)
+            | Self::UnknownPayloadHash => ErrorCode::InvalidArgument,
+            Self::Malformed { in_query: false, .. } => ErrorCode::AuthorizationHeaderMalformed,
+            Self::Malformed { in_query: true, .. }
+            | Self::OtherDay(_)
+            | Self::MissingParameters
+            | Self::RepeatedParameter
+            | Self::UnsupportedAlgorithm
+            | Self::MalformedQueryDate
+            | Self::ExpiresNotANumber => ErrorCode::AuthorizationQueryParametersError,
+            // AWS answers 400 to an impossible lifetime and Ceph 403, and clients are tested against Ceph's
+            // answer.
+            Self::ExpiresNegative
+            | Self::ExpiresTooLong
+            | Self::ExpiresNotATime
+            | Self::ExpiresTooLate
+            | Self::MissingParametersOfVersion2
+            | Self::UnsignedParameter(_)
+            | Self::NotYetValid
+            | Self::Expired
+            | Self::MissingDate
+            | Self::Stranger
+            | Self::UnsignedHeaders(_) => ErrorCode::AccessDenied,
+            Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
+            Self::UnknownAccessKey(_) => ErrorCode::InvalidAccessKeyId,
+            Self::TokenForStaticIdentity => ErrorCode::InvalidToken,
+            Self::SignatureMismatch => ErrorCode::SignatureDoesNotMatch,
+            Self::MalformedPath => ErrorCode::InvalidUri,
+            Self::ImpossiblePayloadHash(_) => ErrorCode::XAmzContentSha256Mismatch,
+        }
+    }
+}
+
+fn malformed_part(in_query: bool) -> &'static str {
+    if in_query {
+        "Error parsing the X-Amz-Credential parameter"
+    } else {
+        "The authorization header is malformed"
+    }
+}
+
+impl From<CanonicalError> for Refusal {
+    fn from(error: CanonicalError) -> Self {
+        match error {
+            CanonicalError::MalformedPath => Self::MalformedPath,
+            CanonicalError::MissingHeader => Self::SignatureMismatch,
+        }
+    }
+}
+
+impl From<UncoveredError> for Refusal {
+    fn from(error: UncoveredError) -> Self {
+        match error {
+            UncoveredError::UnsignedParameter(name) => Self::UnsignedParameter(name.into()),
+            UncoveredError::RunsOn(_) | UncoveredError::TwoValues(_) => Self::SignatureMismatch,
+        }
+    }
+}
+
+impl From<Refusal> for S3Error {
+    fn from(refusal: Refusal) -> Self {
+        let error = Self::new(refusal.code(), refusal.to_string());
+        let details = refusal.details();
+        Self { details, ..error }
+    }
+}

@@ -1,0 +1,152 @@
+//! The headers that belong to a message, and those that belong to one hop of it.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderMap, HeaderName, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+
+/// Headers of one connection (RFC 9110, 7.6.1), and `Content-Length`, which like `Transfer-Encoding` frames a
+/// message on its connection and is written anew for the next one.
+const HOP_BY_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    CONTENT_LENGTH,
+];
+
+/// Headers that name the sender, the receiver or the time: a forwarded request gets its own.
+const OF_THE_SENDER: [HeaderName; 7] = [
+    HOST,
+    AUTHORIZATION,
+    DATE,
+    EXPECT,
+    HeaderName::from_static("x-amz-date"),
+    HeaderName::from_static("x-amz-content-sha256"),
+    HeaderName::from_static("x-amz-security-token"),
+];
+
+/// The header with the mode of one write. It is for this node alone: the lake never sees it.
+pub const MODE_HEADER: HeaderName = HeaderName::from_static("x-shoal-write");
+
+/// The headers of a client's request that go on to the endpoint, in their order and number.
+///
+/// Framing (`Content-Length`, `Transfer-Encoding`) is left out: the request to the lake says its own length.
+pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
+    let named = named_by_connection(headers);
+    retain(headers, |name| {
+        !is_hop_by_hop(name)
+            && !OF_THE_SENDER.contains(name)
+            && name != MODE_HEADER
+            && !named.iter().any(|n| n == name.as_str())
+    })
+}
+
+/// The headers of the endpoint's response that go on to the client, in their order and number.
+///
+/// `Content-Length` stays, because a HEAD asks for it. `Date` stays too, as the time of the answer.
+pub fn end_to_end_of_response(headers: &HeaderMap) -> HeaderMap {
+    let named = named_by_connection(headers);
+    retain(headers, |name| {
+        name == CONTENT_LENGTH || !is_hop_by_hop(name) && !named.iter().any(|n| n == name.as_str())
+    })
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name) || name.as_str().starts_with("proxy-")
+}
+
+/// The headers that `Connection` declares to be of this hop only. It cannot name headers that have a meaning
+/// in S3: otherwise a client that says `Connection: x-amz-acl` would remove a header after it was authorised.
+fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
+    headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty() && !name.starts_with("x-amz-"))
+        .collect()
+}
+
+fn retain(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        if keep(name) {
+            kept.append(name.clone(), value.clone());
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::{HeaderMap, HeaderName, end_to_end, end_to_end_of_response};
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    #[test]
+    fn headers_of_the_hop_and_of_the_sender_stay_behind() {
+        let sent = headers(&[
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "5"),
+            ("te", "trailers"),
+            ("trailer", "x"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("proxy-authorization", "secret"),
+            ("content-length", "3"),
+            ("host", "node"),
+            ("authorization", "secret"),
+            ("date", "today"),
+            ("expect", "100-continue"),
+            ("x-amz-date", "today"),
+            ("x-amz-content-sha256", "00"),
+            ("x-amz-security-token", "secret"),
+        ]);
+        assert_eq!(end_to_end(&sent), HeaderMap::new());
+    }
+
+    #[test]
+    fn unknown_headers_pass_with_their_duplicates_in_order() {
+        let sent = headers(&[
+            ("x-unknown", "1"),
+            ("range", "bytes=0-1"),
+            ("x-unknown", "2"),
+            ("x-amz-acl", "private"),
+        ]);
+        assert_eq!(end_to_end(&sent), sent);
+        let values: Vec<_> = end_to_end(&sent).get_all("x-unknown").iter().cloned().collect();
+        assert_eq!(values, ["1", "2"]);
+    }
+
+    #[test]
+    fn connection_cannot_remove_a_header_of_s3() {
+        let sent = headers(&[("connection", "x-amz-acl"), ("x-amz-acl", "private")]);
+        assert_eq!(end_to_end(&sent), headers(&[("x-amz-acl", "private")]));
+    }
+
+    #[test]
+    fn a_response_keeps_its_length_and_its_date() {
+        let received = headers(&[
+            ("content-length", "3"),
+            ("date", "today"),
+            ("connection", "close"),
+            ("etag", "\"e\""),
+        ]);
+        assert_eq!(
+            end_to_end_of_response(&received),
+            headers(&[("content-length", "3"), ("date", "today"), ("etag", "\"e\"")])
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! The names of things in a lake: objects, versions, blocks, and the lake's description of a version.
+
+mod headers;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderValue};
+use sha2::{Digest, Sha256};
+use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+pub use self::headers::of_caller;
+
+/// An object's name as the lake knows it: the key is the path percent-decoded *once*.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ObjectName {
+    /// Bucket name.
+    pub bucket: Arc<str>,
+    /// Key bytes; S3 requires UTF-8, but the node does not depend on it.
+    pub key: Arc<[u8]>,
+    /// `versionId` of the request, if the client asks for one version of the object by name.
+    pub version: Option<Arc<str>>,
+}
+
+impl ObjectName {
+    /// The digest that names the object in the lake `lake` (its endpoint URL).
+    ///
+    /// Every part is preceded by its length, so that no two names produce the same bytes.
+    pub fn id(&self, lake: &str) -> ObjectId {
+        let version = self.version.as_deref().unwrap_or_default();
+        ObjectId(digest(&[
+            lake.as_bytes(),
+            self.bucket.as_bytes(),
+            &self.key,
+            version.as_bytes(),
+        ]))
+    }
+}
+
+impl fmt::Debug for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // For logs and status pages: no byte of a name begins a line there or moves the cursor of a terminal.
+        let key = String::from_utf8_lossy(&self.key);
+        write!(f, "s3://{}/{}", self.bucket.escape_debug(), key.escape_debug())?;
+        self.version.as_deref().map_or(Ok(()), |version| {
+            write!(f, "?versionId={}", version.escape_debug())
+        })
+    }
+}
+
+/// The lake's description of one immutable version of an object.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// Names the version: digest of the object, its ETag and its size.
+    pub id: VersionId,
+    /// The object that this is a version of.
+    pub object: ObjectId,
+    /// ETag exactly as the lake sent it, quotes included.
+    pub etag: Arc<str>,
+    /// Whole size in bytes.
+    pub size_bytes: u64,
+    /// Size of every block except the last, in bytes.
+    pub block_bytes: u64,
+    /// `Last-Modified`, for date conditionals.
+    pub last_modified: Option<SystemTime>,
+    /// The headers of a GET that describe the version, without those meant for one caller. `Content-Length`
+    /// and `Content-Range` are written with the response. A version that was written through this node and
+    /// has not been read has its ETag alone.
+    pub headers: HeaderMap,
+}
+
+impl Version {
+    /// The digest that names the version of `object` with this ETag and size.
+    pub fn id_of(object: ObjectId, etag: &str, size_bytes: u64) -> VersionId {
+        let parts = [&object.0, etag.as_bytes(), &size_bytes.to_le_bytes()];
+        VersionId::of(object, digest(&parts))
+    }
+
+    /// Serializes the version, for a footer or another node.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.object.0);
+        out.extend_from_slice(&self.id.0);
+        out.extend_from_slice(&self.size_bytes.to_le_bytes());
+        out.extend_from_slice(&self.block_bytes.to_le_bytes());
+        write_time(out, self.last_modified);
+        write_bytes(out, self.etag.as_bytes());
+        write_headers(out, &self.headers);
+    }
+
+    /// Inverse of [`Version::write`]. Fails if the version contradicts itself.
+    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let version = Self {
+            object: ObjectId(reader.array()?),
+            id: VersionId(reader.array()?),
+            size_bytes: reader.u64()?,
+            block_bytes: reader.u64()?,
+            last_modified: reader.time()?,
+            etag: reader.text()?.into(),
+            // A version from an older node may have more headers.
+            headers: headers::retain_of_version(reader.headers()?),
+        };
+        let is_consistent = version.block_bytes > 0
+            && u32::try_from(version.size_bytes.div_ceil(version.block_bytes)).is_ok()
+            && HeaderValue::from_str(&version.etag).is_ok()
+            && version.id == Self::id_of(version.object, &version.etag, version.size_bytes);
+        is_consistent.then_some(version).ok_or(Malformed)
+    }
+
+    /// The ETag as a header value, for `If-Match` and `If-None-Match`.
+    pub fn etag_header(&self) -> HeaderValue {
+        HeaderValue::from_str(&self.etag).expect("an ETag came from a header")
+    }
+
+    /// The block at `index`.
+    pub fn block(&self, index: u32) -> BlockId {
+        BlockId {
+            version: self.id,
+            index,
+        }
+    }
+
+    /// The number of blocks; an empty object has none.
+    pub fn block_count(&self) -> u32 {
+        self.size_bytes.div_ceil(self.block_bytes) as u32
+    }
+
+    /// Length of the block at `index` in bytes: `block_bytes`, or less for the last one.
+    pub fn block_len(&self, index: u32) -> u64 {
+        let start = u64::from(index) * self.block_bytes;
+        self.block_bytes.min(self.size_bytes.saturating_sub(start))
+    }
+}
+
+fn digest(parts: &[&[u8]]) -> [u8; 16] {
+    // Hashed in one go: filling the hash function's own buffer bit by bit costs more than the hash.
+    let mut text = Vec::with_capacity(256);
+    for part in parts {
+        text.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        text.extend_from_slice(part);
+    }
+    let full = Sha256::digest(&text);
+    full[..16].try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// The reason why a response cannot be cached: the word in `X-Cache-Reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Uncacheable {
+    /// The lake names no strong ETag, so a version cannot be pinned.
+    NoEtag,
+    /// The lake does not say how long the object is.
+    NoLength,
+    /// Encrypted with a key that only the client has.
+    SseC,
+    /// `partNumber`: only the lake knows the parts.
+    PartNumber,
+    /// The client asked not to store.
+    NoStore,
+    /// A range or condition on which S3 stores differ (several ranges, `If-Range`, `If-None-Match: *`, future
+    /// dates, any range of an empty object): the lake's own answer is the right one.
+    Dialect,
+    /// `response-*` on an unsigned request: the lake refuses it, and so must a hit.
+    UnsignedOverride,
+    /// A GET with a body.
+    RequestBody,
+    /// The object has more blocks than an index can count.
+    TooLarge,
+    /// The bytes that came for the cache are not the object that the lake describes.
+    Mismatch,
+}
+
+impl Uncacheable {
+    /// Every reason, for metrics.
+    pub const ALL: [Self; 10] = [
+        Self::NoEtag,
+        Self::NoLength,
+        Self::SseC,
+        Self::PartNumber,
+        Self::NoStore,
+        Self::Dialect,
+        Self::UnsignedOverride,
+        Self::RequestBody,
+        Self::TooLarge,
+        Self::Mismatch,
+    ];
+
+    /// The word in headers and metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoEtag => "no-etag",
+            Self::NoLength => "no-length",
+            Self::SseC => "sse-c",
+            Self::PartNumber => "part-number",
+            Self::NoStore => "no-store",
+            Self::Dialect => "dialect",
+            Self::UnsignedOverride => "unsigned-override",
+            Self::RequestBody => "request-body",
+            Self::TooLarge => "too-large",
+            Self::Mismatch => "mismatch",
+        }
+    }
+}
+
+impl Version {
+    /// The version that a write made, as far as the lake's `answer` to the write tells. This suffices to name
+    /// its blocks. Of the headers of a read it has the ETag alone, so it must not answer a read.
+    pub fn from_write(
+        object: ObjectId,
+        answer: &HeaderMap,
+        size_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<Self, Uncacheable> {
+        let version = Self::from_response(object, answer, size_bytes, block_bytes)?;
+        let headers = HeaderMap::from_iter([(http::header::ETAG, version.etag_header())]);
+        Ok(Self {
+            headers,
+            last_modified: None,
+            ..version
+        })
+    }
+
+    /// The version without its checksums: those in the answer to a range may be of the range.
+    #[must_use]
+    pub fn without_checksums(mut self) -> Self {
+        self.headers = headers::without_checksums(&self.headers);
+        self
+    }
+
+    /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the size of the whole
+    /// object.
+    pub fn from_response(
+        object: ObjectId,
+        headers: &HeaderMap,
+        size_bytes: u64,
+        block_bytes: u64,
+    ) -> Result<Self, Uncacheable> {
+        if headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
+            return Err(Uncacheable::SseC);
+        }
+        if u32::try_from(size_bytes.div_ceil(block_bytes)).is_err() {
+            return Err(Uncacheable::TooLarge);
+        }
+        let etag = headers
+            .get(http::header::ETAG)
+            .and_then(|etag| etag.to_str().ok());
+        let etag = etag.filter(|etag| !etag.is_empty() && *etag != "\"\"" && !etag.starts_with("W/"));
+        let etag = etag.ok_or(Uncacheable::NoEtag)?;
+        let last_modified = headers
+            .get(http::header::LAST_MODIFIED)
+            .and_then(|value| value.to_str().ok());
+        Ok(Self {
+            id: Self::id_of(object, etag, size_bytes),
+            object,
+            etag: etag.into(),
+            size_bytes,
+            block_bytes,
+            last_modified: last_modified.and_then(|date| httpdate::parse_http_date(date).ok()),
+            headers: headers::of_version(headers),
+        })
+    }
+}

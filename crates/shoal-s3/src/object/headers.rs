@@ -1,0 +1,170 @@
+//! The headers of the lake's answer that describe the version, and those meant for one caller alone.
+//!
+//! All callers who may read a version share it, so it keeps only the headers on a list. Everything else
+//! (tags, locks, replication, CORS, cookies, headers that the node has never heard of) reaches only the
+//! caller whose request the lake answered.
+
+use http::{HeaderMap, HeaderName, header};
+
+use crate::hop_by_hop::end_to_end_of_response;
+
+/// The headers of `answer` that describe the version, in their order and number.
+pub(super) fn of_version(answer: &HeaderMap) -> HeaderMap {
+    chosen(answer, is_of_version)
+}
+
+/// Drops the headers that do not describe the version.
+pub(super) fn retain_of_version(headers: HeaderMap) -> HeaderMap {
+    if headers.keys().all(is_of_version) {
+        headers
+    } else {
+        of_version(&headers)
+    }
+}
+
+/// The headers of a version without checksums.
+pub(super) fn without_checksums(headers: &HeaderMap) -> HeaderMap {
+    chosen(headers, |name| !name.as_str().starts_with(CHECKSUM))
+}
+
+/// The headers of `answer` that the lake gave this caller alone.
+pub fn of_caller(answer: &HeaderMap) -> HeaderMap {
+    end_to_end_of_response(&chosen(answer, |name| {
+        !is_of_version(name) && !OF_THE_EXCHANGE.contains(&name.as_str())
+    }))
+}
+
+fn chosen(headers: &HeaderMap, belongs: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+    let mut kept = HeaderMap::new();
+    for (name, value) in headers.iter().filter(|(name, _)| belongs(name)) {
+        kept.append(name.clone(), value.clone());
+    }
+    kept
+}
+
+/// The prefix of the names of checksums.
+const CHECKSUM: &str = "x-amz-checksum-";
+
+/// Whether one immutable version has this header in every answer, to every caller (AWS's `GetObject`, and
+/// Ceph RGW's own headers).
+fn is_of_version(name: &HeaderName) -> bool {
+    const OF_S3: [&str; 9] = [
+        "x-amz-missing-meta",
+        "x-amz-mp-parts-count",
+        "x-amz-server-side-encryption",
+        "x-amz-server-side-encryption-aws-kms-key-id",
+        "x-amz-server-side-encryption-bucket-key-enabled",
+        "x-amz-storage-class",
+        "x-amz-version-id",
+        "x-amz-website-redirect-location",
+        "x-rgw-object-type",
+    ];
+    match *name {
+        header::ACCEPT_RANGES
+        | header::CACHE_CONTROL
+        | header::CONTENT_DISPOSITION
+        | header::CONTENT_ENCODING
+        | header::CONTENT_LANGUAGE
+        | header::CONTENT_TYPE
+        | header::ETAG
+        | header::EXPIRES
+        | header::LAST_MODIFIED => true,
+        _ => {
+            let name = name.as_str();
+            name.starts_with("x-amz-meta-") || name.starts_with(CHECKSUM) || OF_S3.contains(&name)
+        }
+    }
+}
+
+/// Headers between the node and the lake: the node's own answer has its own values, or none.
+const OF_THE_EXCHANGE: [&str; 10] = [
+    "age",
+    "alt-svc",
+    "content-length",
+    "content-range",
+    "date",
+    "server",
+    "via",
+    "x-amz-delete-marker",
+    "x-amz-id-2",
+    "x-amz-request-id",
+];
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use shoal_base::encoding::Reader;
+    use shoal_policy::ObjectId;
+
+    use super::*;
+    use crate::object::Version;
+
+    fn names(headers: &HeaderMap) -> Vec<&str> {
+        headers.keys().map(HeaderName::as_str).collect()
+    }
+
+    #[test]
+    fn each_header_is_the_versions_the_callers_or_the_exchanges() {
+        let mut answer = HeaderMap::new();
+        let of_version = [
+            "content-type",
+            "etag",
+            "x-amz-meta-colour",
+            "x-amz-checksum-crc32",
+            "x-amz-checksum-type",
+            "x-amz-server-side-encryption",
+            "x-amz-version-id",
+        ];
+        let of_caller = [
+            "access-control-allow-origin",
+            "set-cookie",
+            "vary",
+            "x-amz-expiration",
+            "x-amz-object-lock-mode",
+            "x-amz-replication-status",
+            "x-amz-request-charged",
+            "x-amz-restore",
+            "x-amz-tagging-count",
+            "x-never-heard-of",
+        ];
+        let of_neither = [
+            "connection",
+            "date",
+            "server",
+            "content-length",
+            "x-amz-request-id",
+        ];
+        for name in of_version.into_iter().chain(of_caller).chain(of_neither) {
+            answer.insert(name, HeaderValue::from_static("x"));
+        }
+        assert_eq!(names(&super::of_version(&answer)), of_version);
+        assert_eq!(names(&super::of_caller(&answer)), of_caller);
+    }
+
+    #[test]
+    fn what_an_older_node_wrote_down_of_one_caller_is_not_read() {
+        let answer = [(header::ETAG, "\"e\""), (header::CONTENT_TYPE, "text/plain")];
+        let answer = answer.map(|(name, value)| (name, HeaderValue::from_static(value)));
+        let object = ObjectId([1; 16]);
+        let version = Version::from_response(object, &HeaderMap::from_iter(answer), 5, 4).unwrap();
+        let mut older = version.clone();
+        older
+            .headers
+            .insert(header::SET_COOKIE, HeaderValue::from_static("of=alice"));
+        let mut written = Vec::new();
+        older.write(&mut written);
+        let read = Version::read(&mut Reader::new(&written)).unwrap();
+        assert_eq!(read.headers, version.headers);
+    }
+
+    #[test]
+    fn headers_keep_their_order_and_number() {
+        let mut answer = HeaderMap::new();
+        for cookie in ["a=1", "b=2"] {
+            answer.append(header::SET_COOKIE, HeaderValue::from_static(cookie));
+        }
+        let told = of_caller(&answer);
+        let cookies: Vec<_> = told.get_all(header::SET_COOKIE).iter().collect();
+        assert_eq!(cookies, ["a=1", "b=2"]);
+    }
+}

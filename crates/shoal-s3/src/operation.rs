@@ -1,0 +1,346 @@
+//! The operation that a request asks for: a pure function from its head to an `Operation` and the object it
+//! names.
+//!
+//! Path and query are percent-decoded here, once. Nothing downstream decodes again, and no part of the raw
+//! target goes to the lake: the node writes the lake's target anew from what it understood, so the lake
+//! cannot understand the request differently.
+
+mod addressing;
+mod copy_source;
+mod dialect;
+mod parameters;
+mod query;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method};
+
+pub use self::addressing::is_in_host;
+pub(crate) use self::addressing::path_style;
+pub use self::copy_source::{COPY_SOURCE, CopySource};
+pub use self::parameters::response_override;
+pub use self::query::Query;
+
+use self::addressing::Place;
+use self::dialect::Dialect;
+use self::parameters::{is_header, is_of_lists, is_of_reads, is_of_uploads};
+use crate::error::{ErrorCode, S3Error};
+use crate::object::ObjectName;
+use crate::target::{self, TooLong};
+
+/// The operations that this node distinguishes. All but [`Operation::GetObject`] and
+/// [`Operation::HeadObject`] are forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// `GET` of an object's bytes.
+    GetObject,
+    /// `HEAD` of an object.
+    HeadObject,
+    /// `PUT` of an object, including copies.
+    PutObject,
+    /// `DELETE` of an object.
+    DeleteObject,
+    /// `POST ?delete`: many keys of one bucket.
+    DeleteObjects,
+    /// `POST ?uploads`
+    CreateMultipartUpload,
+    /// `PUT ?uploadId&partNumber`
+    UploadPart,
+    /// `POST ?uploadId`: the object appears.
+    CompleteMultipartUpload,
+    /// `DELETE ?uploadId`
+    AbortMultipartUpload,
+    /// `GET` of a bucket.
+    ListObjects,
+    /// `GET ?uploads` of a bucket.
+    ListMultipartUploads,
+    /// `GET /`
+    ListBuckets,
+    /// A sub-resource, or an operation unknown to this node, that only reads.
+    OtherRead,
+    /// A sub-resource, or an operation unknown to this node, that may change an object.
+    OtherWrite,
+}
+
+/// The scope of an operation's changes at the lake, and so of what this node must forget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing that a cached answer depends on.
+    None,
+    /// The current version of the object, or the permissions to read it.
+    Object,
+    /// Any object of the bucket, or the permissions to read it.
+    Bucket,
+}
+
+impl Operation {
+    /// Every operation, for metrics.
+    pub const ALL: [Self; 14] = [
+        Self::GetObject,
+        Self::HeadObject,
+        Self::PutObject,
+        Self::DeleteObject,
+        Self::DeleteObjects,
+        Self::CreateMultipartUpload,
+        Self::UploadPart,
+        Self::CompleteMultipartUpload,
+        Self::AbortMultipartUpload,
+        Self::ListObjects,
+        Self::ListMultipartUploads,
+        Self::ListBuckets,
+        Self::OtherRead,
+        Self::OtherWrite,
+    ];
+
+    /// Whether the operation brings an object, or a part of one, to the lake.
+    pub const fn is_upload(self) -> bool {
+        matches!(
+            self,
+            Self::PutObject | Self::CreateMultipartUpload | Self::UploadPart | Self::CompleteMultipartUpload
+        )
+    }
+
+    /// The word in metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GetObject => "get_object",
+            Self::HeadObject => "head_object",
+            Self::PutObject => "put_object",
+            Self::DeleteObject => "delete_object",
+            Self::DeleteObjects => "delete_objects",
+            Self::CreateMultipartUpload => "create_multipart_upload",
+            Self::UploadPart => "upload_part",
+            Self::CompleteMultipartUpload => "complete_multipart_upload",
+            Self::AbortMultipartUpload => "abort_multipart_upload",
+            Self::ListObjects => "list_objects",
+            Self::ListMultipartUploads => "list_multipart_uploads",
+            Self::ListBuckets => "list_buckets",
+            Self::OtherRead => "other_read",
+            Self::OtherWrite => "other_write",
+        }
+    }
+}
+
+/// A classified request.
+#[derive(Clone, Debug)]
+pub struct Classified {
+    /// The operation that the request asks for.
+    pub operation: Operation,
+    /// The bucket, if the request names one.
+    pub bucket: Option<Arc<str>>,
+    /// The object, if the request names one.
+    pub object: Option<ObjectName>,
+    /// The source, if the request copies an object.
+    pub copy_source: Option<CopySource>,
+    /// Query parameters, decoded, in order.
+    pub query: Query,
+    effect: Effect,
+}
+
+impl Classified {
+    /// The scope of what this node must forget once the request has been forwarded.
+    pub fn effect(&self) -> Effect {
+        self.effect
+    }
+
+    /// The same request with other parameters for the lake.
+    #[must_use]
+    pub fn with_query(&self, query: Query) -> Self {
+        Self {
+            query,
+            ..self.clone()
+        }
+    }
+
+    /// The path of the bucket or object that the request names, as the lake gets it.
+    pub fn path(&self) -> String {
+        let key = self.object.as_ref().map(|name| &*name.key);
+        target::path(self.bucket.as_deref(), key)
+    }
+
+    /// The target of the request to the lake, path style. The credentials of a presigned URL stay here, where
+    /// they were verified.
+    pub fn target(&self) -> Result<PathAndQuery, S3Error> {
+        target::with_query(self.path(), self.query.without_credentials()).map_err(too_long)
+    }
+
+    /// Like [`target`](Self::target), but with the credentials of a presigned URL that names `access_key` and
+    /// proves nothing.
+    pub fn target_in_name(&self, access_key: &str) -> Result<PathAndQuery, S3Error> {
+        let query = self.query.clone().presigned_in_name(access_key);
+        target::with_query(self.path(), query.spelled()).map_err(too_long)
+    }
+}
+
+/// Classifies a request by method, target, host and headers. `domain` enables virtual-host style.
+///
+/// # Errors
+///
+/// Fails with S3's error for a request that names a key without a bucket, or names anything in a way that
+/// lakes read differently.
+pub fn classify(
+    method: &Method,
+    target: &PathAndQuery,
+    host: Option<&str>,
+    headers: &HeaderMap,
+    domain: Option<&str>,
+) -> Result<Classified, S3Error> {
+    let Place { bucket, key } = Place::of(target.path(), host, domain)?;
+    let query = Query::parse(target.query())?;
+    let dialect = Dialect::of(headers, &query, key.as_deref())?;
+    let asked = Asked {
+        method,
+        has_bucket: bucket.is_some(),
+        has_object: key.is_some(),
+        query: &query,
+        dialect,
+    };
+    let operation = asked.operation();
+    let effect = asked.effect(operation);
+    let version = match query.get("versionId").filter(|_| key.is_some()) {
+        // SDKs ask in this way for the lock of the current version. The lake judges the request; the node
+        // keeps nothing of the answer, and a write voids every version of the object.
+        Some("") if asked.is_of_sub_resource(operation) => None,
+        Some(version) => Some(version_id(version)?.into()),
+        None => None,
+    };
+    let object = bucket
+        .clone()
+        .zip(key)
+        .map(|(bucket, key)| ObjectName { bucket, key, version });
+    // A read spells out the name only when it is too late to refuse it.
+    if object.as_ref().is_some_and(|name| !target::is_sayable(name)) {
+        return Err(too_long(TooLong));
+    }
+    let copy_source = match *method {
+        Method::PUT => CopySource::of(headers, &query)?,
+        _ => None,
+    };
+    Ok(Classified {
+        operation,
+        bucket,
+        object,
+        copy_source,
+        query,
+        effect,
+    })
+}
+
+/// Returns the id if a version may have it: MinIO cuts off blanks around it.
+fn version_id(text: &str) -> Result<&str, S3Error> {
+    let invalid = |message: &'static str| Err(S3Error::new(ErrorCode::InvalidArgument, message));
+    match text {
+        "" => invalid("Version id cannot be the empty string"),
+        text if !text.bytes().all(|byte| byte.is_ascii_graphic()) => invalid("Invalid version id specified"),
+        text => Ok(text),
+    }
+}
+
+/// The parts of a request that determine its operation.
+struct Asked<'a> {
+    method: &'a Method,
+    has_bucket: bool,
+    has_object: bool,
+    query: &'a Query,
+    dialect: Dialect,
+}
+
+impl Asked<'_> {
+    /// The operation. A request counts as an operation only with the parameters of that operation and no
+    /// others: lakes differ in which of two sub-resources they look for first, and take a part without a
+    /// number or without an upload for a whole object.
+    fn operation(&self) -> Operation {
+        use Operation as O;
+        let query = self.query;
+        let is_part = || self.is_of_upload("partNumber") && query.says("partNumber");
+        if self.dialect != Dialect::None {
+            return self.other();
+        }
+        match (self.method.as_str(), self.has_bucket, self.has_object) {
+            ("GET", _, true) if query.has_only(is_of_reads) => O::GetObject,
+            ("HEAD", _, true) if query.has_only(is_of_reads) => O::HeadObject,
+            ("GET", true, false) if query.has_only(is_of_lists) => O::ListObjects,
+            ("GET", true, false) if query.has("uploads") && query.has_only(is_of_uploads) => {
+                O::ListMultipartUploads
+            }
+            ("GET", false, false) => O::ListBuckets,
+            ("PUT", _, true) if is_part() => O::UploadPart,
+            ("PUT", _, true) if self.has_only(&[]) => O::PutObject,
+            ("POST", _, true) if query.has("uploads") && self.has_only(&["uploads"]) => {
+                O::CreateMultipartUpload
+            }
+            ("POST", _, true) if self.is_of_upload("uploadId") => O::CompleteMultipartUpload,
+            ("DELETE", _, true) if self.is_of_upload("uploadId") => O::AbortMultipartUpload,
+            ("DELETE", _, true) if self.has_only(&["versionId"]) => O::DeleteObject,
+            ("POST", true, false) if query.has("delete") && self.has_only(&["delete"]) => O::DeleteObjects,
+            _ => self.other(),
+        }
+    }
+
+    fn other(&self) -> Operation {
+        match self.method.as_str() {
+            "GET" | "HEAD" | "OPTIONS" => Operation::OtherRead,
+            _ => Operation::OtherWrite,
+        }
+    }
+
+    /// Whether the request asks for something that belongs to an object, and not for the object.
+    fn is_of_sub_resource(&self, operation: Operation) -> bool {
+        matches!(operation, Operation::OtherRead | Operation::OtherWrite) && !self.has_only(&["versionId"])
+    }
+
+    /// Whether the request names an upload, perhaps with the parameter `beside`, and has no parameter of
+    /// another operation.
+    fn is_of_upload(&self, beside: &str) -> bool {
+        let is_known = |name: &str| ["uploadId", beside, "x-id"].contains(&name) || is_header(name);
+        self.query.says("uploadId") && self.query.has_only(is_known)
+    }
+
+    fn has_only(&self, names: &[&str]) -> bool {
+        self.query
+            .has_only(|name| names.contains(&name) || name == "x-id")
+    }
+
+    /// The objects that the lake may change when it gets this request.
+    fn effect(&self, operation: Operation) -> Effect {
+        use Operation as O;
+        match operation {
+            O::GetObject
+            | O::HeadObject
+            | O::ListObjects
+            | O::ListMultipartUploads
+            | O::ListBuckets
+            | O::OtherRead
+            | O::CreateMultipartUpload
+            | O::UploadPart
+            | O::AbortMultipartUpload => Effect::None,
+            O::PutObject | O::DeleteObject | O::CompleteMultipartUpload => Effect::Object,
+            O::OtherWrite if self.is_about_one_object() => Effect::Object,
+            O::DeleteObjects | O::OtherWrite => Effect::Bucket,
+        }
+    }
+
+    /// Whether a write that the node does not understand changes nothing but the object that it names. A form
+    /// may name another object in its body, and an unknown method in a header.
+    fn is_about_one_object(&self) -> bool {
+        let is_of_s3 = match self.method.as_str() {
+            "PUT" | "DELETE" => true,
+            "POST" => {
+                (self.query.has("select") || self.query.has("restore"))
+                    && self.has_only(&["select", "select-type", "restore", "versionId"])
+            }
+            _ => false,
+        };
+        self.has_object && is_of_s3 && self.dialect != Dialect::OfBucket
+    }
+}
+
+fn too_long(TooLong: TooLong) -> S3Error {
+    S3Error::new(
+        ErrorCode::InvalidUri,
+        "Couldn't parse the specified URI: it is too long.",
+    )
+}

@@ -1,0 +1,106 @@
+//! The bucket and the key that a request names, in path or host, decoded once.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use percent_encoding::percent_decode;
+
+use crate::error::{ErrorCode, S3Error};
+
+/// The place that a request names.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) bucket: Option<Arc<str>>,
+    pub(super) key: Option<Arc<[u8]>>,
+}
+
+impl Place {
+    /// Reads the path, and the host where `domain` enables virtual-host style.
+    pub(super) fn of(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
+        let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
+        // `*`, like any other target that is not a path, names nothing in S3.
+        let path = path.strip_prefix('/').ok_or_else(no_path)?;
+        let (bucket, key) = match hosted {
+            Some(bucket) => (Cow::Borrowed(bucket.as_bytes()), Some(path)),
+            None if path.is_empty() => return Ok(Self::default()),
+            None => {
+                let (bucket, key) = path
+                    .split_once('/')
+                    .map_or((path, None), |(bucket, key)| (bucket, Some(key)));
+                (decode(bucket)?, key)
+            }
+        };
+        let key = key.filter(|key| !key.is_empty()).map(decode).transpose()?;
+        Ok(Self {
+            bucket: Some(bucket_name(&bucket)?.into()),
+            key: key.map(Arc::from),
+        })
+    }
+}
+
+/// Returns the name if a bucket may have it: letters, digits and `-._`, as S3 once allowed them, and the `:`
+/// after which Ceph RGW names a bucket of a tenant. With any other byte, above all a slash, a lake that
+/// decodes the path before it splits it would find another bucket and a key.
+pub(super) fn bucket_name(bytes: &[u8]) -> Result<&str, S3Error> {
+    let may_stand = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':');
+    let is_name = !matches!(bytes, b"" | b"." | b"..") && bytes.iter().all(may_stand);
+    let name = std::str::from_utf8(bytes).ok().filter(|_| is_name);
+    name.ok_or_else(|| S3Error::new(ErrorCode::InvalidBucketName, "The specified bucket is not valid."))
+}
+
+/// Rewrites a virtual-host style target to path style; the path's bytes stay as they are, because old
+/// signatures cover them.
+pub(crate) fn path_style(
+    target: &PathAndQuery,
+    host: Option<&str>,
+    domain: Option<&str>,
+) -> Result<PathAndQuery, S3Error> {
+    let Some(bucket) = domain.and_then(|domain| bucket_of_host(host?, domain)) else {
+        return Ok(target.clone());
+    };
+    let bucket = bucket_name(bucket.as_bytes())?;
+    PathAndQuery::try_from(format!("/{bucket}{target}")).map_err(|_| no_path())
+}
+
+/// Whether the host names a bucket.
+pub fn is_in_host(host: &str, domain: &str) -> bool {
+    bucket_of_host(host, domain).is_some()
+}
+
+fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let split = name
+        .len()
+        .checked_sub(domain.len())
+        .filter(|split| name.is_char_boundary(*split))?;
+    let (bucket, rest) = name.split_at(split);
+    let bucket = bucket.strip_suffix('.')?;
+    (rest.eq_ignore_ascii_case(domain) && !bucket.is_empty()).then_some(bucket)
+}
+
+/// Decodes a part of a path, in which a `+` is a `+`. Fails with `InvalidURI` for a percent sign that is not
+/// followed by two hexadecimal digits.
+fn decode(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
+    decode_strictly(text.as_bytes()).ok_or_else(|| {
+        S3Error::new(
+            ErrorCode::InvalidUri,
+            "Couldn't parse the specified URI: '%' needs two hexadecimal digits.",
+        )
+    })
+}
+
+/// Percent-decodes once; `None` for a percent sign that encodes nothing.
+pub(super) fn decode_strictly(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let is_escape = |at: usize| {
+        let digits = bytes.get(at + 1..at + 3);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    memchr::memchr_iter(b'%', bytes)
+        .all(is_escape)
+        .then(|| percent_decode(bytes).into())
+}
+
+fn no_path() -> S3Error {
+    S3Error::new(ErrorCode::InvalidUri, "Couldn't parse the specified URI.")
+}

@@ -1,0 +1,58 @@
+//! Headers and names that change the meaning of a request beyond its method, path and query.
+
+use http::HeaderMap;
+
+use super::query::Query;
+use crate::error::{ErrorCode, S3Error};
+
+/// The way in which a request differs from the operation that it looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Dialect {
+    /// It does not differ.
+    None,
+    /// It is another operation on the same object.
+    OfObject,
+    /// It may read or change other objects of the bucket, too.
+    OfBucket,
+}
+
+/// Headers by which some programs take one method for another, whatever the lake makes of them.
+const OTHER_METHOD: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+
+impl Dialect {
+    /// Reads the key and the headers, which presigned URLs may carry in their query. Fails with
+    /// `NotImplemented` for a header that names another method.
+    pub(super) fn of(headers: &HeaderMap, query: &Query, key: Option<&[u8]>) -> Result<Self, S3Error> {
+        let mut dialect = Self::None;
+        for name in headers.keys().map(http::HeaderName::as_str) {
+            if OTHER_METHOD.contains(&name) {
+                return Err(S3Error::new(
+                    ErrorCode::NotImplemented,
+                    "A header you provided implies functionality that is not implemented.",
+                ));
+            }
+            dialect = dialect.max(Self::of_header(name));
+        }
+        for (name, _) in query.iter() {
+            dialect = dialect.max(Self::of_header(&name.to_ascii_lowercase()));
+        }
+        // Ceph RGW reads a name only up to a NUL in some places.
+        if key.is_some_and(|key| memchr::memchr(0, key).is_some()) {
+            dialect = Self::OfBucket;
+        }
+        Ok(dialect)
+    }
+
+    fn of_header(name: &str) -> Self {
+        match name {
+            // RenameObject, whose source is gone afterwards, and an archive that MinIO and AWS devices
+            // unpack.
+            "x-amz-rename-source" | "x-amz-meta-snowball-auto-extract" => Self::OfBucket,
+            // AppendObject: the request does not bring the whole object.
+            "x-amz-write-offset-bytes" => Self::OfObject,
+            // For example a removal of all keys with a prefix, or a file in an archive.
+            name if name.starts_with("x-minio-") => Self::OfBucket,
+            _ => Self::None,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The query of a request, decoded once: the parameters for this node, and those for the lake.
+
+use std::fmt;
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
+
+use super::parameters::is_known;
+use crate::error::{ErrorCode, S3Error};
+use crate::sigv2;
+use crate::sigv4;
+use crate::sigv4::canonical::{SIGNATURE_PARAMETER, decode_component};
+use crate::target;
+
+/// The parameter of a presigned URL that names its signer.
+const CREDENTIAL: &str = "X-Amz-Credential";
+
+/// Decoded query parameters, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(Vec<Parameter>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parameter {
+    name: String,
+    /// `None` for a parameter without `=`. A client's value is UTF-8; a key from which a listing continues
+    /// need not be.
+    value: Option<Vec<u8>>,
+}
+
+impl Query {
+    /// Splits and decodes a raw query once; a `+` is a blank, as in every S3 implementation.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `InvalidURI` if the query is not UTF-8, and with `InvalidArgument` for a parameter that may
+    /// mean two things: a parameter known to this node that appears twice, and a name that contains a `=`,
+    /// where Ceph RGW begins the value.
+    pub fn parse(raw: Option<&str>) -> Result<Self, S3Error> {
+        let pairs = raw.into_iter().flat_map(|raw| raw.split('&'));
+        let query = pairs
+            .filter(|pair| !pair.is_empty())
+            .map(Parameter::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)?;
+        query.refuse_repeated()?;
+        Ok(query)
+    }
+
+    fn refuse_repeated(&self) -> Result<(), S3Error> {
+        let mut seen = Vec::new();
+        for (name, _) in self.iter().filter(|(name, _)| is_known(name)) {
+            if seen.contains(&name) {
+                return Err(invalid(format!("The parameter {name} must be given once.")));
+            }
+            seen.push(name);
+        }
+        Ok(())
+    }
+
+    /// Whether the parameter is present, with or without a value.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|parameter| parameter.name == name)
+    }
+
+    /// The value of the parameter, empty if it has none.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
+    }
+
+    /// Whether the parameter is present with a value.
+    pub(super) fn says(&self, name: &str) -> bool {
+        self.get(name).is_some_and(|value| !value.is_empty())
+    }
+
+    /// Whether every parameter is `known` or belongs to a presigned URL's credentials.
+    pub(super) fn has_only(&self, known: impl Fn(&str) -> bool) -> bool {
+        let is_version2 = self.is_presigned_by_version2();
+        self.iter()
+            .all(|(name, _)| known(name) || is_credential(name, is_version2))
+    }
+
+    /// All parameters in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|Parameter { name, value }| {
+            let value = value.as_deref().unwrap_or_default();
+            (name.as_str(), std::str::from_utf8(value).unwrap_or_default())
+        })
+    }
+
+    /// The query with these values at its end in place of earlier ones. `None` removes a parameter.
+    #[must_use]
+    pub fn with(mut self, values: &[(&str, Option<&[u8]>)]) -> Self {
+        self.0
+            .retain(|parameter| values.iter().all(|(name, _)| parameter.name != *name));
+        let new = values.iter().filter_map(|(name, value)| {
+            Some(Parameter {
+                name: (*name).into(),
+                value: Some((*value)?.into()),
+            })
+        });
+        self.0.extend(new);
+        self
+    }
+
+    /// The parameters for the lake: all but the credentials of a presigned URL, which were verified here.
+    pub(super) fn without_credentials(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+        let is_version2 = self.is_presigned_by_version2();
+        self.0
+            .iter()
+            .filter(move |parameter| !is_credential(&parameter.name, is_version2))
+            .map(Parameter::spelled)
+    }
+
+    /// The query of a presigned URL that names `access_key`, with a dummy signature: the claim without the
+    /// proof.
+    #[must_use]
+    pub(super) fn presigned_in_name(mut self, access_key: &str) -> Self {
+        for Parameter { name, value } in &mut self.0 {
+            if name == SIGNATURE_PARAMETER {
+                *value = Some(vec![b'0'; 64]);
+            } else if name == CREDENTIAL
+                && let Some(scope) = value.as_deref().and_then(scope_of)
+            {
+                *value = Some([access_key.as_bytes(), &scope].concat());
+            }
+        }
+        self
+    }
+
+    pub(super) fn spelled(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
+        self.0.iter().map(Parameter::spelled)
+    }
+
+    /// Version 2 uses plain words as names: without an access key, they are not its parameters.
+    fn is_presigned_by_version2(&self) -> bool {
+        let [access_key, ..] = sigv2::PARAMETERS;
+        self.has(access_key)
+    }
+}
+
+/// Writes all parameters in the one spelling for the lake.
+impl fmt::Display for Query {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&target::query(self.spelled()))
+    }
+}
+
+impl Parameter {
+    fn parse(pair: &str) -> Result<Self, S3Error> {
+        let (name, value) = pair
+            .split_once('=')
+            .map_or((pair, None), |(name, value)| (name, Some(value)));
+        let value = value.map(|value| decode(value).map(String::into_bytes));
+        let (name, value) = (decode(name)?, value.transpose()?);
+        if name.contains('=') {
+            let name = percent_encode(name.as_bytes(), NON_ALPHANUMERIC);
+            return Err(invalid(format!("The name of the parameter {name} is not valid.")));
+        }
+        Ok(Self { name, value })
+    }
+
+    fn spelled(&self) -> (&str, Option<&[u8]>) {
+        (&self.name, self.value.as_deref())
+    }
+}
+
+fn decode(text: &str) -> Result<String, S3Error> {
+    String::from_utf8(decode_component(text.as_bytes())).map_err(|_| {
+        S3Error::new(
+            ErrorCode::InvalidUri,
+            "Couldn't parse the specified URI: its query is not UTF-8.",
+        )
+    })
+}
+
+fn is_credential(name: &str, is_version2: bool) -> bool {
+    sigv4::PARAMETERS.contains(&name) || (is_version2 && sigv2::PARAMETERS.contains(&name))
+}
+
+/// The text after the access key in a credential: a slash before a day and before each of three words.
+fn scope_of(credential: &[u8]) -> Option<Vec<u8>> {
+    let slash = memchr::memrchr_iter(b'/', credential).nth(3)?;
+    Some(credential[slash..].to_vec())
+}
+
+fn invalid(message: String) -> S3Error {
+    S3Error::new(ErrorCode::InvalidArgument, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Query, target};
+    use crate::error::ErrorCode;
+
+    fn query(raw: &str) -> Query {
+        Query::parse(Some(raw)).unwrap()
+    }
+
+    fn refusal(raw: &str) -> ErrorCode {
+        Query::parse(Some(raw)).unwrap_err().code
+    }
+
+    fn told(query: &Query) -> String {
+        target::query(query.without_credentials())
+    }
+
+    #[test]
+    fn a_query_is_decoded_once_and_told_in_one_spelling() {
+        for (raw, expected) in [
+            ("", ""),
+            ("&&", ""),
+            ("acl", "acl"),
+            ("%61cl=", "acl="),
+            ("a=x+y&b=x%2By&c=x%20y", "a=x%20y&b=x%2By&c=x%20y"),
+            ("prefix=a/b&delimiter=%2f", "prefix=a%2Fb&delimiter=%2F"),
+            ("a=b=c&d=100%&e=%2525", "a=b%3Dc&d=100%25&e=%2525"),
+            ("events=1&events=2", "events=1&events=2"),
+            ("b=2&a=1;c", "b=2&a=1%3Bc"),
+        ] {
+            assert_eq!(told(&query(raw)), expected, "{raw}");
+        }
+        assert_eq!(query("%61=+%26").get("a"), Some(" &"));
+        assert_eq!(query("uploads").get("uploads"), Some(""));
+    }
+
+    #[test]
+    fn a_query_that_may_mean_two_things_is_refused() {
+        for raw in [
+            "versionId=1&versionId=1",
+            "versionId=1&%76ersionId=2",
+            "prefix&prefix=",
+            "uploads&uploads",
+            "response-expires=1&response-expires=2",
+            "versionId%3D1",
+            "%3Dx",
+        ] {
+            assert_eq!(refusal(raw), ErrorCode::InvalidArgument, "{raw}");
+        }
+        for raw in ["prefix=%FF", "%C3=1", "x=%ed%a0%80"] {
+            assert_eq!(refusal(raw), ErrorCode::InvalidUri, "{raw}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_a_presigned_url_are_not_told() {
+        for (raw, expected) in [
+            ("X-Amz-Signature=0&versionId=3&X-Amz-Date=1", "versionId=3"),
+            (
+                "X-Amz-Algorithm=a&X-Amz-Credential=b&X-Amz-Expires=1&X-Amz-SignedHeaders=h",
+                "",
+            ),
+            ("X-Amz-Security-Token&&x=%41", "x=A"),
+            (
+                "X%2DAmz-Date=1&X-Amz-%53ignature=0&%58%2d%41mz-Credential=c&a=1",
+                "a=1",
+            ),
+            (
+                "Signature=s&versionId=3&AWS%41ccessKeyId=a&Expires=1",
+                "versionId=3",
+            ),
+            ("Signature=s&Expires=1", "Signature=s&Expires=1"),
+            ("x-amz-signature=0&X-Amz-Meta=1", "x-amz-signature=0&X-Amz-Meta=1"),
+        ] {
+            assert_eq!(told(&query(raw)), expected, "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_presigned_query_names_another_without_a_proof() {
+        let nothing = "0".repeat(64);
+        for (raw, expected) in [
+            ("", ""),
+            (
+                "X-Amz-Credential=me%2F20260101%2Feu%2Fs3%2Faws4_request&X-Amz-%53ignature=1f&x",
+                "X-Amz-Credential=their%2Fkey%2F20260101%2Feu%2Fs3%2Faws4_request&X-Amz-Signature={nothing}&x",
+            ),
+            (
+                "X%2DAmz-Credential=m/e/1/2/3/4&X-Amz-Date=%31",
+                "X-Amz-Credential=their%2Fkey%2F1%2F2%2F3%2F4&X-Amz-Date=1",
+            ),
+            ("X-Amz-Credential=me", "X-Amz-Credential=me"),
+        ] {
+            let named = query(raw).presigned_in_name("their/key");
+            assert_eq!(named.to_string(), expected.replace("{nothing}", &nothing));
+        }
+    }
+
+    #[test]
+    fn other_values_take_the_place_of_some() {
+        let query = query("list-type=2&start-after=a&prefix=p");
+        let other = query.with(&[
+            ("start-after", Some(b"b&".as_slice())),
+            ("continuation-token", None),
+            ("prefix", None),
+        ]);
+        assert_eq!(told(&other), "list-type=2&start-after=b%26");
+    }
+}

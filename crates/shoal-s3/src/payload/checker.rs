@@ -1,0 +1,348 @@
+//! Decides which bytes of a body may go on to the lake, and when. Pure: frames in, frames out.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
+use shoal_base::piece_buffer::PieceBuffer;
+
+use super::Payload;
+use super::declared::{Announced, Expected, Trailer};
+use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
+use super::digests::Digests;
+use super::error::PayloadError;
+use super::memory_limit::{Held, NoRoom};
+use crate::sigv4::{ChunkSigner, SeedSignature, Signature};
+
+const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
+
+/// Checks one body.
+#[derive(Debug)]
+pub(super) struct Checker {
+    /// Bytes still to come on the wire, if their number was announced.
+    length_left: Option<u64>,
+    digests: Digests,
+    expected: Vec<Expected>,
+    shape: Shape,
+    /// The last frame that may go on. It waits for the next one, or for the verdict: otherwise the lake could
+    /// have all bytes of a body before it is cut short, and take it for whole.
+    last: Option<Bytes>,
+    /// Last chunk and trailer of an aws-chunked body, which wait for the verdict.
+    end: VecDeque<Bytes>,
+    /// The data without its framing since it was last taken, if it is kept at all.
+    data: Option<Vec<Bytes>>,
+}
+
+#[derive(Debug)]
+enum Shape {
+    Plain,
+    Chunked(Box<Chunked>),
+}
+
+impl Checker {
+    pub(super) fn new(announced: Announced) -> Self {
+        let Announced {
+            payload,
+            length,
+            decoded_length,
+            digests: expected,
+            trailer,
+        } = announced;
+        let mut digests = Digests::default();
+        for expected in &expected {
+            digests.add(expected.algorithm);
+        }
+        if let Some(algorithm) = trailer.as_ref().and_then(|trailer| trailer.algorithm) {
+            digests.add(algorithm);
+        }
+        let shape = if payload.hash.is_streaming() {
+            let decoded_length = decoded_length.expect("a streaming body without its length was refused");
+            Shape::Chunked(Box::new(Chunked::new(payload, decoded_length, trailer)))
+        } else {
+            Shape::Plain
+        };
+        Self {
+            length_left: length,
+            digests,
+            expected,
+            shape,
+            last: None,
+            end: VecDeque::new(),
+            data: None,
+        }
+    }
+
+    /// Keeps the data of each further frame for [`Checker::take_data`].
+    pub(super) fn keep_data(&mut self) {
+        self.data = Some(Vec::new());
+    }
+
+    /// The data of the frames since the last call, without framing, verified or not.
+    pub(super) fn take_data(&mut self) -> Vec<Bytes> {
+        self.data.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The checksum after the data, once the body has ended without an error.
+    pub(super) fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
+        let Shape::Chunked(chunked) = &self.shape else {
+            return None;
+        };
+        let line = chunked.trailer_seen.as_ref()?;
+        let name = HeaderName::from_bytes(line.name()).ok()?;
+        Some((name, HeaderValue::from_bytes(line.value()).ok()?))
+    }
+
+    /// Sets the key with which the lake verifies chunks.
+    pub(super) fn resign(&mut self, seed: SeedSignature) {
+        if let Shape::Chunked(chunked) = &mut self.shape
+            && let Some(signatures) = &mut chunked.signatures
+        {
+            signatures.ours = Some(ChunkSigner::new(seed));
+        }
+    }
+
+    /// Takes the next frame and appends the bytes that may go on to `out`.
+    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
+        if let Some(left) = &mut self.length_left {
+            *left = left
+                .checked_sub(frame.len() as u64)
+                .ok_or(PayloadError::WrongLength)?;
+        }
+        if frame.is_empty() {
+            return Ok(());
+        }
+        out.extend(self.last.take());
+        match &mut self.shape {
+            Shape::Plain => {
+                self.digests.update(&frame);
+                if let Some(data) = &mut self.data {
+                    data.push(frame.clone());
+                }
+                out.push_back(frame);
+            }
+            Shape::Chunked(chunked) => {
+                let mut input = frame;
+                while let Some(event) = chunked.decoder.next(&mut input)? {
+                    if let (Some(kept), Event::Data(data)) = (&mut self.data, &event) {
+                        kept.push(data.clone());
+                    }
+                    chunked.take(event, &mut self.digests, &mut self.end, out)?;
+                }
+            }
+        }
+        self.last = out.pop_back();
+        Ok(())
+    }
+
+    /// Ends the body: if all of it is right, the held bytes go on too.
+    pub(super) fn finish(&mut self, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
+        if self.length_left.is_some_and(|left| left > 0) {
+            return Err(PayloadError::WrongLength);
+        }
+        if let Shape::Chunked(chunked) = &self.shape {
+            chunked.finish(&self.digests)?;
+        }
+        for expected in &self.expected {
+            expected.check(&self.digests)?;
+        }
+        out.extend(self.last.take());
+        out.append(&mut self.end);
+        Ok(())
+    }
+}
+
+/// An aws-chunked body.
+#[derive(Debug)]
+struct Chunked {
+    decoder: Decoder,
+    /// Present if chunks are signed.
+    signatures: Option<Signatures>,
+    trailer: Option<Trailer>,
+    trailer_seen: Option<TrailerLine>,
+    /// The signed chunk being received.
+    pending: Option<Pending>,
+}
+
+/// The client's and the node's chain of signatures, which run over the same chunks.
+#[derive(Debug)]
+struct Signatures {
+    theirs: ChunkSigner,
+    ours: Option<ChunkSigner>,
+    trailer_verified: bool,
+}
+
+/// A signed chunk before its verification.
+#[derive(Debug)]
+struct Pending {
+    line: SizeLine,
+    sha256: Sha256,
+    /// Data held back. Small frames are joined, so that a chunk sent byte by byte costs memory for its bytes
+    /// only.
+    data: PieceBuffer,
+    held_bytes: usize,
+    held: Held,
+}
+
+impl Chunked {
+    fn new(payload: Payload, decoded_length: u64, trailer: Option<Trailer>) -> Self {
+        let framing = Framing {
+            signed: payload.hash.signs_chunks(),
+            trailer: payload.hash.has_trailer(),
+        };
+        let seed = || payload.seed.expect("signed chunks come with a seed");
+        Self {
+            decoder: Decoder::new(framing, decoded_length),
+            signatures: framing.signed.then(|| Signatures::new(seed())),
+            trailer,
+            trailer_seen: None,
+            pending: None,
+        }
+    }
+
+    fn take(
+        &mut self,
+        event: Event,
+        digests: &mut Digests,
+        end: &mut VecDeque<Bytes>,
+        out: &mut VecDeque<Bytes>,
+    ) -> Result<(), PayloadError> {
+        match (event, &mut self.signatures) {
+            (Event::Chunk(line), Some(signatures)) if line.size == 0 => {
+                end.push_back(signatures.resign_chunk(&line, Sha256::new())?);
+            }
+            (Event::Chunk(line), None) if line.size == 0 => end.push_back(line.wire),
+            (Event::Chunk(line), Some(_)) => {
+                self.pending = Some(Pending {
+                    line,
+                    sha256: Sha256::new(),
+                    data: PieceBuffer::default(),
+                    held_bytes: 0,
+                    held: Held::none(),
+                });
+            }
+            (Event::Chunk(line), None) => out.push_back(line.wire),
+            (Event::Data(data), _) => {
+                digests.update(&data);
+                match &mut self.pending {
+                    Some(pending) => pending.push(data)?,
+                    None => out.push_back(data),
+                }
+            }
+            (Event::ChunkEnd(wire), Some(signatures)) => {
+                let pending = self.pending.take().expect("a chunk ends after it began");
+                out.push_back(signatures.resign_chunk(&pending.line, pending.sha256)?);
+                out.extend(pending.data.into_vec());
+                out.push_back(wire);
+            }
+            (Event::ChunkEnd(wire), None) => out.push_back(wire),
+            (Event::Trailer(line), _) => end.push_back(self.take_trailer(line)?),
+            (Event::End(wire), _) => end.push_back(wire),
+        }
+        Ok(())
+    }
+
+    /// A trailer line: first the announced checksum, then, if chunks are signed, the signature over it.
+    fn take_trailer(&mut self, line: TrailerLine) -> Result<Bytes, PayloadError> {
+        if let Some(signatures) = &mut self.signatures {
+            if signatures.trailer_verified {
+                return Err(PayloadError::UnexpectedTrailer);
+            }
+            if line.name().eq_ignore_ascii_case(TRAILER_SIGNATURE.as_bytes()) {
+                return signatures.resign_trailer(&line, self.trailer_seen.as_ref());
+            }
+        }
+        let announced = self.trailer.as_ref().map(|trailer| trailer.name.as_bytes());
+        let is_announced = announced.is_some_and(|name| line.name().eq_ignore_ascii_case(name));
+        if !is_announced || self.trailer_seen.is_some() {
+            return Err(PayloadError::UnexpectedTrailer);
+        }
+        let wire = line.wire.clone();
+        self.trailer_seen = Some(line);
+        Ok(wire)
+    }
+
+    fn finish(&self, digests: &Digests) -> Result<(), PayloadError> {
+        self.decoder.finish()?;
+        let (Some(announced), Some(line)) = (&self.trailer, &self.trailer_seen) else {
+            // An announced trailer must arrive; one that was not announced was refused on arrival.
+            return if self.trailer.is_none() {
+                Ok(())
+            } else {
+                Err(PayloadError::UnexpectedTrailer)
+            };
+        };
+        if self
+            .signatures
+            .as_ref()
+            .is_some_and(|signatures| !signatures.trailer_verified)
+        {
+            return Err(PayloadError::UnexpectedTrailer);
+        }
+        let Some(algorithm) = announced.algorithm else {
+            return Ok(());
+        };
+        let malformed = PayloadError::MalformedChecksum(algorithm, true);
+        let expected = algorithm.parse(line.value()).ok_or(malformed)?;
+        if digests.matches(algorithm, &expected) {
+            Ok(())
+        } else {
+            Err(PayloadError::WrongChecksum(algorithm))
+        }
+    }
+}
+
+impl Signatures {
+    fn new(seed: SeedSignature) -> Self {
+        Self {
+            theirs: ChunkSigner::new(seed),
+            ours: None,
+            trailer_verified: false,
+        }
+    }
+
+    /// Verifies the client's signature of a chunk and returns its size line with the node's signature.
+    fn resign_chunk(&mut self, line: &SizeLine, data: Sha256) -> Result<Bytes, PayloadError> {
+        let sha256: [u8; 32] = data.finalize().into();
+        verify(self.theirs.sign_chunk(&sha256), line.signature())?;
+        let ours = self.ours.as_mut().ok_or(PayloadError::NotResigned)?;
+        Ok(line.with_signature(ours.sign_chunk(&sha256).as_str()))
+    }
+
+    /// Verifies the client's signature of the trailer and returns its line with the node's signature.
+    fn resign_trailer(
+        &mut self,
+        line: &TrailerLine,
+        signed: Option<&TrailerLine>,
+    ) -> Result<Bytes, PayloadError> {
+        let mut canonical = Vec::new();
+        if let Some(signed) = signed {
+            canonical.extend_from_slice(&signed.name().to_ascii_lowercase());
+            canonical.push(b':');
+            canonical.extend_from_slice(signed.value());
+            canonical.push(b'\n');
+        }
+        verify(self.theirs.sign_trailer(&canonical), line.value())?;
+        self.trailer_verified = true;
+        let ours = self.ours.as_mut().ok_or(PayloadError::NotResigned)?;
+        Ok(line.with_value(ours.sign_trailer(&canonical).as_str()))
+    }
+}
+
+fn verify(computed: &Signature, claimed: &[u8]) -> Result<(), PayloadError> {
+    if computed.is(claimed) {
+        Ok(())
+    } else {
+        Err(PayloadError::WrongSignature)
+    }
+}
+
+impl Pending {
+    fn push(&mut self, data: Bytes) -> Result<(), NoRoom> {
+        self.held_bytes += data.len();
+        self.held.grow_to(self.held_bytes)?;
+        self.sha256.update(&data);
+        self.data.push(data);
+        Ok(())
+    }
+}

@@ -1,0 +1,100 @@
+//! Memory for bodies that must be held before they can be used.
+//!
+//! A signed chunk is held until its signature is verified, and a list of keys until it can be read. The bytes
+//! held in this way are bounded for the whole process and all senders, because the memory is the process's,
+//! too.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+
+/// The most that is held at a time, in bytes.
+const ROOM_BYTES: usize = 64 << 20;
+
+/// The step by which a share grows, in bytes.
+const STEP_BYTES: usize = 64 << 10;
+
+/// The bytes held leave no room for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Too many bytes of requests are held; please reduce your rate.")]
+pub struct NoRoom;
+
+/// The bytes of all shares.
+static TAKEN_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// A share of the room in bytes, returned on drop.
+#[derive(Debug)]
+pub(super) struct Held(usize);
+
+impl Held {
+    /// A share of no bytes.
+    pub(super) const fn none() -> Self {
+        Self(0)
+    }
+
+    /// Makes this share large enough for `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the room has too little left; the share stays as it was.
+    pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let wanted = bytes.checked_next_multiple_of(STEP_BYTES).ok_or(NoRoom)?;
+        let missing = wanted.saturating_sub(self.0);
+        if missing > 0 {
+            let grown = |taken: usize| taken.checked_add(missing).filter(|taken| *taken <= ROOM_BYTES);
+            TAKEN_BYTES
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown)
+                .map_err(|_| NoRoom)?;
+            self.0 = wanted;
+        }
+        Ok(())
+    }
+
+    /// Makes these bytes keep their share for as long as any of them is held.
+    pub(super) fn keep_with(self, bytes: Vec<u8>) -> Bytes {
+        Bytes::from_owner(Kept { bytes, _held: self })
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let before = TAKEN_BYTES.fetch_sub(self.0, Ordering::Relaxed);
+        debug_assert!(before >= self.0, "a share is returned once");
+    }
+}
+
+struct Kept {
+    bytes: Vec<u8>,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_counted_until_the_last_of_it_is_dropped() {
+        let mut held = Held::none();
+        held.grow_to(1).unwrap();
+        assert_eq!(held.0, STEP_BYTES);
+        held.grow_to(STEP_BYTES).unwrap();
+        assert_eq!(held.0, STEP_BYTES, "one step is enough for them");
+        assert_eq!(held.grow_to(ROOM_BYTES + 1), Err(NoRoom));
+        assert_eq!(held.grow_to(usize::MAX), Err(NoRoom));
+        assert_eq!(held.0, STEP_BYTES, "a refusal takes nothing");
+        let bytes = held.keep_with(vec![7; 10]);
+        let part = bytes.slice(3..4);
+        drop(bytes);
+        assert_eq!(part[..], [7]);
+        assert!(
+            TAKEN_BYTES.load(Ordering::Relaxed) >= STEP_BYTES,
+            "a part holds the share"
+        );
+    }
+}

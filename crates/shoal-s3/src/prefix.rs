@@ -1,0 +1,60 @@
+//! Values by prefix; the longest prefix that fits wins.
+
+use crate::object::ObjectName;
+
+/// A default, and exceptions by prefix.
+#[derive(Clone, Debug)]
+pub struct ByPrefix<T> {
+    /// Longest first, so that the first match is the right one.
+    rules: Vec<(Vec<u8>, T)>,
+    default: T,
+}
+
+impl<T: Copy> ByPrefix<T> {
+    /// The values of the `rules` for `s3://bucket/prefix`, and `default` elsewhere.
+    pub fn new<'a>(default: T, rules: impl Iterator<Item = (&'a str, T)>) -> Self {
+        let path = |prefix: &str| prefix.trim_start_matches("s3://").as_bytes().to_vec();
+        let mut rules: Vec<_> = rules.map(|(prefix, value)| (path(prefix), value)).collect();
+        rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Self { rules, default }
+    }
+
+    /// The value for this object.
+    pub fn of(&self, name: &ObjectName) -> T {
+        let matching = self.rules.iter().find(|(prefix, _)| starts_with(name, prefix));
+        matching.map_or(self.default, |(_, value)| *value)
+    }
+}
+
+impl<T: Copy> ByPrefix<T> {
+    /// Whether some object may have a value that `is_wanted` accepts.
+    pub fn any(&self, is_wanted: impl Fn(T) -> bool) -> bool {
+        is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))
+    }
+
+    /// Bucket and key prefix of every rule whose value is wanted and whose bucket ends with a slash.
+    pub fn prefixes(&self, is_wanted: impl Fn(T) -> bool) -> Vec<(String, Vec<u8>)> {
+        let wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
+        let split = |rule: &[u8]| {
+            let slash = rule.iter().position(|byte| *byte == b'/')?;
+            let bucket = String::from_utf8_lossy(&rule[..slash]).into_owned();
+            Some((bucket, rule[slash + 1..].to_vec()))
+        };
+        wanted.filter_map(|(rule, _)| split(rule)).collect()
+    }
+
+    /// Whether some object of `bucket` whose key begins with `prefix` may have a value that `is_wanted`
+    /// accepts.
+    pub fn any_below(&self, bucket: &str, prefix: &[u8], is_wanted: impl Fn(T) -> bool) -> bool {
+        let path = [bucket.as_bytes(), b"/", prefix].concat();
+        let meets = |rule: &[u8]| rule.starts_with(&path) || path.starts_with(rule);
+        let mut wanted = self.rules.iter().filter(|(_, value)| is_wanted(*value));
+        is_wanted(self.default) || wanted.any(|(rule, _)| meets(rule))
+    }
+}
+
+/// Whether `bucket/key` starts with `prefix`, without joining the two.
+fn starts_with(name: &ObjectName, prefix: &[u8]) -> bool {
+    let mut path = name.bucket.bytes().chain([b'/']).chain(name.key.iter().copied());
+    prefix.iter().all(|byte| path.next() == Some(*byte))
+}

@@ -1,0 +1,480 @@
+//! The state in memory: which blocks are here, how much room they take, which are mapped, which must stay.
+//!
+//! One lock guards all of it but the mappings, which have locks of their own so that a hit does not meet this
+//! one. Nothing here touches the disk. A block that leaves comes out as a [`Victim`], and its room is free
+//! when the caller has removed the file and said so ([`Ledger::left`]).
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use shoal_base::clock;
+use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::layered::{LayerRoom, divide};
+use shoal_policy::eviction::{Layered, Named, PolicyName};
+use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
+use shoal_policy::route::Hierarchy;
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+use super::index::Index;
+use super::mapped_lru::MappedLru;
+use super::mapping::Mapping;
+use super::mappings::Mappings;
+use super::unevictable::Unevictable;
+
+type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
+
+/// Everything the store knows about its blocks. A hit takes the lock of one shard of the mappings and, once
+/// in many hits, this one.
+pub(super) struct Ledger {
+    state: Mutex<State>,
+    mappings: Mappings,
+}
+
+#[derive(Debug)]
+struct State {
+    residency: Resident,
+    index: Index,
+    mapped: MappedLru,
+    unevictable: Unevictable,
+}
+
+/// A block on its way out, with its mapping, if it had one.
+#[derive(Debug)]
+pub(super) struct Victim {
+    pub(super) leaving: Leaving<BlockId>,
+    pub(super) mapping: Option<Arc<Mapping>>,
+}
+
+/// The answer to a request for room.
+pub(super) struct Attempt {
+    /// The room, or why there is none and the block that leaves so that the caller may try again.
+    pub(super) room: Result<Reservation, (Refusal, Option<Victim>)>,
+    /// Whether room has to be made ahead of need.
+    pub(super) is_crowded: bool,
+}
+
+/// How much of everything is here, at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    pub(super) room_bytes: u64,
+    pub(super) taken_bytes: u64,
+    pub(super) resident_bytes: u64,
+    pub(super) blocks: u64,
+    pub(super) mapped_blocks: u64,
+    pub(super) mapped_bytes: u64,
+}
+
+/// A block that must not leave while it is read.
+pub(super) struct Pin<'a> {
+    ledger: &'a Ledger,
+    block: BlockId,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.ledger.state.lock().unevictable.unpin(self.block);
+    }
+}
+
+/// Keeps the blocks of a version from leaving to make room until it is dropped.
+#[derive(Debug)]
+pub struct Protection {
+    ledger: Arc<Ledger>,
+    version: VersionId,
+}
+
+impl Drop for Protection {
+    fn drop(&mut self) {
+        self.ledger.unprotect(self.version);
+    }
+}
+
+impl Ledger {
+    /// Creates `layers` layers of equal size, each with a policy of this name. Blocks belong where
+    /// `hierarchy` says.
+    pub(super) fn new(
+        room_bytes: u64,
+        mapped_bytes_max: u64,
+        policy: PolicyName,
+        layers: usize,
+        hierarchy: &Arc<Hierarchy>,
+    ) -> Self {
+        let targets = divide(room_bytes, &vec![1_u64; layers]);
+        let layers = targets
+            .into_iter()
+            .map(|target_bytes| (policy.build(), target_bytes));
+        let policy = Layered::new(layers, Arc::clone(hierarchy));
+        Self {
+            state: Mutex::new(State {
+                residency: Residency::new(room_bytes, Watermarks::of(room_bytes), policy),
+                index: Index::default(),
+                mapped: MappedLru::new(mapped_bytes_max),
+                unevictable: Unevictable::default(),
+            }),
+            mappings: Mappings::new(),
+        }
+    }
+}
+
+/// Reads.
+impl Ledger {
+    /// Returns the block, if it is mapped and all of it is in memory.
+    pub(super) fn get_resident(&self, block: BlockId) -> Option<Bytes> {
+        let hit = self.mappings.get(block, clock::instant())?;
+        if let Some(uses) = hit.uses {
+            self.state.lock().touch(&uses);
+        }
+        Some(hit.bytes)
+    }
+
+    pub(super) fn contains(&self, block: BlockId) -> bool {
+        self.state.lock().residency.contains(&block)
+    }
+
+    pub(super) fn is_mapped(&self, block: BlockId) -> bool {
+        self.mappings.contains(block)
+    }
+
+    /// Keeps a block from leaving until the pin is dropped. `None` if it is not here.
+    pub(super) fn pin(&self, block: BlockId) -> Option<Pin<'_>> {
+        let mut state = self.state.lock();
+        if !state.residency.contains(&block) {
+            return None;
+        }
+        state.unevictable.pin(block);
+        Some(Pin { ledger: self, block })
+    }
+
+    /// Returns the mapping of a block, for reading its pages in.
+    pub(super) fn mapping(&self, block: BlockId) -> Option<Arc<Mapping>> {
+        self.mappings.mapping(block)
+    }
+
+    /// Returns a mapped block whose pages have just been read again.
+    pub(super) fn refreshed(&self, block: BlockId) -> Option<Bytes> {
+        self.mappings.refreshed(block, clock::instant())
+    }
+
+    /// Keeps a mapping for later hits, and counts a use. Returns `None` if the block was invalidated in the
+    /// meantime: its room may already belong to other blocks.
+    pub(super) fn keep_mapped(&self, block: BlockId, mapping: Mapping) -> Option<Bytes> {
+        let data_bytes = mapping.as_ref().len() as u64;
+        let mut state = self.state.lock();
+        if !state.residency.contains(&block) {
+            return None;
+        }
+        let bytes = self.mappings.insert(block, mapping, clock::instant());
+        state.touch(&[block]);
+        let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
+        drop(state);
+        // Unmapping takes a while; no other thread should wait for it.
+        drop(unmapped);
+        Some(bytes)
+    }
+
+    /// Returns the version of `object` that was stored last, among those that still have a block here.
+    pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
+        self.state.lock().index.newest(object)
+    }
+
+    /// Returns any block of the version that [`Ledger::newest`] names.
+    pub(super) fn any_block_of(&self, object: ObjectId) -> Option<BlockId> {
+        let state = self.state.lock();
+        state.index.any_block_of(state.index.newest(object)?)
+    }
+
+    /// Returns all versions of `object` that are here.
+    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
+        self.state.lock().index.versions_of(object)
+    }
+
+    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
+        self.state.lock().index.blocks_of(version)
+    }
+
+    /// Returns all versions, each with the sequence number of its block that was stored last.
+    pub(super) fn versions(&self) -> Vec<(u64, VersionId)> {
+        self.state.lock().index.versions()
+    }
+
+    /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
+    /// block, so these were used after all others. The others follow, ordered by when their version was
+    /// stored, the last one first.
+    pub(super) fn blocks_by_use(&self) -> Vec<BlockId> {
+        let uses = self.mappings.take_uses();
+        let (mut blocks, mut versions) = {
+            let mut state = self.state.lock();
+            state.touch(&uses);
+            (state.mapped.newest_first(), state.index.versions())
+        };
+        let mapped: HashSet<BlockId> = blocks.iter().copied().collect();
+        versions.sort_unstable_by(|one, other| other.cmp(one));
+        for (_, version) in versions {
+            // One lock a version: the list is long, and readers wait for none of it.
+            let all = self.blocks_of(version).into_iter();
+            let all = all.map(|index| BlockId { version, index });
+            blocks.extend(all.filter(|block| !mapped.contains(block)));
+        }
+        blocks
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        let state = self.state.lock();
+        debug_assert!(state.residency.used_bytes() <= state.residency.taken_bytes());
+        debug_assert!(state.residency.taken_bytes() <= state.residency.capacity_bytes());
+        Usage {
+            room_bytes: state.residency.capacity_bytes(),
+            taken_bytes: state.residency.taken_bytes(),
+            resident_bytes: state.residency.used_bytes(),
+            blocks: state.residency.len() as u64,
+            mapped_blocks: state.mapped.len() as u64,
+            mapped_bytes: state.mapped.bytes(),
+        }
+    }
+}
+
+/// Room, and the blocks that take it.
+impl Ledger {
+    /// Checks that the policy would take this block.
+    pub(super) fn admits(&self, block: BlockId) -> Result<(), Refusal> {
+        self.state.lock().residency.policy().admits(block)
+    }
+
+    /// Takes the uses that the policy does not know of, for the next call of [`Ledger::reserve`].
+    pub(super) fn take_uses(&self) -> Vec<BlockId> {
+        self.mappings.take_uses()
+    }
+
+    /// Reports `uses` to the policy and reserves room. Without room, a block leaves so that the caller may
+    /// try again.
+    pub(super) fn reserve(&self, bytes: u64, uses: &[BlockId]) -> Attempt {
+        let mut state = self.state.lock();
+        state.touch(uses);
+        let room = match state.residency.reserve(bytes) {
+            Err(refusal @ Refusal::NoRoom) => Err((refusal, state.evict(&self.mappings))),
+            room => room.map_err(|refusal| (refusal, None)),
+        };
+        Attempt {
+            room,
+            is_crowded: state.residency.is_crowded(),
+        }
+    }
+
+    /// Reserves room only if it is free now.
+    pub(super) fn reserve_free(&self, bytes: u64) -> Result<Reservation, Refusal> {
+        self.state.lock().residency.reserve(bytes)
+    }
+
+    /// Extends a reservation until it is `bytes` large, if it is smaller. On refusal it stays as it is.
+    pub(super) fn extend_to(&self, room: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
+        let beyond = bytes.saturating_sub(room.bytes());
+        self.state.lock().residency.extend(room, beyond)?;
+        debug_assert!(room.bytes() >= bytes);
+        Ok(())
+    }
+
+    /// Gives back reserved room of which nothing is left on the disk.
+    pub(super) fn cancel(&self, room: Reservation) {
+        self.state.lock().residency.cancel(room);
+    }
+
+    /// Gives back the room of a block that is gone from the disk.
+    pub(super) fn left(&self, leaving: Leaving<BlockId>) {
+        self.state.lock().residency.left(leaving);
+    }
+
+    /// Reserves the room of a leaving block for its file, which stays under another name.
+    pub(super) fn retake(&self, leaving: Leaving<BlockId>) -> Reservation {
+        self.state.lock().residency.retake(leaving)
+    }
+
+    /// Admits a block that has its name and its room, and keeps it mapped. Returns its bytes, and the
+    /// mappings that give way to it, for the caller to drop when it holds no lock.
+    pub(super) fn admit(
+        &self,
+        room: Reservation,
+        object: ObjectId,
+        block: BlockId,
+        sequence: u64,
+        mapping: Mapping,
+    ) -> (Bytes, Vec<Arc<Mapping>>) {
+        let data_bytes = mapping.as_ref().len() as u64;
+        debug_assert!(data_bytes <= room.bytes(), "room is at least what is in the file");
+        let mut state = self.state.lock();
+        state.admit(room, object, block, sequence);
+        let bytes = self.mappings.insert(block, mapping, clock::instant());
+        let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
+        (bytes, unmapped)
+    }
+
+    /// Admits a block that an earlier process left on the disk. Returns `false` if there is no room for it.
+    pub(super) fn restore(&self, bytes: u64, object: ObjectId, block: BlockId, sequence: u64) -> bool {
+        let mut state = self.state.lock();
+        let Ok(room) = state.residency.reserve(bytes) else {
+            return false;
+        };
+        state.admit(room, object, block, sequence);
+        true
+    }
+
+    /// Forgets a block. `None` if it is not here.
+    pub(super) fn remove(&self, block: BlockId) -> Option<Victim> {
+        self.state.lock().remove(block, &self.mappings)
+    }
+
+    /// Forgets a block whose bytes stay on the disk, and reserves its room again at the same moment. `None`
+    /// if it is not here.
+    pub(super) fn remove_and_retake(&self, block: BlockId) -> Option<(Reservation, Option<Arc<Mapping>>)> {
+        let mut state = self.state.lock();
+        let Victim { leaving, mapping } = state.remove(block, &self.mappings)?;
+        Some((state.residency.retake(leaving), mapping))
+    }
+
+    /// Forgets blocks ahead of need, at most `most`. Returns them, and whether there is still too little
+    /// room.
+    pub(super) fn evict_ahead(&self, started: bool, most: usize) -> (Vec<Victim>, bool) {
+        let uses = self.mappings.take_uses();
+        let mut state = self.state.lock();
+        state.touch(&uses);
+        let victims = state.evict_ahead(started, most, &self.mappings);
+        (victims, state.residency.is_crowded())
+    }
+}
+
+/// Versions that must stay.
+impl Ledger {
+    /// Keeps blocks of `version`, present and future ones, from leaving to make room, until
+    /// [`Ledger::unprotect`] was called as often.
+    pub(super) fn protect(&self, version: VersionId) {
+        self.state.lock().unevictable.protect(version);
+    }
+
+    pub(super) fn unprotect(&self, version: VersionId) {
+        self.state.lock().unevictable.unprotect(version);
+    }
+
+    /// Like [`Ledger::protect`], until the result is dropped.
+    pub(super) fn protection(self: &Arc<Self>, version: VersionId) -> Protection {
+        self.protect(version);
+        Protection {
+            ledger: Arc::clone(self),
+            version,
+        }
+    }
+
+    pub(super) fn is_protected(&self, version: VersionId) -> bool {
+        self.state.lock().unevictable.is_protected(version)
+    }
+
+    pub(super) fn has_protected(&self) -> bool {
+        self.state.lock().unevictable.has_protected()
+    }
+}
+
+/// Layers.
+impl Ledger {
+    pub(super) fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
+        self.state.lock().residency.policy_mut().set_hierarchy(hierarchy);
+    }
+
+    pub(super) fn resize_layers(&self, targets_bytes: &[u64]) {
+        self.state.lock().residency.policy_mut().resize(targets_bytes);
+    }
+
+    pub(super) fn layer_rooms(&self) -> Vec<LayerRoom> {
+        self.state.lock().residency.policy().rooms()
+    }
+
+    /// Moves the blocks of versions to the layers that they belong to, under one lock, until at least `most`
+    /// blocks were examined. Takes the versions that it examines from the end of `versions`.
+    pub(super) fn move_to_layers(&self, versions: &mut Vec<VersionId>, most: usize) {
+        let mut state = self.state.lock();
+        let mut examined = 0;
+        while examined < most
+            && let Some(version) = versions.pop()
+        {
+            let indexes = state.index.blocks_of(version);
+            examined += indexes.len();
+            for index in indexes {
+                state.residency.policy_mut().settle(BlockId { version, index });
+            }
+        }
+    }
+
+    /// Asserts that index, layers and room tell the same story. True at any moment.
+    #[cfg(test)]
+    pub(super) fn assert_consistent(&self) {
+        let state = self.state.lock();
+        let (residency, rooms) = (&state.residency, state.residency.policy().rooms());
+        let used_bytes: u64 = rooms.iter().map(|room| room.used_bytes).sum();
+        let blocks: usize = rooms.iter().map(|room| room.keys).sum();
+        assert_eq!((used_bytes, blocks), (residency.used_bytes(), residency.len()));
+        assert!(residency.taken_bytes() <= residency.capacity_bytes());
+        let versions = state.index.versions();
+        let indexed: usize = versions
+            .iter()
+            .map(|(_, version)| state.index.blocks_of(*version).len())
+            .sum();
+        assert_eq!(indexed, residency.len());
+    }
+}
+
+impl State {
+    /// Notes that blocks were used, perhaps a while ago.
+    fn touch(&mut self, uses: &[BlockId]) {
+        for block in uses {
+            self.residency.touch(block);
+            self.mapped.touch(*block);
+        }
+    }
+
+    fn admit(&mut self, room: Reservation, object: ObjectId, block: BlockId, sequence: u64) {
+        self.residency.commit(room, block);
+        self.index.insert(object, block, sequence);
+    }
+
+    fn evict(&mut self, mappings: &Mappings) -> Option<Victim> {
+        let unevictable = &self.unevictable;
+        let leaving = self
+            .residency
+            .evict(&mut |block| may_leave(*block, unevictable, mappings))?;
+        Some(self.forget(leaving, mappings))
+    }
+
+    fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Vec<Victim> {
+        let unevictable = &self.unevictable;
+        let leaving = self.residency.evict_ahead(started, most, &mut |block| {
+            may_leave(*block, unevictable, mappings)
+        });
+        leaving
+            .into_iter()
+            .map(|leaving| self.forget(leaving, mappings))
+            .collect()
+    }
+
+    fn remove(&mut self, block: BlockId, mappings: &Mappings) -> Option<Victim> {
+        let leaving = self.residency.remove(&block)?;
+        Some(self.forget(leaving, mappings))
+    }
+
+    fn forget(&mut self, leaving: Leaving<BlockId>, mappings: &Mappings) -> Victim {
+        let was_indexed = self.index.remove(leaving.key);
+        debug_assert!(was_indexed, "what has room is in the index");
+        self.mapped.remove(leaving.key);
+        let mapping = mappings.remove(leaving.key);
+        Victim { leaving, mapping }
+    }
+}
+
+fn may_leave(block: BlockId, unevictable: &Unevictable, mappings: &Mappings) -> bool {
+    !unevictable.contains(block) && !mappings.is_in_use(block)
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}

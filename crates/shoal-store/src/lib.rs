@@ -1,0 +1,524 @@
+//! Blocks on this node's disk: files, index, checksums, recovery.
+//!
+//! One file holds one block and describes itself (`footer`): the data come first, so that a mapped block
+//! starts on a page, then a footer. The file is written under a temporary name and renamed, so a block's name
+//! always stands for a whole block. No code outside this module knows about files: a block goes in as pieces
+//! and comes out as [`Bytes`].
+//!
+//! **A hit costs no I/O and no copy.** [`Store::get_resident`] hands out slices of kept mappings whose pages
+//! are in memory. Operations that might wait for the disk ([`Store::load`], [`Store::put`],
+//! [`Store::describe`]) run on the blocking pool or on the threads of the writers.
+//!
+//! **Bytes are checked** when they come from the disk: every load and the scrub compare them with a checksum
+//! taken from the pieces before they were written. A block just written is served from the very pages that
+//! the kernel copied those pieces into, so it needs no second check. A mismatch is a miss: the file goes to
+//! quarantine and is counted, and the block is fetched again.
+//!
+//! **Capacity is a promise** about disk blocks, kept by [`shoal_policy::residency`]. Room is reserved before
+//! a file is created and given back when the file is gone from the disk; an unlinked file that readers still
+//! hold is gone when the last of them is done. The folders, the files' names, files being written and the
+//! quarantine count too.
+//!
+//! **Nothing is flushed.** A cache may forget: blocks torn by a power failure are recognised by footer or
+//! checksum, and fetched again. For the same reason no code may ever shorten or rewrite a block's data in
+//! place, see `mapping`; the folder is locked.
+//!
+//! **Memory.** The index takes about 100 bytes a block and about 170 bytes a version; a kept mapping takes
+//! about 300 bytes.
+//!
+//! # Parts
+//!
+//! Each part works with those above it.
+//!
+//! | part | job |
+//! |---|---|
+//! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
+//! | `ledger`: `index`, `mappings`, `unevictable` | what is here, in memory: blocks, room, mappings |
+//! | `health` | whether the disk takes new blocks |
+//! | `layers` | to which layer of the node a block belongs |
+//! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
+//! | `evictor` | room for a new block, and ahead of need |
+//! | `loader` | blocks read from the disk, and what a failed read means |
+//! | `staging` | files under temporary names, until they are published |
+//! | `publish`, `draft`, `records`, `writers` | blocks, drafts and records, and the threads that write |
+//! | `scrub`, `recovery`, `maintenance` | checks of all blocks, the start, the background threads |
+
+mod blocking;
+mod config;
+mod counters;
+mod disk;
+mod draft;
+mod eviction_log;
+mod evictor;
+mod folder;
+mod footer;
+mod health;
+mod index;
+mod layers;
+mod ledger;
+mod loader;
+mod maintenance;
+pub mod mapped_files;
+mod mapped_lru;
+mod mapping;
+mod mappings;
+mod publish;
+mod quarantine;
+mod records;
+mod recovery;
+mod removal;
+mod scrub;
+mod signal;
+mod staging;
+mod unevictable;
+mod writers;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_policy::route::Hierarchy;
+use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
+use shoal_s3::object::Version;
+
+pub use self::config::StoreConfig;
+pub use self::counters::{Counters, RemovalReason};
+pub use self::disk::{DiskFault, DiskOp};
+pub use self::draft::Draft;
+pub use self::eviction_log::Absence;
+pub use self::folder::StoreError;
+pub use self::health::Health;
+pub use self::ledger::Protection;
+pub use self::recovery::Recovery;
+pub use self::writers::Urgency;
+pub use shoal_policy::eviction::layered::LayerRoom;
+
+use self::blocking::run_blocking;
+use self::counters::LiveCounters;
+use self::disk::Disk;
+use self::draft::Drafts;
+use self::eviction_log::EvictionLog;
+use self::evictor::Evictor;
+use self::health::DiskHealth;
+use self::layers::Layers;
+use self::ledger::Ledger;
+use self::loader::Loader;
+use self::maintenance::{Housekeeping, Maintenance};
+use self::publish::Publisher;
+use self::records::Records;
+use self::recovery::Recoverer;
+use self::removal::Removal;
+use self::scrub::Scrub;
+use self::signal::Signal;
+use self::staging::Staging;
+use self::writers::Writers;
+
+/// The blocks of this node.
+///
+/// The store puts its parts together and hands each call to one of them. A part owns its fields and its
+/// locks.
+///
+/// Locks are taken in this order, and at most one of each: a block's name (`disk`), the `ledger`, a shard
+/// of the `mappings`. No other two locks of the store are held at a time.
+pub struct Store {
+    /// The configured capacity. The ledger's is smaller by the room of the folders.
+    capacity_bytes: u64,
+    ledger: Arc<Ledger>,
+    layers: Arc<Layers>,
+    health: Arc<DiskHealth>,
+    counters: Arc<LiveCounters>,
+    eviction_log: Arc<EvictionLog>,
+    removal: Arc<Removal>,
+    evictor: Arc<Evictor>,
+    loader: Arc<Loader>,
+    publisher: Arc<Publisher>,
+    drafts: Arc<Drafts>,
+    records: Arc<Records>,
+    scrub: Arc<Scrub>,
+    writers: Arc<Writers>,
+    housekeeping: Arc<Housekeeping>,
+    maintenance: Maintenance,
+}
+
+/// Opening and closing.
+impl Store {
+    /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
+    ///
+    /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
+    /// [`Store::set_hierarchy`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder is in use, is not a store of this format, is too small, or cannot be used.
+    pub fn open(
+        config: &StoreConfig,
+        mapped_bytes: u64,
+        layers: usize,
+    ) -> Result<(Arc<Self>, Recovery), StoreError> {
+        Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
+    }
+
+    /// Opens the store on a disk that fails when `fault` says so, with writers that wait up to `patience` for
+    /// a burst to be over.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Store::open`] does.
+    pub fn open_with(
+        config: &StoreConfig,
+        mapped_bytes: u64,
+        layers: usize,
+        fault: Option<Arc<DiskFault>>,
+        patience: Duration,
+    ) -> Result<(Arc<Self>, Recovery), StoreError> {
+        let failed = |action| StoreError::io(&config.path, action);
+        let disk = Arc::new(Disk::open(&config.path, fault)?);
+        let room_bytes = room_bytes(config, &disk)?;
+        // The hierarchy of a lone node, until another one is set.
+        let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
+        let ledger = Ledger::new(room_bytes, mapped_bytes, config.policy, layers, &hierarchy);
+        let (store, staging) = Self::assemble(config, &disk, &Arc::new(ledger), &hierarchy, patience);
+        let recoverer = Recoverer {
+            disk: &disk,
+            ledger: &store.ledger,
+            records: &store.records,
+            removal: &store.removal,
+            staging: &staging,
+            block_bytes: config.block_bytes,
+        };
+        let recovery = recoverer.recover().map_err(failed("read its folders"))?;
+        store
+            .maintenance
+            .start(&store.housekeeping, &store.scrub, &store.writers)
+            .map_err(failed("start its threads"))?;
+        Ok((Arc::new(store), recovery))
+    }
+
+    /// Puts the parts together, each above those that it works with. Returns the part that numbers files,
+    /// too.
+    fn assemble(
+        config: &StoreConfig,
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        hierarchy: &Arc<Hierarchy>,
+        patience: Duration,
+    ) -> (Self, Arc<Staging>) {
+        let room = &Arc::new(Signal::default());
+        let counters = &Arc::new(LiveCounters::default());
+        let writers = &Arc::new(Writers::new(patience));
+        let log = &Arc::new(EvictionLog::new(counters));
+        let health = &Arc::new(DiskHealth::new(disk, counters));
+        let layers = &Arc::new(Layers::new(ledger, hierarchy, room));
+        let removal = &Arc::new(Removal::new(disk, ledger, health, counters, log, room));
+        let evictor = &Arc::new(Evictor::new(ledger, removal, room));
+        let loader = &Arc::new(Loader::new(disk, ledger, health, removal));
+        let staging = Staging::new(disk, ledger, health, evictor, removal, counters, room);
+        let staging = &Arc::new(staging);
+        let publisher = Publisher::new(ledger, staging, loader, writers, log, config.block_bytes);
+        let publisher = &Arc::new(publisher);
+        let drafts = Drafts::new(ledger, staging, loader, publisher, writers, counters);
+        let store = Self {
+            capacity_bytes: config.capacity_bytes,
+            ledger: Arc::clone(ledger),
+            layers: Arc::clone(layers),
+            health: Arc::clone(health),
+            counters: Arc::clone(counters),
+            eviction_log: Arc::clone(log),
+            removal: Arc::clone(removal),
+            evictor: Arc::clone(evictor),
+            loader: Arc::clone(loader),
+            publisher: Arc::clone(publisher),
+            drafts: Arc::new(drafts),
+            records: Arc::new(Records::new(disk, ledger, staging)),
+            scrub: Arc::new(Scrub::new(disk, ledger, health, loader, counters)),
+            writers: Arc::clone(writers),
+            housekeeping: Arc::new(Housekeeping::new(evictor, removal, layers, health)),
+            maintenance: Maintenance::new(room),
+        };
+        (store, Arc::clone(staging))
+    }
+
+    /// Ends the background work; stored blocks stay. The folder is free for another node once the last `Arc`,
+    /// the last [`Draft`] and the last call are gone.
+    pub async fn shutdown(&self) {
+        let threads = self.stop();
+        run_blocking(move || threads.into_iter().for_each(maintenance::join)).await;
+    }
+
+    /// Tells the threads to end, and returns them so that the caller can wait for them.
+    fn stop(&self) -> Vec<JoinHandle<()>> {
+        self.maintenance.stop();
+        self.writers.stop();
+        self.maintenance.take_threads()
+    }
+}
+
+/// Reading.
+impl Store {
+    /// Returns the block, if its bytes can be had without waiting for the disk. Never blocks on I/O.
+    pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
+        self.ledger.get_resident(block)
+    }
+
+    /// Returns the block, read from disk, verified and mapped. `None` if it is not here or is damaged.
+    pub async fn load(&self, block: BlockId) -> Option<Bytes> {
+        if !self.contains(block) {
+            return None;
+        }
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.load(block)).await.flatten()
+    }
+
+    /// Whether the block is here.
+    pub fn contains(&self, block: BlockId) -> bool {
+        self.ledger.contains(block)
+    }
+
+    /// Whether the block is here and mapped, so that it can be a hit.
+    pub fn is_mapped(&self, block: BlockId) -> bool {
+        self.ledger.is_mapped(block)
+    }
+
+    /// Returns the version of `object` that was stored last, among those that still have a block here.
+    pub fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
+        self.ledger.newest(object)
+    }
+
+    /// Returns the lake's description of the version that [`Store::newest_version`] names, read from the
+    /// footer of one of its blocks.
+    pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
+        self.newest_version(object)?;
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.describe(object)).await.flatten()
+    }
+
+    /// Returns the lake's description of the version that a block belongs to, read from the block's footer.
+    /// `None` if the block is not here.
+    pub async fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || loader.version_of(block)).await.flatten()
+    }
+
+    /// Returns the indexes of the blocks of `version` that are here, ascending.
+    pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
+        self.ledger.blocks_of(version)
+    }
+
+    /// Returns every block that is here. Mapped blocks come first, the one used last first: a use maps a
+    /// block, so these were used after all others. The others follow, ordered by when their version was
+    /// stored, the last one first.
+    pub async fn blocks_by_use(&self) -> Vec<BlockId> {
+        let ledger = Arc::clone(&self.ledger);
+        run_blocking(move || ledger.blocks_by_use())
+            .await
+            .unwrap_or_default()
+    }
+
+    /// Returns why a block is not here. `None` if the store does not remember it.
+    pub fn absence(&self, block: BlockId) -> Option<Absence> {
+        self.eviction_log.why(block)
+    }
+}
+
+/// Writing and removing.
+impl Store {
+    /// Stores a block and returns it mapped.
+    ///
+    /// The `pieces` together are the whole block. If the block is already here, `put` does nothing and
+    /// returns the stored one. `put` returns when the block is on disk: soon, or when readers leave time for
+    /// it, depending on `urgency`.
+    ///
+    /// # Errors
+    ///
+    /// A refusal is no failure: the block is not cached, and the name of the refusal says why.
+    pub async fn put(
+        &self,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+    ) -> Result<Bytes, Refusal> {
+        self.publisher.put(block, version, pieces, urgency).await
+    }
+
+    /// Like [`Store::put`], for callers that do not wait. `then` receives the outcome on the thread that
+    /// wrote the block. It is dropped without a call if the threads have stopped.
+    pub fn put_then(
+        &self,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+        then: impl FnOnce(Result<Bytes, Refusal>) + Send + 'static,
+    ) {
+        self.publisher.put_then(block, version, pieces, urgency, then);
+    }
+
+    /// Writes the bytes of a block to disk, where they wait for their name. The `pieces` together are the
+    /// whole block.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if there is no room, if the disk fails, or if the store has stopped.
+    pub async fn draft(&self, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+        self.drafts.draft(pieces).await
+    }
+
+    /// Takes its name from a block and returns it as a draft of the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if the block is not here or is damaged, or if the disk fails.
+    pub async fn unname(&self, block: BlockId) -> Result<Draft, Refusal> {
+        self.drafts.unname(block).await
+    }
+
+    /// Gives the blocks of version `known_as` that are here to `version`, each under its index. Returns the
+    /// indexes of all blocks of `version` that are here afterwards.
+    pub async fn rename_version(&self, known_as: VersionId, version: Arc<Version>) -> Vec<u32> {
+        self.drafts.rename_version(known_as, version).await
+    }
+
+    /// Invalidates a version: its blocks are forgotten at once and their files unlinked.
+    pub fn remove_version(&self, version: VersionId) {
+        self.removal.invalidate_version(version);
+    }
+
+    /// Invalidates every version of an object.
+    pub fn remove_object(&self, object: ObjectId) {
+        self.removal.invalidate_object(object);
+    }
+}
+
+/// Dirty versions, which the lake does not have.
+impl Store {
+    /// Keeps blocks of `version`, present and future ones, from leaving to make room.
+    pub fn protect(&self, version: VersionId) -> Protection {
+        self.ledger.protection(version)
+    }
+
+    /// Writes the facts about a dirty version that must survive a restart, in place of its earlier record.
+    /// The version's blocks do not leave to make room until the record is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Refuses if there is no room, if the disk fails, or if the store has stopped.
+    pub async fn keep_record(&self, version: VersionId, record: Vec<u8>) -> Result<(), Refusal> {
+        self.records.keep(version, record).await
+    }
+
+    /// Drops the record of a version that is no longer dirty: its blocks become like all others.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the disk does; then the record may be found again.
+    pub async fn drop_record(&self, version: VersionId) -> io::Result<()> {
+        self.records.discard(version).await
+    }
+
+    /// Returns every record on the disk whose checksum is right. Torn records are logged and removed: their
+    /// blocks have no name any more. Records that cannot be read are logged and kept.
+    pub async fn records(&self) -> Vec<(VersionId, Vec<u8>)> {
+        self.records.all().await
+    }
+
+    /// Waits until room is short and dirty blocks are the obstacle.
+    pub async fn pressed(&self) {
+        self.evictor.pressed().await;
+    }
+}
+
+/// Layers.
+impl Store {
+    /// Assigns blocks to layers as `hierarchy` says, from now on. It has at most as many layers as the store
+    /// was opened with.
+    ///
+    /// New blocks are placed by it at once. Blocks that are here move in the background: nothing is read,
+    /// written or evicted for it, and reads find the blocks all the time.
+    pub fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
+        self.layers.set_hierarchy(hierarchy);
+    }
+
+    /// Returns the layer that a block belongs to, whether it is here or not. Takes no lock.
+    pub fn layer_of(&self, block: BlockId) -> Layer {
+        self.layers.layer_of(block)
+    }
+
+    /// Sets the targets of the layers, from L1 outwards. A layer above its target gives way when room is
+    /// needed.
+    pub fn resize_layers(&self, targets_bytes: &[u64]) {
+        self.layers.resize(targets_bytes);
+    }
+
+    /// Returns the room of each layer, from L1 outwards.
+    pub fn layers(&self) -> Vec<LayerRoom> {
+        self.layers.rooms()
+    }
+
+    /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
+    pub fn room_bytes(&self) -> u64 {
+        self.ledger.usage().room_bytes
+    }
+}
+
+/// Operation.
+impl Store {
+    /// Whether the disk takes new blocks.
+    pub fn health(&self) -> Health {
+        self.health.current()
+    }
+
+    /// If writing is paused, asks the disk whether it works again. Blocks; the background work calls it
+    /// regularly.
+    pub fn probe(&self) -> Health {
+        self.health.probe()
+    }
+
+    /// Verifies every block now, as fast as the disk allows. Returns how many were read. Blocks the caller.
+    pub fn scrub(&self) -> u64 {
+        self.scrub.pass()
+    }
+
+    /// Returns a snapshot of all counts.
+    pub fn counters(&self) -> Counters {
+        self.counters.snapshot(&self.ledger.usage(), self.capacity_bytes)
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        drop(self.stop());
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("health", &self.health())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns the room for files: the capacity without the files that always exist.
+fn room_bytes(config: &StoreConfig, disk: &Disk) -> Result<u64, StoreError> {
+    // Room to write one block while another one is read, and a third one leaves.
+    const BLOCKS_LEAST: u64 = 4;
+    let fixed_bytes = disk
+        .fixed_bytes()
+        .map_err(StoreError::io(&config.path, "measure its folders"))?;
+    let least_bytes = fixed_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
+    if config.capacity_bytes < least_bytes {
+        return Err(StoreError::TooSmall {
+            path: config.path.clone(),
+            capacity_bytes: config.capacity_bytes,
+            least_bytes,
+        });
+    }
+    Ok(config.capacity_bytes - fixed_bytes)
+}

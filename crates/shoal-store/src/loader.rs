@@ -1,0 +1,125 @@
+//! Reads blocks and their descriptions from the disk, and judges failed reads.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_policy::{BlockId, ObjectId};
+use shoal_s3::object::Version;
+
+use super::counters::RemovalReason;
+use super::disk::{Disk, ReadError};
+use super::health::{DiskHealth, is_exhaustion};
+use super::ledger::Ledger;
+use super::mapping::Mapping;
+use super::removal::Removal;
+
+/// Reads blocks. All of its methods may wait for the disk.
+pub(super) struct Loader {
+    disk: Arc<Disk>,
+    ledger: Arc<Ledger>,
+    health: Arc<DiskHealth>,
+    removal: Arc<Removal>,
+}
+
+impl Loader {
+    pub(super) fn new(
+        disk: &Arc<Disk>,
+        ledger: &Arc<Ledger>,
+        health: &Arc<DiskHealth>,
+        removal: &Arc<Removal>,
+    ) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            ledger: Arc::clone(ledger),
+            health: Arc::clone(health),
+            removal: Arc::clone(removal),
+        }
+    }
+
+    /// Returns the block, verified and mapped. `None` if it is not here or is damaged.
+    pub(super) fn load(&self, block: BlockId) -> Option<Bytes> {
+        let _pin = self.ledger.pin(block)?;
+        // Another reader may have loaded it while this one waited for a thread.
+        if let Some(bytes) = self.ledger.get_resident(block) {
+            return Some(bytes);
+        }
+        match self.read_in(block) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.read_failed(block, &error);
+                None
+            }
+        }
+    }
+
+    /// Returns the lake's description of the version of `object` that was stored last, read from the footer
+    /// of one of its blocks.
+    pub(super) fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
+        loop {
+            let block = self.ledger.any_block_of(object)?;
+            match self.disk.open_block(block) {
+                Ok((_, footer)) => return Some(Arc::new(footer.version)),
+                // The failed block left the index, so the next round tries another one.
+                Err(error) if self.read_failed(block, &error) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Returns the lake's description of the version that a block belongs to. `None` if the block is not
+    /// here.
+    pub(super) fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
+        let _pin = self.ledger.pin(block)?;
+        match self.disk.open_block(block) {
+            Ok((_, footer)) => Some(Arc::new(footer.version)),
+            Err(error) => {
+                self.read_failed(block, &error);
+                None
+            }
+        }
+    }
+
+    /// Records what a failed read says about the block and about the disk. Returns `true` if the block was
+    /// removed for it.
+    pub(super) fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
+        let reason = match error {
+            ReadError::Io(error) if is_exhaustion(error) => {
+                self.health.exhausted();
+                tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
+                return false;
+            }
+            // The disk works, and has another file there, or none.
+            ReadError::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                RemovalReason::Unreadable
+            }
+            ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                self.health.failed("read a block", error);
+                RemovalReason::Unreadable
+            }
+            ReadError::Io(_) | ReadError::Footer(_) | ReadError::OtherBlock | ReadError::Checksum => {
+                RemovalReason::Corrupt
+            }
+        };
+        self.removal.condemn(block, reason, error);
+        true
+    }
+
+    /// Reads a block through the page cache, where a failing disk is an error, and only then through a
+    /// mapping.
+    fn read_in(&self, block: BlockId) -> Result<Option<Bytes>, ReadError> {
+        let (file, footer) = self.disk.open_block(block)?;
+        self.disk.verify(&file, &footer)?;
+        if let Some(mapping) = self.ledger.mapping(block) {
+            mapping.populate()?;
+            return Ok(self.ledger.refreshed(block));
+        }
+        let mapping = Mapping::of(&file, footer.data_bytes as usize)?;
+        Ok(self.ledger.keep_mapped(block, mapping))
+    }
+}

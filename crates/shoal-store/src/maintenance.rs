@@ -1,0 +1,150 @@
+//! The store's background threads. One keeps room free, moves blocks between layers and asks a failed disk
+//! whether it works again; one scrubs; some write ([`super::writers`]).
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shoal_base::clock;
+
+use super::evictor::Evictor;
+use super::health::{DiskHealth, Health};
+use super::layers::{Layers, Moves};
+use super::removal::Removal;
+use super::scrub::{self, Scrub};
+use super::signal::Signal;
+use super::writers::Writers;
+
+/// How long the thread sleeps when no other thread wakes it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How often the thread checks whether readers have released the files that were removed.
+const REMOVALS: Duration = Duration::from_millis(50);
+
+/// How long the thread leaves the locks to others between moves of blocks from layer to layer.
+const MOVES: Duration = Duration::from_millis(1);
+
+/// How often the thread probes a failed disk.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// The threads, and the signals that reach them.
+#[derive(Default)]
+pub(super) struct Maintenance {
+    room: Arc<Signal>,
+    scrub: Arc<Signal>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The work of the thread that keeps room free.
+pub(super) struct Housekeeping {
+    evictor: Arc<Evictor>,
+    removal: Arc<Removal>,
+    layers: Arc<Layers>,
+    health: Arc<DiskHealth>,
+}
+
+impl Housekeeping {
+    pub(super) fn new(
+        evictor: &Arc<Evictor>,
+        removal: &Arc<Removal>,
+        layers: &Arc<Layers>,
+        health: &Arc<DiskHealth>,
+    ) -> Self {
+        Self {
+            evictor: Arc::clone(evictor),
+            removal: Arc::clone(removal),
+            layers: Arc::clone(layers),
+            health: Arc::clone(health),
+        }
+    }
+}
+
+impl Maintenance {
+    /// `room` wakes the thread that keeps room free.
+    pub(super) fn new(room: &Arc<Signal>) -> Self {
+        Self {
+            room: Arc::clone(room),
+            ..Self::default()
+        }
+    }
+
+    /// Starts the threads. They hold their work weakly, and end with it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system starts no more threads. Those that were started run until [`Maintenance::stop`].
+    pub(super) fn start(
+        &self,
+        housekeeping: &Arc<Housekeeping>,
+        scrub: &Arc<Scrub>,
+        writers: &Writers,
+    ) -> io::Result<()> {
+        let (weak, signal) = (Arc::downgrade(housekeeping), Arc::clone(&self.room));
+        self.spawn("store-room", move || keep_room(&weak, &signal))?;
+        let (weak, signal) = (Arc::downgrade(scrub), Arc::clone(&self.scrub));
+        self.spawn("store-scrub", move || scrub::run(&weak, &signal))?;
+        let writing = writers.start()?;
+        self.threads.lock().extend(writing);
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Tells the threads to end, except those of the writers.
+    pub(super) fn stop(&self) {
+        self.room.stop();
+        self.scrub.stop();
+    }
+
+    /// Returns the threads, for the caller to [`join`].
+    pub(super) fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.threads.lock())
+    }
+}
+
+/// Waits for a thread that was told to end.
+///
+/// # Panics
+///
+/// Panics if the thread did.
+pub(super) fn join(thread: JoinHandle<()>) {
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
+    let mut nap = Duration::ZERO;
+    let mut probed = clock::instant();
+    let mut moves = Moves::default();
+    while signal.sleep(nap) {
+        let Some(work) = work.upgrade() else { return };
+        work.evictor.evict_ahead();
+        work.removal.retry();
+        nap = if work.layers.move_misplaced(&mut moves) {
+            MOVES
+        } else if work.removal.has_pending() {
+            REMOVALS
+        } else {
+            IDLE
+        };
+        probed = probe_now_and_then(&work.health, probed, clock::instant());
+    }
+}
+
+/// Returns when the disk was last probed.
+fn probe_now_and_then(health: &DiskHealth, probed: Instant, now: Instant) -> Instant {
+    if now.saturating_duration_since(probed) < PROBE {
+        return probed;
+    }
+    if health.probe() != Health::Serving {
+        tracing::debug!("the store's disk still fails");
+    }
+    now
+}

@@ -1,0 +1,136 @@
+//! How a block gets into the store: it is checked, given room, written, mapped, renamed, admitted.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_policy::BlockId;
+use shoal_policy::admission::Refusal;
+use shoal_s3::object::Version;
+use tokio::sync::oneshot;
+
+use super::eviction_log::EvictionLog;
+use super::footer::{Checksum, Footer};
+use super::ledger::Ledger;
+use super::loader::Loader;
+use super::mapping::Mapping;
+use super::staging::{Published, StagedFile, Staging};
+use super::writers::{Urgency, Writers};
+
+/// Stores blocks.
+pub(super) struct Publisher {
+    ledger: Arc<Ledger>,
+    staging: Arc<Staging>,
+    loader: Arc<Loader>,
+    writers: Arc<Writers>,
+    eviction_log: Arc<EvictionLog>,
+    block_bytes: u64,
+}
+
+impl Publisher {
+    /// Only blocks of versions that are cut into `block_bytes` are stored.
+    pub(super) fn new(
+        ledger: &Arc<Ledger>,
+        staging: &Arc<Staging>,
+        loader: &Arc<Loader>,
+        writers: &Arc<Writers>,
+        eviction_log: &Arc<EvictionLog>,
+        block_bytes: u64,
+    ) -> Self {
+        Self {
+            ledger: Arc::clone(ledger),
+            staging: Arc::clone(staging),
+            loader: Arc::clone(loader),
+            writers: Arc::clone(writers),
+            eviction_log: Arc::clone(eviction_log),
+            block_bytes,
+        }
+    }
+
+    /// Stores a block and returns it mapped.
+    pub(super) async fn put(
+        self: &Arc<Self>,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+    ) -> Result<Bytes, Refusal> {
+        let (done, outcome) = oneshot::channel();
+        self.put_then(block, version, pieces, urgency, move |stored| {
+            // The caller may be gone; the block was stored for later readers, too.
+            let _ = done.send(stored);
+        });
+        outcome.await.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    /// Like [`Publisher::put`], for callers that do not wait.
+    pub(super) fn put_then(
+        self: &Arc<Self>,
+        block: BlockId,
+        version: Arc<Version>,
+        pieces: Vec<Bytes>,
+        urgency: Urgency,
+        then: impl FnOnce(Result<Bytes, Refusal>) + Send + 'static,
+    ) {
+        let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        if let Err(refusal) = self.check(block, &version, data_bytes) {
+            self.eviction_log.refused(block, refusal);
+            return then(Err(refusal));
+        }
+        let publisher = Arc::clone(self);
+        let submitted = self.writers.submit(urgency, data_bytes, move || {
+            let stored = publisher.put_now(block, &version, &pieces);
+            // The callback gives back the room in memory that the pieces took.
+            drop(pieces);
+            then(stored.inspect_err(|&refusal| publisher.eviction_log.refused(block, refusal)));
+        });
+        if submitted.is_none() {
+            self.eviction_log.refused(block, Refusal::Exhausted);
+        }
+    }
+
+    /// Checks that these bytes can be this block, and that the store takes blocks.
+    pub(super) fn check(&self, block: BlockId, version: &Version, data_bytes: u64) -> Result<(), Refusal> {
+        let is_block = version.id == block.version
+            && version.id == Version::id_of(version.object, &version.etag, version.size_bytes)
+            && version.block_bytes == self.block_bytes
+            && block.index < version.block_count()
+            && data_bytes == version.block_len(block.index);
+        if !is_block {
+            return Err(Refusal::Mismatched);
+        }
+        self.staging.accepts()
+    }
+
+    /// Makes a file whose data and footer are written a block. Returns the block that is stored in the end.
+    pub(super) fn publish(
+        &self,
+        footer: &Footer,
+        staged: StagedFile,
+        mapping: Mapping,
+    ) -> Result<Bytes, Refusal> {
+        match staged.publish(footer, mapping)? {
+            Published::Stored(bytes) => Ok(bytes),
+            Published::AlreadyHere => self.loader.load(footer.block()).ok_or(Refusal::NoRoom),
+        }
+    }
+
+    fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
+        if let Some(bytes) = self.loader.load(block) {
+            return Ok(bytes);
+        }
+        self.ledger.admits(block)?;
+        let sequence = self.staging.next_sequence();
+        let footer = Footer {
+            index: block.index,
+            data_bytes: version.block_len(block.index),
+            data_checksum: Checksum::of(pieces),
+            sequence,
+            version: version.clone(),
+        };
+        let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
+        let file_bytes = footer.data_bytes + encoded.len() as u64;
+        let staged = self.staging.write(sequence, pieces, &encoded, file_bytes)?;
+        let mapping = staged.map(footer.data_bytes)?;
+        self.publish(&footer, staged, mapping)
+    }
+}

@@ -1,0 +1,159 @@
+//! Blocks that are on the disk before they have a name.
+
+use std::fs;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_s3::object::Version;
+
+use super::{BLOCK, Lab, data, put, refusals, version};
+use crate::{Draft, Store};
+
+async fn draft(store: &Arc<Store>, version: &Version, index: u32) -> Result<Draft, Refusal> {
+    let pieces = data(version, index)
+        .chunks(3000)
+        .map(Bytes::copy_from_slice)
+        .collect();
+    store.draft(pieces).await
+}
+
+fn aside(lab: &Lab) -> usize {
+    fs::read_dir(lab.config.path.join("aside")).unwrap().count()
+}
+
+#[tokio::test]
+async fn a_draft_becomes_a_block_like_any_other() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let version = version(1, "a", 2 * BLOCK + 1);
+    for index in 0..3 {
+        let draft = draft(&store, &version, index).await.unwrap();
+        assert!(
+            !store.contains(version.block(index)),
+            "no reader finds it before it has a name"
+        );
+        draft.name(Arc::clone(&version), index).await.unwrap();
+        assert_eq!(
+            store.get_resident(version.block(index)).unwrap(),
+            data(&version, index)
+        );
+    }
+    let (store, recovery) = lab.reopen(store).await;
+    assert_eq!(recovery.blocks, 3);
+    for index in 0..3 {
+        assert_eq!(
+            store.load(version.block(index)).await.unwrap(),
+            data(&version, index)
+        );
+    }
+    assert_eq!(
+        store.describe(version.object).await.unwrap().headers,
+        version.headers
+    );
+}
+
+#[tokio::test]
+async fn a_draft_that_gets_no_name_leaves_nothing() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let before = store.counters().taken_bytes;
+    let version = version(1, "a", BLOCK);
+    let unnamed = draft(&store, &version, 0).await.unwrap();
+    assert!(store.counters().taken_bytes > before, "it takes room");
+    assert_eq!(aside(&lab), 1);
+    drop(unnamed);
+    assert_eq!((store.counters().taken_bytes, aside(&lab)), (before, 0));
+}
+
+#[tokio::test]
+async fn drafts_make_room_among_blocks_and_none_among_themselves() {
+    let lab = Lab::for_blocks(10);
+    let (store, _) = lab.open();
+    for number in 0..10 {
+        put(&store, &version(number, "a", BLOCK), 0).await.unwrap();
+    }
+    let large = version(100, "a", 20 * BLOCK);
+    let mut drafts = Vec::new();
+    let refusal = loop {
+        match draft(&store, &large, drafts.len() as u32).await {
+            Ok(draft) => drafts.push(draft),
+            Err(refusal) => break refusal,
+        }
+        assert!(lab.disk_bytes() <= lab.config.capacity_bytes);
+    };
+    assert_eq!(refusal, Refusal::NoRoom);
+    assert!(drafts.len() >= 9, "{} drafts", drafts.len());
+    assert_eq!(refusals(&store, Refusal::NoRoom), 1);
+}
+
+#[tokio::test]
+async fn a_draft_is_not_named_what_it_is_not() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let (short, long) = (version(1, "a", BLOCK - 1), version(2, "a", BLOCK));
+    let drafted = draft(&store, &short, 0).await.unwrap();
+    assert_eq!(drafted.name(Arc::clone(&long), 0).await, Err(Refusal::Mismatched));
+    assert_eq!((store.counters().blocks, aside(&lab)), (0, 0));
+}
+
+#[tokio::test]
+async fn a_draft_of_a_block_that_is_here_gives_way() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let version = version(1, "a", BLOCK);
+    let late = draft(&store, &version, 0).await.unwrap();
+    let held = put(&store, &version, 0).await.unwrap();
+    late.name(Arc::clone(&version), 0).await.unwrap();
+    assert_eq!((store.counters().blocks, aside(&lab)), (1, 0));
+    assert_eq!(held, data(&version, 0), "readers of the first are not disturbed");
+}
+
+#[tokio::test]
+async fn blocks_get_another_name_and_are_the_same_after_a_restart() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let (stand_in, version) = (version(1, "", 2 * BLOCK + 1), version(2, "a", 2 * BLOCK + 1));
+    for index in [0, 2] {
+        put(&store, &stand_in, index).await.unwrap();
+    }
+    let (held, before) = (store.get_resident(stand_in.block(0)).unwrap(), lab.disk_bytes());
+    let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
+    assert_eq!(renamed, [0, 2]);
+    assert_eq!(lab.disk_bytes(), before, "nothing was written a second time");
+    assert_eq!(held, data(&stand_in, 0), "its readers are not disturbed");
+    let is_renamed = async |store: &Arc<Store>| {
+        assert!(store.blocks_of(stand_in.id).is_empty());
+        for index in [0, 2] {
+            let block = store.load(version.block(index)).await.unwrap();
+            assert_eq!(block, data(&stand_in, index));
+        }
+        assert_eq!((store.counters().blocks, aside(&lab)), (2, 0));
+    };
+    is_renamed(&store).await;
+    assert_eq!(
+        store.rename_version(stand_in.id, Arc::clone(&version)).await,
+        [0, 2],
+        "a second call returns the same"
+    );
+    drop(held);
+    let (store, recovery) = lab.reopen(store).await;
+    assert_eq!(recovery.blocks, 2);
+    is_renamed(&store).await;
+}
+
+#[tokio::test]
+async fn a_block_that_is_not_whole_gets_no_other_name() {
+    let lab = Lab::new(super::ROOMY);
+    let (store, _) = lab.open();
+    let (stand_in, version) = (version(1, "", 2 * BLOCK), version(2, "a", 2 * BLOCK));
+    for index in 0..2 {
+        put(&store, &stand_in, index).await.unwrap();
+    }
+    let path = lab.path(&stand_in, 0);
+    fs::write(&path, &fs::read(&path).unwrap()[..100]).unwrap();
+    let renamed = store.rename_version(stand_in.id, Arc::clone(&version)).await;
+    assert_eq!(renamed, [1]);
+    assert_eq!((store.counters().blocks, aside(&lab)), (1, 0));
+    assert_eq!(lab.quarantine(), 1);
+}

@@ -1,0 +1,303 @@
+//! The store against a model of it, through any history of use, restarts and damage.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::{Just, ProptestConfig, Strategy, any, prop_oneof, proptest};
+use proptest::sample::Index;
+use shoal_s3::object::Version;
+use tokio::runtime::Builder;
+
+use super::layers::{assert_each_block_in_one_layer, cluster, split};
+use super::{BLOCK, Lab, data, object, put, version};
+use crate::Store;
+
+const OBJECTS: u8 = 3;
+const ETAGS: [&str; 2] = ["a", "b"];
+const SIZE: u64 = BLOCK * 3 + 123;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(BlockName),
+    Get(BlockName),
+    Invalidate(u8, u8),
+    RemoveObject(u8),
+    /// Room is needed for this many other blocks.
+    Crowd(u8),
+    /// The node stops and starts.
+    Restart,
+    /// The node dies and leaves half-written and strange files behind, and some cut blocks.
+    Tear(Vec<(BlockName, Index)>),
+    /// A bit flips on the disk while the node is down.
+    Flip(BlockName, Index),
+    Scrub,
+    /// This node is one of this many nodes in L2.
+    Place(u64),
+    /// L1 gets this many percent.
+    Split(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct BlockName {
+    object: u8,
+    etag: u8,
+    index: u32,
+}
+
+impl BlockName {
+    fn version(self) -> Arc<Version> {
+        version(self.object, ETAGS[usize::from(self.etag)], SIZE)
+    }
+}
+
+fn block_name() -> impl Strategy<Value = BlockName> {
+    (0..OBJECTS, 0..ETAGS.len() as u8, 0..4_u32).prop_map(|(object, etag, index)| BlockName {
+        object,
+        etag,
+        index,
+    })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => block_name().prop_map(Step::Put),
+        6 => block_name().prop_map(Step::Get),
+        1 => (0..OBJECTS, 0..ETAGS.len() as u8).prop_map(|(object, etag)| Step::Invalidate(object, etag)),
+        1 => (0..OBJECTS).prop_map(Step::RemoveObject),
+        2 => (1..6_u8).prop_map(Step::Crowd),
+        2 => Just(Step::Restart),
+        1 => vec((block_name(), any::<Index>()), 0..3).prop_map(Step::Tear),
+        3 => (block_name(), any::<Index>()).prop_map(|(name, position)| Step::Flip(name, position)),
+        1 => Just(Step::Scrub),
+        1 => (1..4_u64).prop_map(Step::Place),
+        1 => (1..100_u64).prop_map(Step::Split),
+    ]
+}
+
+/// The expected state of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// It is whole on the disk, unless it was evicted.
+    Whole,
+    /// Its file is damaged: it must not be served.
+    Damaged,
+}
+
+/// The store, and the test's knowledge of it.
+struct World {
+    lab: Lab,
+    store: Option<Arc<Store>>,
+    /// Blocks that were put and not invalidated; nothing else may be served.
+    expected: BTreeMap<BlockName, Expected>,
+    crowd: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let mut lab = Lab::for_blocks(12);
+        lab.layers = 2;
+        let (store, _) = lab.open();
+        Self {
+            lab,
+            store: Some(store),
+            expected: BTreeMap::new(),
+            crowd: 0,
+        }
+    }
+
+    fn store(&self) -> &Arc<Store> {
+        self.store.as_ref().expect("the node is up between steps")
+    }
+
+    async fn down(&mut self) {
+        super::close(self.store.take().expect("the node is up between steps")).await;
+    }
+
+    fn up(&mut self) {
+        self.store = Some(self.lab.open().0);
+    }
+
+    async fn take(&mut self, step: Step) {
+        match step {
+            Step::Put(name) => self.put(name).await,
+            Step::Get(name) => self.get(name).await,
+            Step::Invalidate(object, etag) => {
+                let name = BlockName {
+                    object,
+                    etag,
+                    index: 0,
+                };
+                self.store().remove_version(name.version().id);
+                self.expected
+                    .retain(|other, _| (other.object, other.etag) != (object, etag));
+            }
+            Step::RemoveObject(number) => {
+                self.store().remove_object(object(number));
+                self.expected.retain(|other, _| other.object != number);
+            }
+            Step::Crowd(number) => {
+                for _ in 0..number {
+                    self.crowd += 1;
+                    let other = version(200, &format!("{}", self.crowd), BLOCK);
+                    put(self.store(), &other, 0)
+                        .await
+                        .expect("a block that is not in use makes room");
+                }
+            }
+            Step::Restart => {
+                self.down().await;
+                self.up();
+            }
+            Step::Place(nodes) => self
+                .store()
+                .set_hierarchy(cluster(&(0..nodes).collect::<Vec<_>>())),
+            Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
+            Step::Tear(cuts) => self.tear(cuts).await,
+            Step::Flip(name, position) => self.flip(name, position).await,
+            Step::Scrub => {
+                self.store().scrub();
+                let store = Arc::clone(self.store());
+                let lost = |name: &BlockName| !store.contains(name.version().block(name.index));
+                assert!(
+                    self.expected
+                        .iter()
+                        .all(|(name, state)| *state == Expected::Whole || lost(name))
+                );
+            }
+        }
+    }
+
+    async fn put(&mut self, name: BlockName) {
+        let version = name.version();
+        let stored = put(self.store(), &version, name.index)
+            .await
+            .expect("a block that is not in use makes room");
+        assert!(stored == data(&version, name.index));
+        self.expected.insert(name, Expected::Whole);
+    }
+
+    async fn get(&mut self, name: BlockName) {
+        let (version, store) = (name.version(), Arc::clone(self.store()));
+        let block = version.block(name.index);
+        let served = match store.get_resident(block) {
+            Some(bytes) => Some(bytes),
+            None => store.load(block).await,
+        };
+        match (served, self.expected.get(&name)) {
+            (Some(bytes), Some(Expected::Whole)) => {
+                assert!(bytes == data(&version, name.index), "wrong bytes");
+            }
+            (Some(_), other) => panic!("{name:?} is served although it is {other:?}"),
+            (None, _) => {
+                assert!(!store.contains(block), "what is here and whole is served");
+                self.expected.remove(&name);
+            }
+        }
+    }
+
+    async fn tear(&mut self, cuts: Vec<(BlockName, Index)>) {
+        self.down().await;
+        let root = self.lab.config.path.clone();
+        fs::write(root.join("aside/00000000000000ff"), [1; 3000]).unwrap();
+        fs::write(root.join("blocks/7f/strange"), [2; 300]).unwrap();
+        for (name, position) in cuts {
+            let path = self.lab.path(&name.version(), name.index);
+            if let Ok(file) = OpenOptions::new().write(true).open(path) {
+                let length = file.metadata().unwrap().len() as usize;
+                file.set_len(position.index(length) as u64).unwrap();
+                self.damaged(name);
+            }
+        }
+        self.up();
+    }
+
+    async fn flip(&mut self, name: BlockName, position: Index) {
+        self.down().await;
+        let path = self.lab.path(&name.version(), name.index);
+        if let Ok(file) = OpenOptions::new().read(true).write(true).open(path) {
+            let bit = position.index(file.metadata().unwrap().len() as usize * 8) as u64;
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, bit / 8).unwrap();
+            file.write_all_at(&[byte[0] ^ (1 << (bit % 8))], bit / 8).unwrap();
+            self.damaged(name);
+        }
+        self.up();
+    }
+
+    /// Marks a block as damaged. Flipping the same bit twice would mend the block, so damage is checked
+    /// before that can happen: the block is never served from then on.
+    fn damaged(&mut self, name: BlockName) {
+        self.expected.insert(name, Expected::Damaged);
+    }
+
+    async fn check(&mut self) {
+        let store = Arc::clone(self.store());
+        let counters = store.counters();
+        assert!(counters.taken_bytes <= self.lab.config.capacity_bytes);
+        assert!(
+            self.lab.disk_bytes() <= self.lab.config.capacity_bytes,
+            "the disk holds more than it may"
+        );
+        assert_eq!(counters.io_errors, 0);
+        assert_each_block_in_one_layer(&store);
+        for number in 0..OBJECTS {
+            for etag in 0..ETAGS.len() as u8 {
+                let version = BlockName {
+                    object: number,
+                    etag,
+                    index: 0,
+                }
+                .version();
+                for index in store.blocks_of(version.id) {
+                    let name = BlockName {
+                        object: number,
+                        etag,
+                        index,
+                    };
+                    assert!(
+                        self.expected.contains_key(&name),
+                        "{name:?} was never put, or was invalidated"
+                    );
+                    assert!(store.contains(version.block(index)));
+                }
+            }
+            match store.newest_version(object(number)) {
+                Some(recalled) => assert!(!store.blocks_of(recalled).is_empty()),
+                None => assert!(
+                    ETAGS
+                        .iter()
+                        .all(|etag| store.blocks_of(version(number, etag, SIZE).id).is_empty())
+                ),
+            }
+        }
+        // The test reads damaged blocks at once, while each of them is damaged in one place.
+        let is_damaged =
+            |(name, state): (&BlockName, &Expected)| (*state == Expected::Damaged).then_some(*name);
+        let damaged: Vec<_> = self.expected.iter().filter_map(is_damaged).collect();
+        for name in damaged {
+            self.get(name).await;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_history_serves_wrong_bytes_exceeds_the_capacity_or_forgets_an_invalidation(
+        steps in vec(step(), 1..50)
+    ) {
+        let runtime = Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let mut world = World::new();
+            for step in steps {
+                world.take(step).await;
+                world.check().await;
+            }
+            world.down().await;
+        });
+    }
+}
