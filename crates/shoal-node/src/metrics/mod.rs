@@ -456,7 +456,6 @@ impl OperationCounters {
 }
 
 /// The registry while metrics are added to it.
-
 pub struct MetricRegistry(Registry);
 
 impl Default for MetricRegistry {
