@@ -25,7 +25,7 @@ run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--node
 demo: build ## The same for a moment: upload a sample, read it twice from each node, count what the lake gave
 	scripts/demo.sh $(BINARY)
 
-test: ## Every test: unit, integration, real lakes, real clients
+test: ## Every test: unit, integration, real lakes, real clients (QUICK=1: only what cargo runs)
 	scripts/test.sh
 
 bench: ## Side by side with nginx and with the lake itself

@@ -1,68 +1,55 @@
 #!/usr/bin/env bash
-# Every test of this repository, one step after another. What this machine cannot run is named at the end with its reason.
-# S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
+# Every test of this repository. The end names what this machine cannot run, with the reason, and the slowest steps.
+# QUICK=1 leaves out what needs other programs: lakes, clients, networks. S3_TESTS=DIR uses a checkout of
+# ceph/s3-tests that exists.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
 # What the scripts test is what was compiled here.
 export SHOAL="$CARGO_TARGET_DIR/debug/shoal"
+# Most tests wait for a clock or a socket most of the time.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) * 4))}"
 
 S3_TESTS_URL=https://github.com/ceph/s3-tests
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-passed=0
-failed=0
-skipped=()
+# Each step leaves its log here and one line in `outcomes`: passed, failed, seconds, name.
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+touch "$results/outcomes" "$results/skipped"
 
-# Runs a step that counts as one test.
+outcome() {
+  printf '%s %s %s %s\n' "$1" "$2" "$3" "$4" >> "$results/outcomes"
+}
+
+skip() {
+  printf '%s\n' "$1" >> "$results/skipped"
+}
+
+# Runs a step that counts as one test. Its output comes as one piece, as other steps run beside it.
 step() {
-  local name=$1
+  local name=$1 log began=$SECONDS passed=1 failed=0
   shift
+  log=$(mktemp "$results/log.XXXXXX")
+  "$@" > "$log" 2>&1 || { passed=0 failed=1; }
   printf '\n== %s\n' "$name"
-  "$@" 2>&1 | tee "$log"
-  if [ "${PIPESTATUS[0]}" -eq 0 ]; then
-    passed=$((passed + 1))
-  else
-    failed=$((failed + 1))
-    printf 'FAILED: %s\n' "$name"
-  fi
-  local line
-  while IFS= read -r line; do
-    skipped+=("$name: $line")
-  done < <(sed -n 's/^ *skipped: //p' "$log")
+  cat "$log"
+  [ "$failed" -eq 0 ] || printf 'FAILED: %s\n' "$name"
+  sed -n "s/^ *skipped: /$(sed 's/[&/\]/\\&/g' <<< "$name"): /p" "$log" >> "$results/skipped"
+  outcome "$passed" "$failed" "$((SECONDS - began))" "$name"
 }
 
 # cargo prints a line of counts for each of its test binaries; those are added up.
 cargo_tests() {
+  local log=$results/cargo began=$SECONDS status counts
   printf '== cargo test\n'
   cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"
-  local status=${PIPESTATUS[0]}
-  local counts
+  status=${PIPESTATUS[0]}
   counts=$(awk '/^test result:/ { p += $4; f += $6 } END { print p + 0, f + 0 }' "$log")
-  passed=$((passed + ${counts% *}))
-  failed=$((failed + ${counts#* }))
   # A crate that does not compile has no counts.
   if [ "$status" -ne 0 ] && [ "${counts#* }" -eq 0 ]; then
-    failed=$((failed + 1))
+    counts="${counts% *} 1"
   fi
-}
-
-scripted_tests() {
-  step 'experiments, each with one seed and larger blocks' experiments/run.sh --quick
-  if command -v curl > /dev/null; then
-    step 'demo: three nodes read a sample cold and warm' scripts/demo.sh "$SHOAL"
-  else
-    skipped+=('demo: curl is not installed')
-  fi
-  if command -v python3 > /dev/null; then
-    step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
-    step 'real clients at real lakes' tests/real/run.sh
-    step "versitygw's own suite through a node" tests/full-flow/run.sh
-    s3_tests
-  else
-    skipped+=("nodes that fail, real clients, versitygw's own suite, ceph/s3-tests: python3 is not installed")
-  fi
+  outcome "${counts% *}" "${counts#* }" "$((SECONDS - began))" 'cargo test'
 }
 
 s3_tests() {
@@ -71,7 +58,7 @@ s3_tests() {
     checkout=(--s3-tests "$S3_TESTS")
   elif ! compgen -G "${XDG_CACHE_HOME:-$HOME/.cache}/shoal/s3-tests-*/.git" > /dev/null \
     && ! git ls-remote --exit-code "$S3_TESTS_URL" HEAD > /dev/null 2>&1; then
-    skipped+=("ceph/s3-tests through a node: $S3_TESTS_URL cannot be reached, and S3_TESTS names no checkout")
+    skip "ceph/s3-tests through a node: $S3_TESTS_URL cannot be reached, and S3_TESTS names no checkout"
     return
   fi
   for lake in ceph minio; do
@@ -80,16 +67,47 @@ s3_tests() {
   done
 }
 
+# Clients at lakes, and published figures.
+clients() {
+  step 'real clients at real lakes' tests/real/run.sh
+  step 'experiments, each with one seed and larger blocks' experiments/run.sh --quick
+  s3_tests
+}
+
+# Nodes that fail, and the demo.
+networks() {
+  step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
+  step 'demo: three nodes read a sample cold and warm' scripts/demo.sh "$SHOAL"
+}
+
+scripted_tests() {
+  local program missing=()
+  for program in python3 curl; do
+    command -v "$program" > /dev/null || missing+=("$program")
+  done
+  if [ "${#missing[@]}" -gt 0 ]; then
+    skip "lakes, clients, networks, experiments, demo: ${missing[*]} is not installed"
+    return
+  fi
+  # The suite waits most of the time, so it runs beside all others.
+  step "versitygw's own suite through a node" tests/full-flow/run.sh &
+  networks
+  clients
+  wait
+}
+
 cargo_tests
-if cargo build --locked --package shoal; then
+if [ -n "${QUICK:-}" ]; then
+  skip 'lakes, clients, networks, experiments, demo: QUICK is set'
+elif cargo build --locked --package shoal; then
   scripted_tests
 else
-  failed=$((failed + 1))
+  outcome 0 1 0 'cargo build'
 fi
 
 printf '\n'
-for reason in "${skipped[@]+"${skipped[@]}"}"; do
-  printf 'skipped: %s\n' "$reason"
-done
+sed 's/^/skipped: /' "$results/skipped"
+sort -k 3nr "$results/outcomes" | head -n 10 | awk '{ $1 = $2 = ""; sub(/^ +/, ""); print "seconds: " $0 }'
+read -r passed failed < <(awk '{ p += $1; f += $2 } END { print p + 0, f + 0 }' "$results/outcomes")
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" -eq 0 ]

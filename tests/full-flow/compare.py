@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -95,23 +96,35 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def run_suites(shoal: Path, folder: Path, results: Path) -> int:
-    """Runs the suite at a lake and through a node, and returns how many differences are not expected."""
+def at_the_lake(folder: Path, results: Path) -> dict[str, str | None]:
+    """Runs the suite at a lake."""
     with LAKES["versitygw"](folder / "lake", ()) as lake:
-        direct = full_flow(lake.url, lake.account, results / "lake.log", [binary()])
-    if None not in direct.values():
+        outcomes = full_flow(lake.url, lake.account, results / "lake.log", [binary()])
+    if None not in outcomes.values():
         raise RuntimeError(f"no test passes at the lake:\n{(results / 'lake.log').read_text()[-2000:]}")
-    # A lake without the buckets of the first run: some tests list all that there are.
+    return outcomes
+
+
+def through_a_node(shoal: Path, folder: Path, results: Path) -> dict[str, str | None]:
+    """Runs the suite through a node in front of another lake: some tests list all buckets that there are."""
     with (
         LAKES["versitygw"](folder / "lake-of-the-node", ()) as lake,
         Node(shoal, folder / "node", lake.url, [lake.account]) as node,
     ):
         admin = [sys.executable, HERE / "admin.py", binary(), node.configuration, str(node.pid), node.admin]
         try:
-            through = full_flow(node.url, lake.account, results / "node.log", admin)
+            return full_flow(node.url, lake.account, results / "node.log", admin)
         finally:
             shutil.copy(node.log, results / "shoal.log")
-    return judge(direct, through)
+
+
+def run_suites(shoal: Path, folder: Path, results: Path) -> int:
+    """Runs both at the same time, as tests mostly wait, and returns how many differences are not expected."""
+    binary()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        lake = pool.submit(at_the_lake, folder, results)
+        node = pool.submit(through_a_node, shoal, folder, results)
+        return judge(lake.result(), node.result())
 
 
 def main() -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,8 +83,14 @@ def go_binary(name: str, module: str) -> Path:
     if go is None:
         raise LakeUnavailable(f"{name} is not in {folder}, and there is no `go` to build it with")
     folder.mkdir(exist_ok=True)
-    try:
-        run([go, "install", module], env={"GOBIN": str(folder)}, timeout_s=1200)
-    except RuntimeError as error:
-        raise LakeUnavailable(f"building {name} failed: {error}") from error
+    # Several suites may want it at the same time: one builds it, and it appears whole.
+    with (folder / f"{name}.lock").open("w") as lock, tempfile.TemporaryDirectory(dir=folder) as fresh:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if binary.exists():
+            return binary
+        try:
+            run([go, "install", module], env={"GOBIN": fresh}, timeout_s=1200)
+        except RuntimeError as error:
+            raise LakeUnavailable(f"building {name} failed: {error}") from error
+        (Path(fresh) / name).rename(binary)
     return binary

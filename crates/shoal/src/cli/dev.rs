@@ -26,7 +26,7 @@ use super::{block_on, descriptors, logging};
 
 /// The log filter when a person reads the screen. The lake's library logs every mistake of a client as an
 /// error, and at exit the nodes of one process see each other go, which is no news.
-const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal::membership=error";
+const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal_node::membership=error";
 
 /// Run a lake and some nodes that share what they read, in one process, on loopback.
 ///
