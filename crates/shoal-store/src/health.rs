@@ -54,19 +54,20 @@ impl DiskHealth {
         self.counters.io_errors.add(1);
     }
 
-    /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds.
+    /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds. The first failure is the
+    /// reason that is shown; later ones often follow from it.
     pub(super) fn failed(&self, action: &str, error: &io::Error) {
         self.counters.io_errors.add(1);
-        let why = format!("{action}: {error}");
         let mut health = self.health.lock();
         if *health == Health::Serving {
+            let why = format!("{action}: {error}");
             tracing::error!(
                 why,
                 "the store's disk fails; blocks are not stored until it works again"
             );
+            *health = Health::Paused { why };
+            self.paused.store(true, Ordering::Release);
         }
-        *health = Health::Paused { why };
-        self.paused.store(true, Ordering::Release);
     }
 
     /// Judges a failed write, and returns why the block is not stored.

@@ -53,6 +53,18 @@ async fn folders_that_were_taken_away_are_made_again_by_the_probe() {
 }
 
 #[tokio::test]
+async fn a_disk_that_fails_in_several_ways_shows_the_first() {
+    let (lab, faults) = (Lab::new(ROOMY), Faults::default());
+    let store = lab.open_failing(faults.hook());
+    faults.set(&[(DiskOp::Publish, libc::EROFS), (DiskOp::Probe, libc::EIO)]);
+    let block = version(1, "a", BLOCK);
+    assert_eq!(put(&store, &block, 0).await.unwrap_err(), Refusal::Paused);
+    let first = store.health();
+    assert!(matches!(&first, Health::Paused { why } if why.starts_with("name a block: ")));
+    assert_eq!(store.probe(), first);
+}
+
+#[tokio::test]
 async fn a_block_whose_file_cannot_be_renamed_leaves_nothing_behind() {
     let (lab, faults) = (Lab::new(ROOMY), Faults::default());
     let store = lab.open_failing(faults.hook());
