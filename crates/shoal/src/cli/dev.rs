@@ -49,11 +49,12 @@ pub(super) struct Dev {
     /// Port of the embedded lake; 0 takes any free port
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     lake_port: u16,
-    /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is removed at exit
+    /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is
+    /// removed at exit
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and `SHOAL_LAKE_SECRET_KEY` or
-    /// the account that the AWS chain finds
+    /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and
+    /// `SHOAL_LAKE_SECRET_KEY` or the account that the AWS chain finds
     #[arg(long, value_name = "URL")]
     lake: Option<String>,
     /// Print endpoints and credentials as one line of JSON instead of text and `ready`

@@ -23,9 +23,9 @@ const SILENCES_MAX: u32 = 50;
 
 /// Bring objects that were written back to the lake now
 ///
-/// One node is asked, and sees to it that every node does. What cannot be brought there stays dirty, is tried again by itself, and is
-/// named in `/status` of the node that is home to it. This command waits until everything was tried once; Ctrl-C ends the waiting and
-/// not the flush.
+/// One node is asked, and sees to it that every node does. What cannot be brought there stays dirty, is tried
+/// again by itself, and is named in `/status` of the node that is home to it. This command waits until
+/// everything was tried once; Ctrl-C ends the waiting and not the flush.
 #[derive(Debug, Args)]
 pub(super) struct Flush {
     /// Only what is below this bucket or prefix

@@ -23,9 +23,9 @@ Examples:
 
 /// Run a name server that answers with the nearest living node
 ///
-/// It asks some nodes each second who is alive, and answers A, AAAA and SRV questions for one name with those nearest to the client. It
-/// shares nothing with others of its kind, so that several can stand behind one anycast address. A flag wins over a variable, a
-/// variable over the file, the file over the default.
+/// It asks some nodes each second who is alive, and answers A, AAAA and SRV questions for one name with those
+/// nearest to the client. It shares nothing with others of its kind, so that several can stand behind one
+/// anycast address. A flag wins over a variable, a variable over the file, the file over the default.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
 pub(super) struct LookupServer {
@@ -48,7 +48,8 @@ enum Verb {
 
 /// Say whom a client would be answered, and why
 ///
-/// The nodes are asked now, as the name server would ask them from this machine. The exit code is 1 when no node could be answered.
+/// The nodes are asked now, as the name server would ask them from this machine. The exit code is 1 when no
+/// node could be answered.
 #[derive(Debug, Args)]
 struct Explain {
     /// The client's address, or the network it is in

@@ -21,8 +21,8 @@ const SILENCES_MAX: u32 = 20;
 
 /// Give an order to a node
 ///
-/// Orders go to the admin port, which has no keys: whoever reaches it may give them. It listens on loopback unless
-/// `[admin] listen` says otherwise.
+/// Orders go to the admin port, which has no keys: whoever reaches it may give them. It listens on loopback
+/// unless `[admin] listen` says otherwise.
 #[derive(Debug, Args)]
 pub(super) struct Node {
     #[command(subcommand)]
@@ -33,8 +33,9 @@ pub(super) struct Node {
 enum Verb {
     /// Let the node give away what it holds, so that it can be stopped at no cost
     ///
-    /// It is home to nothing from now on and asks the new homes of its blocks to take them over, those used last first. It goes on serving
-    /// clients until it is stopped. What was written back is brought to the lake first. This command waits until it is done; Ctrl-C ends the waiting and not the draining.
+    /// It is home to nothing from now on and asks the new homes of its blocks to take them over, those used
+    /// last first. It goes on serving clients until it is stopped. What was written back is brought to the
+    /// lake first. This command waits until it is done; Ctrl-C ends the waiting and not the draining.
     Drain(Order),
     /// Let a node that drains be home to its share of the blocks again
     Undrain(Order),

@@ -16,8 +16,9 @@ use super::{block_on, descriptors, logging};
 
 /// Run one node.
 ///
-/// Every setting of the file can be given as a variable or a flag: a flag wins over a variable, a variable over the
-/// file, the file over the default. Secrets have no flag, as other users of a machine can read command lines.
+/// Every setting of the file can be given as a variable or a flag: a flag wins over a variable, a variable
+/// over the file, the file over the default. Secrets have no flag, as other users of a machine can read
+/// command lines.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// The configuration file; without it defaults, variables and flags say everything

@@ -31,8 +31,9 @@ Examples:
 
 /// Simulate: compare policies on a trace, run an experiment, or ask for advice
 ///
-/// A file that ends in .toml is an experiment: a cluster, links, clients, a workload, and a grid of variations. Any other file is a
-/// trace, on which policies are compared. Nothing is fetched and no node is needed.
+/// A file that ends in .toml is an experiment: a cluster, links, clients, a workload, and a grid of
+/// variations. Any other file is a trace, on which policies are compared. Nothing is fetched and no node is
+/// needed.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AFTER_HELP)]
 pub(super) struct Sim {
@@ -41,8 +42,8 @@ pub(super) struct Sim {
     /// The experiment (.toml) or the trace
     #[arg(value_name = "FILE", required = true)]
     path: Option<PathBuf>,
-    /// Policies to compare on a trace, alone or with an admission (lru+second-miss, lru+scan-resistant); `belady` is the bound that
-    /// knows the future
+    /// Policies to compare on a trace, alone or with an admission (lru+second-miss, lru+scan-resistant);
+    /// `belady` is the bound that knows the future
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "duel", "sieve", "lfuda"])]
     policy: Vec<Contender>,
     /// Sizes of the cache to compare on a trace, as shares of the bytes it touches or as sizes
@@ -65,13 +66,15 @@ enum Verb {
 
 /// Say in plain words what cache a trace needs
 ///
-/// The working set, what half and twice the room would do, which policy is best, and how several nodes should divide their room.
+/// The working set, what half and twice the room would do, which policy is best, and how several nodes should
+/// divide their room.
 #[derive(Debug, Args)]
 struct Advise {
     /// The trace
     #[arg(value_name = "FILE")]
     path: PathBuf,
-    /// Room in all, as a size or a share of the bytes the trace touches; without it, the least that is good enough
+    /// Room in all, as a size or a share of the bytes the trace touches; without it, the least that is good
+    /// enough
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     capacity: Option<Capacity>,
     /// How many nodes share the room; the clients of the trace are dealt to them
@@ -92,7 +95,8 @@ struct Advise {
 
 #[derive(Debug, Args)]
 struct TraceFlags {
-    /// Form of the trace, where its name and its beginning do not tell: csv, oracle-general, s3-log, access-log, swim, wf-commons
+    /// Form of the trace, where its name and its beginning do not tell: csv, oracle-general, s3-log,
+    /// access-log, swim, wf-commons
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<Format>,
     /// What is cached as one piece: a size, or `object`; 4MiB, and `object` for oracle-general and swim

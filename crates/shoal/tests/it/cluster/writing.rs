@@ -75,7 +75,8 @@ async fn what_was_written_lies_at_its_homes_also_when_the_writer_is_gone() {
 async fn homes_have_a_block_before_it_is_on_the_disk_of_its_writer() {
     let cluster = Cluster::start(2).await;
     let stored = |node: usize| cluster.nodes[node].store().counters().stored_blocks;
-    // Half of the blocks are at home at their writer; and this process may be stopped for as long as a block waits for the disk.
+    // Half of the blocks are at home at their writer; and this process may be stopped for as long as a block
+    // waits for the disk.
     for number in 0..40 {
         cluster.settle().await;
         let before = [stored(0), stored(1)];
