@@ -150,7 +150,7 @@ async fn serve(listener: TcpListener, service: S3Service, mut stopped: oneshot::
 
 fn serve_connection(socket: TcpStream, service: S3Service, connections: &GracefulShutdown) {
     if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "small answers of the embedded lake will be slow");
+        tracing::debug!(%error, "could not set TCP_NODELAY: small answers of the embedded lake will be slow");
     }
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -159,7 +159,7 @@ impl Lookup {
         self.stop.begin();
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a part of the name server ended in a panic");
+                tracing::error!(%error, "a task of the name server ended in a panic");
             }
         }
     }
@@ -288,10 +288,10 @@ fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&AdminErrorKind>)
             tracing::warn!(
                 %node,
                 %error,
-                "a node does not say who is alive"
+                "a node does not answer with its members"
             );
         }
-        None if was_silent => tracing::info!(%node, "a node says again who is alive"),
+        None if was_silent => tracing::info!(%node, "a node answers with its members again"),
         _ => {}
     }
 }

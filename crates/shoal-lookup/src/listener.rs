@@ -130,7 +130,7 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
             }
         };
         let Some(of_network) = OfNetwork::enter(&networks, Network::of(source.ip())) else {
-            tracing::debug!(%source, "its network has as many connections as it may have");
+            tracing::debug!(%source, "connection refused: its network is at its limit of connections");
             continue;
         };
         let answers = Arc::clone(&answers);

@@ -128,7 +128,7 @@ impl Cooperation {
         };
         let offered = peer.offer(&BlockRequest::offer(version, index, self.me)).await;
         if let Err(error) = &offered {
-            tracing::debug!(peer = peer.name(), %error, "a block that was written is not taken");
+            tracing::debug!(peer = peer.name(), %error, "the home of a written block did not store it");
         }
         offered.is_ok()
     }
@@ -253,7 +253,7 @@ impl Cooperation {
             if peers.insert(member.id(), peer).is_some() {
                 tracing::error!(
                     node = member.name,
-                    "two nodes have this name; only one of them is asked"
+                    "two nodes have this name; requests go to only one of them"
                 );
             }
         }

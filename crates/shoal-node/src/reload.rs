@@ -143,7 +143,7 @@ pub struct Reloads(Mutex<History>);
 struct History {
     ok: u64,
     failed: u64,
-    /// When the configuration in force was read.
+    /// Time at which the configuration in force was read.
     read_at: SystemTime,
     /// Why the latest reload failed.
     error: Option<String>,

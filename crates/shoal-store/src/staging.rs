@@ -170,7 +170,7 @@ impl Staging {
         tracing::warn!(
             path = %self.disk.block_path(block).display(),
             hint = "move it out of the store",
-            "a folder stands where a block would be; the block is not stored",
+            "a folder has the path of a block; the block is not stored",
         );
         Refusal::Obstructed
     }

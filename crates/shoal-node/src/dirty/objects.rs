@@ -88,7 +88,7 @@ pub enum FlushFailed {
     #[error(transparent)]
     Unreachable(#[from] AuthorityUnreachable),
     /// It could not be brought to the lake.
-    #[error("the object is not at the lake yet, and could not be brought there now")]
+    #[error("the object is dirty, and could not be flushed to the lake now")]
     NotFlushed,
 }
 

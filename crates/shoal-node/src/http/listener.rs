@@ -360,7 +360,7 @@ where
                 )
             }
             Ok(Err(error)) => {
-                debug!(%address, %error, "no TLS connection came about");
+                debug!(%address, %error, "TLS handshake failed");
                 None
             }
             Err(_) => None,

@@ -21,9 +21,9 @@ use super::{block_on, descriptors, logging};
 /// command lines.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The configuration file; without it defaults, variables and flags say everything
+    /// The configuration file; without it, variables, flags and defaults apply
     ///
-    /// The variable `SHOAL_CONFIG` names it too.
+    /// The variable `SHOAL_CONFIG` can name it, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Validate, print the effective configuration with secrets hidden, and exit

@@ -44,7 +44,7 @@ fn what_cannot_be_served_is_refused_with_what_to_write() {
         ),
         (
             "nodes = []",
-            "nodes names no node to ask who is alive | write admin",
+            "nodes names no node to ask for the members | write admin",
         ),
         (
             "nodes = [\"10.0.0.1:9100\"]",

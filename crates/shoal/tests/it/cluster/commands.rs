@@ -69,7 +69,7 @@ async fn a_node_is_drained_by_a_command_that_says_when_it_may_stop() {
     cluster.read(0, "k", &bytes).await;
     cluster.settle().await;
     let drained = run(&cluster.nodes[0], &["node", "drain"]).await;
-    let expected = "n0 is drained: it gave away 12 blocks (768 KiB) and may stop\n";
+    let expected = "n0 is drained: it handed over 12 blocks (768 KiB) and may stop\n";
     assert_eq!((out(&drained), err(&drained)), (expected, ""));
     let status = run(&cluster.nodes[1], &["status"]).await;
     assert!(
