@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trusted_resolver_is_believed_for_whom_it_asks() {
+    fn only_a_trusted_resolver_may_ask_for_a_client() {
         let cases = [
             (RESOLVER, "10.1.2.0", 24, "10.1.2.0/24", true),
             ("::ffff:10.0.0.53", "10.1.2.0", 24, "10.1.2.0/24", true),

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_service_a_node_or_somebody_elses() {
+    fn a_name_is_the_service_a_node_or_foreign() {
         let cases = [
             ("s3.example.org.", Subject::Service),
             ("S3.EXAMPLE.ORG.", Subject::Service),

@@ -45,7 +45,7 @@ pub struct Addresses {
     pub peer: SocketAddr,
 }
 
-/// What answers the requests of other nodes.
+/// The handlers of other nodes' requests.
 pub struct NodeServices {
     /// Serves blocks.
     pub host: Arc<BlockServer>,

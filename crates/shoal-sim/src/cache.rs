@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_and_pushes_nobody_out() {
+    fn a_block_that_is_too_large_is_refused_and_evicts_nothing() {
         let mut cache = Cache::new(30, PolicyName::LRU.build());
         let block = |object| Block { object, index: 0 };
         cache.request(block(1), 10);

@@ -43,7 +43,7 @@ pub(super) struct StagedFile {
     staged: Option<(TempFile, Reservation)>,
 }
 
-/// What became of a file that was to be published as a block.
+/// The outcome of publishing a file as a block.
 pub(super) enum Published {
     /// It is the block. The bytes are mapped.
     Stored(Bytes),

@@ -308,7 +308,7 @@ impl DirtyObjects {
         self.homes.home().is_settled()
     }
 
-    /// What is dirty here, and what became of writes since the node started.
+    /// Counts the dirty objects here, and the outcomes of writes since the node started.
     pub fn figures(&self) -> Figures {
         let (objects, bytes) = self.homes.home().size();
         Figures {

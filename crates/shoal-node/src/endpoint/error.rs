@@ -237,7 +237,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// What a request does, and where: the part of its error that is known before anything fails.
+/// The operation and the place of a request: the part of its error that is known before anything fails.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) operation: &'static str,

@@ -316,7 +316,7 @@ n1: no numbers: connection refused
     }
 
     #[test]
-    fn who_does_not_answer_is_told_with_its_reason_in_json() {
+    fn a_node_that_does_not_answer_is_shown_with_its_reason_in_json() {
         let told = json!(overview(TRAFFIC));
         assert_eq!(told["nodes"][1]["unreachable"], "connection refused");
         assert_eq!(told["nodes"][0]["numbers"]["traffic"]["peers_asked"], 16);

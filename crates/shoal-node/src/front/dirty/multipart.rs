@@ -57,7 +57,7 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// What may not be dirty is written by `writes`.
+    /// `writes` handles objects that may not be dirty.
     pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),

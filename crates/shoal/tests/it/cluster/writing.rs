@@ -96,7 +96,7 @@ async fn homes_have_a_block_before_it_is_on_the_disk_of_its_writer() {
 }
 
 #[tokio::test]
-async fn a_home_that_cannot_be_reached_costs_nobody_a_write() {
+async fn an_unreachable_home_fails_no_write() {
     let cluster = Cluster::start(2).await;
     cluster.ways[1].becomes(Wire::Cut);
     let bytes = write_through(&cluster, 0, "k", 3).await;

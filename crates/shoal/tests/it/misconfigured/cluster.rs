@@ -56,7 +56,7 @@ async fn a_node_with_another_secret_is_told_to_both_operators_by_its_address() {
     let shown = String::from_utf8(status.stdout).unwrap();
     assert!(
         shown.contains(&format!(
-            "n1: {address} is not heard: it was sent with another cluster secret"
+            "n1: {address} is rejected: it was sent with another cluster secret"
         )),
         "{shown}"
     );
