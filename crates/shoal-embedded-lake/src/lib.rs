@@ -80,6 +80,10 @@ pub enum EmbeddedLakeError {
 
 impl EmbeddedLake {
     /// Serves `folder` on `address`; port 0 stands for any free one. Requests are answered once this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be used, another process has locked it, or the address cannot be bound.
     pub async fn start(folder: &Path, address: SocketAddr) -> Result<Self, EmbeddedLakeError> {
         let unusable = |source| EmbeddedLakeError::Folder {
             folder: folder.into(),

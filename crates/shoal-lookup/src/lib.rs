@@ -101,6 +101,10 @@ pub struct Lookup {
 impl Lookup {
     /// Listens on every address and begins to ask nodes. Until the first node has answered, the server
     /// answers SERVFAIL.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an address cannot be bound, or the name or a node's URL is not valid.
     pub async fn start(config: &config::Lookup) -> Result<Self, LookupError> {
         let shared = Arc::new(Shared::new(config)?);
         let mut sockets = Vec::new();
@@ -166,6 +170,10 @@ impl Lookup {
 }
 
 /// Asks each configured node once, and says which nodes a client would get and why.
+///
+/// # Errors
+///
+/// Fails if the name or a node's URL is not valid. Nodes that do not answer are part of the explanation.
 pub async fn explain(config: &config::Lookup, client: client::Client) -> Result<Explanation, LookupError> {
     let shared = Shared::new(config)?;
     let pollers = pollers(config)?;

@@ -49,6 +49,10 @@ pub struct Sockets {
 
 impl Sockets {
     /// Binds both. Port 0 stands for a port that is free for both.
+    ///
+    /// # Errors
+    ///
+    /// Fails if either socket cannot be bound.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         const ATTEMPTS: usize = 16;
         let mut attempt = 1;
@@ -70,6 +74,10 @@ impl Sockets {
     }
 
     /// The address they listen on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the operating system does not tell the address of the socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }

@@ -29,6 +29,10 @@ pub enum Subject {
 
 impl Zone {
     /// The zone of a service name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `name` is not a domain name.
     pub fn new(name: &str) -> Result<Self, ProtoError> {
         let mut name = Name::from_ascii(name)?;
         name.set_fqdn(true);

@@ -55,7 +55,11 @@ pub struct NodeServices {
 
 impl Cluster {
     /// Begins to serve blocks and requests about dirty objects to other nodes over `listener`, and joins the
-    /// cluster. Fails if the UDP port of the same number is taken.
+    /// cluster.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the UDP port with the number of `listener` cannot be bound.
     pub async fn join(
         config: &Config,
         listener: TcpListener,

@@ -83,6 +83,10 @@ impl<P: Policy> Cache<P> {
     }
 
     /// Admits `block`, which is not held, and passes each evicted block to `left`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [`Refusal`] if the block is larger than the cache, or the policy evicts nothing for it.
     pub fn admit(&mut self, block: Block, bytes: u64, mut left: impl FnMut(Block)) -> Result<(), Refusal> {
         loop {
             match self.residency.reserve(bytes) {

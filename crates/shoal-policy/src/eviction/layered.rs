@@ -113,7 +113,11 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         self.hierarchy.layer_here(key.place())
     }
 
-    /// Checks whether the layer of a key takes it in; the error says why not.
+    /// Checks whether the layer of a key takes it in.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::NoShare`] if the layer has no room of its own.
     pub fn admits(&self, key: K) -> Result<(), Refusal> {
         match self.shares[place(self.layer_of(key))].target_bytes {
             0 => Err(Refusal::NoShare),
