@@ -308,7 +308,7 @@ n1    dc/a/n1  -      draining?  -        -        -      -      -     -        
 all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
-n0: gave away 4 blocks (0 B), 0 left, 1 that no other node took
+n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: connection refused
 ";
         let text = to_text(&overview(TRAFFIC));
