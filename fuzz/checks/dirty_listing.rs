@@ -1,4 +1,5 @@
-//! What must hold of listings with what the lake does not have in between, whatever the client asks and the lake answers.
+//! What must hold of listings with what the lake does not have in between, whatever the client asks and the
+//! lake answers.
 //!
 //! An input is `query LF page`.
 

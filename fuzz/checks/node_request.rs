@@ -1,4 +1,5 @@
-//! What must hold of what nodes ask each other about dirty objects and about uploads in parts, whatever it is.
+//! What must hold of what nodes ask each other about dirty objects and about uploads in parts, whatever it
+//! is.
 
 use std::fmt::Debug;
 

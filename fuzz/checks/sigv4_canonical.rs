@@ -1,4 +1,5 @@
-//! A request has one canonical form, that of a plain reference implementation; and no made-up request is let in.
+//! A request has one canonical form, that of a plain reference implementation; and no made-up request is let
+//! in.
 //!
 //! Input: lines of method, path, query, and `name:value` headers.
 

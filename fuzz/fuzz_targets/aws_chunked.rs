@@ -1,4 +1,5 @@
-//! libFuzzer target: aws-chunked bodies. What must hold is in `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: aws-chunked bodies. What must hold is in `checks/`, which the main workspace's tests
+//! include, too.
 #![no_main]
 
 #[path = "../checks/aws_chunked.rs"]

@@ -1,4 +1,5 @@
-//! libFuzzer target: classification of requests. What must hold is in `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: classification of requests. What must hold is in `checks/`, which the main workspace's
+//! tests include, too.
 #![no_main]
 
 #[path = "../checks/classify.rs"]

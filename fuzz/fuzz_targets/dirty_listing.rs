@@ -1,4 +1,5 @@
-//! libFuzzer target: listings with what the lake does not have in between. What must hold is in `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: listings with what the lake does not have in between. What must hold is in `checks/`,
+//! which the main workspace's tests include, too.
 #![no_main]
 
 #[path = "../checks/dirty_listing.rs"]

@@ -1,4 +1,5 @@
-//! libFuzzer target: manifests of dirty objects. What must hold is in `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: manifests of dirty objects. What must hold is in `checks/`, which the main workspace's
+//! tests include, too.
 #![no_main]
 
 #[path = "../checks/dirty_manifest.rs"]

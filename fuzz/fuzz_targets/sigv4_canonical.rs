@@ -1,4 +1,5 @@
-//! libFuzzer target: canonical requests and the gate. What must hold is in `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: canonical requests and the gate. What must hold is in `checks/`, which the main
+//! workspace's tests include, too.
 #![no_main]
 
 #[path = "../checks/sigv4_canonical.rs"]

@@ -1,4 +1,5 @@
-//! libFuzzer target: the documents of S3. What must hold is in `checks/`, which the main workspace's tests include, too.
+//! libFuzzer target: the documents of S3. What must hold is in `checks/`, which the main workspace's tests
+//! include, too.
 #![no_main]
 
 #[path = "../checks/xml.rs"]

@@ -57,6 +57,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads headers that [`write_headers`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early or hold a name or value that HTTP does not allow.
     pub fn headers(&mut self) -> Result<HeaderMap, Malformed> {
         let mut headers = HeaderMap::new();
         for _ in 0..self.u32()? {
@@ -68,6 +72,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a time that [`write_time`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early or name no time that this system can represent.
     pub fn time(&mut self) -> Result<Option<SystemTime>, Malformed> {
         let [kind] = self.array()?;
         let (seconds, nanos) = (self.u64()?, self.u32()?);
@@ -85,11 +93,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a text that [`write_bytes`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early or are not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, Malformed> {
         std::str::from_utf8(self.bytes()?).map_err(malformed)
     }
 
     /// Reads bytes that [`write_bytes`] wrote.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
@@ -98,16 +114,28 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads eight bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if fewer bytes are left.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// Reads four bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if fewer bytes are left.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         self.array().map(u32::from_le_bytes)
     }
 
     /// Reads `N` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if fewer bytes are left.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (taken, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;

@@ -237,7 +237,7 @@ impl Staged<'_> {
 impl Drop for Staged<'_> {
     fn drop(&mut self) {
         if let Err(error) = self.layout.remove(STAGING, &self.key) {
-            tracing::warn!(%error, "an unfinished object of the development lake could not be removed");
+            tracing::warn!(%error, "could not remove an unfinished object of the development lake");
         }
     }
 }

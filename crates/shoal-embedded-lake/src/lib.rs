@@ -80,6 +80,10 @@ pub enum EmbeddedLakeError {
 
 impl EmbeddedLake {
     /// Serves `folder` on `address`; port 0 stands for any free one. Requests are answered once this returns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder cannot be used, another process has locked it, or the address cannot be bound.
     pub async fn start(folder: &Path, address: SocketAddr) -> Result<Self, EmbeddedLakeError> {
         let unusable = |source| EmbeddedLakeError::Folder {
             folder: folder.into(),
@@ -150,7 +154,7 @@ async fn serve(listener: TcpListener, service: S3Service, mut stopped: oneshot::
 
 fn serve_connection(socket: TcpStream, service: S3Service, connections: &GracefulShutdown) {
     if let Err(error) = socket.set_nodelay(true) {
-        tracing::debug!(%error, "small answers of the embedded lake will be slow");
+        tracing::debug!(%error, "could not set TCP_NODELAY: small answers of the embedded lake will be slow");
     }
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -36,6 +36,10 @@ impl Client {
     /// Any sender can claim to ask for any client: only `trusted` resolvers are believed. A prefix of no bits
     /// stands for a client that does not want to be known; then the resolver's own address is used (RFC 7871,
     /// section 7.1.2).
+    ///
+    /// # Errors
+    ///
+    /// Fails if `option` has a scope, or a prefix that does not fit its address.
     pub fn of(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
         let source = source.to_canonical();
         let named = option.map(network).transpose()?;
@@ -92,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trusted_resolver_is_believed_for_whom_it_asks() {
+    fn only_a_trusted_resolver_may_ask_for_a_client() {
         let cases = [
             (RESOLVER, "10.1.2.0", 24, "10.1.2.0/24", true),
             ("::ffff:10.0.0.53", "10.1.2.0", 24, "10.1.2.0/24", true),

@@ -101,6 +101,10 @@ pub struct Lookup {
 impl Lookup {
     /// Listens on every address and begins to ask nodes. Until the first node has answered, the server
     /// answers SERVFAIL.
+    ///
+    /// # Errors
+    ///
+    /// Fails if an address cannot be bound, or the name or a node's URL is not valid.
     pub async fn start(config: &config::Lookup) -> Result<Self, LookupError> {
         let shared = Arc::new(Shared::new(config)?);
         let mut sockets = Vec::new();
@@ -159,13 +163,17 @@ impl Lookup {
         self.stop.begin();
         while let Some(ended) = self.tasks.join_next().await {
             if let Err(error) = ended {
-                tracing::error!(%error, "a part of the name server ended in a panic");
+                tracing::error!(%error, "a task of the name server ended in a panic");
             }
         }
     }
 }
 
 /// Asks each configured node once, and says which nodes a client would get and why.
+///
+/// # Errors
+///
+/// Fails if the name or a node's URL is not valid. Nodes that do not answer are part of the explanation.
 pub async fn explain(config: &config::Lookup, client: client::Client) -> Result<Explanation, LookupError> {
     let shared = Shared::new(config)?;
     let pollers = pollers(config)?;
@@ -288,10 +296,10 @@ fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&AdminErrorKind>)
             tracing::warn!(
                 %node,
                 %error,
-                "a node does not say who is alive"
+                "a node does not answer with its members"
             );
         }
-        None if was_silent => tracing::info!(%node, "a node says again who is alive"),
+        None if was_silent => tracing::info!(%node, "a node answers with its members again"),
         _ => {}
     }
 }

@@ -49,6 +49,10 @@ pub struct Sockets {
 
 impl Sockets {
     /// Binds both. Port 0 stands for a port that is free for both.
+    ///
+    /// # Errors
+    ///
+    /// Fails if either socket cannot be bound.
     pub async fn bind(address: SocketAddr) -> io::Result<Self> {
         const ATTEMPTS: usize = 16;
         let mut attempt = 1;
@@ -70,6 +74,10 @@ impl Sockets {
     }
 
     /// The address they listen on.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the operating system does not tell the address of the socket.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
@@ -130,7 +138,7 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
             }
         };
         let Some(of_network) = OfNetwork::enter(&networks, Network::of(source.ip())) else {
-            tracing::debug!(%source, "its network has as many connections as it may have");
+            tracing::debug!(%source, "connection refused: its network is at its limit of connections");
             continue;
         };
         let answers = Arc::clone(&answers);

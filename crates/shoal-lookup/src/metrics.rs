@@ -57,20 +57,20 @@ impl Default for LookupMetrics {
         Self {
             questions: names.metric(
                 "lookup_questions",
-                "Messages received, by how they came and the code of their answer; \"none\" got none.",
+                "Messages received, by transport and response code; \"none\": without an answer.",
             ),
             limited: names.metric(
                 "lookup_limited",
-                "Datagrams of networks that asked more than [lookup] udp_rate: told to ask over TCP, or not answered.",
+                "Datagrams of networks above [lookup] udp_rate: sent to TCP, or not answered.",
             ),
-            living: names.metric("lookup_nodes", "Nodes that are believed to live, by state."),
+            living: names.metric("lookup_nodes", "Nodes considered alive, by state."),
             answers: names.metric(
                 "lookup_polled_up",
-                "Whether a node of [lookup] nodes said who is alive when it was last asked.",
+                "Whether a node of [lookup] nodes answered the latest poll with its members.",
             ),
             age_seconds: names.metric(
                 "lookup_polled_age_seconds",
-                "How long ago a node of [lookup] nodes last said who is alive; since the start, if it never has.",
+                "Seconds since a node of [lookup] nodes last answered with its members; since the start if it never has.",
             ),
             registry: names.into_registry(),
         }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_in_no_network_is_where_the_server_stands() {
+    fn a_client_in_no_network_has_the_place_of_the_server() {
         let places = places(Some("dc1/a/r9"));
         let expected = Location {
             topology: Some("dc1/a/r9"),

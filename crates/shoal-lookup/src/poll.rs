@@ -17,6 +17,10 @@ pub struct Poller {
 
 impl Poller {
     /// Makes a poller for the node whose admin port is at `url`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `url` is not the URL of an admin port.
     pub fn new(url: &str) -> Result<Self, InvalidAdminUrl> {
         Ok(Self {
             url: url.parse()?,
@@ -30,6 +34,10 @@ impl Poller {
     }
 
     /// Asks once.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node does not answer in time, refuses the request, or answers with another document.
     pub async fn ask(&self) -> Result<AdminResponse<Members>, AdminErrorKind> {
         self.client.ask(&self.url, "/members").await
     }

@@ -99,6 +99,10 @@ impl AnswerRecords {
 
 impl Responder {
     /// Makes an answerer as configured; `name` is the name that clients ask for.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `name` is not a domain name.
     pub fn new(lookup: &Lookup, name: &str) -> Result<Self, ProtoError> {
         Ok(Self {
             zone: Zone::new(name)?,

@@ -119,7 +119,7 @@ fn the_service_name_leads_each_client_to_its_nearest_node() {
 }
 
 #[test]
-fn the_answer_is_ours_and_nobody_is_asked_further() {
+fn the_answer_is_authoritative_and_never_recursive() {
     let answer = ask(&question("s3.example.org.", RecordType::A)).metadata;
     assert_eq!((answer.id, answer.message_type), (4711, MessageType::Response));
     assert!(answer.authoritative && answer.recursion_desired && !answer.recursion_available);
@@ -307,7 +307,7 @@ fn only_one_question_of_our_class_and_kind_is_understood() {
 }
 
 #[test]
-fn a_trusted_resolver_asks_for_its_client_and_learns_for_whom_the_answer_holds() {
+fn a_trusted_resolver_asks_for_its_client_and_learns_the_scope_of_the_answer() {
     let a = question("s3.example.org.", RecordType::A);
     for (network, nearest, holds) in [
         ("10.1.2.0/24", "10.1.2.1", 24),

@@ -29,6 +29,10 @@ pub enum Subject {
 
 impl Zone {
     /// The zone of a service name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `name` is not a domain name.
     pub fn new(name: &str) -> Result<Self, ProtoError> {
         let mut name = Name::from_ascii(name)?;
         name.set_fqdn(true);
@@ -82,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_the_service_a_node_or_somebody_elses() {
+    fn a_name_is_the_service_a_node_or_foreign() {
         let cases = [
             ("s3.example.org.", Subject::Service),
             ("S3.EXAMPLE.ORG.", Subject::Service),

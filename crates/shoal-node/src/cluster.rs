@@ -45,7 +45,7 @@ pub struct Addresses {
     pub peer: SocketAddr,
 }
 
-/// What answers the requests of other nodes.
+/// The handlers of other nodes' requests.
 pub struct NodeServices {
     /// Serves blocks.
     pub host: Arc<BlockServer>,
@@ -55,7 +55,11 @@ pub struct NodeServices {
 
 impl Cluster {
     /// Begins to serve blocks and requests about dirty objects to other nodes over `listener`, and joins the
-    /// cluster. Fails if the UDP port of the same number is taken.
+    /// cluster.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the UDP port with the number of `listener` cannot be bound.
     pub async fn join(
         config: &Config,
         listener: TcpListener,

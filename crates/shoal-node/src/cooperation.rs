@@ -128,7 +128,7 @@ impl Cooperation {
         };
         let offered = peer.offer(&BlockRequest::offer(version, index, self.me)).await;
         if let Err(error) = &offered {
-            tracing::debug!(peer = peer.name(), %error, "a block that was written is not taken");
+            tracing::debug!(peer = peer.name(), %error, "the home of a written block did not store it");
         }
         offered.is_ok()
     }
@@ -253,7 +253,7 @@ impl Cooperation {
             if peers.insert(member.id(), peer).is_some() {
                 tracing::error!(
                     node = member.name,
-                    "two nodes have this name; only one of them is asked"
+                    "two nodes have this name; requests go to only one of them"
                 );
             }
         }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_knows_nobody_asks_the_lake() {
+    fn a_node_without_members_asks_the_lake() {
         let alone = cooperation("a1", "dc1/a/1");
         assert!(alone.is_alone());
         assert_eq!(names(&alone.route(block(0), Layer::L1, &[])), "here, lake");
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_finds_the_same_home() {
+    fn all_nodes_find_the_same_home() {
         let nodes: Vec<_> = members()
             .iter()
             .map(|member| cooperation(&member.name, &member.topology))
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_asks_who_would_be_home_without_it_for_a_while() {
+    fn a_newcomer_asks_the_previous_home_for_a_while() {
         let node = cooperation("a2", "dc1/a/2");
         let mut known = members();
         known[1].generation = now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_tried_in_vain_is_not_asked_again() {
+    fn a_node_that_failed_is_not_asked_again() {
         let node = cooperation("b1", "dc1/b/1");
         node.update(members().into(), now());
         for number in 0..50 {
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn who_drains_is_home_to_nothing() {
+    fn a_draining_node_is_home_to_nothing() {
         let mut draining = members();
         draining[1].state = State::Draining;
         let node = cooperation("a1", "dc1/a/1");

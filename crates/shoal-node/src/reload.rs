@@ -77,6 +77,10 @@ impl Reloader {
     /// Takes a new configuration over and returns the configuration that is in force then. If there is
     /// something wrong with the new one, the old one stays in force. No request is dropped: requests under
     /// way end as they began.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `new` is an error or cannot be put into force. The old configuration then stays in force.
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
@@ -143,7 +147,7 @@ pub struct Reloads(Mutex<History>);
 struct History {
     ok: u64,
     failed: u64,
-    /// When the configuration in force was read.
+    /// Time at which the configuration in force was read.
     read_at: SystemTime,
     /// Why the latest reload failed.
     error: Option<String>,

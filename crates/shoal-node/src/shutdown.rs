@@ -42,7 +42,7 @@ mod tests {
     use super::channel;
 
     #[tokio::test]
-    async fn everybody_hears_that_stopping_begins_also_those_who_ask_late() {
+    async fn every_waiter_hears_that_stopping_begins_even_a_late_one() {
         let (trigger, shutdown) = channel();
         let early = shutdown.clone();
         assert!(!early.has_begun());

@@ -1,5 +1,6 @@
-//! Which latency of L1 misses makes each node's split right for the whole cluster (`partition`), and whether layers that share
-//! blocks are better than layers that do not. Mean waits are given relative to the best of eleven fixed splits.
+//! Which latency of L1 misses makes each node's split right for the whole cluster (`partition`), and whether
+//! layers that share blocks are better than layers that do not. Mean waits are given relative to the best of
+//! eleven fixed splits.
 
 #[path = "cluster/mod.rs"]
 mod cluster;

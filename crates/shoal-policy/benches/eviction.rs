@@ -1,4 +1,5 @@
-//! What a use, a replacement and a held key cost each eviction policy with a million keys: `cargo bench -p shoal-policy`.
+//! What a use, a replacement and a held key cost each eviction policy with a million keys:
+//! `cargo bench -p shoal-policy`.
 
 #![allow(missing_docs, reason = "a program, not an interface")]
 
@@ -108,7 +109,8 @@ fn measure(mut policy: impl Eviction<BlockId>) -> String {
         black_box(policy.evict(&mut |_| true));
         policy.insert(block(KEYS + i), 4 << 20);
     });
-    // Skewed, as caches are used: half of the accesses go to an eighth of twice as many keys as there is room for.
+    // Skewed, as caches are used: half of the accesses go to an eighth of twice as many keys as there is room
+    // for.
     let mixed = nanoseconds(|i| {
         let keys = if i % 2 == 0 { KEYS / 4 } else { KEYS * 2 };
         let key = block(scatter(i) % keys);

@@ -1,4 +1,5 @@
-//! What the layers' decisions cost: memory, and processor time, which other work on the machine does not add to.
+//! What the layers' decisions cost: memory, and processor time, which other work on the machine does not add
+//! to.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -150,7 +151,8 @@ fn route() {
     println!("route through rings of 10, formerly 9, and 100 nodes: {nanoseconds:.1} ns");
 }
 
-/// What a node's partition costs a request for a block, under the lock that requests share, and at the end of a period.
+/// What a node's partition costs a request for a block, under the lock that requests share, and at the end of
+/// a period.
 fn feeding() {
     let reach = Reach::of_full_blocks(BLOCKS * BLOCK_BYTES, BLOCK_BYTES);
     let layers = [Layer::L1, Layer::L2, Layer(3)];

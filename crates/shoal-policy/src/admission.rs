@@ -29,7 +29,11 @@ pub struct Arrival<K> {
 
 /// Decides which blocks may enter a cache.
 pub trait Admission<K> {
-    /// Decides whether the block may enter; the error says why not.
+    /// Decides whether the block may enter.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [`Refusal`] if the block may not enter.
     fn admit(&mut self, arrival: &Arrival<K>) -> Result<(), Refusal>;
 }
 

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_more_of_the_clients_place_comes_first_whatever_its_load() {
+    fn a_node_that_shares_more_of_the_clients_place_comes_first_at_any_load() {
         let nodes = [
             node(1, "dc2/a/r1", 0.0),
             node(2, "dc1/b/r1", 0.0),
@@ -256,7 +256,7 @@ mod tests {
         #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 128, ..Default::default() })]
 
         #[test]
-        fn everybody_is_ranked_once_and_the_order_of_the_question_does_not_matter(
+        fn every_node_is_ranked_once_in_any_order_of_the_input(
             nodes in proptest::collection::btree_map(any::<u64>(), (0..4_usize, any::<f64>()), 0..12),
             key in any::<u64>(),
         ) {
@@ -278,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn who_goes_moves_its_own_clients_and_nobody_elses(
+        fn a_node_that_goes_moves_only_its_own_clients(
             ids in proptest::collection::btree_set(any::<u64>(), 2..10),
             key in any::<u64>(),
         ) {

@@ -93,6 +93,11 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
     }
 
     /// Takes room for `bytes` that are about to be written, if there is enough.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::TooLarge`] above the whole capacity, and with [`Refusal::NoRoom`] until keys are
+    /// evicted.
     pub fn reserve(&mut self, bytes: u64) -> Result<Reservation, Refusal> {
         let mut reservation = Reservation { bytes: 0 };
         self.extend(&mut reservation, bytes)?;
@@ -100,6 +105,11 @@ impl<K: Copy, P: Eviction<K>> Residency<K, P> {
     }
 
     /// Takes more room for the same reservation; on refusal, the room that it has stays reserved.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::TooLarge`] above the whole capacity, and with [`Refusal::NoRoom`] until keys are
+    /// evicted.
     pub fn extend(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
         if reservation.bytes.saturating_add(bytes) > self.capacity_bytes {
             return Err(Refusal::TooLarge);

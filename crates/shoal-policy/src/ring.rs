@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn who_misses_nodes_finds_the_home_of_the_ring_without_them() {
+    fn a_reader_that_misses_nodes_finds_the_home_of_the_ring_without_them() {
         let (whole, rest) = (ring(0..9), ring((0..9).filter(|node| ![2, 5].contains(node))));
         for block in (0..5_000).map(Fingerprint::of_number) {
             let among = whole.home_among(block, |node| ![2, 5].contains(&node.0));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_takes_its_share_and_nothing_else_moves() {
+    fn a_joining_node_takes_its_share_and_nothing_else_moves() {
         for nodes in [1, 4, 10, 100] {
             let (before, after) = (homes(&ring(0..nodes), 20_000), homes(&ring(0..=nodes), 20_000));
             let moved: Vec<_> = before
@@ -367,7 +367,7 @@ mod tests {
         #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 64, ..Default::default() })]
 
         #[test]
-        fn who_leaves_moves_its_own_and_nothing_else(
+        fn a_leaving_node_moves_its_own_share_and_nothing_else(
             weights in proptest::collection::btree_map(0..1000_u64, 1..40_u32, 2..20),
             block in 0..1000_u64,
         ) {

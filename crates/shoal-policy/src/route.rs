@@ -220,21 +220,21 @@ mod tests {
     }
 
     #[test]
-    fn a_home_does_not_ask_itself_and_nobody_is_asked_twice() {
+    fn a_home_does_not_ask_itself_and_no_node_is_asked_twice() {
         assert_route(&node(2, [home(2), home(3)]), Layer::L1, &[], &[served_by(3, 3)]);
         assert_route(&node(3, [home(3), home(3)]), Layer::L1, &[], &[]);
         assert_route(&node(1, [home(2), home(2)]), Layer::L1, &[], &[served_by(2, 2)]);
     }
 
     #[test]
-    fn who_is_down_is_not_asked() {
+    fn a_node_that_is_down_is_not_asked() {
         let hierarchy = node(1, [home(2), home(3)]);
         assert_route(&hierarchy, Layer::L1, &[2], &[served_by(3, 3)]);
         assert_route(&hierarchy, Layer::L1, &[2, 3], &[]);
     }
 
     #[test]
-    fn who_misses_a_home_turns_to_the_node_that_others_turn_to() {
+    fn a_node_that_misses_a_home_turns_to_the_same_node_as_others() {
         let ring = Ring::new([2, 3, 4].map(|node| (NodeId(node), 512)).into());
         let home = ring.home(BLOCK).unwrap();
         let next = ring.home_among(BLOCK, |node| node != home).unwrap();
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_asked_as_a_home_asks_wider_layers_only() {
+    fn a_home_that_is_asked_asks_wider_layers_only() {
         let hierarchy = node(2, [home(2), home(3)]);
         assert_route(&hierarchy, Layer::L2, &[], &[served_by(3, 3)]);
         assert_route(&node(3, [home(2), home(3)]), L3, &[], &[]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn who_goes_leaves_each_block_to_whoever_is_its_home_without_it() {
+    fn a_node_that_goes_leaves_each_block_to_its_home_without_it() {
         let ring = |nodes: &[u64]| Neighbourhood {
             ring: Ring::new(nodes.iter().map(|&node| (NodeId(node), 512)).collect()),
             former: None,
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_be_reached_inherits_nothing() {
+    fn an_unreachable_node_inherits_nothing() {
         let alone_in_its_cluster = node(1, [home(1), home(2)]);
         assert_eq!(alone_in_its_cluster.heirs(BLOCK, |_| true), [NodeId(2)]);
         assert_eq!(alone_in_its_cluster.heirs(BLOCK, |_| false), []);

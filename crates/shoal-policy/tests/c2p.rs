@@ -1,8 +1,9 @@
-//! The case study of the C2P paper (4.2) without its disks and queues: 8 nodes of 128 segments, 500 objects of 5 segments,
-//! placed unevenly, 2,000 reads by a power law, one a second.
+//! The case study of the C2P paper (4.2) without its disks and queues: 8 nodes of 128 segments, 500 objects
+//! of 5 segments, placed unevenly, 2,000 reads by a power law, one a second.
 //!
-//! The paper reports, against LRU, 6.7% more objects found whole, 50% fewer found in part, 5% fewer reads of the disk. It does not
-//! name the exponent of its power law; over 20 seeds, of which the test runs four, we find
+//! The paper reports, against LRU, 6.7% more objects found whole, 50% fewer found in part, 5% fewer reads of
+//! the disk. It does not name the exponent of its power law; over 20 seeds, of which the test runs four, we
+//! find
 //!
 //! | exponent | objects whole | objects in part | disk reads |
 //! |---|---|---|---|
@@ -10,8 +11,9 @@
 //! | 3 | +6.7% | −51% | −5.2% |
 //! | 4 | +4.8% | −52% | −5.1% |
 //!
-//! with the comparator as printed and uses within a minute of each other close. Inverted it gains less: +4.1%, +4.3%, +3.2% objects
-//! whole, as it is LRU but for a minute, and this popularity does not change. Where it does, the answer may be another.
+//! with the comparator as printed and uses within a minute of each other close. Inverted it gains less:
+//! +4.1%, +4.3%, +3.2% objects whole, as it is LRU but for a minute, and this popularity does not change.
+//! Where it does, the answer may be another.
 
 use std::time::Duration;
 
@@ -70,7 +72,8 @@ fn node_of(seed: u64, segment: Segment) -> usize {
     scatter(scatter(seed) ^ n) as usize % NODES
 }
 
-/// The object of a read: a power law over the objects (numpy's `power`: the density grows with the number as x^(a−1)).
+/// The object of a read: a power law over the objects (numpy's `power`: the density grows with the number as
+/// x^(a−1)).
 #[expect(clippy::cast_sign_loss, reason = "a product of positive numbers")]
 fn object_of(seed: u64, read: u64, exponent: f64) -> u32 {
     (fraction(scatter(seed + 1_000) ^ read).powf(1.0 / exponent) * f64::from(OBJECTS)) as u32

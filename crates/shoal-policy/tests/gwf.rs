@@ -1,10 +1,11 @@
-//! D4N's elasticity experiment (dissertation 6.4.2, figure 6-8) without its network: four caches of 64 GB, 4,800 reads of 400 objects
-//! by chance, objects of a size that makes them 50 to 200 GB together.
+//! D4N's elasticity experiment (dissertation 6.4.2, figure 6-8) without its network: four caches of 64 GB,
+//! 4,800 reads of 400 objects by chance, objects of a size that makes them 50 to 200 GB together.
 //!
-//! Published, in reads of the lake per byte of the objects: 1 while all fits into each cache; with 200 GB 3 for a cache that always
-//! replicates (All-AR), 1.6 for D4N. We find 3.0 for All-AR and 1.00 for GWF in either reading, with as many
-//! local hits but for 3% (with the age added, in the text's reading alone): a copy of a peer's block weighs nothing until it is used again, and nearly all victims are such copies. Algorithm 3 says so; what
-//! the prototype did otherwise the dissertation does not tell.
+//! Published, in reads of the lake per byte of the objects: 1 while all fits into each cache; with 200 GB 3
+//! for a cache that always replicates (All-AR), 1.6 for D4N. We find 3.0 for All-AR and 1.00 for GWF in
+//! either reading, with as many local hits but for 3% (with the age added, in the text's reading alone): a
+//! copy of a peer's block weighs nothing until it is used again, and nearly all victims are such copies.
+//! Algorithm 3 says so; what the prototype did otherwise the dissertation does not tell.
 
 use std::collections::HashMap;
 
@@ -185,8 +186,8 @@ fn replicating(footprint_gb: usize, seed: u64) -> Counts {
     counts
 }
 
-/// Where the age is added once, the listing misleads: weight that counts twice never grows old. With it the lake is read 2.4 times
-/// at 200 GB, so that only the text is held to anything there.
+/// Where the age is added once, the listing misleads: weight that counts twice never grows old. With it the
+/// lake is read 2.4 times at 200 GB, so that only the text is held to anything there.
 const RULES: [(Ageing, Reading); 3] = [
     (Ageing::Added, Reading::Text),
     (Ageing::Compounded, Reading::Text),
@@ -222,8 +223,8 @@ fn copies_are_made_where_there_is_room_and_the_lake_is_read_once() {
     }
 }
 
-/// Beyond the room of all caches together last copies have to leave. The listing pushes most of them to a peer, with a weight that
-/// counts twice, and evicts others for them.
+/// Beyond the room of all caches together last copies have to leave. The listing pushes most of them to a
+/// peer, with a weight that counts twice, and evicts others for them.
 #[test]
 fn as_the_text_has_it_far_fewer_blocks_are_pushed_for_as_few_reads_of_the_lake() {
     for (footprint_gb, seed) in [300, 400, 800].into_iter().flat_map(|gb| [(gb, 0), (gb, 1)]) {

@@ -89,7 +89,11 @@ impl Version {
         write_headers(out, &self.headers);
     }
 
-    /// Inverse of [`Version::write`]. Fails if the version contradicts itself.
+    /// Inverse of [`Version::write`].
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early or the version contradicts itself.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let version = Self {
             object: ObjectId(reader.array()?),
@@ -205,6 +209,11 @@ impl Uncacheable {
 impl Version {
     /// The version that a write made, as far as the lake's `answer` to the write tells. This suffices to name
     /// its blocks. Of the headers of a read it has the ETag alone, so it must not answer a read.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the answer names no strong ETag, or the object is too large or encrypted with the client's
+    /// key.
     pub fn from_write(
         object: ObjectId,
         answer: &HeaderMap,
@@ -229,6 +238,11 @@ impl Version {
 
     /// Reads a version from the headers of a GET or HEAD response; `size_bytes` is the size of the whole
     /// object.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the answer names no strong ETag, or the object is too large or encrypted with the client's
+    /// key.
     pub fn from_response(
         object: ObjectId,
         headers: &HeaderMap,

@@ -163,12 +163,20 @@ impl Classified {
 
     /// The target of the request to the lake, path style. The credentials of a presigned URL stay here, where
     /// they were verified.
+    ///
+    /// # Errors
+    ///
+    /// Fails with S3's error if the target is too long.
     pub fn target(&self) -> Result<PathAndQuery, S3Error> {
         target::with_query(self.path(), self.query.without_credentials()).map_err(too_long)
     }
 
     /// Like [`target`](Self::target), but with the credentials of a presigned URL that names `access_key` and
     /// proves nothing.
+    ///
+    /// # Errors
+    ///
+    /// Fails with S3's error if the target is too long.
     pub fn target_in_name(&self, access_key: &str) -> Result<PathAndQuery, S3Error> {
         let query = self.query.clone().presigned_in_name(access_key);
         target::with_query(self.path(), query.spelled()).map_err(too_long)

@@ -70,6 +70,10 @@ impl RangeRequest {
     }
 
     /// The bytes of the range in an object of `size_bytes`; the whole of an empty object is an empty range.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Unsatisfiable`] if no byte of the object is in the range.
     pub fn resolve(self, size_bytes: u64) -> Result<ByteRange, Unsatisfiable> {
         let (start, end) = match self {
             Self::Whole => {

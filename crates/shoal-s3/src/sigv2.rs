@@ -112,6 +112,10 @@ pub enum UncoveredError {
 
 impl Request<'_> {
     /// The text whose HMAC is the signature.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a parameter is not covered by the signature, or could be read in two ways.
     pub fn string_to_sign(&self) -> Result<Vec<u8>, UncoveredError> {
         let mut headers = signed_headers(self.headers);
         let mut resources = Vec::new();

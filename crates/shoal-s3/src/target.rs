@@ -61,6 +61,10 @@ pub fn query<'a>(parameters: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>
 }
 
 /// A path with a query, if there is one.
+///
+/// # Errors
+///
+/// Fails with [`TooLong`] if the target is longer than a request can carry.
 pub fn with_query<'a>(
     mut path: String,
     parameters: impl IntoIterator<Item = (&'a str, Option<&'a [u8]>)>,
@@ -77,6 +81,10 @@ pub fn with_query<'a>(
 }
 
 /// The target of an object, with its version and nothing else.
+///
+/// # Errors
+///
+/// Fails with [`TooLong`] if the target is longer than a request can carry.
 pub fn of_object(name: &ObjectName) -> Result<PathAndQuery, TooLong> {
     let version = name
         .version

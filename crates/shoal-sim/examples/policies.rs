@@ -1,5 +1,6 @@
-//! Compares policies and admissions on a trace as `shoal sim` does, without the node: `cargo run --release -p shoal-sim --example
-//! policies -- NAME TRACE BLOCK [CAPACITY,...] [POLICY,...]` prints a line of CSV for each.
+//! Compares policies and admissions on a trace as `shoal sim` does, without the node: `cargo run --release -p
+//! shoal-sim --example policies -- NAME TRACE BLOCK [CAPACITY,...] [POLICY,...]` prints a line of CSV for
+//! each.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! What today's policies and the bound read of the lake where an experiment's cluster is one cache: `cargo run --release -p shoal-sim
-//! --example practice -- NAME EXPERIMENT.toml [--quick]` prints a line of CSV for each.
+//! What today's policies and the bound read of the lake where an experiment's cluster is one cache:
+//! `cargo run --release -p shoal-sim --example practice -- NAME EXPERIMENT.toml [--quick]` prints a line of
+//! CSV for each.
 
 use std::error::Error;
 use std::path::Path;

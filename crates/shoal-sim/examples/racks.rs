@@ -1,7 +1,8 @@
 //! How long a run of the size of D3N's takes: `cargo run --release -p shoal-sim --example racks`.
 //!
-//! Ten racks of twenty clients, each with 150 requests of 4 MiB in flight (dissertation 6.4.1); 40 Gbit/s to the clients of a rack, 15 Gbit/s
-//! between racks, 10 Gbit/s from the lake to each. 25,000 reads a client of 160,000 objects by Zipf's law (exponent 0.6), 64 GiB a node.
+//! Ten racks of twenty clients, each with 150 requests of 4 MiB in flight (dissertation 6.4.1); 40 Gbit/s to
+//! the clients of a rack, 15 Gbit/s between racks, 10 Gbit/s from the lake to each. 25,000 reads a client of
+//! 160,000 objects by Zipf's law (exponent 0.6), 64 GiB a node.
 
 use std::time::Instant;
 

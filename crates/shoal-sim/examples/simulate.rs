@@ -1,6 +1,8 @@
-//! Runs an experiment as `shoal sim` does, without the node: `cargo run --release -p shoal-sim --example simulate -- EXPERIMENT.toml`.
+//! Runs an experiment as `shoal sim` does, without the node:
+//! `cargo run --release -p shoal-sim --example simulate -- EXPERIMENT.toml`.
 //!
-//! `--quick` runs what its `[quick]` says, `--out DIR` writes the results elsewhere than into `results` beside it.
+//! `--quick` runs what its `[quick]` says, `--out DIR` writes the results elsewhere than into `results`
+//! beside it.
 
 use std::error::Error;
 use std::path::PathBuf;

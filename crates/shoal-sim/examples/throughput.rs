@@ -1,4 +1,5 @@
-//! How many block requests a second one core simulates in cache mode: `cargo run --release -p shoal-sim --example throughput`.
+//! How many block requests a second one core simulates in cache mode:
+//! `cargo run --release -p shoal-sim --example throughput`.
 //!
 //! Ten million requests, Zipf (exponent 0.9) over a million blocks, a cache with room for a tenth of them.
 

@@ -1,8 +1,10 @@
-//! D3N's throughput model beside the simulator (D3N Fig. 3, dissertation Fig. 2·3): `throughput_model TRACE OUT [--quick]`.
+//! D3N's throughput model beside the simulator (D3N Fig. 3, dissertation Fig. 2·3):
+//! `throughput_model TRACE OUT [--quick]`.
 //!
-//! For several numbers of nodes and shares of L1, in Gbit/s a node: the model with one curve for both layers, as published; the model whose L1
-//! misses by the requests of one node; the simulator with one request a node at a time, which is what the model describes; and
-//! the simulator with as many in flight as in the dissertation's 6.4.1, where links are shared.
+//! For several numbers of nodes and shares of L1, in Gbit/s a node: the model with one curve for both layers,
+//! as published; the model whose L1 misses by the requests of one node; the simulator with one request a node
+//! at a time, which is what the model describes; and the simulator with as many in flight as in the
+//! dissertation's 6.4.1, where links are shared.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -36,7 +38,8 @@ const INDUSTRY_REUSE: f64 = 0.9;
 /// Zipf's own law; the paper says "Zipf-like".
 const EXPONENT: f64 = 1.0;
 
-/// Clients of a node, each with one block in flight: what the model describes, and 20 × 150 × 4 MB in blocks of ours.
+/// Clients of a node, each with one block in flight: what the model describes, and 20 × 150 × 4 MB in blocks
+/// of ours.
 const IN_FLIGHT: [u32; 2] = [1, 3];
 
 /// What is read.
@@ -215,7 +218,8 @@ fn curve(blocks: impl Iterator<Item = Block>) -> MissCurve {
     distances.curve()
 }
 
-/// Gbit/s a node. A block that a node holds comes at the model's rate of L1, one of a peer at that of L2, one of the lake at the lake's.
+/// Gbit/s a node. A block that a node holds comes at the model's rate of L1, one of a peer at that of L2, one
+/// of the lake at the lake's.
 fn simulated(workload: &Workload, nodes: u32, clients: u32, l1_share: f64) -> f64 {
     let rate = |gbits: f64| Some(Rate(gbits * 1e9 / 8.0));
     let setup = Setup {

@@ -83,6 +83,10 @@ impl<P: Policy> Cache<P> {
     }
 
     /// Admits `block`, which is not held, and passes each evicted block to `left`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [`Refusal`] if the block is larger than the cache, or the policy evicts nothing for it.
     pub fn admit(&mut self, block: Block, bytes: u64, mut left: impl FnMut(Block)) -> Result<(), Refusal> {
         loop {
             match self.residency.reserve(bytes) {
@@ -276,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_and_pushes_nobody_out() {
+    fn a_block_that_is_too_large_is_refused_and_evicts_nothing() {
         let mut cache = Cache::new(30, PolicyName::LRU.build());
         let block = |object| Block { object, index: 0 };
         cache.request(block(1), 10);

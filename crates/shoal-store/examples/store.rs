@@ -1,4 +1,5 @@
-//! What a hit, a load and a put cost in the store alone: `cargo run --profile release --example store -- FOLDER`.
+//! What a hit, a load and a put cost in the store alone:
+//! `cargo run --profile release --example store -- FOLDER`.
 
 use std::hint::black_box;
 use std::sync::Arc;

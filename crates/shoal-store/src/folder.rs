@@ -29,7 +29,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The store was written by another release.
-    #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: flush with the release that wrote it what is not at the lake yet (shoal flush), then empty the folder", path.display())]
+    #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: flush its dirty objects with the release that wrote them (shoal flush), then empty the folder", path.display())]
     OtherFormat {
         /// The folder.
         path: PathBuf,
@@ -78,7 +78,7 @@ fn hint(error: &io::Error) -> &'static str {
              by itself), or set [store] path to another folder"
         }
         io::ErrorKind::PermissionDenied => {
-            "the user that runs the node needs to own the folder and what is in it, or set [store] path to another one"
+            "the user that runs the node must own the folder and its content, or set [store] path to another one"
         }
         io::ErrorKind::StorageFull => "the disk is full: make room, or set [store] path to another disk",
         _ => "the node needs to create, write and lock files there",

@@ -86,7 +86,7 @@ impl Loader {
         let reason = match error {
             ReadError::Io(error) if is_exhaustion(error) => {
                 self.health.exhausted();
-                tracing::warn!(?block, %error, "a block could not be read for want of something other than the disk");
+                tracing::warn!(?block, %error, "a block could not be read for a reason other than the disk");
                 return false;
             }
             // The disk works, and has another file there, or none.

@@ -4,8 +4,7 @@
 //! never does: a block's data are written once, under another name, before they are mapped. Afterwards the
 //! file is only renamed or unlinked, or gets another footer behind its data, and an unlinked file lives until
 //! it is unmapped. The store's folder is locked against other nodes.
-//!
-//! **What remains.** A page that was dropped from memory and can no longer be read from the disk raises
+//! **The remaining risk.** A page that was dropped from memory and can no longer be read from the disk raises
 //! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
 //! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can
 //! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,

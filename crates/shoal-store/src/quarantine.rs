@@ -120,7 +120,7 @@ impl Quarantine {
             return self.disk.unlink(path).map(|()| Vec::new());
         };
         let name = self.files.lock().next_name(None);
-        tracing::warn!(path = %path.display(), name, "a strange file in the store is moved to its quarantine");
+        tracing::warn!(path = %path.display(), name, "an unknown file in the store is moved to its quarantine");
         if let Err(error) = self.disk.move_to_quarantine(path, &name) {
             self.ledger.cancel(room);
             return Err(error);

@@ -83,7 +83,7 @@ impl Records {
                     self.rooms.lock().insert(version, room);
                 }
                 Err(refusal) => {
-                    tracing::error!(%version, ?refusal, "the disk has no room any more for the record of a dirty object");
+                    tracing::error!(%version, ?refusal, "the disk no longer has room for the record of a dirty object");
                 }
             }
         }
@@ -122,7 +122,7 @@ impl Records {
             match read(&self.disk, version) {
                 Ok(record) => records.push((version, record)),
                 Err(error) if !is_torn(&error) => {
-                    tracing::error!(%version, %error, "the record of a dirty object cannot be read; its blocks stay until a restart can");
+                    tracing::error!(%version, %error, "the record of a dirty object cannot be read; its blocks stay until a restart reads it");
                 }
                 Err(error) => {
                     tracing::error!(%version, %error, "the record of a dirty object is torn: the object is lost");

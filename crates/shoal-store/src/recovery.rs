@@ -105,7 +105,7 @@ impl Recoverer<'_> {
                 Ok(()) => recovery.quarantined += 1,
                 Err(error) => {
                     recovery.unreadable += 1;
-                    tracing::warn!(path = %path.display(), %error, "a strange file could not be moved out of the way");
+                    tracing::warn!(path = %path.display(), %error, "an unknown file could not be moved to the quarantine");
                 }
             }
         }

@@ -43,7 +43,7 @@ pub(super) struct StagedFile {
     staged: Option<(TempFile, Reservation)>,
 }
 
-/// What became of a file that was to be published as a block.
+/// The outcome of publishing a file as a block.
 pub(super) enum Published {
     /// It is the block. The bytes are mapped.
     Stored(Bytes),
@@ -170,7 +170,7 @@ impl Staging {
         tracing::warn!(
             path = %self.disk.block_path(block).display(),
             hint = "move it out of the store",
-            "a folder stands where a block would be; the block is not stored",
+            "a folder has the path of a block; the block is not stored",
         );
         Refusal::Obstructed
     }

@@ -245,7 +245,7 @@ async fn silent_connections_of_one_network_leave_room_for_another() {
 }
 
 #[tokio::test]
-async fn an_explanation_says_who_is_answered_why_others_are_not_and_who_was_silent() {
+async fn an_explanation_lists_the_answer_the_nodes_left_out_and_the_silent_nodes() {
     let mut leaving = member("a2", "dc1/a/r1", "10.1.1.2:9000");
     leaving.state = shoal_node::admin::members::MemberState::Draining;
     let near = member("a1", "dc1/a/r1", "10.1.1.1:9000");

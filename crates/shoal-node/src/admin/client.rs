@@ -123,12 +123,20 @@ impl AdminClient {
     }
 
     /// Gets a page in JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node does not answer in time, refuses the request, or answers with another document.
     pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
         let said = self.ask(url, path).await;
         said.map(|said| said.page).map_err(|why| of(url, why))
     }
 
     /// Gets a page in JSON, and the address that it came from.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`get`](Self::get) does.
     pub async fn ask<T: DeserializeOwned>(
         &self,
         url: &AdminUrl,
@@ -142,6 +150,10 @@ impl AdminClient {
     }
 
     /// Gets a page in any form.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node does not answer in time, or refuses the request.
     pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AdminError> {
         let said = self.call(Method::GET, url, path).await;
         let said = said.map_err(|why| of(url, why))?;
@@ -149,6 +161,10 @@ impl AdminClient {
     }
 
     /// Sends an order, and returns the node's answer in JSON.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`get`](Self::get) does.
     pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
         let said = self.call(Method::POST, url, path).await;
         said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))

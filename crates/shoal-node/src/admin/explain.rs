@@ -123,6 +123,10 @@ impl ExplainQuery {
     }
 
     /// Reads a query.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a parameter is unknown or not well-formed, or if `object` is missing.
     pub fn parse(query: &str) -> Result<Self, InvalidExplainQuery> {
         let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
         for pair in query.split('&') {

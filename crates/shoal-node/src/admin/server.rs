@@ -164,7 +164,7 @@ impl Admin {
         let Some(handoff) = &self.handoff else {
             return text(
                 StatusCode::CONFLICT,
-                "this node caches alone: there is nobody to give blocks to\n",
+                "this node caches alone: no other node can take its blocks\n",
             );
         };
         match command {

@@ -102,7 +102,7 @@ impl AuthFailure {
             Self::OtherSecret => "it knows another cluster secret",
             Self::HandshakeLimit => "it does not prove that it is the node that it should be",
             Self::Unfinished => "it did not prove itself in time",
-            Self::Altered => "what it sent was altered on the way",
+            Self::Altered => "its message was altered on the way",
         }
     }
 
@@ -123,7 +123,7 @@ impl AuthFailure {
             Self::Unfinished => {
                 "look at the network between the nodes, and at which program connects from there"
             }
-            Self::Altered => "something between the nodes changes what they say: look for it on the way",
+            Self::Altered => "look for a device between the nodes that changes their messages",
         }
     }
 }
@@ -164,9 +164,9 @@ impl AuthFailures {
         let node = other.name.as_deref().unwrap_or("unknown");
         let (address, hint) = (other.address, failure.hint());
         if self.may_log(failure, clock::instant()) {
-            tracing::warn!(%address, node, "another node is not believed: {failure}\nhint: {hint}");
+            tracing::warn!(%address, node, "another node failed authentication: {failure}\nhint: {hint}");
         } else {
-            tracing::debug!(%address, node, %failure, "another node is not believed");
+            tracing::debug!(%address, node, %failure, "another node failed authentication");
         }
         io::Error::new(io::ErrorKind::InvalidData, failure)
     }

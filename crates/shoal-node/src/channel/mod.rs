@@ -140,6 +140,10 @@ impl Channel {
     }
 
     /// Accepts a connection from a node, once the node has proven itself.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the other end does not prove in time that it belongs to the cluster. The failure is counted.
     pub async fn accept(&self, stream: TcpStream, address: SocketAddr) -> Result<NodeStream, AuthFailure> {
         let turn = self.handshakes.enter();
         let proving = timeout(TIMEOUT, self.accept_handshake(stream));
@@ -193,6 +197,10 @@ impl Channel {
 
 impl Dialer {
     /// Connects to the node, which proves that it is the intended one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the connection cannot be made, or if the other end does not prove that it is this node.
     pub async fn dial(&self) -> io::Result<NodeStream> {
         let stream = TcpStream::connect(self.address).await?;
         // Without it, a request in two segments waits 40 ms for the delayed acknowledgement of the other

@@ -145,7 +145,7 @@ async fn a_node_with_another_secret_is_refused_and_both_ends_say_why() {
 }
 
 #[tokio::test]
-async fn whoever_answers_without_the_secret_is_not_believed_whatever_it_calls_itself() {
+async fn an_answer_without_the_secret_is_rejected_under_any_name() {
     // The stranger has seen the protocol name of the nodes, and derives keys from another secret.
     let (seen, own) = (Keys::of(SECRET), Keys::of("some other secret"));
     let mut config: ServerConfig = answering(&seen, Transport::Encrypted, "n1");
@@ -162,7 +162,7 @@ async fn whoever_answers_without_the_secret_is_not_believed_whatever_it_calls_it
 }
 
 #[tokio::test]
-async fn whoever_asks_without_the_secret_is_not_answered_whatever_it_calls_itself() {
+async fn a_request_without_the_secret_is_rejected_under_any_name() {
     let far = Arc::new(node("n1", SECRET));
     let address = listens(Arc::clone(&far)).await;
     let (seen, own) = ([Keys::of(SECRET)], Keys::of("some other secret"));

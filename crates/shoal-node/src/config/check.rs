@@ -249,7 +249,7 @@ impl Check<'_> {
             self.refuse("write", "default", "cannot be \"back\"", hint);
         }
         if write.flush_interval < FLUSH_INTERVAL_MIN {
-            let hint = "write at least 1s; what is rewritten or removed before it is flushed never costs the lake anything";
+            let hint = "write at least 1s; an object that is rewritten or removed before its flush costs no request to the lake";
             self.refuse("write", "flush_interval", "is too short", hint);
         }
         for rule in self.located.write_rules {

@@ -74,12 +74,20 @@ impl fmt::Debug for Sources {
 }
 
 impl Config {
-    /// Reads, layers and checks a configuration. Fails with every problem, not only the first.
+    /// Reads, layers and checks a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Fails with every problem of the configuration, not only the first.
     pub fn load(sources: &Sources) -> Result<Loaded, ConfigError> {
         Self::load_over(Self::default(), sources)
     }
 
     /// Like [`Self::load`], with defaults from the caller.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`load`](Self::load) does.
     pub fn load_over(defaults: Self, sources: &Sources) -> Result<Loaded, ConfigError> {
         let mut loader = Loader {
             draft: ConfigDraft::over(defaults),

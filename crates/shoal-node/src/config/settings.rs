@@ -98,7 +98,7 @@ settings! {
 
     store path => config.store.path, "A folder of this node's own";
     store capacity => config.store.capacity_bytes, "Bytes on disk never exceed this";
-    store policy => config.store.policy, "Who leaves when room is needed: lru, lfu, lfuda, sieve, s3-fifo, or duel, the better of lru and s3-fifo";
+    store policy => config.store.policy, "Eviction policy: lru, lfu, lfuda, sieve, s3-fifo, or duel, the better of lru and s3-fifo";
     store block_size => config.store.block_bytes, "Unit of caching, a power of two; changing it starts the cache empty";
 
     freshness default => config.freshness.default, "How long the lake's answer holds: revalidate, immutable, or a time";
@@ -111,17 +111,17 @@ settings! {
     cooperation listen => config.cooperation.listen, "Where other nodes reach this one: blocks by TCP, gossip by UDP";
     cooperation advertise => config.cooperation.advertise, "The address under which they do, when it is another one";
     cooperation seeds => config.cooperation.seeds, "Nodes to ask for the others: host:port of their listen";
-    cooperation layers => config.cooperation.layers, "What the parts of the topology are called, innermost first: this node, L2, L3";
+    cooperation layers => config.cooperation.layers, "Names of the levels of the topology, innermost first: this node, L2, L3";
     cooperation weight => config.cooperation.weight_percent, "Blocks at home here, in percent of an ordinary node's: 200 for twice the disk";
     cooperation period => config.cooperation.period, "How often the layers of this node divide its room anew";
     cooperation step => config.cooperation.step_percent, "How far a layer may grow or shrink at a time, in percent of that room";
-    cooperation decay => config.cooperation.decay_percent, "How much less what was asked for counts after each period, in percent: 100 forgets it";
-    cooperation split => config.cooperation.split, "Who gets it: adaptive, or fixed percents from L1 outwards such as [50, 50]";
-    cooperation secret_key => config.cooperation.secret_key, "What the nodes of a cluster, and nobody else, know; better in a file";
+    cooperation decay => config.cooperation.decay_percent, "How much less earlier requests count after each period, in percent: 100 forgets them";
+    cooperation split => config.cooperation.split, "How it is divided: adaptive, or fixed percents from L1 outwards such as [50, 50]";
+    cooperation secret_key => config.cooperation.secret_key, "Secret that all nodes of a cluster share; better in a file";
     cooperation secret_key_file => cooperation_secret_key_file, "File that holds it and nothing else";
     cooperation previous_secret_key => config.cooperation.previous_secret_key, "A second one that counts as well, while the nodes change from one secret to another; better in a file";
     cooperation previous_secret_key_file => cooperation_previous_secret_key_file, "File that holds that one and nothing else";
-    cooperation encrypt => config.cooperation.encrypt, "Whether what nodes say to each other is encrypted; without, they still prove that it is theirs";
+    cooperation encrypt => config.cooperation.encrypt, "Whether messages between nodes are encrypted; without encryption they are still authenticated";
 
     limits connections => config.limits.connections, "Open client connections";
     limits requests => config.limits.requests, "Requests in flight on the node";
@@ -140,14 +140,14 @@ settings! {
     lookup admin_hosts => config.lookup.admin_hosts, "Names under which they are reached; addresses, names without a dot and private ones always work";
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
     lookup ttl => config.lookup.ttl, "How long an answer may be reused, in whole seconds";
-    lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second who is alive; a few of the cluster suffice";
+    lookup nodes => config.lookup.nodes, "Admin URLs of nodes that are asked each second for the living nodes; a few of the cluster suffice";
     lookup answers => config.lookup.answers, "Addresses in one answer, all of nodes that are equally near";
     lookup buckets => config.lookup.buckets, "Whether other names below lead to the nearest nodes, too: for virtual-host style (bucket.name)";
     lookup udp_rate => config.lookup.udp_rate, "Answers a second over UDP to one network (/24, /56); beyond it clients are sent to TCP";
-    lookup trusted_resolvers => config.lookup.trusted_resolvers, "Networks of resolvers that are believed when they say for whom they ask (EDNS Client Subnet)";
+    lookup trusted_resolvers => config.lookup.trusted_resolvers, "Networks of resolvers whose statement of the client's network (EDNS Client Subnet) is believed";
     lookup topology => config.lookup.topology, "Place of clients that no [[lookup.place]] knows; behind an anycast address, that of this server";
 
-    log filter => config.log.filter, "What is logged to stderr, such as info or shoal=debug";
+    log filter => config.log.filter, "Filter of the log on stderr, such as info or shoal=debug";
     log format => config.log.format, "text or json";
     log access => config.log.access, "One line a request";
 }

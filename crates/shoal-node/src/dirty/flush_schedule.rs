@@ -71,8 +71,8 @@ impl FlushStatus {
 }
 
 impl FlushSchedule {
-    /// Schedules a flush of the object at `due`. What is known of an earlier write of it no longer counts,
-    /// except for a flush under way.
+    /// Schedules a flush of the object at `due`. The record of an earlier write is discarded, except for a
+    /// flush in progress.
     pub(super) fn expect(&mut self, object: ObjectId, due: Instant) {
         let running = self.0.remove(&object).and_then(|flush| flush.running);
         self.0.insert(object, ScheduledFlush::due(due, running));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_not_flushed_until_it_is_free_or_forgotten_by_who_held_it() {
+    fn a_held_object_is_not_flushed_until_its_holder_releases_or_forgets_it() {
         let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
         schedule.expect(OBJECT, now);
         assert!(schedule.hold(OBJECT, now).is_none(), "nothing is under way");

@@ -54,6 +54,10 @@ impl Manifest {
 
     /// Inverse of [`Manifest::write`]. Every block must have a holder, and the parts must add up to the
     /// object.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early or the manifest contradicts itself.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let manifest = Self {
             name: read_name(reader)?,
@@ -71,6 +75,10 @@ impl Manifest {
     }
 
     /// Inverse of [`Manifest::to_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`read`](Self::read) does, and if bytes are left.
     pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let manifest = Self::read(&mut reader)?;

@@ -88,7 +88,7 @@ pub enum FlushFailed {
     #[error(transparent)]
     Unreachable(#[from] AuthorityUnreachable),
     /// It could not be brought to the lake.
-    #[error("the object is not at the lake yet, and could not be brought there now")]
+    #[error("the object is dirty, and could not be flushed to the lake now")]
     NotFlushed,
 }
 
@@ -151,6 +151,10 @@ impl DirtyObjects {
 
     /// Every dirty object of a bucket whose key begins with `prefix` and follows `after`, in the order of
     /// keys.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the nodes that know the dirty objects of the bucket cannot be reached.
     pub async fn list(
         &self,
         bucket: &str,
@@ -214,6 +218,10 @@ impl DirtyObjects {
 
     /// Keeps a dirty object from being flushed, so that it can be removed. A flush under way is broken off,
     /// or has ended when this returns. Returns `None` if nothing is dirty under the name.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the nodes that know whether the object is dirty cannot be reached.
     pub async fn hold(&self, name: &ObjectName) -> Result<Option<Held>, AuthorityUnreachable> {
         self.homes.directory().hold(name).await
     }
@@ -257,11 +265,19 @@ impl DirtyObjects {
     }
 
     /// Finds an upload.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the upload cannot be continued, or if the node that keeps it cannot be reached.
     pub async fn find_upload(&self, id: UploadId) -> Result<Upload, UploadUnavailable> {
         self.homes.upload(id).await
     }
 
     /// Receives the bytes of a part, `size_bytes` as its head announces, and makes it a part of the upload.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the body is wrong, the upload is gone, or the nodes cannot keep the bytes.
     pub async fn put_part<B>(
         &self,
         upload: &Upload,
@@ -275,12 +291,21 @@ impl DirtyObjects {
     }
 
     /// The parts of an upload, or the object that was made of it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the upload cannot be continued, or if the node that keeps it cannot be reached.
     pub async fn upload_progress(&self, id: UploadId) -> Result<UploadProgress, UploadUnavailable> {
         self.homes.progress(id).await
     }
 
     /// Makes an object of `parts`, and waits for it. `asked` holds conditions on the object that exists, and
     /// checksums that the new one must have.
+    ///
+    /// # Errors
+    ///
+    /// The outer error: the upload cannot be continued, or its node cannot be reached. The inner error: no
+    /// object was made, and the upload stays open.
     pub async fn complete_upload(
         &self,
         id: UploadId,
@@ -291,11 +316,19 @@ impl DirtyObjects {
     }
 
     /// Ends an upload without an object.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the upload cannot be continued, or if the node that keeps it cannot be reached.
     pub async fn abort_upload(&self, id: UploadId) -> Result<(), UploadUnavailable> {
         self.homes.abort_upload(id).await
     }
 
     /// Every open upload that the query is about, in the order of listings.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a node that may keep such uploads cannot be reached.
     pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, AuthorityUnreachable> {
         self.homes.list_uploads(query).await
     }
@@ -308,7 +341,7 @@ impl DirtyObjects {
         self.homes.home().is_settled()
     }
 
-    /// What is dirty here, and what became of writes since the node started.
+    /// Counts the dirty objects here, and the outcomes of writes since the node started.
     pub fn figures(&self) -> Figures {
         let (objects, bytes) = self.homes.home().size();
         Figures {

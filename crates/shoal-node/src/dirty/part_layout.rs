@@ -95,6 +95,10 @@ impl PartLayout {
     }
 
     /// Inverse of [`PartLayout::write`]. Numbers must ascend, and no run may be empty.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes end too early or break these rules.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (mut runs, mut last) = (Vec::new(), None);
         for _ in 0..reader.u32()? {

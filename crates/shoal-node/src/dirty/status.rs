@@ -1,4 +1,4 @@
-//! What operators see of dirty objects.
+//! Figures on dirty objects for operators.
 
 use super::multipart::UploadEnd;
 
@@ -19,7 +19,7 @@ pub struct Figures {
     pub upload_ends: [(UploadEnd, u64); UploadEnd::ALL.len()],
 }
 
-/// What became of an object that was written back.
+/// The outcome of an object that was written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteBackOutcome {
     /// Acknowledged before the lake had it.

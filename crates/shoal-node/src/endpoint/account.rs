@@ -80,6 +80,11 @@ impl NodeCredentials {
     /// An instance metadata service is asked only if no other source is configured and this machine is one of
     /// EC2's (or `AWS_EC2_METADATA_SERVICE_ENDPOINT` names a service), and never with
     /// `AWS_EC2_METADATA_DISABLED=true`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `[lake]` has only one half of a key pair, or if a source of the AWS chain is configured and
+    /// fails or does not answer in time.
     pub async fn resolve(config: &config::Lake) -> Result<Self, CredentialsError> {
         let credentials = Self::of_config(config)?;
         if credentials.lake.is_some() {
@@ -90,6 +95,10 @@ impl NodeCredentials {
     }
 
     /// Uses only the account of `[lake]`, if it has one; nothing outside the configuration is asked.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`CredentialsError::HalfAPair`] if `[lake]` has only one half of a key pair.
     pub fn of_config(config: &config::Lake) -> Result<Self, CredentialsError> {
         let lake = match (&config.access_key, &config.secret_key) {
             (Some(access_key), Some(secret_key)) => Some(Arc::new(Account {

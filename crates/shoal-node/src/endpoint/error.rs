@@ -60,7 +60,7 @@ failures! {
     /// 502, or a broken-off response: the connection was reset in the middle of the body.
     Reset = "reset", "reset the connection in the middle of the body";
     /// A broken-off response: the rest of the body belongs to another version of the object.
-    Changed = "changed", "has another version of what it broke off";
+    Changed = "changed", "has another version of the object whose body broke off";
     /// The request's own body failed while it was sent; the source says why, and its status holds.
     RequestBody = "request-body", "was sent a body that failed on our side";
     /// 500: the request cannot be signed (a header that is not text).
@@ -237,7 +237,7 @@ pub fn causes(error: &(dyn Error + 'static)) -> String {
     line
 }
 
-/// What a request does, and where: the part of its error that is known before anything fails.
+/// The operation and the place of a request: the part of its error that is known before anything fails.
 #[derive(Clone)]
 pub(super) struct RequestContext {
     pub(super) operation: &'static str,

@@ -105,6 +105,8 @@ pub struct EndpointRequest {
 impl Endpoint {
     /// Prepares the endpoint. Connections are made when requests come.
     ///
+    /// # Errors
+    ///
     /// Fails with [`Failure::Misconfigured`] if the URL is not one of a store, or the system has no trusted
     /// roots.
     pub fn new(
@@ -190,6 +192,11 @@ impl Endpoint {
     /// Reads without a body are retried, within a budget, if no part of an answer has arrived or the answer
     /// is a transient error (500, 502, 503, 504), as long as the client can be expected to wait. An error
     /// that persists is returned unchanged.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no answer arrives, by the kind of [`Failure`]. An answer with an error status is not an
+    /// error.
     pub async fn send(&self, request: EndpointRequest) -> Result<Response<LakeBody>, EndpointError> {
         let EndpointRequest {
             operation,

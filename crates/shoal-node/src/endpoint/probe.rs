@@ -59,6 +59,10 @@ impl Endpoint {
     /// Lists the buckets as `account`: the only request that needs no bucket and changes nothing. A refusal
     /// is an answer like any other. Whether the account is accepted is noted in the
     /// [`EndpointHealth`](super::EndpointHealth).
+    ///
+    /// # Errors
+    ///
+    /// Fails if the lake does not answer, or speaks the other one of `http` and `https`.
     pub async fn probe(&self, account: &LakeAccount) -> Result<(), ProbeError> {
         let context = RequestContext {
             operation: OPERATION,

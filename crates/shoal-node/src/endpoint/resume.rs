@@ -191,7 +191,7 @@ struct Expected {
     content_range: String,
 }
 
-/// What the answer to the request for the rest is.
+/// The verdict on the answer to the request for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RestCheck {
     Rest,

@@ -143,8 +143,11 @@ impl InFlight {
         })
     }
 
-    /// Returns a permit for a request of `caller`, and waits if there is none. Fails if none came in time, or
-    /// if too many requests wait already.
+    /// Returns a permit for a request of `caller`, and waits if there is none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no permit is free in time, or if too many requests wait already.
     pub async fn enter(self: &Arc<Self>, caller: &Caller) -> Result<InFlightPermit, Overloaded> {
         let crowded = match self.try_enter(caller) {
             Ok(permit) => return Ok(permit),
@@ -159,6 +162,10 @@ impl InFlight {
     }
 
     /// Returns a permit for a request of `caller`, if there is one now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no permit is free.
     pub fn try_enter(self: &Arc<Self>, caller: &Caller) -> Result<InFlightPermit, Overloaded> {
         self.take(caller.payer(), self.usage(caller))
     }

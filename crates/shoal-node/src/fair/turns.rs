@@ -66,7 +66,11 @@ impl Turns {
         })
     }
 
-    /// Waits for a turn in the name of `payer`, at the price of `cost`. Fails if it does not come in time.
+    /// Waits for a turn in the name of `payer`, at the price of `cost`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the turn does not come in time.
     pub async fn turn(self: &Arc<Self>, payer: Payer, cost: u64) -> Result<Turn, WaitedTooLong> {
         let granted = {
             let mut state = self.state.lock();

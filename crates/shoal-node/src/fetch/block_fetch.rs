@@ -87,7 +87,7 @@ impl Fetcher {
             leader.set_source(Source::Peer);
             match self.fetch_from_peer(node, role, fetch, leader).await {
                 Ok(()) => return Ok(()),
-                Err(error) => tracing::debug!(?node, ?role, %error, "a node did not send all of a block"),
+                Err(error) => tracing::debug!(?node, ?role, %error, "a node broke off while it sent a block"),
             }
             tried.push(node);
         }

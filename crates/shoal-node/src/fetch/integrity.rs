@@ -110,7 +110,7 @@ impl IntegrityCheck<'_> {
         checks.mismatched.lock().put(self.version.id, ());
         let object = self.context.target().as_str().escape_debug();
         let algorithm = expected.algorithm.as_str();
-        tracing::warn!(%object, algorithm, "the lake sent other bytes than it says the object has; they are not kept");
+        tracing::warn!(%object, algorithm, "the checksum of the lake's bytes does not match the object's; they are not cached");
         Err(FetchError::Mismatch)
     }
 }

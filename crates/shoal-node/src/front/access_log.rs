@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_who_asked_for_what_and_what_they_were_told() {
+    fn a_line_names_the_caller_the_request_and_the_answer() {
         let line: serde_json::Value = serde_json::from_str(&line_of(&access(), "info")).unwrap();
         assert_eq!(line["target"], "shoal::access");
         let fields = &line;

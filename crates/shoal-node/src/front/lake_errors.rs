@@ -101,7 +101,7 @@ fn told(failure: Failure) -> (ErrorCode, &'static str) {
         Failure::Tls => (E::BadGateway, "This node and the lake cannot agree on TLS."),
         Failure::Unintelligible => (
             E::BadGateway,
-            "The lake answered with something else than what was asked for; perhaps it expects TLS.",
+            "The lake's answer does not fit the request; perhaps it expects TLS.",
         ),
         Failure::BrokenOff | Failure::Truncated | Failure::Reset => {
             (E::BadGateway, "The lake broke off before the first byte.")

@@ -138,6 +138,10 @@ pub struct ListenError {
 }
 
 /// Opens a listening socket on `address`.
+///
+/// # Errors
+///
+/// Fails if the socket cannot be bound. The error carries a hint for the operator.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let open = || {
         let socket = if address.is_ipv4() {
@@ -360,7 +364,7 @@ where
                 )
             }
             Ok(Err(error)) => {
-                debug!(%address, %error, "no TLS connection came about");
+                debug!(%address, %error, "TLS handshake failed");
                 None
             }
             Err(_) => None,

@@ -105,6 +105,10 @@ impl From<ServerConfig> for Configuration {
 
 impl TlsReloader {
     /// Loads a PEM certificate chain and its private key.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be read or parsed, or the key does not belong to the certificate.
     pub fn load(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Self>, TlsError> {
         let (certificate, key) = (certificate.into(), key.into());
         let files = Files::read(&certificate, &key)?;
@@ -134,6 +138,10 @@ impl TlsReloader {
     /// certificate stays in use.
     ///
     /// Reads files: call it where blocking is allowed.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`load`](Self::load) does.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let files = Files::read(&self.certificate, &self.key)?;
         let digest = files.digest();
@@ -167,6 +175,10 @@ impl TlsReloader {
     }
 
     /// Looks at the files now, and loads them if they have changed.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`load`](Self::load) does.
     pub async fn look(self: &Arc<Self>) -> Result<(), TlsError> {
         let reloader = Arc::clone(self);
         let renewed = spawn_blocking(move || reloader.renew()).await;

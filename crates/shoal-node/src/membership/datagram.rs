@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_heard_by_those_who_know_the_secret_and_nobody_else() {
+    fn a_sealed_datagram_opens_only_with_the_secret() {
         let datagram = key("one").seal(b"gossip", noon());
         assert_eq!(datagram.len(), HEAD_BYTES + PROOF_BYTES + 6);
         assert_eq!(key("one").open(&datagram, noon()), Ok(&b"gossip"[..]));

@@ -154,7 +154,7 @@ impl Gossip {
     /// Logs an error. It heals with the next probe.
     fn tell(result: Result<(), foca::Error>) {
         if let Err(error) = result {
-            tracing::debug!(%error, "gossip was passed over");
+            tracing::debug!(%error, "a gossip message was ignored");
         }
     }
 
@@ -174,7 +174,7 @@ impl Gossip {
                     tracing::warn!(node = member.name, address = %member.address, "member left");
                 }
                 OwnedNotification::Rejoin(_) => {
-                    tracing::warn!("the others took this node for dead; it is back");
+                    tracing::warn!("the other nodes declared this node dead; it has rejoined");
                 }
                 OwnedNotification::Rename(..) => {}
                 OwnedNotification::Active | OwnedNotification::Idle | OwnedNotification::Defunct => continue,

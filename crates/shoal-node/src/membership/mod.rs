@@ -68,6 +68,10 @@ impl Membership {
     /// Joins the cluster of `seeds` (`host:port`) as `me`, on the UDP port of `listen`. The node does not
     /// wait for another one: the first node of a cluster has none to meet. Notices for an operator go into
     /// `notices`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the UDP port cannot be bound.
     pub async fn join(
         listen: SocketAddr,
         me: Member,

@@ -25,15 +25,15 @@ impl ConditionMetrics {
         Self {
             conditions: registry.metric(
                 "condition",
-                "How often a condition holds of which an operator should know; 0 while it does not.",
+                "Instances of a condition that needs an operator; 0 while it does not hold.",
             ),
             account_refusals: registry.metric(
                 "lake_account_refusals",
-                "Requests that the lake refused for the account that signed them, not for what they asked.",
+                "Requests that the lake refused because of the account that signed them.",
             ),
             unheard: registry.metric(
                 "gossip_unheard",
-                "Datagrams on the port between nodes that were not heard, by reason.",
+                "Datagrams of other nodes that this node rejected, by reason.",
             ),
         }
     }

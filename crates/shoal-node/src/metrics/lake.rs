@@ -38,7 +38,7 @@ impl LakeMetrics {
         Self {
             answers: registry.metric(
                 "lake_answers",
-                "Answers of the lake: exact statuses where they tell something, classes otherwise.",
+                "Answers of the lake, by status; statuses without a meaning of their own are counted by class.",
             ),
             failures: registry.metric(
                 "lake_failures",
@@ -46,12 +46,12 @@ impl LakeMetrics {
             ),
             first_byte: registry.metric(
                 "lake_first_byte_seconds",
-                "From a request to the lake to the head of its answer; what a client uploads is part of it.",
+                "Time from a request to the lake to the head of its answer, including the upload of the body.",
             ),
             up: registry.metric("lake_up", "0 while the lake does not answer."),
             resumes: registry.metric(
                 "lake_resumes",
-                "Bodies from the lake that broke off and were asked for again from there.",
+                "Bodies from the lake that broke off and were resumed at that offset.",
             ),
         }
     }

@@ -124,12 +124,12 @@ impl Metrics {
         registry.add("requests", "Requests answered.", &requests);
         registry.add(
             "request_duration_seconds",
-            "From a request's head to the end of its answer.",
+            "Time from a request's head to the end of its answer.",
             &durations,
         );
         registry.add(
             "read_bytes",
-            "Bytes of objects sent to clients, by where they came from.",
+            "Bytes of objects sent to clients, by source.",
             &read_bytes,
         );
         Self {
@@ -148,30 +148,28 @@ impl Metrics {
             lake_requests: registry.metric("lake_requests", "Requests sent to the lake."),
             lake: LakeMetrics::new(&mut registry),
             lake_bytes: registry.metric("lake_bytes", "Bytes of objects received from the lake."),
-            coalesced_requests: registry.metric(
-                "coalesced_requests",
-                "Reads that joined a fetch another had begun.",
-            ),
+            coalesced_requests: registry
+                .metric("coalesced_requests", "Reads that joined a fetch in progress."),
             retries: registry.metric("retries", "Requests to the lake that were tried again."),
             uncached: registry.metric("uncached", "Reads whose object was not cached."),
             resident_bytes: registry.metric("resident_bytes", "Bytes of blocks on this node's disk."),
             capacity_bytes: registry.metric(
                 "capacity_bytes",
-                "Bytes that blocks may take on this node's disk.",
+                "Capacity of this node's disk for blocks, in bytes.",
             ),
             fill_bytes: registry.metric("fill_bytes", "Bytes fetched or being fetched, not yet on disk."),
             evictions: registry.metric("evictions", "Blocks that left the disk."),
             corrupt_blocks: registry.metric(
                 "corrupt_blocks",
-                "Blocks whose checksum was wrong; each was fetched anew.",
+                "Blocks with a wrong checksum; each was fetched again.",
             ),
             written_back: registry.metric(
                 "written_back",
-                "Objects acknowledged before the lake had them, by what became of them.",
+                "Objects acknowledged before the lake had them, by outcome.",
             ),
             dirty_objects: registry.metric(
                 "dirty_objects",
-                "Objects that this node keeps for the lake, as a home or for their blocks.",
+                "Dirty objects for which this node is a home or holds blocks.",
             ),
             dirty_bytes: registry.metric(
                 "dirty_bytes",
@@ -179,23 +177,23 @@ impl Metrics {
             ),
             uploads_ended: registry.metric(
                 "uploads_ended",
-                "Uploads in parts that this node kept, to be written back, by how they ended.",
+                "Multipart uploads that this node kept for write-back, by outcome.",
             ),
             reloads: ReloadMetrics::new(&mut registry),
-            uploads_open: registry.metric("uploads_open", "Uploads of these that have not ended."),
+            uploads_open: registry.metric(
+                "uploads_open",
+                "Multipart uploads kept for write-back that are still open.",
+            ),
             upload_bytes: registry.metric(
                 "upload_bytes",
-                "Bytes on this node's disk of parts that are not an object yet, for whichever node keeps the upload.",
+                "Bytes on this node's disk of parts of open uploads, whichever node keeps the upload.",
             ),
             store_paused: registry.metric("store_paused", "1 while the disk takes no new blocks."),
             layer_bytes: registry.metric("layer_bytes", "Bytes of blocks on this node's disk, by layer."),
-            layer_target_bytes: registry.metric(
-                "layer_target_bytes",
-                "Bytes that the blocks of a layer may count on.",
-            ),
+            layer_target_bytes: registry.metric("layer_target_bytes", "Room of each layer, in bytes."),
             layer_requests: registry.metric(
                 "layer_requests",
-                "Blocks asked of a layer, by whether it held them.",
+                "Lookups of blocks in each layer, hits and misses.",
             ),
             peers: PeerMetrics::new(&mut registry),
             conditions: ConditionMetrics::new(&mut registry),
@@ -463,7 +461,7 @@ impl Default for MetricRegistry {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("shoal");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "The software that runs", version);
+        registry.register("build", "Version of the running node", version);
         Self(registry)
     }
 }

@@ -28,11 +28,11 @@ impl PayerMetrics {
         Self {
             in_flight: registry.metric(
                 "identity_requests_in_flight",
-                "Requests of an identity being answered.",
+                "Requests of an identity in progress.",
             ),
             waiting: registry.metric(
                 "waiting_requests",
-                "Requests of an identity that wait for a place among those being answered.",
+                "Requests of an identity that wait to be admitted.",
             ),
             waiting_for_lake: registry.metric(
                 "lake_waiting_requests",
@@ -40,11 +40,11 @@ impl PayerMetrics {
             ),
             slowed: registry.metric(
                 "slowed_requests",
-                "Requests of an identity that were answered 503 SlowDown: it had too many in flight and in line.",
+                "Requests of an identity answered 503 SlowDown: too many were in flight or waiting.",
             ),
             lake_level: registry.metric(
                 "lake_turns",
-                "Requests that may be at the lake at a time, as the node has found out.",
+                "Concurrent requests to the lake that the node allows, adapted to the lake.",
             ),
         }
     }

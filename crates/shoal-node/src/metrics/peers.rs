@@ -47,21 +47,21 @@ pub struct PeerTraffic {
 impl PeerMetrics {
     pub(super) fn new(registry: &mut MetricRegistry) -> Self {
         Self {
-            hops: registry.metric("hops", "Requests for blocks to other nodes, by how they ended."),
-            answers: registry.metric("peer_answers", "Requests of other nodes, by what became of them."),
+            hops: registry.metric("hops", "Requests for blocks to other nodes, by outcome."),
+            answers: registry.metric("peer_answers", "Requests of other nodes, by outcome."),
             mistrusted: registry.metric(
                 "peer_mistrusted",
-                "Connections from and to other nodes that ended because the other end was not believed.",
+                "Connections from and to other nodes that failed authentication.",
             ),
             requests: registry.metric("peer_requests", "Requests to another node."),
             failures: registry.metric(
                 "peer_failures",
-                "Requests to another node that it did not answer, or not to the end.",
+                "Requests to another node without a complete answer.",
             ),
             bytes: registry.metric("peer_bytes", "Bytes of blocks received from another node."),
             reachable: registry.metric(
                 "peer_reachable",
-                "1 while another node is asked, 0 while it is left alone after failures.",
+                "1 while this node sends requests to another node, 0 while it avoids that node after failures.",
             ),
         }
     }

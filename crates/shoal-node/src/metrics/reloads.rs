@@ -24,15 +24,15 @@ impl ReloadMetrics {
         Self {
             reloads: registry.metric(
                 "config_reloads",
-                "Orders to read the configuration again: ok, or failed and the old one stays.",
+                "Reloads of the configuration, by outcome: ok, or failed (the old one stays in force).",
             ),
             ok: registry.metric(
                 "config_reload_ok",
-                "0 when the latest reload failed: the files are not what is in force.",
+                "0 if the latest reload failed, so that the configuration in force differs from the files.",
             ),
             time: registry.metric(
                 "config_reload_timestamp_seconds",
-                "When the configuration in force was read.",
+                "Time at which the configuration in force was read.",
             ),
         }
     }

@@ -14,7 +14,7 @@ use tokio::sync::futures::OwnedNotified;
 #[derive(Debug, Default)]
 pub struct OpenLock(Arc<Mutex<HashMap<ObjectId, Arc<Notify>, foldhash::fast::RandomState>>>);
 
-/// What a read of an object that is not known yet does.
+/// The role of a read whose object is not known yet.
 pub(super) enum OpenRole {
     /// It opens the object; the others wait until the permit is dropped.
     Lead(OpenPermit),

@@ -39,6 +39,10 @@ impl WriteRules {
     }
 
     /// The mode in which a request with these headers writes `name`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the header names no mode, or a mode that the rules do not allow for `name`.
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {

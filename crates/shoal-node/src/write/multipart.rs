@@ -76,6 +76,10 @@ impl Upload {
 
 impl WriteThrough {
     /// Prepares for the bytes of a part.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason why the part is not cached. The write itself goes on.
     pub fn gather_part(
         &self,
         object: ObjectId,
@@ -93,6 +97,10 @@ impl WriteThrough {
     }
 
     /// Keeps the bytes of a part aside, now that the lake has taken it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason why the part is not cached. The lake has it all the same.
     pub fn keep_part(
         self: &Arc<Self>,
         part: UploadPart,
@@ -166,6 +174,10 @@ impl WriteThrough {
 
     /// Goes on in a separate task when the lake says that it makes an object of an upload. If the lake makes
     /// it of other parts, it gives it another ETag, and no read finds these blocks.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason why the object is not cached. The lake has it all the same.
     pub fn commit_upload(self: &Arc<Self>, upload: &Upload) -> Result<(), Uncached> {
         let parts = self.aside.0.lock().remove(upload).ok_or(Uncached::Multipart)?;
         let parts: Vec<Part> = parts.by_number.into_values().collect();

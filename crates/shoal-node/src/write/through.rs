@@ -84,6 +84,10 @@ impl WriteThrough {
     }
 
     /// Prepares for the bytes of a write.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason why the object is not cached. The write itself goes on.
     pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<BodyCopy, Uncached> {
         self.copy(size_to_copy(classified, parts)?)
     }
@@ -99,6 +103,10 @@ impl WriteThrough {
     /// Goes on in a separate task when the lake has answered. The headers in `answer` name the version of
     /// `object` that the lake has committed. Callers that read the object through this node meanwhile wait
     /// for a moment.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the reason why the object is not cached. The lake has it all the same.
     pub fn commit(
         self: &Arc<Self>,
         copy: &BodyCopy,
@@ -184,6 +192,10 @@ impl WriteThrough {
 }
 
 /// The length of the object to come, if its bytes can be copied.
+///
+/// # Errors
+///
+/// Fails with the reason why the bytes cannot be cached.
 pub fn size_to_copy(classified: &Classified, parts: &Parts) -> Result<u64, Uncached> {
     if classified.operation != Operation::PutObject {
         return Err(Uncached::Multipart);

@@ -1,4 +1,5 @@
-//! A cluster small enough to try every split: nodes with two layers, and requests that wait a hop or for the lake.
+//! A cluster small enough to try every split: nodes with two layers, and requests that wait a hop or for the
+//! lake.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ pub(crate) struct Setup {
 pub(crate) enum Split {
     /// L1 has this many blocks, L2 the rest.
     Fixed(u64),
-    /// L1 starts with this many blocks, and the split is adapted after each period, with L1 misses timed in this way.
+    /// L1 starts with this many blocks, and the split is adapted after each period, with L1 misses timed in
+    /// this way.
     Adapted(u64, Timing),
 }
 
@@ -52,7 +54,8 @@ pub(crate) enum Membership {
     Overlapping,
 }
 
-/// A cluster's request: `block(node, number)` is what a client of `node` reads as the request with this number.
+/// A cluster's request: `block(node, number)` is what a client of `node` reads as the request with this
+/// number.
 pub(crate) type Workload = fn(u64, u64) -> u64;
 
 const HOP: Duration = Duration::from_millis(1);
@@ -198,8 +201,8 @@ pub(crate) fn below(bound: u64, seed: u64) -> u64 {
     ((u128::from(Fingerprint::of_number(seed).0) * u128::from(bound)) >> 64) as u64
 }
 
-/// Chance: a number below 2 to the power of `octaves`, where each power of two is as likely to be the next above it. This is
-/// Zipf's law with exponent 1.
+/// Chance: a number below 2 to the power of `octaves`, where each power of two is as likely to be the next
+/// above it. This is Zipf's law with exponent 1.
 pub(crate) fn zipf(octaves: u32, seed: u64) -> u64 {
     below(2 << below(octaves.into(), seed), !seed)
 }

@@ -156,7 +156,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn nobody_misses_less(trace in vec(0..6u32, 0..12), capacity in 1..4usize) {
+        fn no_policy_misses_less(trace in vec(0..6u32, 0..12), capacity in 1..4usize) {
             let least = misses(Belady::new(trace.iter().copied()), &trace, capacity);
             assert_eq!(least, optimum(&trace, &mut Vec::new(), capacity));
             assert!(least <= misses(Lru::default(), &trace, capacity));

@@ -23,7 +23,7 @@ macro_rules! conforms {
     ($name:ident, $empty:expr) => {
         conforms!($name, $empty;
             each_key_leaves_once_with_its_bytes
-            only_who_may_leave_leaves
+            only_keys_that_may_leave_leave
             a_removed_key_is_not_evicted_and_may_return
             absent_keys_are_ignored
             churn_does_not_grow_it
@@ -138,7 +138,7 @@ fn each_key_leaves_once_with_its_bytes<P: Eviction<u32>>(empty: impl Fn() -> P) 
     assert!(policy.is_empty());
 }
 
-fn only_who_may_leave_leaves<P: Eviction<u32>>(empty: impl Fn() -> P) {
+fn only_keys_that_may_leave_leave<P: Eviction<u32>>(empty: impl Fn() -> P) {
     let mut policy = empty();
     (0..10).for_each(|key| policy.insert(key, 1));
     let odd: Vec<_> = std::iter::from_fn(|| policy.evict(&mut |key| key % 2 == 1)).collect();

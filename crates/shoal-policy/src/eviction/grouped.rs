@@ -8,7 +8,7 @@ use super::slab::{List, Slab};
 use super::slot::Slot;
 use crate::PartOf;
 
-/// What a policy knows of a whole of which a part is held, and the rank that follows from it.
+/// The state that a policy keeps for a partly held whole, and the rank that follows from it.
 pub(super) trait WholeState<P>: Copy + Default {
     type Rank: Copy + Ord + Hash;
 

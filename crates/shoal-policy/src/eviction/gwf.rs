@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn last_copies_that_others_use_outlive_those_nobody_uses() {
+    fn last_copies_that_others_use_outlive_unused_ones() {
         for (ageing, age) in [(Ageing::Added, 7), (Ageing::Compounded, 6)] {
             let mut policy = holding(ageing, [0, 1, 2]);
             let mut directory = [5, 0, 3];

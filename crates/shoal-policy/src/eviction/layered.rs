@@ -113,7 +113,11 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         self.hierarchy.layer_here(key.place())
     }
 
-    /// Checks whether the layer of a key takes it in; the error says why not.
+    /// Checks whether the layer of a key takes it in.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::NoShare`] if the layer has no room of its own.
     pub fn admits(&self, key: K) -> Result<(), Refusal> {
         match self.shares[place(self.layer_of(key))].target_bytes {
             0 => Err(Refusal::NoShare),
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_layer_gives_where_nobody_may_leave() {
+    fn the_next_layer_gives_room_where_no_block_may_leave() {
         let mut layers = layers([10, 10, 10]);
         hold(&mut layers, Layer::L1, 0..9);
         hold(&mut layers, Layer::L2, 100..103);
@@ -388,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_divided_in_proportion_and_nothing_goes_to_nobody() {
+    fn room_is_divided_in_proportion_and_a_layer_without_weight_gets_none() {
         assert_eq!(divide(100, &[50_u8, 50]), [50, 50]);
         assert_eq!(divide(101, &[1_u64, 1, 1]), [35, 33, 33]);
         assert_eq!(divide(101, &[0_u64, 3, 7]), [0, 30, 71]);

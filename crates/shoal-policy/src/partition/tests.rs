@@ -116,7 +116,7 @@ fn latencies_are_a_moving_average_that_outlasts_a_period_without_misses() {
 }
 
 #[test]
-fn misses_that_nobody_has_answered_yet_have_waited_too() {
+fn misses_without_an_answer_count_their_wait_too() {
     let mut latency = MissLatency::default();
     assert_eq!(latency.mean(Duration::from_secs(30)), Duration::from_secs(30));
     (0..6).for_each(|_| latency.record(Duration::from_secs(1)));

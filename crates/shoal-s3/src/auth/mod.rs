@@ -101,11 +101,19 @@ impl Gate {
     }
 
     /// Verifies the head of a request received at `now`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with S3's error if the request is not well-formed or its credentials do not permit it.
     pub fn verify(&self, parts: &Parts, now: SystemTime) -> Result<Verified, S3Error> {
         self.admit(parts, now).map_err(S3Error::from)
     }
 
     /// Like [`verify`](Self::verify), but returns the reason by name.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [`Refusal`] if the request is not well-formed or its credentials do not permit it.
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;

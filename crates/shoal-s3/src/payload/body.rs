@@ -60,6 +60,10 @@ impl fmt::Debug for Tap {
 impl<B> CheckedBody<B> {
     /// Makes a body that is checked against the head of its request. An empty body is checked at once,
     /// because it may never be polled.
+    ///
+    /// # Errors
+    ///
+    /// Fails with S3's error if the head contradicts itself, or if an empty body does not match it.
     pub fn new(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
         let announced = Announced::read(parts, payload)?;
         let length_left = announced.length;
@@ -83,6 +87,10 @@ impl<B> CheckedBody<B> {
 
     /// Makes a body that this node consumes itself: it yields the data without its framing, as it comes. The
     /// caller must forget the data if the body ends in an error.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`new`](Self::new) does.
     pub fn taken_here(inner: B, parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
         // Every chunk passes with a signature of this node. Nothing verifies these signatures, so any seed
         // will do.
@@ -105,8 +113,12 @@ impl<B> CheckedBody<B> {
         self
     }
 
-    /// Collects the whole body in memory. Fails if the body is wrong, or if it has more than `bytes_max`
-    /// bytes, with `too_long` as the message for the client.
+    /// Collects the whole body in memory, at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with S3's error if the body is wrong, if the node has no memory for it, or if it is longer, with
+    /// `too_long` as the message for the client.
     pub async fn collect_at_most(mut self, bytes_max: usize, too_long: &'static str) -> Result<Bytes, S3Error>
     where
         Self: Body<Data = Bytes, Error = S3Error> + Unpin,

@@ -147,6 +147,10 @@ impl Decoder {
     }
 
     /// Takes the next event from the front of `input`; returns `None` when the input is used up.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first violation of the framing. The decoder must not be used after that.
     pub fn next(&mut self, input: &mut Bytes) -> Result<Option<Event>, ChunkError> {
         if input.is_empty() {
             return Ok(None);
@@ -165,6 +169,10 @@ impl Decoder {
     }
 
     /// Checks that the input may end here.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`ChunkError::Truncated`] if the last line is missing.
     pub fn finish(&self) -> Result<(), ChunkError> {
         if self.state == State::End {
             Ok(())

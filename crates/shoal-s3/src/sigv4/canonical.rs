@@ -46,6 +46,10 @@ pub const SIGNATURE_PARAMETER: &str = "X-Amz-Signature";
 
 impl Request<'_> {
     /// Writes the canonical request.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the path has an incomplete escape, or if a signed header is missing.
     pub fn write(&self, out: &mut Vec<u8>) -> Result<(), CanonicalError> {
         out.extend_from_slice(self.method.as_bytes());
         out.push(b'\n');
@@ -89,6 +93,10 @@ impl Request<'_> {
 }
 
 /// Writes the path: every byte decoded once, then encoded unless it is unreserved or a slash.
+///
+/// # Errors
+///
+/// Fails with [`CanonicalError::MalformedPath`] if a `%` has no two hexadecimal digits after it.
 pub fn write_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> {
     let mut rest = path;
     loop {

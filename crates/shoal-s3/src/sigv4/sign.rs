@@ -44,6 +44,11 @@ impl Signer<'_> {
     ///
     /// `host`, every `x-amz-*` header, `content-type` and `content-md5` are signed; headers of the connection
     /// are not, because proxies rewrite them.
+    ///
+    /// # Errors
+    ///
+    /// Fails without `host`, with a path that has no canonical form, or with credentials that fit into no
+    /// header.
     pub fn sign(
         &self,
         method: &Method,

@@ -32,6 +32,10 @@ pub struct Completed {
 
 impl Completion {
     /// Reads the body of a request.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if this is not such a document, or if it lists more than [`PARTS_MAX`] parts.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(bytes)?;
         let mut reader = document.request("CompleteMultipartUpload")?;
@@ -86,6 +90,10 @@ impl ListedPart {
 
 impl Completed {
     /// Reads the answer, to which lakes add further elements.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if this is not such a document, or if it has no ETag.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(bytes)?;
         let (tag, mut reader) = document.answer()?;

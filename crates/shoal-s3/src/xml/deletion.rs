@@ -58,6 +58,10 @@ fn is_current(version: Option<&str>) -> bool {
 
 impl Deletion {
     /// Reads the body of a request: at least one key and at most [`KEYS_MAX`].
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if this is not such a document, or if it has no key or too many.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(bytes)?;
         let mut reader = document.request("Delete")?;
@@ -141,6 +145,10 @@ impl Key {
 
 impl DeletionResult {
     /// Reads the answer. Lakes add further elements, which are kept.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if this is not such a document.
     pub fn read(bytes: &[u8]) -> Result<Self, Malformed> {
         let document = Document::of(bytes)?;
         let (tag, mut reader) = document.answer()?;

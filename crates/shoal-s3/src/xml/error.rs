@@ -13,6 +13,10 @@ pub struct ErrorDocument {
 
 impl ErrorDocument {
     /// Reads an error, if the document is one; lakes send some with a `200`.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the bytes are not an XML document.
     pub fn read(bytes: &[u8]) -> Result<Option<Self>, Malformed> {
         let document = Document::of(bytes)?;
         let (tag, mut reader) = document.answer()?;

@@ -23,6 +23,10 @@ pub struct Document<'a>(Cow<'a, str>);
 
 impl<'a> Document<'a> {
     /// Accepts UTF-8, with or without a byte order mark, and no other encoding.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] for other encodings, and for characters that XML does not allow.
     pub fn of(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let text = std::str::from_utf8(bytes).map_err(|_| Malformed)?;
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -39,6 +43,10 @@ impl<'a> Document<'a> {
 
     /// Enters the root of a client's document. The root has this name and is in the namespace of S3, or in
     /// none.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the root is another one, or is not well-formed.
     pub fn request(&self, root: &str) -> Result<Reader<'_>, Malformed> {
         let mut reader = Reader::new(&self.0, Some(NAMESPACE.into()));
         let tag = reader.root()?;
@@ -52,6 +60,10 @@ impl<'a> Document<'a> {
     /// Enters the root of a lake's document, and returns its tag. Lakes differ in their namespaces: the
     /// reader understands the one of the first element that has one, normally the root. Some lakes send white
     /// space first while they work.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the document does not begin with a well-formed root.
     pub fn answer(&self) -> Result<(Tag<'_>, Reader<'_>), Malformed> {
         let mut reader = Reader::new(self.0.trim_start(), None);
         let tag = reader.root()?;
@@ -82,6 +94,10 @@ impl Tag<'_> {
     }
 
     /// The element without its content: as it is spelled, with its attributes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if an attribute is not well-formed.
     pub fn to_element(&self) -> Result<Element, Malformed> {
         let mut element = Element::new(text_of(self.start.name().as_ref())?);
         for (name, value) in attributes(&self.start)? {
@@ -114,6 +130,10 @@ impl<'a> Reader<'a> {
 
     /// Enters the next element inside the current one. Returns `None` if there is none; then the enclosing
     /// element is current again. Only white space may stand between elements.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if text comes first, or if the document is not well-formed.
     pub fn child(&mut self) -> Result<Option<Tag<'a>>, Malformed> {
         loop {
             match self.next()? {
@@ -126,6 +146,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the content of the current element, which must be text.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if an element comes first, or if the document is not well-formed.
     pub fn text(&mut self) -> Result<String, Malformed> {
         let mut all = String::new();
         loop {
@@ -138,6 +162,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the current element, which begins with this tag, with all of its content.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the document is not well-formed or ends inside the element.
     pub fn element(&mut self, tag: &Tag<'a>) -> Result<Element, Malformed> {
         let mut open = vec![tag.to_element()?];
         loop {
@@ -159,6 +187,10 @@ impl<'a> Reader<'a> {
     }
 
     /// Checks that the document ends here, after its root.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if anything but white space is left.
     pub fn end(mut self) -> Result<(), Malformed> {
         loop {
             match self.next()? {

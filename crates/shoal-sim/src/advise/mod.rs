@@ -72,6 +72,10 @@ pub struct Advice {
 
 impl AdviceRequest {
     /// Reads the trace that `open` opens. `progress` receives the number of requests, several times in all.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trace cannot be read, reads no object, or has more blocks than fit into memory.
     pub fn ask(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_nobody_asks_stays_as_it_is() {
+    fn a_node_without_requests_stays_as_it_is() {
         assert_eq!(adapted(&[], 100, 10, 100), (5_000, 5_000));
     }
 }

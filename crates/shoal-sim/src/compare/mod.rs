@@ -135,6 +135,10 @@ impl WorkingSet {
 impl Comparison {
     /// Reads the trace that `open` opens. `progress` receives the number of requests in each of two passes.
     /// It is called once for many requests, so it may be slow.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trace cannot be read, reads no object, or has more blocks than fit into memory.
     pub fn run(
         &self,
         open: &dyn Fn() -> Result<Accesses, TraceError>,

@@ -35,6 +35,10 @@ impl Experiment {
     /// Returns each different stream of the grid once, with the room of all nodes. Cells that differ only in
     /// the cooperation of nodes, in links or in the assignment of reads to clients share a stream, and so do
     /// the seeds of a trace.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a trace of the experiment cannot be read.
     pub fn merged(&self) -> Result<Vec<Merged>, TraceError> {
         let mut known = Vec::new();
         let mut streams = Vec::new();

@@ -73,11 +73,19 @@ pub enum ExperimentError {
 
 impl Experiment {
     /// Reads the experiment at `path`. Checks every cell of the grid before any runs.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, or if a cell of the grid is not a valid experiment.
     pub fn open(path: &Path) -> Result<Self, ExperimentError> {
         Self::read(path, Length::Full)
     }
 
     /// The same with the settings of `[quick]`, which make it short: fewer seeds, larger blocks.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`open`](Self::open) does.
     pub fn open_quick(path: &Path) -> Result<Self, ExperimentError> {
         Self::read(path, Length::Quick)
     }
@@ -132,6 +140,10 @@ impl Experiment {
 
     /// Runs the whole experiment on `threads` threads, and passes the number of completed runs to `progress`
     /// on the caller's thread.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a trace of the experiment cannot be read.
     pub fn run(&self, threads: usize, mut progress: impl FnMut(usize)) -> Result<Results, ExperimentError> {
         let next = AtomicUsize::new(0);
         let (done, finished) = mpsc::channel();

@@ -75,6 +75,10 @@ impl Outcome {
 impl Results {
     /// Writes `results.csv` (one row per run), `samples.csv` (nodes over time), `results.json` (everything)
     /// and the plots into `folder`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder or a file in it cannot be written.
     pub fn write(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
         fs::write(folder.join("results.csv"), self.csv())?;

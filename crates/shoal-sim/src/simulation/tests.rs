@@ -208,7 +208,7 @@ fn one_replica_stays_where_it_was_read_first_and_replicas_spread() {
 }
 
 #[test]
-fn a_directory_forgets_who_lost_a_block() {
+fn a_directory_forgets_nodes_that_lost_a_block() {
     // One block of room: object 1 evicts object 0.
     let reads = one_by_one(&[(0, 0), (0, 1), (1, 0)]);
     let report = report(&setup(), &cluster(CooperationName::AllReplicate, 100), &reads);
@@ -216,7 +216,7 @@ fn a_directory_forgets_who_lost_a_block() {
 }
 
 #[test]
-fn a_storage_node_answers_for_its_blocks_whoever_asks() {
+fn a_storage_node_answers_every_node_for_its_blocks() {
     let stored_on_1 = |report: &Report| bytes(report, LinkKind::LakeIn, 1) == 100;
     let object = first_object(CooperationName::Storage, stored_on_1);
     let reads = one_by_one(&[(0, object), (1, object)]);
@@ -226,7 +226,7 @@ fn a_storage_node_answers_for_its_blocks_whoever_asks() {
 }
 
 #[test]
-fn who_wants_what_is_on_its_way_waits_for_it() {
+fn a_reader_of_a_block_in_flight_waits_for_it() {
     let mut both = one_by_one(&[(0, 0), (0, 0)]);
     both.jobs[1].after.clear();
     let mut setup = setup();

@@ -9,6 +9,10 @@ use super::format::Format;
 
 impl Format {
     /// The format of the file at `path`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, is compressed, or has an unknown format.
     pub fn of_file(path: &Path) -> Result<Self, TraceError> {
         let file = File::open(path).map_err(|source| TraceError::Io {
             path: path.to_owned(),

@@ -49,6 +49,10 @@ pub enum Trace {
 impl Trace {
     /// Opens the recording at `path`; without a `format`, its name and its beginning identify the format. The
     /// reader refuses an object that `granularity` does not allow.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, or without a `format` if it is compressed or of an unknown format.
     pub fn open(path: &Path, format: Option<Format>, granularity: Granularity) -> Result<Self, TraceError> {
         let from_path = |source| TraceError::Io {
             path: path.to_owned(),
@@ -63,6 +67,10 @@ impl Trace {
     }
 
     /// Reads a recording from `input`; `path` is its name in errors.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the beginning of a CSV, or a whole workflow, cannot be read.
     pub fn read(
         input: impl Read + 'static,
         path: &Path,

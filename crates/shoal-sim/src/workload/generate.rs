@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_is_a_workload_and_another_client_changes_nobody() {
+    fn a_seed_is_a_workload_and_another_client_changes_no_other() {
         assert_eq!(uniform(&shape()), uniform(&shape()));
         let more = uniform(&Shape {
             clients: 5,

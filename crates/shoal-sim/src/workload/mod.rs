@@ -64,6 +64,10 @@ impl Read {
 impl Workload {
     /// Creates a workload from a recording. An object has the greatest length that the recording gives it.
     /// All reads belong to the first client until they are assigned ([`Assign`]).
+    ///
+    /// # Errors
+    ///
+    /// Fails with the first error of the recording, or if an object has too many blocks.
     pub fn recorded(
         jobs: impl IntoIterator<Item = Result<trace::Job, trace::TraceError>>,
         granularity: Granularity,

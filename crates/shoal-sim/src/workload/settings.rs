@@ -139,6 +139,10 @@ pub enum Generator {
 
 impl WorkloadSettings {
     /// Builds the workload for `clients` of each of `nodes`. Paths start from `folder`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the trace of the workload cannot be read.
     pub fn build(
         &self,
         folder: &Path,

@@ -113,7 +113,7 @@ async fn a_block_put_twice_is_stored_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_who_put_one_block_at_once_all_get_it_and_it_is_stored_once() {
+async fn concurrent_puts_of_one_block_all_get_it_and_store_it_once() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     for round in 0..20 {

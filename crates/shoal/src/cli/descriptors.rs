@@ -17,7 +17,7 @@ pub(super) fn raise(limits: &Limits) {
         maximum: granted,
     };
     if let Err(error) = setrlimit(Resource::Nofile, wanted) {
-        tracing::warn!(%error, "the number of open files stays where it was");
+        tracing::warn!(%error, "could not raise the limit of open files");
     }
     let (open, needed) = (
         getrlimit(Resource::Nofile).current,
@@ -29,7 +29,7 @@ pub(super) fn raise(limits: &Limits) {
             open,
             needed,
             hint,
-            "the process may open fewer files than its limits promise"
+            "the limit of open files is too low for the configured limits"
         );
     }
 }

@@ -30,8 +30,9 @@ const QUIET: &str = "warn,s3s=off,s3s_fs=off,shoal_node::membership=error";
 
 /// Run a lake and some nodes that share what they read, in one process, on loopback.
 ///
-/// Node i listens on port + i. Once all serve, a line `ready` is printed; Ctrl-C stops. Variables such as
-/// `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` hold for every node; files are not read.
+/// Node i listens on port + i. The command prints a line `ready` once all nodes serve; Ctrl-C stops it.
+/// Variables such as `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` apply to every node; configuration
+/// files are not read.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Dev {
     /// How many nodes
@@ -49,11 +50,12 @@ pub(super) struct Dev {
     /// Port of the embedded lake; 0 takes any free port
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     lake_port: u16,
-    /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is removed at exit
+    /// Keep the lake in DIR/lake and the blocks of node i in DIR/node-i; without it a temporary folder is
+    /// removed at exit
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and `SHOAL_LAKE_SECRET_KEY` or
-    /// the account that the AWS chain finds
+    /// Extend this S3 store instead of an embedded lake, with `SHOAL_LAKE_ACCESS_KEY` and
+    /// `SHOAL_LAKE_SECRET_KEY` or the account that the AWS chain finds
     #[arg(long, value_name = "URL")]
     lake: Option<String>,
     /// Print endpoints and credentials as one line of JSON instead of text and `ready`
@@ -184,7 +186,7 @@ impl Dev {
         let mut users = HashMap::new();
         for (flag, user, port) in self.ports() {
             let Some(port) = port else {
-                let what = format!("{flag}: there is no port left for the {user}, as ports end at 65535");
+                let what = format!("{flag}: no port is left for the {user}: ports end at 65535");
                 return Err(Failure::Misused {
                     what,
                     hint: format!("choose a lower {flag}, or fewer --nodes"),
@@ -194,7 +196,7 @@ impl Dev {
                 continue;
             }
             if let Some(other) = users.insert(port, user.clone()) {
-                let what = format!("{flag}: port {port} is wanted for the {user} and for the {other}");
+                let what = format!("{flag}: both the {user} and the {other} would use port {port}");
                 return Err(Failure::Misused {
                     what,
                     hint: format!("choose another {flag}, or fewer --nodes"),
@@ -414,10 +416,7 @@ mod tests {
             (config.node.name.as_str(), config.store.path.as_path()),
             ("node-2", Path::new("/d/node-2"))
         );
-        assert!(
-            config.s3.listen.ip().is_loopback(),
-            "the credentials are known to everybody"
-        );
+        assert!(config.s3.listen.ip().is_loopback(), "the credentials are public");
     }
 
     #[test]
@@ -425,12 +424,12 @@ mod tests {
         let past_the_end = refused(&dev(3, 65534, 0, 0));
         assert_eq!(
             past_the_end,
-            "--s3-port: there is no port left for the S3 listener of node-2, as ports end at 65535"
+            "--s3-port: no port is left for the S3 listener of node-2: ports end at 65535"
         );
         let collision = refused(&dev(2, 0, 19101, 19102));
         assert_eq!(
             collision,
-            "--admin-port: port 19102 is wanted for the admin listener of node-1 and for the lake"
+            "--admin-port: both the admin listener of node-1 and the lake would use port 19102"
         );
     }
 

@@ -21,13 +21,13 @@ use super::status::table;
 
 const AFTER_HELP: &str = "\
 Words for a block on a node:
-  resident           it is on the disk, in the layer named
-  arriving           it is on its way, or waits for the disk
-  evicted            it was there and left, for the reason named
-  refused            it came and was not let in, for the reason named
-  not asked for yet  nobody has asked the node for it, as far as it remembers (some thousand blocks)
+  resident           the block is on the disk, in the layer named
+  arriving           the block is being fetched, or waits to be written to the disk
+  evicted            the block was on the disk and was removed, for the reason named
+  refused            the block was fetched and not admitted, for the reason named
+  not asked for yet  no request for it has reached the node, which remembers some thousand blocks
 
-Nodes tell what they know. The lake is not asked, and no content is shown.";
+The answer combines what the nodes know. No request goes to the lake, and no content is shown.";
 
 /// Show which nodes and layers hold which blocks of an object, and why
 #[derive(Debug, Args)]
@@ -80,7 +80,7 @@ impl Explain {
         block_on(async move {
             let found = self.ask(&AdminClient::default()).await?;
             for SilentNode { node, why } in &found.silent {
-                tell(Tone::Warning, &format!("{node} says nothing: {why}"), None);
+                tell(Tone::Warning, &format!("{node} does not answer: {why}"), None);
             }
             print(&if self.json {
                 format!("{:#}\n", json!(found))
@@ -162,7 +162,7 @@ fn unknown(object: &S3Uri) -> Failure {
     Failure::Failed {
         what: format!("no node knows a version of {object}"),
         hint: Some(
-            "either nobody has read it, or it is not cacheable (shoal_uncached_total in /metrics counts reasons), or what was known has left"
+            "the object was never read, or is not cacheable (shoal_uncached_total in /metrics counts reasons), or the nodes have forgotten it"
                 .into(),
         ),
     }

@@ -112,7 +112,7 @@ fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
             Some("this machine has no such address (`ip addr` lists those it has)")
         }
         io::ErrorKind::PermissionDenied => {
-            Some("run as a user who may, or choose a path that shoal owns or a port above 1023")
+            Some("run as a user with that permission, or choose a path that shoal owns or a port above 1023")
         }
         io::ErrorKind::StorageFull => Some("make room, or choose a folder on another disk"),
         _ => None,

@@ -21,20 +21,20 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The command gives up on a node after this number of failed polls in a row.
 const SILENCES_MAX: u32 = 50;
 
-/// Bring objects that were written back to the lake now
+/// Flush dirty objects (written back, not yet in the lake) to the lake now
 ///
-/// One node is asked, and sees to it that every node does. What cannot be brought there stays dirty, is tried again by itself, and is
-/// named in `/status` of the node that is home to it. This command waits until everything was tried once; Ctrl-C ends the waiting and
-/// not the flush.
+/// The node passes the order on to all nodes. An object that cannot be flushed stays dirty; its home node
+/// retries it and lists it in `/status`. This command waits until every object was tried once; Ctrl-C ends
+/// the wait, not the flush.
 #[derive(Debug, Args)]
 pub(super) struct Flush {
-    /// Only what is below this bucket or prefix
+    /// Flush only objects below this bucket or prefix
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     below: Option<S3Uri>,
     /// The admin port of any node
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
     node: AdminUrl,
-    /// Print how it ended as JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -61,12 +61,12 @@ impl Flush {
         let below = utf8_percent_encode(&below, NON_ALPHANUMERIC);
         let order = format!("/flush?below={below}");
         let begun = client.post::<FlushProgress>(&self.node, &order).await;
-        let begun = begun.map_err(|error| failure("the flush was not begun", &error))?;
+        let begun = begun.map_err(|error| failure("the flush did not start", &error))?;
         let mut silences = 0;
         loop {
             match client.get::<Status>(&self.node, "/status").await {
                 Ok(Status { write_back }) if write_back.flush.order != begun.order => {
-                    let what = "somebody else has ordered another flush meanwhile".into();
+                    let what = "another flush was ordered in the meantime".into();
                     return Err(Failure::Failed { what, hint: None });
                 }
                 Ok(Status { write_back }) if !write_back.flush.running => {
@@ -74,7 +74,7 @@ impl Flush {
                 }
                 Ok(_) => silences = 0,
                 Err(_) if silences < SILENCES_MAX => silences += 1,
-                Err(error) => return Err(failure("the node was lost sight of while it flushed", &error)),
+                Err(error) => return Err(failure("the node stopped answering during the flush", &error)),
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -93,10 +93,10 @@ impl Flush {
         }
         let what = match (&progress.error, failed) {
             (None, 0) => return Ok(()),
-            (Some(error), _) => format!("nothing was flushed: {error}"),
+            (Some(error), _) => format!("no object was flushed: {error}"),
             (None, failed) => format!("{} could not be flushed", counted(*failed, "object")),
         };
-        let hint = "they stay dirty and are tried again; `write_back` in /status of the nodes names them and says why";
+        let hint = "the node tries these objects again; `write_back` in /status of the nodes names them and their errors";
         Err(Failure::Failed {
             what,
             hint: Some(hint.into()),

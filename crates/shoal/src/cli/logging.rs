@@ -23,7 +23,7 @@ impl LogFilter {
     fn of<S: 'static>(handle: Handle<EnvFilter, S>) -> Self {
         Self(Box::new(move |filter| {
             if let Err(error) = handle.reload(filter) {
-                tracing::error!(%error, "what is logged stays as it was");
+                tracing::error!(%error, "the log filter could not be changed; the old one stays in force");
             }
         }))
     }
@@ -53,6 +53,6 @@ pub(super) fn start(log: &Log) -> LogFilter {
 
 fn begin(lines: impl Subscriber + Send + Sync) {
     if let Err(error) = lines.try_init() {
-        tracing::debug!(%error, "logging was started before");
+        tracing::debug!(%error, "logging is already set up");
     }
 }

@@ -23,9 +23,9 @@ Examples:
 
 /// Run a name server that answers with the nearest living node
 ///
-/// It asks some nodes each second who is alive, and answers A, AAAA and SRV questions for one name with those nearest to the client. It
-/// shares nothing with others of its kind, so that several can stand behind one anycast address. A flag wins over a variable, a
-/// variable over the file, the file over the default.
+/// The server asks some nodes each second which nodes are alive, and answers A, AAAA and SRV questions for
+/// one name with the nodes nearest to the client. Servers share no state, so several can stand behind one
+/// anycast address. A flag wins over a variable, a variable over the file, the file over the default.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
 pub(super) struct LookupServer {
@@ -46,12 +46,13 @@ enum Verb {
     Explain(Explain),
 }
 
-/// Say whom a client would be answered, and why
+/// Show which nodes a client would be sent to, and why
 ///
-/// The nodes are asked now, as the name server would ask them from this machine. The exit code is 1 when no node could be answered.
+/// The command asks the nodes as the name server would from this machine. The exit code is 1 when the answer
+/// would name no node.
 #[derive(Debug, Args)]
 struct Explain {
-    /// The client's address, or the network it is in
+    /// The address of the client, or its network
     #[arg(long, value_name = "IP", value_parser = client)]
     client: IpNet,
     #[command(flatten)]
@@ -63,9 +64,9 @@ struct Explain {
 
 #[derive(Debug, Args)]
 struct Configured {
-    /// The configuration file; without it defaults, variables and flags say everything
+    /// The configuration file; without it, variables, flags and defaults apply
     ///
-    /// The variable `SHOAL_CONFIG` names it too.
+    /// The variable `SHOAL_CONFIG` can name it, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -123,7 +124,7 @@ impl Explain {
                 return Ok(());
             }
             Err(Failure::Failed {
-                what: "no node could be answered".into(),
+                what: "the answer would name no node".into(),
                 hint: Some("[lookup] nodes should name admin ports of living nodes".into()),
             })
         })
@@ -164,8 +165,8 @@ async fn serve(config: config::Lookup) -> Result<(), Failure> {
     tokio::select! {
         () = stop.stop() => {}
         () = lookup.ended() => {
-            let what = "a part of the name server has ended".into();
-            let hint = Some("what it said before it ended is above; please report it".into());
+            let what = "a task of the name server has ended".into();
+            let hint = Some("the lines above say why it ended; please report them".into());
             return Err(Failure::Failed { what, hint });
         }
     }

@@ -21,8 +21,8 @@ const SILENCES_MAX: u32 = 20;
 
 /// Give an order to a node
 ///
-/// Orders go to the admin port, which has no keys: whoever reaches it may give them. It listens on loopback unless
-/// `[admin] listen` says otherwise.
+/// Orders go to the admin port, which has no authentication: any process that reaches it may give orders. It
+/// listens on loopback unless `[admin] listen` says otherwise.
 #[derive(Debug, Args)]
 pub(super) struct Node {
     #[command(subcommand)]
@@ -31,12 +31,13 @@ pub(super) struct Node {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Let the node give away what it holds, so that it can be stopped at no cost
+    /// Hand the node's blocks over to other nodes, so that it can be stopped at no cost
     ///
-    /// It is home to nothing from now on and asks the new homes of its blocks to take them over, those used last first. It goes on serving
-    /// clients until it is stopped. What was written back is brought to the lake first. This command waits until it is done; Ctrl-C ends the waiting and not the draining.
+    /// The node is no longer home to any block. It flushes its dirty objects to the lake, then hands its
+    /// blocks over to their new homes, the most recently used first. It serves clients until it is stopped.
+    /// This command waits until the node is drained; Ctrl-C ends the wait, not the draining.
     Drain(Order),
-    /// Let a node that drains be home to its share of the blocks again
+    /// End the draining: the node is home to its share of the blocks again
     Undrain(Order),
 }
 
@@ -45,7 +46,7 @@ struct Order {
     /// The node's admin port
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9100")]
     node: AdminUrl,
-    /// Print how it ended as JSON
+    /// Print the outcome as JSON
     #[arg(long)]
     json: bool,
 }
@@ -85,7 +86,7 @@ impl Order {
                 }
                 Ok(status) => return self.conclude(&status),
                 Err(_) if silences < SILENCES_MAX => silences += 1,
-                Err(error) => return Err(failure("the node was lost sight of while it drained", &error)),
+                Err(error) => return Err(failure("the node stopped answering while it drained", &error)),
             }
         }
     }
@@ -102,26 +103,26 @@ impl Order {
 
     async fn give(&self, client: &AdminClient, order: &str) -> Result<HandoffProgress, Failure> {
         let given = client.post(&self.node, order).await;
-        given.map_err(|error| failure(&format!("the order {order} was not taken"), &error))
+        given.map_err(|error| failure(&format!("the node refused the order {order}"), &error))
     }
 
     fn conclude(&self, Status { node, drain }: &Status) -> Result<(), Failure> {
         end_progress();
         let name = &node.name;
         if drain.state == HandoffPhase::Serving {
-            let what = format!("{name} serves again: somebody else has ended the draining");
+            let what = format!("{name} serves again: another command has ended the draining");
             return Err(Failure::Failed { what, hint: None });
         }
         if drain.blocks_kept > 0 {
-            let what = format!("nobody took {} of {name}'s blocks", drain.blocks_kept);
-            let hint = "what they hold is read from the lake again once the node is gone; `shoal status` shows whether others can be reached";
+            let what = format!("no node took {} of {name}'s blocks", drain.blocks_kept);
+            let hint = "after the node stops, these blocks are read from the lake again; `shoal status` shows whether other nodes can be reached";
             tell(Tone::Warning, &what, Some(hint));
         }
         print(&if self.json {
             format!("{:#}\n", json!({ "node": name, "drain": drain }))
         } else {
             let (blocks, given) = (counted(drain.blocks_given, "block"), bytes(drain.bytes_given));
-            format!("{name} is drained: it gave away {blocks} ({given}) and may stop\n")
+            format!("{name} is drained: it handed over {blocks} ({given}) and may stop\n")
         });
         Ok(())
     }
@@ -134,10 +135,10 @@ fn show(Status { node, drain }: &Status) {
         let (given, size) = (counted(drain.blocks_given, "block"), bytes(drain.bytes_given));
         let dirty = match drain.objects_dirty {
             0 => String::new(),
-            objects => format!(", {} not at the lake yet", counted(objects, "object")),
+            objects => format!(", {} still dirty", counted(objects, "object")),
         };
         talk(&format!(
-            "\r\x1b[K{name} is draining: {given} ({size}) given away, {left} left{dirty}"
+            "\r\x1b[K{name} is draining: {given} ({size}) handed over, {left} left{dirty}"
         ));
     }
 }
@@ -152,13 +153,13 @@ fn end_progress() {
 pub(super) fn failure(what: &str, error: &AdminError) -> Failure {
     let hint = match &error.why {
         AdminErrorKind::Deadline(_) | AdminErrorKind::Unreachable(_) => {
-            "is it the admin port of a running node, and may this machine reach it? it listens on loopback unless [admin] listen says otherwise"
+            "check that this is the admin port of a running node and that this machine can reach it; it listens on loopback unless [admin] listen says otherwise"
         }
         AdminErrorKind::Refused { status, .. } if status.as_u16() == 409 => {
-            "blocks are given to other nodes under [cooperation] mode = \"hierarchy\" only"
+            "a node hands over blocks only under [cooperation] mode = \"hierarchy\""
         }
         AdminErrorKind::Refused { .. } | AdminErrorKind::Page(_) => {
-            "is it the admin port of a node, and of this release? `shoal --version` says which this is"
+            "check that this is the admin port of a node of this release; `shoal --version` prints the release"
         }
     };
     Failure::new(what, error).hinting(hint)

@@ -16,13 +16,14 @@ use super::{block_on, descriptors, logging};
 
 /// Run one node.
 ///
-/// Every setting of the file can be given as a variable or a flag: a flag wins over a variable, a variable over the
-/// file, the file over the default. Secrets have no flag, as other users of a machine can read command lines.
+/// Every setting of the file can be given as a variable or a flag: a flag wins over a variable, a variable
+/// over the file, the file over the default. Secrets have no flag, as other users of a machine can read
+/// command lines.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The configuration file; without it defaults, variables and flags say everything
+    /// The configuration file; without it, variables, flags and defaults apply
     ///
-    /// The variable `SHOAL_CONFIG` names it too.
+    /// The variable `SHOAL_CONFIG` can name it, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Validate, print the effective configuration with secrets hidden, and exit

@@ -60,7 +60,7 @@ impl Signals {
     /// Waits for a request to stop. There is nothing to reload at this stage.
     pub(super) async fn stop(&mut self) {
         while self.next().await == Wish::Reload {
-            tracing::warn!("SIGHUP has no effect: there is nothing to reload here, or not yet");
+            tracing::warn!("SIGHUP has no effect: there is no configuration to reload");
         }
     }
 

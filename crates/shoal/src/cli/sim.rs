@@ -31,8 +31,9 @@ Examples:
 
 /// Simulate: compare policies on a trace, run an experiment, or ask for advice
 ///
-/// A file that ends in .toml is an experiment: a cluster, links, clients, a workload, and a grid of variations. Any other file is a
-/// trace, on which policies are compared. Nothing is fetched and no node is needed.
+/// A file that ends in .toml is an experiment: a cluster, links, clients, a workload, and a grid of
+/// variations. Any other file is a trace: the command compares policies on it. The simulation fetches nothing
+/// and needs no node.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AFTER_HELP)]
 pub(super) struct Sim {
@@ -41,8 +42,8 @@ pub(super) struct Sim {
     /// The experiment (.toml) or the trace
     #[arg(value_name = "FILE", required = true)]
     path: Option<PathBuf>,
-    /// Policies to compare on a trace, alone or with an admission (lru+second-miss, lru+scan-resistant); `belady` is the bound that
-    /// knows the future
+    /// Policies to compare on a trace, alone or with an admission (lru+second-miss, lru+scan-resistant);
+    /// `belady` is the bound that knows the future
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "duel", "sieve", "lfuda"])]
     policy: Vec<Contender>,
     /// Sizes of the cache to compare on a trace, as shares of the bytes it touches or as sizes
@@ -63,21 +64,23 @@ enum Verb {
     Advise(Advise),
 }
 
-/// Say in plain words what cache a trace needs
+/// Recommend a cache for a trace, in plain words
 ///
-/// The working set, what half and twice the room would do, which policy is best, and how several nodes should divide their room.
+/// The advice names the working set, the effect of half and of twice the room, the best policy, and the
+/// division of the room among several nodes.
 #[derive(Debug, Args)]
 struct Advise {
     /// The trace
     #[arg(value_name = "FILE")]
     path: PathBuf,
-    /// Room in all, as a size or a share of the bytes the trace touches; without it, the least that is good enough
+    /// Room in total, as a size or a share of the bytes the trace touches; the default is the least that
+    /// suffices
     #[arg(long, value_name = "SIZE", value_parser = capacity)]
     capacity: Option<Capacity>,
     /// How many nodes share the room; the clients of the trace are dealt to them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
     nodes: u32,
-    /// What a read from the lake costs, in reads from another node
+    /// Cost of a read from the lake, in reads from another node
     #[arg(long, value_name = "FACTOR", default_value_t = LAKE_COST)]
     lake_cost: f64,
     /// Write the miss-ratio curve as a plot into this folder
@@ -92,10 +95,11 @@ struct Advise {
 
 #[derive(Debug, Args)]
 struct TraceFlags {
-    /// Form of the trace, where its name and its beginning do not tell: csv, oracle-general, s3-log, access-log, swim, wf-commons
+    /// Format of the trace, if its name and its first bytes do not show it: csv, oracle-general, s3-log,
+    /// access-log, swim, wf-commons
     #[arg(long, value_name = "NAME", value_parser = format)]
     format: Option<Format>,
-    /// What is cached as one piece: a size, or `object`; 4MiB, and `object` for oracle-general and swim
+    /// Unit of caching: a size, or `object`; the default is 4MiB, and `object` for oracle-general and swim
     #[arg(long, value_name = "SIZE", value_parser = granularity)]
     block: Option<Granularity>,
 }
@@ -265,7 +269,7 @@ fn misread(error: ExperimentError) -> Failure {
     match (refused(&error), error) {
         (Failure::Failed { what, .. }, ExperimentError::Refused { .. }) => Failure::Misused {
             what,
-            hint: "`docs/how-to/simulate.md` shows all that an experiment says".to_owned(),
+            hint: "`docs/how-to/simulate.md` describes the format of an experiment".to_owned(),
         },
         (failure, _) => failure,
     }

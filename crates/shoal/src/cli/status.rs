@@ -15,10 +15,10 @@ use super::output::{bytes, counted, print};
 use super::overview::{Answer, NodeView, Overview, Traffic};
 
 const AFTER_HELP: &str = "\
-A column of a source is its share of the bytes that clients got. Counts begin with each node.
-Each member is asked at the admin address that it told the others, for a second; one that does not answer is shown as such.";
+The columns local, peer and lake are shares of the bytes sent to clients. Counts begin when a node starts.
+The command asks each member at its advertised admin address and waits a second; a node that does not answer is shown so.";
 
-/// Show the nodes of a cluster: layers, states, what they hold, where bytes came from
+/// Show the nodes of a cluster: layers, states, bytes held, sources of the bytes sent
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Status {
@@ -215,7 +215,7 @@ pub(super) fn remarks(node: &NodeView) -> String {
                 let left = drain.blocks_left;
                 let _ = writeln!(
                     text,
-                    "{name}: gave away {given} ({size}), {left} left, {kept} that no other node took"
+                    "{name}: handed over {given} ({size}), {left} left, {kept} that no other node took"
                 );
             }
         }
@@ -291,7 +291,7 @@ pub(super) mod tests {
             seen_by: "n0".into(),
             nodes: vec![
                 node("n0", Some(1), Answer::Numbers(Box::new(numbers))),
-                node("n1", None, Answer::Unreachable("nobody listens there".into())),
+                node("n1", None, Answer::Unreachable("connection refused".into())),
             ],
             total: traffic,
         }
@@ -308,17 +308,17 @@ n1    dc/a/n1  -      draining?  -        -        -      -      -     -        
 all                              1.0 MiB  1.0 GiB  75.0%  25.0%  0.0%  4.0 MiB  1.0 MiB in 5 (3 failed)  -         16 (2 failed)
 n0: it stores nothing: write: no space
 n0: split L1 512 KiB of 512 MiB, L2 512 KiB of 512 MiB
-n0: gave away 4 blocks (0 B), 0 left, 1 that no other node took
-n1: no numbers: nobody listens there
+n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
+n1: no numbers: connection refused
 ";
         let text = to_text(&overview(TRAFFIC));
         assert!(text == expected, "{text}");
     }
 
     #[test]
-    fn who_does_not_answer_is_told_with_its_reason_in_json() {
+    fn a_node_that_does_not_answer_is_shown_with_its_reason_in_json() {
         let told = json!(overview(TRAFFIC));
-        assert_eq!(told["nodes"][1]["unreachable"], "nobody listens there");
+        assert_eq!(told["nodes"][1]["unreachable"], "connection refused");
         assert_eq!(told["nodes"][0]["numbers"]["traffic"]["peers_asked"], 16);
     }
 }

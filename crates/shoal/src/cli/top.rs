@@ -21,9 +21,9 @@ use super::status::{remarks, rows, summary, table};
 /// How often the command asks the nodes.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Show a cluster in the terminal, refreshed each second, with what nodes do per second
+/// Show a cluster in the terminal, with rates per second, refreshed each second
 ///
-/// q or Ctrl-C leaves.
+/// Press q or Ctrl-C to leave.
 #[derive(Debug, Args)]
 pub(super) struct Top {
     /// The admin port of any node of the cluster
@@ -47,8 +47,8 @@ impl Top {
     pub(super) fn run(self) -> Result<(), Failure> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             return Err(Failure::Misused {
-                what: "top shows a cluster in a terminal, and this is none".into(),
-                hint: "`shoal status` shows it once, `shoal status --json` to programs".into(),
+                what: "`shoal top` needs a terminal".into(),
+                hint: "`shoal status` prints the cluster once, `shoal status --json` for programs".into(),
             });
         }
         block_on(self.show())
@@ -118,7 +118,7 @@ fn frame(overview: &Overview, rates: &HashMap<String, Traffic>, trouble: Option<
     text.push('\n');
     text.extend(overview.nodes.iter().map(remarks));
     if let Some(trouble) = trouble {
-        let _ = writeln!(text, "as it was before: {trouble}");
+        let _ = writeln!(text, "the last answer is shown: {trouble}");
     }
     text
 }
@@ -213,12 +213,15 @@ mod tests {
             local_bytes: 1 << 20,
             ..Traffic::default()
         };
-        let text = frame(&overview, &[("n0".into(), rate)].into(), Some("nobody is there"));
+        let text = frame(&overview, &[("n0".into(), rate)].into(), Some("no node is there"));
         assert!(
             text.contains("100.0%") && text.contains("1.0 MiB  0 B in 0"),
             "{text}"
         );
-        assert!(text.ends_with("as it was before: nobody is there\n"), "{text}");
+        assert!(
+            text.ends_with("the last answer is shown: no node is there\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! A node whose certificate is replaced on disk while it serves: by SIGHUP, and by looking at the files itself.
+//! A node whose certificate is replaced on disk while it serves: by SIGHUP, and by looking at the files
+//! itself.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

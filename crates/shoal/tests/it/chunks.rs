@@ -1,5 +1,5 @@
-//! The wire form of aws-chunked bodies, written from the S3 documentation alone and shared by client and lake:
-//! nothing here calls the product, so that agreeing with it means something.
+//! The wire form of aws-chunked bodies, written from the S3 documentation alone and shared by client and
+//! lake: nothing here calls the product, so that agreeing with it means something.
 
 use aws_sigv4::sign::v4::{calculate_signature, generate_signing_key};
 use base64::Engine;
@@ -73,8 +73,8 @@ pub(crate) struct ChunkSigner {
 }
 
 impl ChunkSigner {
-    /// `date` is `x-amz-date`, `scope` is `day/region/s3/aws4_request`, `seed` the signature of the request head.
-    /// `None` when they are not of this form.
+    /// `date` is `x-amz-date`, `scope` is `day/region/s3/aws4_request`, `seed` the signature of the request
+    /// head. `None` when they are not of this form.
     pub(crate) fn new(secret_key: &str, date: &str, scope: &str, seed: &str) -> Option<Self> {
         let (_day, region) = scope.strip_suffix("/s3/aws4_request")?.split_once('/')?;
         let format = format_description!("[year][month][day]T[hour][minute][second]Z");
@@ -115,7 +115,8 @@ impl ChunkSigner {
     }
 }
 
-/// The body in chunks of `size` bytes, signed if there is a signer, with a checksum trailer if one is asked for.
+/// The body in chunks of `size` bytes, signed if there is a signer, with a checksum trailer if one is asked
+/// for.
 pub(crate) fn encode(
     body: &[u8],
     size: usize,

@@ -1,5 +1,5 @@
-//! A small S3 client for stories: it signs by the AWS library, sends target bytes as they are, and speaks every
-//! payload mode. [`raw`] puts bytes on a socket for what no client would send.
+//! A small S3 client for stories: it signs by the AWS library, sends target bytes as they are, and speaks
+//! every payload mode. [`raw`] puts bytes on a socket for what no client would send.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};

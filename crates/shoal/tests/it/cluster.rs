@@ -190,7 +190,8 @@ pub(crate) async fn seen(node: &Node) -> Vec<String> {
         .collect()
 }
 
-/// Ports below those that the kernel gives to connections, which could take one before its node listens, or while it is away.
+/// Ports below those that the kernel gives to connections, which could take one before its node listens, or
+/// while it is away.
 const PORTS: std::ops::Range<u32> = 10_000..32_000;
 
 /// An address that nobody uses now, neither by TCP nor by UDP, and no other node of these stories.

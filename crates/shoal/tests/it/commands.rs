@@ -378,7 +378,7 @@ fn an_explanation_names_the_node_that_a_client_is_led_to() {
     assert!(text(&nobody.stdout).contains(&admin), "{}", text(&nobody.stdout));
     let told = text(&nobody.stderr);
     assert!(
-        told.contains("error: no node could be answered\nhint: "),
+        told.contains("error: the answer would name no node\nhint: "),
         "{told}"
     );
 }

@@ -1,4 +1,5 @@
-//! The fuzz targets on any compiler: their corpus, and some thousand inputs made of it by the same dice each time.
+//! The fuzz targets on any compiler: their corpus, and some thousand inputs made of it by the same dice each
+//! time.
 
 #[path = "../../../../fuzz/checks/aws_chunked.rs"]
 mod aws_chunked;

@@ -306,7 +306,7 @@ async fn strangers_may_do_what_the_lake_lets_strangers_do() {
 }
 
 #[tokio::test]
-async fn an_identity_may_be_somebody_else_at_the_lake() {
+async fn an_identity_may_have_another_account_at_the_lake() {
     let node = Node::start_with(|config| {
         config.identities[0].access_key = "local".into();
         config.identities[0].secret_key = shoal_base::secret::Secret::new("local-secret");

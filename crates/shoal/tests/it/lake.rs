@@ -216,7 +216,8 @@ impl Lake {
         self.state.lock().nodes_questions
     }
 
-    /// Bytes of all response bodies handed to sockets; a reader that went away may not have seen the last of them.
+    /// Bytes of all response bodies handed to sockets; a reader that went away may not have seen the last of
+    /// them.
     pub(crate) fn body_bytes_sent(&self) -> u64 {
         self.state
             .lock()

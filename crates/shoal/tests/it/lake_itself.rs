@@ -223,7 +223,7 @@ async fn every_payload_mode_is_understood_and_checked() {
 }
 
 #[tokio::test]
-async fn a_wrong_signature_is_refused_and_a_right_one_says_who() {
+async fn a_wrong_signature_is_refused_and_a_right_one_names_the_caller() {
     let lake = Lake::start().await;
     lake.put("bucket", "key", "x");
     let good = client(&lake);
@@ -302,7 +302,7 @@ async fn odd_keys_are_told_apart_and_signed_right() {
 }
 
 #[tokio::test]
-async fn rules_acls_and_policies_decide_who_may() {
+async fn rules_acls_and_policies_decide_access() {
     let lake = Lake::start().await;
     lake.put("bucket", "public/key", "x");
     lake.put("bucket", "secret/key", "x");

@@ -1,4 +1,5 @@
-//! Stories about a node and the lake behind it. One binary, so that everything here is compiled and linked once.
+//! Stories about a node and the lake behind it. One binary, so that everything here is compiled and linked
+//! once.
 #![allow(
     clippy::unwrap_used,
     reason = "a test stops where it cannot go on, helpers included"

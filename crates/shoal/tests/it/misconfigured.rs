@@ -1,4 +1,5 @@
-//! What an operator reads in the log of a node that is misconfigured: the real binary, its standard error, its pages.
+//! What an operator reads in the log of a node that is misconfigured: the real binary, its standard error,
+//! its pages.
 
 mod at_start;
 mod cluster;

@@ -173,7 +173,7 @@ impl Node {
     }
 
     /// Nobody but the owner of the lake's account may read this.
-    pub(crate) async fn is_nobody_elses(&self, target: &str) {
+    pub(crate) async fn is_not_readable_by_others(&self, target: &str) {
         for client in [self.other(), self.stranger()] {
             let reply = client.get(target).send().await;
             assert_eq!(reply.status, http::StatusCode::FORBIDDEN, "{}", reply.text());

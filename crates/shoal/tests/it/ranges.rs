@@ -147,7 +147,7 @@ async fn the_bytes_wanted_come_before_those_that_complete_their_block() {
 }
 
 #[tokio::test]
-async fn a_block_that_cannot_be_completed_is_fetched_by_whoever_wants_it() {
+async fn a_block_that_cannot_be_completed_is_fetched_by_each_reader() {
     let node = Node::start().await;
     let bytes = put(&node, 2 * BLOCK);
     let refused = Fault::status(403).when(|request| request.header("if-match").is_some());

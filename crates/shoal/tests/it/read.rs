@@ -127,7 +127,7 @@ async fn the_first_reader_to_hang_up_does_not_stop_the_others() {
 }
 
 #[tokio::test]
-async fn a_failed_fetch_is_nobodys_success_and_the_next_reader_tries_anew() {
+async fn a_failed_fetch_is_not_cached_and_the_next_reader_retries() {
     let node = Node::start().await;
     let bytes = put(&node, 2 * BLOCK);
     node.lake
@@ -265,7 +265,7 @@ async fn a_stranger_is_told_the_same_on_a_warm_object_as_on_a_cold_one() {
 }
 
 #[tokio::test]
-async fn a_yes_is_remembered_for_one_identity_and_a_no_for_nobody() {
+async fn a_grant_is_remembered_for_one_identity_and_a_denial_never() {
     let node = Node::start_immutable().await;
     let bytes = put(&node, 1000);
     node.lake.deny(OTHER_KEY, Access::Read, "b");

@@ -55,7 +55,7 @@ async fn keeps_nothing(node: &Node) -> bool {
 }
 
 #[tokio::test]
-async fn a_mode_that_nobody_knows_is_refused_and_nothing_is_written() {
+async fn an_unknown_mode_is_refused_and_nothing_is_written() {
     let node = Node::start().await;
     for (word, status, code) in [
         ("beside", StatusCode::BAD_REQUEST, "InvalidArgument"),
@@ -203,7 +203,7 @@ async fn a_cached_write_is_no_permission_for_others() {
     let node = Node::start_immutable().await;
     node.lake.deny(OTHER_KEY, Access::Read, "b/k");
     write_through(&node, "k", &bytes(7)).await;
-    node.is_nobody_elses("/b/k").await;
+    node.is_not_readable_by_others("/b/k").await;
     node.stop().await;
 }
 

@@ -363,7 +363,7 @@ async fn versions_are_read_by_name() {
 }
 
 #[tokio::test]
-async fn checksums_are_given_to_those_who_ask_cold_and_warm() {
+async fn checksums_are_sent_on_request_cold_and_warm() {
     let node = Node::start().await;
     node.client()
         .put("/b/k", "some bytes")

@@ -16,7 +16,7 @@ impl Observer {
         if drain.is_some_and(|drain| drain.state != HandoffPhase::Serving) {
             conditions.push(Condition::new(
                 ConditionName::Draining,
-                "it gives away what it holds, to be stopped; `shoal node undrain` lets it serve again",
+                "it hands its blocks over before it is stopped; `shoal node undrain` ends this",
             ));
         }
         if let Health::Paused { why } = self.store.health() {
@@ -28,7 +28,7 @@ impl Observer {
         if self.dirty.may_be_dirty_anywhere() && !self.dirty.is_synced() {
             conditions.push(Condition::new(
                 ConditionName::WritesUnsettled,
-                "it has not heard from all nodes what is written back; such objects may be answered 503",
+                "some nodes have not reported their dirty objects; requests for these may be answered 503",
             ));
         }
         if self.config.cooperation.mode != CooperationMode::Solo {

@@ -192,7 +192,7 @@ async fn orders_are_posted_and_not_by_web_pages() {
         let (status, _, body) = ask(&running, "POST", path).await;
         assert_eq!(
             status, 409,
-            "a node that caches alone has nobody to give blocks to"
+            "no other node can take the blocks of a node that caches alone"
         );
         assert!(body.contains("caches alone"), "{body}");
         let from_a_page = format!("{path} HTTP/1.1\r\nOrigin: http://example.com\r\nX-Rest:");

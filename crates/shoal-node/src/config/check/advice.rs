@@ -28,7 +28,7 @@ impl Check<'_> {
                 "[admin] listen ({listen}) is not on loopback: every machine that reaches it may order this node to \
                  drain and to flush"
             ),
-            "let a firewall say who reaches it, or write 127.0.0.1 as its address",
+            "let a firewall restrict access to it, or write 127.0.0.1 as its address",
         );
     }
 

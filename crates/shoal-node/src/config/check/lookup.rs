@@ -61,7 +61,7 @@ impl Check<'_> {
         const HINT: &str = "write admin addresses of nodes, such as [\"http://10.0.0.1:9100\"]";
         let nodes = &self.config.lookup.nodes;
         if nodes.is_empty() {
-            self.refuse("lookup", "nodes", "names no node to ask who is alive", HINT);
+            self.refuse("lookup", "nodes", "names no node to ask for the members", HINT);
         }
         for (index, url) in nodes.iter().enumerate() {
             let problem = match check_endpoint(url) {
@@ -115,7 +115,8 @@ impl Check<'_> {
         if topology.is_none() && self.located.places.is_empty() {
             let provenance = self.located.draft.provenance("lookup", "topology");
             let what = "neither [[lookup.place]] nor [lookup] topology says where clients are";
-            let hint = "all nodes are equally far from everyone; write where the networks of your racks are";
+            let hint =
+                "all nodes are equally far from every client; write the places of the networks of your racks";
             self.warnings.push(Problem::new(provenance, what).hint(hint));
         }
     }

@@ -13,7 +13,7 @@ fn desk(file: &str) -> Desk {
 }
 
 #[test]
-fn the_file_says_where_networks_are_and_whom_to_ask() {
+fn the_file_names_the_places_of_networks_and_the_nodes_to_ask() {
     let lookup = desk(FILE)
         .variable("SHOAL_LOOKUP_LISTEN", "127.0.0.1:53,[::1]:53")
         .flag("lookup-ttl", "2s")
@@ -44,7 +44,7 @@ fn what_cannot_be_served_is_refused_with_what_to_write() {
         ),
         (
             "nodes = []",
-            "nodes names no node to ask who is alive | write admin",
+            "nodes names no node to ask for the members | write admin",
         ),
         (
             "nodes = [\"10.0.0.1:9100\"]",

@@ -392,7 +392,7 @@ fn rules_say_how_objects_are_written() {
 }
 
 #[test]
-fn who_writes_back_says_where_and_that_it_may_be_lost() {
+fn write_back_is_refused_as_the_default_and_without_allow_volatile() {
     let rule = "[[write.rule]]\nprefix = \"s3://b/tmp/\"\nmode = \"back\"";
     for (file, what) in [
         (

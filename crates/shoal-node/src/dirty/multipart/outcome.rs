@@ -53,7 +53,7 @@ pub enum UploadUnavailable {
     Unreachable(#[from] AuthorityUnreachable),
 }
 
-/// The reason why a part was not taken.
+/// The reason why a part could not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
     /// The bytes were not received.

@@ -100,7 +100,7 @@ impl BulkDeletions {
             result.refuse(
                 &key,
                 "InternalError",
-                "The lake does not say what became of the object.",
+                "The lake does not report the outcome for this object.",
             );
         }
         if !removable.is_empty()

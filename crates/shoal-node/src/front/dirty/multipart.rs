@@ -57,7 +57,7 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    /// What may not be dirty is written by `writes`.
+    /// `writes` handles objects that may not be dirty.
     pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
@@ -276,7 +276,7 @@ fn untaken(error: PartError) -> S3Error {
             "The object is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
         ),
         error => {
-            tracing::warn!(%error, "a part was not taken");
+            tracing::warn!(%error, "a part could not be stored");
             S3Error::new(
                 ErrorCode::SlowDown,
                 "The part could not be taken; please try again.",
@@ -304,7 +304,7 @@ fn incomplete(error: CompletionError) -> S3Error {
         }
         (_, Some(StatusCode::CONFLICT)) => S3Error::new(
             ErrorCode::ConditionalRequestConflict,
-            "The object was written meanwhile; please try again.",
+            "The object was written in the meantime; please try again.",
         ),
         (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
         (CompletionError::PartLost(_), _) => S3Error::new(ErrorCode::InvalidPart, format!("{error}.")),

@@ -108,7 +108,7 @@ fn not_written(error: WriteError) -> S3Error {
             S3Error::new(ErrorCode::AccessDenied, "Access Denied")
         }
         error => {
-            tracing::warn!(%error, "a write back failed");
+            tracing::warn!(%error, "a write-back failed");
             S3Error::new(
                 ErrorCode::SlowDown,
                 "The object could not be written; please try again.",

@@ -40,7 +40,7 @@ impl Acceptor {
                     // Without this option, the second of two small writes waits 40 ms for the client's
                     // acknowledgement.
                     if let Err(error) = stream.set_nodelay(true) {
-                        debug!(%address, %error, "the client was gone before it was served");
+                        debug!(%address, %error, "the client disconnected before it was served");
                         continue;
                     }
                     return (stream, address);
@@ -51,7 +51,7 @@ impl Acceptor {
                     sleep(BACK_OFF).await;
                 }
                 // The client gave up while it waited in the queue.
-                Err(error) => debug!(%error, "a connection was gone before it was accepted"),
+                Err(error) => debug!(%error, "a connection was closed before it was accepted"),
             }
         }
     }

@@ -168,7 +168,7 @@ fn nodes_that_know_one_other_learn_of_all() {
 }
 
 #[test]
-fn a_dead_node_is_gone_for_everyone_within_five_seconds() {
+fn a_dead_node_is_gone_at_all_nodes_within_five_seconds() {
     for (nodes, seed) in [(3, 1), (3, 2), (10, 3), (40, 4)] {
         let everyone: Vec<usize> = (0..nodes).collect();
         let mut cluster = Cluster::start(nodes, 0.0, seed);
@@ -219,7 +219,7 @@ impl HalfDead {
 }
 
 #[test]
-fn who_hears_nothing_or_is_heard_by_nobody_goes_once_and_stays_away() {
+fn a_node_that_neither_hears_nor_is_heard_leaves_once_and_stays_away() {
     // A victim may be a seed, which every node greets.
     for (victim, nodes, minutes) in [(2, 3, 10), (0, 3, 10), (4, 5, 10), (0, 40, 3)] {
         for half_dead in [HalfDead::Deaf, HalfDead::Mute] {
@@ -250,7 +250,7 @@ fn who_hears_nothing_or_is_heard_by_nobody_goes_once_and_stays_away() {
 }
 
 #[test]
-fn who_was_half_dead_is_taken_back_within_seconds() {
+fn a_half_dead_node_is_taken_back_within_seconds() {
     for (victim, nodes) in [(1, 3), (2, 3), (1, 5), (4, 5), (0, 40)] {
         for half_dead in [HalfDead::Deaf, HalfDead::Mute] {
             let case = format!("{half_dead:?} node {victim} of {nodes}");
@@ -277,7 +277,7 @@ fn who_was_half_dead_is_taken_back_within_seconds() {
 }
 
 #[test]
-fn who_was_taken_for_dead_comes_back_by_itself() {
+fn a_node_declared_dead_rejoins_by_itself() {
     let mut cluster = Cluster::start(4, 0.0, 5);
     cluster
         .pass(Duration::from_secs(20), |cluster| cluster.all_see(&[0, 1, 2, 3]))
@@ -292,7 +292,7 @@ fn who_was_taken_for_dead_comes_back_by_itself() {
 }
 
 #[test]
-fn lost_datagrams_put_nobody_to_death() {
+fn lost_datagrams_declare_no_node_dead() {
     let mut cluster = Cluster::start(8, 0.03, 6);
     let everyone: Vec<usize> = (0..8).collect();
     cluster
@@ -325,7 +325,7 @@ fn two_halves_of_a_cluster_find_together_again() {
 }
 
 #[test]
-fn who_leaves_is_gone_at_once_and_who_drains_stays() {
+fn a_node_that_leaves_is_gone_at_once_and_a_draining_node_stays() {
     let mut cluster = Cluster::start(3, 0.0, 8);
     cluster
         .pass(Duration::from_secs(20), |cluster| cluster.all_see(&[0, 1, 2]))
@@ -362,7 +362,7 @@ fn garbage_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn everyone_hears_that_a_node_drains_and_that_it_serves_again() {
+fn all_nodes_hear_that_a_node_drains_and_that_it_serves_again() {
     let mut cluster = Cluster::start(5, 0.0, 8);
     let everyone = [0, 1, 2, 3, 4];
     cluster
@@ -440,7 +440,7 @@ impl Cluster {
 }
 
 #[test]
-fn what_was_said_once_puts_nobody_out_when_it_is_said_again() {
+fn a_replayed_datagram_removes_no_node() {
     for (seed, misled) in [(1, false), (2, true), (3, false), (4, true)] {
         let mut cluster = Cluster::with_a_past(seed);
         let everyone = [0, 1, 2, 3];

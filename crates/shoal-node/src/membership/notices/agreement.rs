@@ -294,8 +294,7 @@ fn tell(name: &str, differs: &BTreeSet<SharedSetting>) {
     tracing::error!(
         node = name,
         differs = settings.join(", "),
-        hint =
-            "write the same on every node of a cluster; clients meet other answers at each node until then",
+        hint = "write the same values on every node of a cluster; until then, answers depend on the node that a client asks",
         "another node is configured differently",
     );
 }

@@ -41,7 +41,7 @@ impl Seeds {
             tracing::warn!(
                 seed,
                 %error,
-                hint = "check [cooperation] seeds and the name service; it is asked again all the time",
+                hint = "check [cooperation] seeds and the name service; the node keeps trying",
                 "a seed has no address",
             );
         }
@@ -59,7 +59,7 @@ impl Seeds {
         match self.0.lock().seed_contact(sees_others, now) {
             Some(SeedContact::Alone(time)) => tracing::warn!(
                 ?seeds,
-                hint = "check that a seed runs, that UDP reaches it and comes back, and that secrets and clocks agree",
+                hint = "check that a seed runs, that UDP passes in both directions, and that secrets and clocks agree",
                 "no seed has answered for {} s; this node is alone",
                 time.as_secs(),
             ),

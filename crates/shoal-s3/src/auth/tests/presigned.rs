@@ -34,7 +34,7 @@ fn a_presigned_url_changed_after_signing_is_worthless() {
 }
 
 #[test]
-fn a_browser_that_asks_about_a_presigned_url_is_a_stranger_who_names_somebody() {
+fn a_preflight_of_a_presigned_url_is_unsigned_and_names_an_account() {
     let mut question = presigned("/bucket/key");
     question.method = Method::OPTIONS;
     let asked = |question: &Parts| verify(question).unwrap();

@@ -104,7 +104,7 @@ fn the_published_requests_are_let_in_in_both_styles() {
 }
 
 #[test]
-fn nobody_is_let_in_where_nobody_asked_for_it() {
+fn version_2_is_refused_unless_it_is_enabled() {
     let soon = (SECONDS + 60).to_string();
     for parts in [
         signed(Method::GET, "/b/k", &[("date", DATE)]),
@@ -219,7 +219,7 @@ fn a_url_is_valid_until_its_end_which_is_at_most_a_week_away() {
 }
 
 #[test]
-fn claims_that_are_incomplete_ambiguous_or_of_nobody_are_refused_by_name() {
+fn incomplete_ambiguous_or_unknown_claims_are_refused_by_name() {
     let soon = (SECONDS + 60).to_string();
     let url = presigned(Method::GET, "/b/k", &soon).uri.to_string();
     let of_url = |url: String| request(Method::GET, &url, &[("host", "node")]);

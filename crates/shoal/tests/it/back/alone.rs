@@ -145,7 +145,7 @@ async fn others_read_a_dirty_object_when_the_lake_has_it_and_only_if_they_may() 
 }
 
 #[tokio::test]
-async fn who_may_not_write_to_the_lake_may_not_write_back() {
+async fn a_client_that_may_not_write_to_the_lake_may_not_write_back() {
     let node = node().await;
     node.lake.deny(OTHER_KEY, Access::Write, "b/tmp");
     let put = node.other().put("/b/tmp/k", bytes(1)).send().await;
@@ -191,7 +191,7 @@ async fn a_dirty_object_that_is_removed_never_comes_to_the_lake() {
 }
 
 #[tokio::test]
-async fn who_may_not_remove_it_leaves_it_where_it_is() {
+async fn a_client_that_may_not_remove_an_object_leaves_it_in_place() {
     let node = node().await;
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     node.lake.deny(OTHER_KEY, Access::Write, "b/tmp");

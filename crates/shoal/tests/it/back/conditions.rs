@@ -108,7 +108,7 @@ async fn of_many_objects_each_is_removed_only_if_it_is_what_the_client_believes(
 }
 
 #[tokio::test]
-async fn who_may_not_read_an_object_learns_nothing_by_conditions() {
+async fn a_client_that_may_not_read_an_object_learns_nothing_by_conditions() {
     let node = Node::start_with(back).await;
     let (etag, _) = written(&node, "tmp/k").await;
     node.lake.deny(OTHER_KEY, Access::Read, "b");

@@ -47,7 +47,7 @@ async fn what_the_lake_does_not_take_stays_dirty_is_shown_and_tried_again() {
 }
 
 #[tokio::test]
-async fn nobody_has_to_order_a_flush() {
+async fn a_flush_needs_no_order() {
     let node = Node::start_with(|config| {
         back(config);
         config.write.flush_interval = Duration::from_secs(1);
@@ -409,7 +409,7 @@ async fn parts_of_an_upload_that_the_lake_has_begun_go_there_and_say_so() {
 }
 
 #[tokio::test]
-async fn who_does_not_know_the_secret_hears_nothing_of_dirty_objects() {
+async fn a_node_without_the_secret_learns_nothing_of_dirty_objects() {
     let cluster = cluster(2).await;
     write_back(&cluster.nodes[0].client(), "tmp/k", &bytes(1)).await;
     for way in &cluster.ways {

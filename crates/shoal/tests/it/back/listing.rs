@@ -62,7 +62,7 @@ async fn dirty_objects_stand_between_those_of_the_lake_on_every_page() {
 }
 
 #[tokio::test]
-async fn others_see_in_a_listing_what_is_dirty_and_who_may_not_list_sees_nothing() {
+async fn others_see_dirty_objects_in_a_listing_and_a_client_that_may_not_list_sees_none() {
     let node = Node::start_with(back).await;
     node.lake.put("b", "tmp/b", "at the lake");
     write_back(&node.client(), "tmp/a", &bytes(1)).await;
@@ -79,7 +79,7 @@ async fn others_see_in_a_listing_what_is_dirty_and_who_may_not_list_sees_nothing
 }
 
 #[tokio::test]
-async fn the_lake_says_who_owns_what_was_dirty() {
+async fn the_lake_names_the_owner_of_a_flushed_object() {
     let node = Node::start_with(back).await;
     for key in ["tmp/a", "tmp/other/b"] {
         write_back(&node.client(), key, &bytes(1)).await;

@@ -188,7 +188,7 @@ async fn an_upload_is_shown_as_its_parts_are() {
 }
 
 #[tokio::test]
-async fn others_see_the_uploads_of_the_lake_and_who_may_not_list_sees_none() {
+async fn others_see_the_uploads_of_the_lake_and_a_client_that_may_not_list_sees_none() {
     let node = Node::start_with(back).await;
     let of_the_lake = node.lake.begin_upload("b", "tmp/b", clock::utc_now());
     let own = begin(&node.client(), "tmp/a").await;
@@ -291,7 +291,7 @@ async fn an_upload_is_shown_while_its_node_is_there_and_nothing_is_while_that_is
 }
 
 #[tokio::test]
-async fn a_node_tells_of_uploads_only_who_sees_the_same_cluster() {
+async fn a_node_tells_of_uploads_only_nodes_that_see_the_same_cluster() {
     let node = Node::start_with(back).await;
     begin(&node.client(), "tmp/a").await;
     let inquiry = UploadQuery {

@@ -31,7 +31,7 @@ async fn written_back(cluster: &Cluster, keys: u64) {
 }
 
 #[tokio::test]
-async fn who_has_not_heard_from_everybody_flushes_nothing() {
+async fn a_node_that_has_not_heard_from_all_nodes_flushes_nothing() {
     let interval = Duration::from_secs(5);
     let prompt = |_, config: &mut shoal_node::config::Config| {
         back(config);

@@ -343,7 +343,7 @@ async fn an_upload_that_is_given_up_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn only_who_began_an_upload_goes_on_with_it() {
+async fn only_the_client_that_began_an_upload_continues_it() {
     let node = node().await;
     let part = parts(6).remove(0);
     let id = begin(&node.client(), "tmp/k").await;

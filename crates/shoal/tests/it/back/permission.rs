@@ -107,7 +107,7 @@ async fn what_the_lake_refuses_touches_no_dirty_object_and_tells_nothing_of_it()
 }
 
 #[tokio::test]
-async fn whom_the_lake_lets_know_of_an_object_sees_it_and_who_may_not_sees_what_the_lake_says() {
+async fn a_client_sees_an_object_as_far_as_the_lake_permits() {
     let node = node().await;
     node.lake.allow(OTHER_KEY, Access::Read, "b/tmp");
     reads(&node.other(), "tmp/k", &bytes(1)).await;

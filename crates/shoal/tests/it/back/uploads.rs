@@ -47,7 +47,7 @@ async fn is_drained(node: &Node) {
 }
 
 #[tokio::test]
-async fn an_upload_that_nobody_ends_is_given_up_after_a_day_and_leaves_nothing() {
+async fn an_abandoned_upload_is_given_up_after_a_day_and_leaves_nothing() {
     let cluster = cluster(2).await;
     let [keeper, other] = &cluster.nodes[..] else {
         panic!("two nodes")

@@ -32,7 +32,7 @@ fn err(output: &Output) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_status_of_a_cluster_tells_who_is_there_and_where_bytes_came_from() {
+async fn the_status_of_a_cluster_lists_the_nodes_and_the_sources_of_bytes() {
     let cluster = Cluster::start(3).await;
     let bytes = cluster.put("k", 12);
     cluster.read(0, "k", &bytes).await;
@@ -69,7 +69,7 @@ async fn a_node_is_drained_by_a_command_that_says_when_it_may_stop() {
     cluster.read(0, "k", &bytes).await;
     cluster.settle().await;
     let drained = run(&cluster.nodes[0], &["node", "drain"]).await;
-    let expected = "n0 is drained: it gave away 12 blocks (768 KiB) and may stop\n";
+    let expected = "n0 is drained: it handed over 12 blocks (768 KiB) and may stop\n";
     assert_eq!((out(&drained), err(&drained)), (expected, ""));
     let status = run(&cluster.nodes[1], &["status"]).await;
     assert!(
@@ -93,7 +93,7 @@ async fn a_node_is_drained_by_a_command_that_says_when_it_may_stop() {
 }
 
 #[tokio::test]
-async fn who_cannot_drain_says_why_and_what_to_do() {
+async fn a_node_that_cannot_drain_says_why_and_what_to_do() {
     let alone = Node::start().await;
     let refused = run(&alone, &["node", "drain"]).await;
     assert_eq!(refused.status.code(), Some(1));

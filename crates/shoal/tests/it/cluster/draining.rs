@@ -70,7 +70,7 @@ async fn a_node_that_drains_stays_up_and_is_home_to_nothing() {
 }
 
 #[tokio::test]
-async fn what_nobody_can_take_is_kept_and_told() {
+async fn blocks_that_no_node_can_take_are_kept_and_reported() {
     let cluster = Cluster::start(2).await;
     let bytes = cluster.put("k", 3);
     cluster.read(0, "k", &bytes).await;

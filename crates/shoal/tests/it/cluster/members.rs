@@ -32,7 +32,7 @@ async fn a_node_that_stops_is_gone_at_once_and_one_that_dies_within_seconds() {
 }
 
 #[tokio::test]
-async fn who_knows_another_secret_is_no_member_and_gets_no_block() {
+async fn a_node_with_another_secret_is_no_member_and_gets_no_block() {
     let mut cluster = Cluster::start(2).await;
     cluster
         .add(|_, config| config.cooperation.secret_key = Some(Secret::new("some other secret")))

@@ -103,7 +103,7 @@ async fn each_node_asks_for_permission_in_the_name_of_its_client() {
     cluster.read(0, "k", &bytes).await;
     cluster.settle().await;
     for node in &cluster.nodes {
-        node.is_nobody_elses("/b/k").await;
+        node.is_not_readable_by_others("/b/k").await;
     }
     cluster.lake.allow(OTHER_KEY, Access::Read, "b/k");
     assert_eq!(cluster.nodes[1].other().get("/b/k").send().await.body, bytes);

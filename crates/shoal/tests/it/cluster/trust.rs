@@ -48,7 +48,7 @@ async fn no_byte_that_was_altered_between_nodes_is_kept_or_served() {
 }
 
 #[tokio::test]
-async fn whoever_listens_between_nodes_reads_blocks_only_where_they_are_not_encrypted() {
+async fn an_eavesdropper_between_nodes_reads_blocks_only_without_encryption() {
     for (cluster, is_readable) in clusters().await.into_iter().zip([false, true]) {
         let bytes = cluster.put("k", 12);
         for node in 0..3 {

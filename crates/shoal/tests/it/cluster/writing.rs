@@ -75,7 +75,8 @@ async fn what_was_written_lies_at_its_homes_also_when_the_writer_is_gone() {
 async fn homes_have_a_block_before_it_is_on_the_disk_of_its_writer() {
     let cluster = Cluster::start(2).await;
     let stored = |node: usize| cluster.nodes[node].store().counters().stored_blocks;
-    // Half of the blocks are at home at their writer; and this process may be stopped for as long as a block waits for the disk.
+    // Half of the blocks are at home at their writer; and this process may be stopped for as long as a block
+    // waits for the disk.
     for number in 0..40 {
         cluster.settle().await;
         let before = [stored(0), stored(1)];
@@ -95,7 +96,7 @@ async fn homes_have_a_block_before_it_is_on_the_disk_of_its_writer() {
 }
 
 #[tokio::test]
-async fn a_home_that_cannot_be_reached_costs_nobody_a_write() {
+async fn an_unreachable_home_fails_no_write() {
     let cluster = Cluster::start(2).await;
     cluster.ways[1].becomes(Wire::Cut);
     let bytes = write_through(&cluster, 0, "k", 3).await;

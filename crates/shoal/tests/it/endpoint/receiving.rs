@@ -145,7 +145,7 @@ async fn what_is_not_http_is_refused() {
 }
 
 #[tokio::test]
-async fn bytes_nobody_asked_for_never_become_the_next_answer() {
+async fn unrequested_bytes_never_become_the_next_answer() {
     let lake = Lake::start().await;
     lake.put("bucket", "key", "right");
     let endpoint = endpoint(&lake);

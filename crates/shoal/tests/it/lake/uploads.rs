@@ -149,7 +149,8 @@ struct Line {
     begun: Option<SystemTime>,
 }
 
-/// Pages end after `max-uploads`. Markers are those of S3: behind an upload that there is, or behind all of a key.
+/// Pages end after `max-uploads`. Markers are those of S3: behind an upload that there is, or behind all of a
+/// key.
 pub(super) fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
     state.check(request, Access::Read)?;
     if !state.buckets.contains_key(&request.bucket) {

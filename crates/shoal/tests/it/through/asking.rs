@@ -119,7 +119,7 @@ async fn of_two_writers_the_one_that_the_lake_has_is_read() {
 }
 
 #[tokio::test]
-async fn who_may_write_and_not_read_reads_nothing_and_others_read_what_was_written() {
+async fn a_writer_without_read_permission_reads_nothing_and_others_read_its_object() {
     let node = Node::start_immutable().await;
     node.lake.deny(OTHER_KEY, Access::Read, "b/k");
     let put = node
@@ -128,7 +128,7 @@ async fn who_may_write_and_not_read_reads_nothing_and_others_read_what_was_writt
         .header("x-shoal-write", "through");
     assert_eq!(put.send().await.status, StatusCode::OK);
     node.settle().await;
-    node.is_nobody_elses("/b/k").await;
+    node.is_not_readable_by_others("/b/k").await;
     read(&node, &bytes(5)).await;
     node.stop().await;
 }
