@@ -61,8 +61,10 @@ pub struct Observer {
     pub host: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
     pub reloads: Arc<Reloads>,
-    /// Where clients and where operators reach this node.
-    pub addresses: (SocketAddr, SocketAddr),
+    /// Where clients reach this node.
+    pub s3_address: SocketAddr,
+    /// Where operators reach this node.
+    pub admin_address: SocketAddr,
     /// Totals that are already in the metrics.
     pub last_reported: Mutex<LastReported>,
 }
@@ -183,13 +185,12 @@ impl Observer {
         };
         let mut members: Vec<Member> = self.cooperation.members().iter().map(describe).collect();
         if members.is_empty() {
-            let (s3, admin) = self.addresses;
             members.push(Member {
                 name: node.name.clone(),
                 topology: node.topology.clone(),
-                s3,
+                s3: self.s3_address,
                 peer: None,
-                admin,
+                admin: self.admin_address,
                 state: MemberState::Serving,
                 load: Some(load),
                 differs: None,
