@@ -14,7 +14,6 @@ use crate::cooperation::Cooperation;
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
 use crate::http::tls::{TlsError, TlsReloader};
-use crate::membership::SettingsDigests;
 use crate::write::WriteRules;
 
 /// Why a new configuration is not in force.
@@ -107,7 +106,7 @@ impl Reloader {
         front.reload(freshness, WriteRules::new(&config.write), config.log.access);
         // Other nodes compare the settings that must be equal among them.
         let agreement = &self.cooperation.notices().agreement;
-        agreement.renew(SettingsDigests::of(config));
+        agreement.renew(config.digests());
         Ok(plan)
     }
 }

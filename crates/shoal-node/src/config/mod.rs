@@ -7,6 +7,7 @@ mod problem;
 mod render;
 mod role;
 mod settings;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod units;
