@@ -5,4 +5,5 @@ pub mod client;
 pub mod explain;
 pub mod members;
 pub mod observer;
+pub mod reloads;
 pub mod server;

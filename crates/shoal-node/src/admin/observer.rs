@@ -12,11 +12,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shoal_policy::admission::Refusal;
-use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store};
+use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig};
 
 use crate::admin::members::{Member, MemberState, Members};
+use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
-use crate::config::{Config, CooperationMode};
+use crate::config::{Cooperation as CooperationConfig, CooperationMode, Limits, Node};
 use crate::cooperation::Cooperation;
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
@@ -25,7 +26,6 @@ use crate::fetch::Fetcher;
 use crate::handoff::HandoffProgress;
 use crate::membership::{self, RejectReason, SharedSetting};
 use crate::metrics::Metrics;
-use crate::reload::Reloads;
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
 use crate::write::WriteThrough;
@@ -36,7 +36,7 @@ const TROUBLES_SHOWN: usize = 100;
 /// Reads the state of a node's parts.
 pub struct Observer {
     /// Shown in `/status`.
-    pub config: Arc<Config>,
+    pub config: ObserverConfig,
     /// The lake client.
     pub lake: Arc<Endpoint>,
     /// The store.
@@ -67,6 +67,19 @@ pub struct Observer {
     pub admin_address: SocketAddr,
     /// Totals that are already in the metrics.
     pub last_reported: Mutex<LastReported>,
+}
+
+/// The settings that the pages for operators show.
+#[derive(Clone, Debug)]
+pub struct ObserverConfig {
+    /// `[node]`
+    pub node: Node,
+    /// `[store]`
+    pub store: StoreConfig,
+    /// `[cooperation]`
+    pub cooperation: CooperationConfig,
+    /// `[limits]`
+    pub limits: Limits,
 }
 
 /// Totals that are already in the metrics.

@@ -7,6 +7,7 @@ use shoal_s3::identity::Identities;
 use shoal_s3::operation::Operation;
 use shoal_store::Store;
 
+use crate::admin::reloads::Reloads;
 use crate::channel::Channel;
 use crate::clock;
 use crate::config::{Config, CooperationMode};
@@ -17,7 +18,7 @@ use crate::fetch::{Fetcher, FetcherParts};
 use crate::grants::Grants;
 use crate::metrics::Metrics;
 use crate::peer::PeerConnector;
-use crate::reload::{self, Reloads};
+use crate::reload;
 use crate::single_flight::SingleFlight;
 use crate::split::Split;
 use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};

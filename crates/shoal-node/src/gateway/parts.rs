@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::core::Core;
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::Explainer;
-use crate::admin::observer::Observer;
+use crate::admin::observer::{Observer, ObserverConfig};
 use crate::admin::server::{Admin, Readiness};
 use crate::block_server::BlockServer;
 use crate::cluster::{Addresses, Cluster, NodeServices};
@@ -42,12 +42,13 @@ pub(super) struct Parts {
 impl Parts {
     /// Builds them; the objects on the disk that were dirty when the node stopped are found meanwhile.
     pub(super) async fn new(core: Core) -> Self {
-        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &core.config).await);
+        let (store, flush_interval) = (&core.config.store, core.config.write.flush_interval);
+        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), store, flush_interval).await);
         let flushes = Arc::new(FlushOrders::of(&dirty));
         let block_server = Arc::new(block_server(&core));
         let observer = Observer {
             in_flight: Arc::clone(&core.in_flight),
-            config: Arc::clone(&core.config),
+            config: observer_config(&core.config),
             lake: Arc::clone(&core.lake),
             store: Arc::clone(&core.store),
             split: Arc::clone(&core.split),
@@ -183,6 +184,15 @@ impl Parts {
             },
         )
         .await;
+    }
+}
+
+fn observer_config(config: &Config) -> ObserverConfig {
+    ObserverConfig {
+        node: config.node.clone(),
+        store: config.store.clone(),
+        cooperation: config.cooperation.clone(),
+        limits: config.limits.clone(),
     }
 }
 
