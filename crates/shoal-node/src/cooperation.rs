@@ -310,7 +310,8 @@ mod tests {
 
     use super::{Cooperation, Member, NEWCOMER, State};
     use crate::channel::Channel;
-    use crate::config::{self, Limits};
+    use crate::config;
+    use crate::limits::Limits;
     use crate::membership::node_id;
     use crate::peer::PeerConnector;
 

@@ -17,13 +17,14 @@ use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
-use crate::config::{Cooperation as CooperationConfig, CooperationMode, Limits, Node};
+use crate::config::{Cooperation as CooperationConfig, CooperationMode, Node};
 use crate::cooperation::Cooperation;
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
 use crate::handoff::HandoffProgress;
+use crate::limits::Limits;
 use crate::membership::{self, RejectReason, SharedSetting};
 use crate::metrics::Metrics;
 use crate::single_flight::SingleFlight;

@@ -61,6 +61,7 @@ use crate::channel::Dialer;
 use crate::clock;
 use crate::config;
 use crate::fair::Turns;
+use crate::limits::Limits;
 
 /// An S3 store that the node calls.
 pub struct Endpoint {
@@ -109,7 +110,7 @@ impl Endpoint {
     /// roots.
     pub fn new(
         config: &config::Lake,
-        limits: &config::Limits,
+        limits: &Limits,
         credentials: NodeCredentials,
     ) -> Result<Self, EndpointError> {
         let url: Arc<str> = config.endpoint.trim_end_matches('/').into();
@@ -141,7 +142,7 @@ impl Endpoint {
 
     /// Creates the endpoint of another node. Its requests are not signed, as both ends prove themselves when
     /// they connect, and not repeated, as there is another place to ask.
-    pub fn to_node(dialer: Dialer, limits: &config::Limits) -> Self {
+    pub fn to_node(dialer: Dialer, limits: &Limits) -> Self {
         let authority = dialer.address().to_string();
         let counters = Arc::new(Counters::default());
         let connector = Connector::Node(dialer);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, Method};
 
 use crate::config;
+use crate::limits::Limits;
 
 const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -78,7 +79,7 @@ impl Timeouts {
 
     /// The timeouts of another node, which has separate timeouts towards the lake. The callers of that node
     /// have less time than this.
-    pub(super) fn with_a_node(limits: &config::Limits) -> Self {
+    pub(super) fn with_a_node(limits: &Limits) -> Self {
         let stall = limits.stall_timeout;
         Self {
             connect: NODE_CONNECT_TIMEOUT,
