@@ -13,13 +13,13 @@ mod tests;
 mod units;
 mod value;
 
+pub use crate::endpoint::LakeConfig;
 pub use crate::limits::Limits;
 pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
 pub use settings::{SETTINGS, Setting};
-
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Config {
     /// `[admin]`
     pub admin: Admin,
     /// `[lake]`
-    pub lake: Lake,
+    pub lake: LakeConfig,
     /// `[store]`
     pub store: StoreConfig,
     /// `[freshness]`
@@ -100,32 +100,6 @@ pub struct Admin {
     /// Names under which operators reach it, besides addresses and private names.
     pub hosts: Vec<String>,
 }
-
-/// The S3 store that the node extends.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Lake {
-    /// `http://` or `https://` URL without a path.
-    pub endpoint: String,
-    /// Region that signatures name.
-    pub region: String,
-    /// Credentials for identities that have none.
-    pub access_key: Option<String>,
-    /// The secret half (`secret_key` or the content of `secret_key_file`).
-    pub secret_key: Option<Secret>,
-    /// A connection (name, TCP, TLS) must be made within this time.
-    pub connect_timeout: Duration,
-    /// The answer to a read must begin within this time.
-    pub answer_timeout: Duration,
-    /// The answer to a write must begin within this time after its last byte.
-    pub write_timeout: Duration,
-    /// The same for writes that make the lake move bytes itself: copies, completed uploads, many deletions.
-    pub long_write_timeout: Duration,
-    /// A response body that makes no progress for this time has stalled.
-    pub stall_timeout: Duration,
-}
-
-/// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
-pub const SDK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How the layers of a node share its room.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -359,22 +333,6 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
             hosts: Vec::new(),
-        }
-    }
-}
-
-impl Default for Lake {
-    fn default() -> Self {
-        Self {
-            endpoint: "http://127.0.0.1:9090".into(),
-            region: "us-east-1".into(),
-            access_key: None,
-            secret_key: None,
-            connect_timeout: Duration::from_secs(3),
-            answer_timeout: Duration::from_secs(20),
-            write_timeout: Duration::from_secs(45),
-            long_write_timeout: Duration::from_mins(15),
-            stall_timeout: Duration::from_secs(20),
         }
     }
 }

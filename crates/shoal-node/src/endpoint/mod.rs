@@ -7,6 +7,7 @@
 mod account;
 mod account_check;
 mod account_refusal;
+mod config;
 mod connect;
 mod counters;
 mod credential_chain;
@@ -38,6 +39,7 @@ use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
 pub use self::account::{LakeAccount, NodeCredentials, Owner};
 pub use self::account_refusal::AccountRefusal;
+pub use self::config::LakeConfig;
 pub use self::counters::EndpointCounts;
 pub use self::credential_chain::CredentialsError;
 pub use self::error::{BoxError, EndpointError, Failure, SharedError, causes};
@@ -59,7 +61,6 @@ use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
 use self::retry::AttemptOutcome;
 use crate::channel::Dialer;
 use crate::clock;
-use crate::config;
 use crate::fair::Turns;
 use crate::limits::Limits;
 
@@ -109,7 +110,7 @@ impl Endpoint {
     /// Fails with [`Failure::Misconfigured`] if the URL is not one of a store, or the system has no trusted
     /// roots.
     pub fn new(
-        config: &config::Lake,
+        config: &LakeConfig,
         limits: &Limits,
         credentials: NodeCredentials,
     ) -> Result<Self, EndpointError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::config;
+use super::config::LakeConfig;
 use crate::limits::Limits;
 
 const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl RequestClass {
 }
 
 impl Timeouts {
-    pub(super) fn new(config: &config::Lake) -> Self {
+    pub(super) fn new(config: &LakeConfig) -> Self {
         Self {
             connect: config.connect_timeout,
             answer: config.answer_timeout,
@@ -116,11 +116,15 @@ impl Timeouts {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::{HeaderMap, HeaderValue, Method};
     use shoal_s3::operation::Operation;
 
-    use super::{RequestClass, Timeouts};
-    use crate::config;
+    use super::{LakeConfig, RequestClass, Timeouts};
+
+    /// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
+    const SDK_TIMEOUT: Duration = Duration::from_mins(1);
 
     #[test]
     fn only_what_makes_the_lake_work_may_take_long() {
@@ -169,13 +173,13 @@ mod tests {
     /// timeout.
     #[test]
     fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
-        let lake = config::Lake::default();
+        let lake = LakeConfig::default();
         let timeouts = Timeouts::new(&lake);
         let noticed = |timeout| timeout * 5 / 4;
-        assert!(lake.connect_timeout + noticed(lake.write_timeout) < config::SDK_TIMEOUT);
+        assert!(lake.connect_timeout + noticed(lake.write_timeout) < SDK_TIMEOUT);
         let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
-        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < config::SDK_TIMEOUT);
-        assert!(noticed(lake.stall_timeout) + timeouts.resume() < config::SDK_TIMEOUT);
+        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < SDK_TIMEOUT);
+        assert!(noticed(lake.stall_timeout) + timeouts.resume() < SDK_TIMEOUT);
         assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
     }
 }
