@@ -7,12 +7,12 @@ use shoal_s3::identity::{Account, Identities, Identity};
 
 use crate::admin::reloads::Reloads;
 use crate::clock;
-use crate::config::{self, Config, ConfigError, IdentityConfig, Write, WriteMode};
+use crate::config::{self, Config, ConfigError, IdentityConfig};
 use crate::cooperation::Cooperation;
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
 use crate::http::tls::{TlsError, TlsReloader};
-use crate::write::WriteRules;
+use crate::write::{WriteConfig, WriteMode, WriteRules};
 
 /// Why a new configuration is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ impl Plan {
 }
 
 /// Whether any object may be dirty.
-fn is_volatile(write: &Write) -> bool {
+fn is_volatile(write: &WriteConfig) -> bool {
     let mut modes = write.rules.iter().map(|rule| rule.mode).chain([write.default]);
     modes.any(|mode| mode == WriteMode::Back)
 }

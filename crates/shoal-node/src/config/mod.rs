@@ -14,7 +14,9 @@ mod units;
 mod value;
 
 pub use crate::endpoint::LakeConfig;
+pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use crate::limits::Limits;
+pub use crate::write::{WriteConfig, WriteMode, WriteRule};
 pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
@@ -42,9 +44,9 @@ pub struct Config {
     /// `[store]`
     pub store: StoreConfig,
     /// `[freshness]`
-    pub freshness: Freshness,
+    pub freshness: FreshnessConfig,
     /// `[write]`
-    pub write: Write,
+    pub write: WriteConfig,
     /// `[cooperation]`
     pub cooperation: Cooperation,
     /// `[limits]`
@@ -108,88 +110,6 @@ pub enum SplitRule {
     Adaptive,
     /// In these percents, from L1 outwards.
     Fixed(Vec<u8>),
-}
-
-/// How long an answer about permission and currency may be reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FreshnessMode {
-    /// Ask the lake on every read.
-    Revalidate,
-    /// Objects never change under their name.
-    Immutable,
-    /// Reuse the answer for this long.
-    Ttl(Duration),
-}
-
-/// Default and exceptions by prefix; the longest matching prefix wins.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Freshness {
-    /// Where no rule matches.
-    pub default: FreshnessMode,
-    /// `[[freshness.rule]]`
-    pub rules: Vec<FreshnessRule>,
-}
-
-/// One exception.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FreshnessRule {
-    /// `s3://bucket/prefix`
-    pub prefix: String,
-    /// The mode of objects below it.
-    pub mode: FreshnessMode,
-}
-
-/// Where the bytes of a write go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
-    /// Nowhere.
-    Around,
-    /// Into the cache, once the lake has committed them.
-    Through,
-    /// Into the cache first, and to the lake later.
-    Back,
-}
-
-impl WriteMode {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::Around, Self::Through, Self::Back];
-
-    /// The word for the mode in headers and settings.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Around => "around",
-            Self::Through => "through",
-            Self::Back => "back",
-        }
-    }
-
-    /// The mode that a word stands for.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
-    }
-}
-
-/// Default and exceptions by prefix. The longest matching prefix wins, and the header of a request overrides
-/// both.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Write {
-    /// Where no rule matches.
-    pub default: WriteMode,
-    /// Whether writes may be acknowledged before the lake has them.
-    pub allow_volatile: bool,
-    /// How long an acknowledged write may wait for the lake.
-    pub flush_interval: Duration,
-    /// `[[write.rule]]`
-    pub rules: Vec<WriteRule>,
-}
-
-/// One exception.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WriteRule {
-    /// `s3://bucket/prefix`
-    pub prefix: String,
-    /// The mode of objects below it.
-    pub mode: WriteMode,
 }
 
 /// How nodes work together.
@@ -333,26 +253,6 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
             hosts: Vec::new(),
-        }
-    }
-}
-
-impl Default for Freshness {
-    fn default() -> Self {
-        Self {
-            default: FreshnessMode::Revalidate,
-            rules: Vec::new(),
-        }
-    }
-}
-
-impl Default for Write {
-    fn default() -> Self {
-        Self {
-            default: WriteMode::Around,
-            allow_volatile: false,
-            flush_interval: Duration::from_mins(1),
-            rules: Vec::new(),
         }
     }
 }
