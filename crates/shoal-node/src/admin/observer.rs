@@ -17,8 +17,8 @@ use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
-use crate::config::{Cooperation as CooperationConfig, CooperationMode, Node};
-use crate::cooperation::Cooperation;
+use crate::config::Node;
+use crate::cooperation::{Cooperation, CooperationConfig, CooperationMode};
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;

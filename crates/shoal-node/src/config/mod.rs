@@ -13,9 +13,11 @@ mod tests;
 mod units;
 mod value;
 
+pub use crate::cooperation::{CooperationConfig, CooperationMode};
 pub use crate::endpoint::LakeConfig;
 pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use crate::limits::Limits;
+pub use crate::split::SplitRule;
 pub use crate::write::{WriteConfig, WriteMode, WriteRule};
 pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
@@ -48,7 +50,7 @@ pub struct Config {
     /// `[write]`
     pub write: WriteConfig,
     /// `[cooperation]`
-    pub cooperation: Cooperation,
+    pub cooperation: CooperationConfig,
     /// `[limits]`
     pub limits: Limits,
     /// `[lookup]`
@@ -101,65 +103,6 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// Names under which operators reach it, besides addresses and private names.
     pub hosts: Vec<String>,
-}
-
-/// How the layers of a node share its room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SplitRule {
-    /// By demand, and by how long it takes to fetch a block that the node does not hold.
-    Adaptive,
-    /// In these percents, from L1 outwards.
-    Fixed(Vec<u8>),
-}
-
-/// How nodes work together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CooperationMode {
-    /// Not at all: the node talks to the lake and to no other node.
-    Solo,
-    /// In layers, by consistent hashing (D3N).
-    Hierarchy,
-}
-
-/// Whether this node shares blocks with others, and how it finds them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cooperation {
-    /// How nodes work together.
-    pub mode: CooperationMode,
-    /// Where other nodes reach this one: blocks by TCP, gossip by UDP, on the same port.
-    pub listen: SocketAddr,
-    /// The address under which other nodes reach this one, if it is not `listen`.
-    pub advertise: Option<SocketAddr>,
-    /// Nodes to ask for the others, as `host:port` of their `listen`; a node may be its own seed.
-    pub seeds: Vec<String>,
-    /// Names of the parts of `node.topology`, innermost first. The first is the node itself, L1; each further
-    /// one is a layer of the nodes that share the topology up to that part.
-    pub layers: Vec<String>,
-    /// How many blocks are at home here, in percent of an ordinary node's.
-    pub weight_percent: u32,
-    /// How often the node recomputes the split.
-    pub period: Duration,
-    /// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
-    pub step_percent: u32,
-    /// The weight that past demand loses after each period, in percent.
-    pub decay_percent: u32,
-    /// How layers share the room of this node.
-    pub split: SplitRule,
-    /// A secret that only the nodes of this cluster know (`secret_key` or the content of `secret_key_file`).
-    pub secret_key: Option<Secret>,
-    /// A second valid secret, while an operator replaces one with the other.
-    pub previous_secret_key: Option<Secret>,
-    /// Whether traffic between nodes is encrypted; it is always authenticated.
-    pub encrypt: bool,
-}
-
-impl Cooperation {
-    /// The secrets that nodes authenticate with, the current one first. Without a secret, all nodes use the
-    /// same empty one; then only this machine can connect.
-    pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        let current = self.secret_key.as_ref().map_or("", Secret::expose);
-        std::iter::once(current).chain(self.previous_secret_key.as_ref().map(Secret::expose))
-    }
 }
 
 /// The name server that answers with the nearest nodes; a node does not read this section.
@@ -253,26 +196,6 @@ impl Default for Admin {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
             hosts: Vec::new(),
-        }
-    }
-}
-
-impl Default for Cooperation {
-    fn default() -> Self {
-        Self {
-            mode: CooperationMode::Solo,
-            listen: SocketAddr::from(([127, 0, 0, 1], 9200)),
-            advertise: None,
-            seeds: Vec::new(),
-            layers: ["rack", "cluster", "datacenter"].map(Into::into).into(),
-            weight_percent: 100,
-            period: Duration::from_secs(90),
-            step_percent: 5,
-            decay_percent: 50,
-            split: SplitRule::Adaptive,
-            secret_key: None,
-            previous_secret_key: None,
-            encrypt: true,
         }
     }
 }

@@ -8,10 +8,10 @@ use shoal_s3::operation::Operation;
 use shoal_store::Store;
 
 use crate::admin::reloads::Reloads;
-use crate::channel::Channel;
+use crate::channel::{Channel, ChannelConfig};
 use crate::clock;
-use crate::config::{Config, CooperationMode};
-use crate::cooperation::Cooperation;
+use crate::config::Config;
+use crate::cooperation::{Cooperation, CooperationMode};
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
 use crate::fetch::{Fetcher, FetcherParts};
@@ -20,7 +20,7 @@ use crate::metrics::Metrics;
 use crate::peer::PeerConnector;
 use crate::reload;
 use crate::single_flight::SingleFlight;
-use crate::split::Split;
+use crate::split::{Split, SplitConfig};
 use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
 
 /// The parts that several other parts of a node share.
@@ -57,7 +57,11 @@ impl Core {
     ) -> Self {
         let limits = &config.limits;
         let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
-        let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
+        let split = Split::new(
+            Arc::clone(&store),
+            &SplitConfig::from(&config.cooperation),
+            config.store.block_bytes,
+        );
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(&config));
         let fetching = FetcherParts {
@@ -108,7 +112,8 @@ pub(super) fn layers(config: &Config) -> usize {
 
 fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
-    let channel = Channel::new(&node.name, &config.cooperation, config.limits.connections);
+    let channel_config = ChannelConfig::from(&config.cooperation);
+    let channel = Channel::new(&node.name, &channel_config, config.limits.connections);
     let peers = PeerConnector::new(Arc::new(channel), &config.limits);
     Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }
