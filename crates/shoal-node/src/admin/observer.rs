@@ -17,7 +17,6 @@ use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig
 use crate::admin::members::{Member, MemberState, Members};
 use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
-use crate::config::Node;
 use crate::cooperation::{Cooperation, CooperationConfig, CooperationMode};
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
@@ -25,7 +24,7 @@ use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
 use crate::handoff::HandoffProgress;
 use crate::limits::Limits;
-use crate::membership::{self, RejectReason, SharedSetting};
+use crate::membership::{self, NodeConfig, RejectReason, SharedSetting};
 use crate::metrics::Metrics;
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
@@ -74,7 +73,7 @@ pub struct Observer {
 #[derive(Clone, Debug)]
 pub struct ObserverConfig {
     /// `[node]`
-    pub node: Node,
+    pub node: NodeConfig,
     /// `[store]`
     pub store: StoreConfig,
     /// `[cooperation]`

@@ -1,4 +1,8 @@
-//! The settings of an operator. Each section is read by the module of the same name.
+//! The settings of an operator: the table of settings, the loader and the checks.
+//!
+//! The struct of a section lives in the module that reads it, and [`Config`] collects these structs. Three
+//! live here, because their readers stand above this module: [`Lookup`] (the crate of the name server),
+//! [`Log`] (the binary) and [`IdentityConfig`] (the reload).
 
 mod check;
 mod file;
@@ -13,34 +17,38 @@ mod tests;
 mod units;
 mod value;
 
-pub use crate::cooperation::{CooperationConfig, CooperationMode};
-pub use crate::endpoint::LakeConfig;
-pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
-pub use crate::limits::Limits;
-pub use crate::split::SplitRule;
-pub use crate::write::{WriteConfig, WriteMode, WriteRule};
 pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
 pub use settings::{SETTINGS, Setting};
+
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use shoal_base::secret::Secret;
 use shoal_store::StoreConfig;
 
+pub use crate::admin::AdminConfig;
+pub use crate::cooperation::{CooperationConfig, CooperationMode};
+pub use crate::endpoint::LakeConfig;
+pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
+pub use crate::front::{Anonymous, S3Config};
+pub use crate::limits::Limits;
+pub use crate::membership::NodeConfig;
+pub use crate::split::SplitRule;
+pub use crate::write::{WriteConfig, WriteMode, WriteRule};
+
 /// All settings of one node, and of the name server that leads clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `[node]`
-    pub node: Node,
+    pub node: NodeConfig,
     /// `[s3]`
-    pub s3: S3,
+    pub s3: S3Config,
     /// `[admin]`
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// `[lake]`
     pub lake: LakeConfig,
     /// `[store]`
@@ -59,50 +67,6 @@ pub struct Config {
     pub log: Log,
     /// `[[identity]]`
     pub identities: Vec<IdentityConfig>,
-}
-
-/// The identity and the place of a node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    /// Unique in the cluster; shown in headers, logs and status.
-    pub name: String,
-    /// Place, outermost first: `dc1/cluster-a/rack-1`.
-    pub topology: String,
-}
-
-/// How the node treats requests without credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anonymous {
-    /// The lake decides, as it does for any caller.
-    Forward,
-    /// The node refuses them before it does anything else.
-    Refuse,
-}
-
-/// The port on which clients speak S3 to the node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct S3 {
-    /// Address and port.
-    pub listen: SocketAddr,
-    /// Domain for virtual-host style (`bucket.domain`); path style always works.
-    pub domain: Option<String>,
-    /// How the node treats requests without credentials.
-    pub anonymous: Anonymous,
-    /// Whether clients may sign with version 2, too.
-    pub signature_v2: bool,
-    /// PEM certificate chain; reloaded when the file changes.
-    pub tls_cert: Option<PathBuf>,
-    /// PEM private key.
-    pub tls_key: Option<PathBuf>,
-}
-
-/// The port for operators: health, metrics, status. Never the S3 port.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Admin {
-    /// Address and port.
-    pub listen: SocketAddr,
-    /// Names under which operators reach it, besides addresses and private names.
-    pub hosts: Vec<String>,
 }
 
 /// The name server that answers with the nearest nodes; a node does not read this section.
@@ -167,37 +131,6 @@ pub struct IdentityConfig {
     pub lake_access_key: Option<String>,
     /// The secret half of it.
     pub lake_secret_key: Option<Secret>,
-}
-
-impl Default for Node {
-    fn default() -> Self {
-        Self {
-            name: "node-1".into(),
-            topology: "dc1/cluster-a/rack-1".into(),
-        }
-    }
-}
-
-impl Default for S3 {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
-            domain: None,
-            anonymous: Anonymous::Forward,
-            signature_v2: false,
-            tls_cert: None,
-            tls_key: None,
-        }
-    }
-}
-
-impl Default for Admin {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
-            hosts: Vec::new(),
-        }
-    }
 }
 
 impl Default for Lookup {
