@@ -22,7 +22,7 @@ use crate::dirty::DirtyObjects;
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, Handshake};
-use crate::membership::{ClusterKey, Member, Membership, SettingsDigests, State, generation};
+use crate::membership::{ClusterKey, Member, Membership, State, generation};
 use crate::metrics::ConnectionMetrics;
 use crate::shutdown::Shutdown;
 
@@ -74,7 +74,7 @@ impl Cluster {
         let key = ClusterKey::new(config.cooperation.secrets());
         let seeds = config.cooperation.seeds.clone();
         let notices = cooperation.notices();
-        notices.agreement.renew(SettingsDigests::of(config));
+        notices.agreement.renew(config.digests());
         let membership = Membership::join(addresses.peer, me, seeds, key, Arc::clone(notices)).await?;
         let limits = ConnectionLimits::from(&config.limits);
         let place = move |hierarchy| store.set_hierarchy(hierarchy);

@@ -4,6 +4,8 @@
 //! the rings of its layers, and asks [`shoal_policy::route`] where a block may be found. Nodes that have
 //! heard different news disagree about homes for a moment; the requests between them stay right, see there.
 
+mod config;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,6 +17,8 @@ use shoal_policy::route::{Hierarchy, Neighbourhood, Stop};
 use shoal_policy::{BlockId, Layer, NodeId};
 use shoal_s3::object::Version;
 use tokio::sync::watch;
+
+pub use self::config::{CooperationConfig, CooperationMode};
 
 use crate::channel::Channel;
 use crate::clock;
@@ -308,14 +312,15 @@ mod tests {
     use shoal_policy::route::Stop;
     use shoal_policy::{BlockId, Layer, VersionId};
 
-    use super::{Cooperation, Member, NEWCOMER, State};
-    use crate::channel::Channel;
-    use crate::config::{self, Limits};
+    use super::{Cooperation, CooperationConfig, Member, NEWCOMER, State};
+    use crate::channel::{Channel, ChannelConfig};
+    use crate::limits::Limits;
     use crate::membership::node_id;
     use crate::peer::PeerConnector;
 
     fn cooperation(name: &str, topology: &str) -> Cooperation {
-        let channel = Channel::new(name, &config::Cooperation::default(), 8);
+        let config = ChannelConfig::from(&CooperationConfig::default());
+        let channel = Channel::new(name, &config, 8);
         Cooperation::new(
             name,
             topology,

@@ -5,7 +5,43 @@ use std::time::Duration;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
-use crate::config::{Freshness, FreshnessMode};
+/// How long an answer about permission and currency may be reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreshnessMode {
+    /// Ask the lake on every read.
+    Revalidate,
+    /// Objects never change under their name.
+    Immutable,
+    /// Reuse the answer for this long.
+    Ttl(Duration),
+}
+
+/// Default and exceptions by prefix; the longest matching prefix wins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FreshnessConfig {
+    /// Where no rule matches.
+    pub default: FreshnessMode,
+    /// `[[freshness.rule]]`
+    pub rules: Vec<FreshnessRule>,
+}
+
+/// One exception.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FreshnessRule {
+    /// `s3://bucket/prefix`
+    pub prefix: String,
+    /// The mode of objects below it.
+    pub mode: FreshnessMode,
+}
+
+impl Default for FreshnessConfig {
+    fn default() -> Self {
+        Self {
+            default: FreshnessMode::Revalidate,
+            rules: Vec::new(),
+        }
+    }
+}
 
 /// The rules of `[freshness]`.
 #[derive(Clone, Debug)]
@@ -13,7 +49,7 @@ pub struct FreshnessRules(ByPrefix<FreshnessMode>);
 
 impl FreshnessRules {
     /// The rules as configured.
-    pub fn new(config: &Freshness) -> Self {
+    pub fn new(config: &FreshnessConfig) -> Self {
         let rules = config.rules.iter().map(|rule| (rule.prefix.as_str(), rule.mode));
         Self(ByPrefix::new(config.default, rules))
     }
@@ -31,7 +67,6 @@ impl FreshnessRules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::FreshnessRule;
 
     #[test]
     fn the_longest_matching_prefix_decides() {
@@ -39,7 +74,7 @@ mod tests {
             prefix: prefix.into(),
             mode,
         };
-        let rules = FreshnessRules::new(&Freshness {
+        let rules = FreshnessRules::new(&FreshnessConfig {
             default: FreshnessMode::Revalidate,
             rules: vec![
                 rule("s3://data/", FreshnessMode::Ttl(Duration::from_secs(30))),

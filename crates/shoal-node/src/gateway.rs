@@ -1,48 +1,28 @@
 //! Puts the parts of a node together; no other module does.
 
-use std::convert::Infallible;
+mod core;
+mod parts;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::FutureExt;
-use hyper::service::service_fn;
-use shoal_s3::auth::Gate;
-use shoal_s3::identity::Identities;
-use shoal_s3::operation::Operation;
 use shoal_store::{Recovery, Store, StoreError};
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use crate::admin::allowed_hosts::AllowedHosts;
-use crate::admin::explain::Explainer;
-use crate::admin::observer::Observer;
-use crate::admin::server::{Admin, Readiness};
-use crate::block_server::BlockServer;
-use crate::channel::Channel;
-use crate::clock;
-use crate::cluster::{Addresses, Cluster, NodeServices};
-use crate::config::{Anonymous, Config, ConfigError, CooperationMode};
-use crate::cooperation::Cooperation;
-use crate::dirty::{self, DirtyObjects, FlushOrders};
+use self::core::Core;
+use self::parts::Parts;
+use crate::admin::server::Readiness;
+use crate::cluster::{Addresses, Cluster};
+use crate::config::{Config, ConfigError};
+use crate::cooperation::CooperationMode;
+use crate::dirty::DirtyObjects;
 use crate::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
-use crate::fair::in_flight::InFlight;
-use crate::fetch::{Fetcher, FetcherParts};
-use crate::freshness::FreshnessRules;
-use crate::front::serve::{Front, FrontParts};
-use crate::grants::Grants;
-use crate::handoff::Handoff;
-use crate::http::connection::ClientBody;
-use crate::http::listener::{self, ConnectionLimits, ListenError, RemoteEnd};
+use crate::http::listener::{self, ListenError};
 use crate::http::tls::{TlsError, TlsReloader};
-use crate::lake_health::LakeHealthCheck;
-use crate::metrics::Metrics;
-use crate::peer::PeerConnector;
-use crate::read::{OpenLock, Reader};
-use crate::reload::{self, ReloadError, Reloader, Reloads};
-use crate::shutdown::{self, Shutdown, Trigger};
-use crate::single_flight::SingleFlight;
-use crate::split::Split;
-use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
+use crate::reload::{ReloadError, Reloader};
+use crate::shutdown::{self, Trigger};
 
 /// The parts that `/readyz` waits for.
 const STORE: &str = "store";
@@ -103,13 +83,8 @@ impl Gateway {
     /// missing.
     pub async fn start(config: Config) -> Result<Self, GatewayError> {
         let config = Arc::new(config);
-        let (s3, admin) = (
-            listener::listen(config.s3.listen)?,
-            listener::listen(config.admin.listen)?,
-        );
-        let address = |listener: &tokio::net::TcpListener| {
-            listener.local_addr().expect("a bound listener has an address")
-        };
+        let s3 = listener::listen(config.s3.listen)?;
+        let admin = listener::listen(config.admin.listen)?;
         let (s3_address, admin_address) = (address(&s3), address(&admin));
         let peer = match config.cooperation.mode {
             CooperationMode::Solo => None,
@@ -119,16 +94,13 @@ impl Gateway {
             (Some(certificate), Some(key)) => Some(TlsReloader::load(certificate, key)?),
             _ => None,
         };
-        let credentials = NodeCredentials::resolve(&config.lake).await?;
-        let lake = Arc::new(
-            Endpoint::new(&config.lake, &config.limits, credentials)?.in_turns(config.limits.lake_requests),
-        );
+        let lake = open_lake(&config).await?;
         let (store, recovery) = open_store(&config).await?;
 
-        let parts = Parts::new(&config, lake, Arc::clone(&store), (s3_address, admin_address)).await;
+        let core = Core::new(config, s3_address, admin_address, lake, Arc::clone(&store));
+        let parts = Parts::new(core).await;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
-        let mut handoff = None;
         let cluster = match peer {
             None => None,
             Some(listener) => {
@@ -137,34 +109,24 @@ impl Gateway {
                     admin: admin_address,
                     peer: address(&listener),
                 };
-                let joined = Cluster::join(
-                    &config,
-                    listener,
-                    addresses,
-                    Arc::clone(&parts.cooperation),
-                    NodeServices {
-                        host: Arc::clone(&parts.host),
-                        dirty: Arc::clone(&parts.dirty),
-                    },
-                    Arc::clone(&store),
-                    stopping.clone(),
-                );
-                let cluster = joined.await.map_err(|source| GatewayError::Gossip {
+                let joined = parts.join(listener, addresses, stopping.clone()).await;
+                Some(joined.map_err(|source| GatewayError::Gossip {
                     address: addresses.peer,
                     source,
-                })?;
-                handoff = Some(parts.handoff(&cluster, &store, stopping.clone()));
-                Some(cluster)
+                })?)
             }
         };
+        let handoff = cluster
+            .as_ref()
+            .map(|cluster| parts.handoff(cluster, stopping.clone()));
         let dirty = Arc::clone(&parts.dirty);
         let reloader = Box::new(parts.reloader(tls.as_ref()));
         let servers = vec![
             tokio::spawn(parts.admin(&readiness, handoff).serve(admin, stopping.clone())),
-            tokio::spawn(Arc::clone(&parts.split).run(stopping.clone())),
+            tokio::spawn(Arc::clone(&parts.core.split).run(stopping.clone())),
             tokio::spawn(parts.lake_health().run(stopping.clone())),
-            tokio::spawn(Arc::clone(&parts.dirty).run(cluster.is_some(), stopping.clone())),
-            tokio::spawn(serve_s3(s3, tls, parts, stopping)),
+            tokio::spawn(Arc::clone(&dirty).run(cluster.is_some(), stopping.clone())),
+            tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ];
         readiness.reached(STORE);
         readiness.reached(S3);
@@ -244,280 +206,20 @@ impl Gateway {
     }
 }
 
+/// The address of a listener that is bound.
+fn address(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().expect("a bound listener has an address")
+}
+
+async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {
+    let credentials = NodeCredentials::resolve(&config.lake).await?;
+    let lake = Endpoint::new(&config.lake, &config.limits, credentials)?;
+    Ok(Arc::new(lake.in_turns(config.limits.lake_requests)))
+}
+
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
     let (store, mapped_bytes) = (config.store.clone(), config.limits.mapped_bytes);
-    let layers = layers(config);
+    let layers = core::layers(config);
     let opening = tokio::task::spawn_blocking(move || Store::open(&store, mapped_bytes, layers));
     opening.await.expect("opening a store does not panic")
-}
-
-async fn serve_s3(
-    listener: tokio::net::TcpListener,
-    tls: Option<Arc<TlsReloader>>,
-    parts: Parts,
-    stopping: Shutdown,
-) {
-    if let Some(tls) = &tls {
-        let (tls, stopping) = (Arc::clone(tls), stopping.clone());
-        tokio::spawn(tls.watch(stopping));
-    }
-    let limits = ConnectionLimits::from(&parts.config.limits);
-    let (front, connections) = (parts.front, parts.metrics.connections());
-    listener::serve(
-        listener,
-        tls,
-        limits,
-        connections,
-        stopping,
-        move |remote: RemoteEnd| {
-            let front = Arc::clone(&front);
-            service_fn(move |request: http::Request<ClientBody>| {
-                let front = Arc::clone(&front);
-                let remote = remote.clone();
-                async move { Ok::<_, Infallible>(front.serve(request, &remote).await) }
-            })
-        },
-    )
-    .await;
-}
-
-/// Everything that answers requests.
-struct Parts {
-    config: Arc<Config>,
-    metrics: Arc<Metrics>,
-    front: Arc<Front>,
-    observer: Arc<Observer>,
-    explainer: Arc<Explainer>,
-    cooperation: Arc<Cooperation>,
-    host: Arc<BlockServer>,
-    split: Arc<Split>,
-    dirty: Arc<DirtyObjects>,
-    flushes: Arc<FlushOrders>,
-    lake: Arc<Endpoint>,
-    identities: Arc<Identities>,
-    reloads: Arc<Reloads>,
-}
-
-impl Parts {
-    async fn new(
-        config: &Arc<Config>,
-        lake: Arc<Endpoint>,
-        store: Arc<Store>,
-        addresses: (SocketAddr, SocketAddr),
-    ) -> Self {
-        let (limits, ahead) = (&config.limits, config.limits.read_ahead_blocks);
-        let metrics = Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str)));
-        let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
-        let split = Split::new(Arc::clone(&store), &config.cooperation, config.store.block_bytes);
-        let split = Arc::new(split);
-        let cooperation = Arc::new(cooperation(config));
-        let fetching = FetcherParts {
-            lake: Arc::clone(&lake),
-            grants: Arc::clone(&grants),
-            cooperation: Arc::clone(&cooperation),
-            split: Arc::clone(&split),
-            store: Arc::clone(&store),
-            single_flight: Arc::clone(&single_flight),
-        };
-        let explainer = explainer(config, &fetching);
-        let fetcher = Arc::new(Fetcher::new(fetching, limits.fill_bytes, ahead));
-        let identities = Arc::new(Identities::new(reload::identities(config)));
-        let reloads = Arc::new(Reloads::since(clock::utc_now()));
-        let host = Arc::new(host(config, &identities, &lake, &store, &fetcher));
-        let through = Arc::new(WriteThrough::new(
-            Arc::clone(&store),
-            Arc::clone(&fetcher),
-            Arc::clone(&cooperation),
-            Arc::clone(&grants),
-            WriteThroughSizes::from(&config.store),
-        ));
-        let writing = WriteRules::new(&config.write);
-        let dirty = dirty::Parts {
-            rules: writing.clone(),
-            lake: Arc::clone(&lake),
-            store: Arc::clone(&store),
-            fetcher: Arc::clone(&fetcher),
-            cooperation: Arc::clone(&cooperation),
-            grants: Arc::clone(&grants),
-            identities: Arc::clone(&identities),
-        };
-        let dirty = Arc::new(DirtyObjects::open(dirty, config).await);
-        let flushes = Arc::new(FlushOrders::of(&dirty));
-        let in_flight = InFlight::new(limits.requests, limits.requests_per_identity, limits.connections);
-        let observer = Observer {
-            in_flight: Arc::clone(&in_flight),
-            config: Arc::clone(config),
-            lake: Arc::clone(&lake),
-            store: Arc::clone(&store),
-            split: Arc::clone(&split),
-            single_flight,
-            fetcher: Arc::clone(&fetcher),
-            through: Arc::clone(&through),
-            dirty: Arc::clone(&dirty),
-            flushes: Arc::clone(&flushes),
-            cooperation: Arc::clone(&cooperation),
-            host: Arc::clone(&host),
-            addresses,
-            reloads: Arc::clone(&reloads),
-            last_reported: parking_lot::Mutex::default(),
-        };
-        let reader = Reader {
-            lake: Arc::clone(&lake),
-            store,
-            grants: Arc::clone(&grants),
-            fetcher,
-            cooperation: Arc::clone(&cooperation),
-            ahead,
-            block_bytes: config.store.block_bytes,
-            open_lock: OpenLock::default(),
-        };
-        let gate = gate(config, Arc::clone(&identities));
-        let front = Front::new(FrontParts {
-            gate,
-            lake: Arc::clone(&lake),
-            grants,
-            reader,
-            freshness: FreshnessRules::new(&config.freshness),
-            write_rules: writing,
-            dirty: Arc::clone(&dirty),
-            through,
-            in_flight,
-            metrics: Arc::clone(&metrics),
-            domain: config.s3.domain.clone(),
-            scheme: scheme(config),
-            access_log: config.log.access,
-        });
-        Self {
-            config: Arc::clone(config),
-            metrics,
-            front: Arc::new(front),
-            observer: Arc::new(observer),
-            explainer: Arc::new(explainer),
-            cooperation,
-            host,
-            split,
-            dirty,
-            flushes,
-            lake,
-            identities,
-            reloads,
-        }
-    }
-
-    fn reloader(&self, tls: Option<&Arc<TlsReloader>>) -> Reloader {
-        Reloader {
-            identities: Arc::clone(&self.identities),
-            front: Arc::clone(&self.front),
-            cooperation: Arc::clone(&self.cooperation),
-            tls: tls.cloned(),
-            reloads: Arc::clone(&self.reloads),
-            in_force: tokio::sync::Mutex::new(Config::clone(&self.config)),
-        }
-    }
-
-    fn lake_health(&self) -> LakeHealthCheck {
-        LakeHealthCheck::new(Arc::clone(&self.lake), Arc::clone(&self.identities))
-    }
-
-    fn handoff(&self, cluster: &Cluster, store: &Arc<Store>, stopping: Shutdown) -> Arc<Handoff> {
-        let cooperation = Arc::clone(&self.cooperation);
-        let announcer = cluster.membership().announcer();
-        let dirty = Arc::clone(&self.dirty);
-        Arc::new(Handoff::new(
-            Arc::clone(store),
-            cooperation,
-            dirty,
-            announcer,
-            stopping,
-        ))
-    }
-
-    fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
-        let [measured, shown, present, judged] = [(); 4].map(|()| Arc::clone(&self.observer));
-        let progress = {
-            let handoff = handoff.clone();
-            move || handoff.as_ref().map(|handoff| handoff.progress())
-        };
-        let [drain, draining] = [(); 2].map(|()| progress.clone());
-        let (metrics, explainer) = (Arc::clone(&self.metrics), Arc::clone(&self.explainer));
-        Admin {
-            metrics: Arc::clone(&self.metrics),
-            readiness: Arc::clone(readiness),
-            conditions: Arc::new(move || judged.conditions(drain().as_ref())),
-            status: Arc::new(move || shown.status(progress())),
-            members: Arc::new(move || present.members(metrics.requests_in_flight())),
-            explain: Arc::new(move |question| {
-                let explainer = Arc::clone(&explainer);
-                async move { explainer.explain(&question).await }.boxed()
-            }),
-            handoff,
-            hosts: AllowedHosts::new(&self.config.admin.hosts),
-            flushes: Arc::clone(&self.flushes),
-            measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
-        }
-    }
-}
-
-/// The scheme of this node's URLs.
-fn scheme(config: &Config) -> &'static str {
-    if config.s3.tls_cert.is_some() {
-        "https"
-    } else {
-        "http"
-    }
-}
-
-/// A node that does not cooperate has one layer: its own.
-fn layers(config: &Config) -> usize {
-    match config.cooperation.mode {
-        CooperationMode::Solo => 1,
-        CooperationMode::Hierarchy => config.cooperation.layers.len(),
-    }
-}
-
-fn explainer(config: &Config, parts: &FetcherParts) -> Explainer {
-    Explainer {
-        node: config.node.name.clone(),
-        lake: Arc::clone(&parts.lake),
-        grants: Arc::clone(&parts.grants),
-        store: Arc::clone(&parts.store),
-        single_flight: Arc::clone(&parts.single_flight),
-        cooperation: Arc::clone(&parts.cooperation),
-    }
-}
-
-fn host(
-    config: &Config,
-    identities: &Arc<Identities>,
-    lake: &Arc<Endpoint>,
-    store: &Arc<Store>,
-    fetcher: &Arc<Fetcher>,
-) -> BlockServer {
-    BlockServer::new(
-        Arc::clone(identities),
-        Arc::clone(lake),
-        Arc::clone(store),
-        Arc::clone(fetcher),
-        config.store.block_bytes,
-        config.limits.requests,
-    )
-}
-
-fn gate(config: &Config, identities: Arc<Identities>) -> Gate {
-    let mut gate = Gate::new(identities, &config.lake.region);
-    if config.s3.anonymous == Anonymous::Refuse {
-        gate = gate.without_strangers();
-    }
-    if config.s3.signature_v2 {
-        gate.with_signature_v2(config.s3.domain.clone())
-    } else {
-        gate
-    }
-}
-
-fn cooperation(config: &Config) -> Cooperation {
-    let node = &config.node;
-    let channel = Channel::new(&node.name, &config.cooperation, config.limits.connections);
-    let peers = PeerConnector::new(Arc::new(channel), &config.limits);
-    Cooperation::new(&node.name, &node.topology, layers(config), peers)
 }

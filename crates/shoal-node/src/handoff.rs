@@ -175,7 +175,7 @@ impl Handoff {
     }
 
     async fn run(&self, order: u64, before: Arc<Hierarchy>) {
-        // DirtyObjects objects come first: the node must not leave before the lake has them.
+        // Dirty objects come first: the node must not leave before the lake has them.
         loop {
             let objects_dirty = self.dirty.drain_round().await;
             self.note(order, |progress| progress.objects_dirty = objects_dirty);

@@ -47,6 +47,7 @@ pub mod metrics;
 // Ground.
 pub mod clock;
 pub mod fair;
+pub mod limits;
 pub mod log_throttle;
 pub mod sendfile;
 pub mod shutdown;

@@ -2,20 +2,17 @@
 //! a restart.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
-use serde_json::{Value, json};
 use shoal_s3::identity::{Account, Identities, Identity};
 
+use crate::admin::reloads::Reloads;
 use crate::clock;
-use crate::config::{self, Config, ConfigError, IdentityConfig, Write, WriteMode};
+use crate::config::{self, Config, ConfigError, IdentityConfig};
 use crate::cooperation::Cooperation;
 use crate::freshness::FreshnessRules;
 use crate::front::serve::Front;
 use crate::http::tls::{TlsError, TlsReloader};
-use crate::membership::SettingsDigests;
-use crate::write::WriteRules;
+use crate::write::{WriteConfig, WriteMode, WriteRules};
 
 /// Why a new configuration is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +65,7 @@ impl Plan {
 }
 
 /// Whether any object may be dirty.
-fn is_volatile(write: &Write) -> bool {
+fn is_volatile(write: &WriteConfig) -> bool {
     let mut modes = write.rules.iter().map(|rule| rule.mode).chain([write.default]);
     modes.any(|mode| mode == WriteMode::Back)
 }
@@ -84,7 +81,8 @@ impl Reloader {
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
-        self.reloads.note(clock::utc_now(), &taken_over);
+        let noted = taken_over.as_ref().map(|plan| plan.need_restart.as_slice());
+        self.reloads.note(clock::utc_now(), noted);
         let plan = taken_over?;
         for setting in &plan.need_restart {
             tracing::warn!(
@@ -111,7 +109,7 @@ impl Reloader {
         front.reload(freshness, WriteRules::new(&config.write), config.log.access);
         // Other nodes compare the settings that must be equal among them.
         let agreement = &self.cooperation.notices().agreement;
-        agreement.renew(SettingsDigests::of(config));
+        agreement.renew(config.digests());
         Ok(plan)
     }
 }
@@ -137,80 +135,6 @@ fn lake_account(identity: &IdentityConfig) -> Option<Arc<Account>> {
         secret_key,
         session_token: None,
     }))
-}
-
-/// How reloads ended, for `/status` and metrics.
-#[derive(Debug)]
-pub struct Reloads(Mutex<History>);
-
-#[derive(Clone, Debug)]
-struct History {
-    ok: u64,
-    failed: u64,
-    /// Time at which the configuration in force was read.
-    read_at: SystemTime,
-    /// Why the latest reload failed.
-    error: Option<String>,
-    /// Settings that differ in the files, and cannot change while the node runs.
-    need_restart: Vec<String>,
-}
-
-impl Reloads {
-    /// A history without reloads; the node starts at `now`.
-    pub fn since(now: SystemTime) -> Self {
-        Self(Mutex::new(History {
-            ok: 0,
-            failed: 0,
-            read_at: now,
-            error: None,
-            need_restart: Vec::new(),
-        }))
-    }
-
-    fn note(&self, now: SystemTime, taken_over: &Result<Plan, ReloadError>) {
-        let mut history = self.0.lock();
-        match taken_over {
-            Ok(plan) => {
-                history.ok += 1;
-                history.read_at = now;
-                history.error = None;
-                history.need_restart.clone_from(&plan.need_restart);
-            }
-            Err(error) => {
-                history.failed += 1;
-                history.error = Some(error.to_string());
-            }
-        }
-    }
-
-    /// The number of reloads that succeeded, and of those that failed.
-    pub fn counts(&self) -> [(&'static str, u64); 2] {
-        let history = self.0.lock();
-        [("ok", history.ok), ("failed", history.failed)]
-    }
-
-    /// Whether the latest reload succeeded, and when the configuration in force was read, in seconds since
-    /// 1970.
-    pub fn latest(&self) -> (bool, u64) {
-        let history = self.0.lock();
-        (history.error.is_none(), unix_seconds(history.read_at))
-    }
-
-    /// The page for `/status`.
-    pub fn page(&self) -> Value {
-        let history = self.0.lock().clone();
-        json!({
-            "read_at": unix_seconds(history.read_at),
-            "reloads": history.ok,
-            "failed_reloads": history.failed,
-            "error": history.error,
-            "need_restart": history.need_restart,
-        })
-    }
-}
-
-fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

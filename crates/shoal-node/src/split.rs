@@ -25,12 +25,33 @@ use shoal_policy::{BlockId, Layer};
 use shoal_store::Store;
 
 use crate::clock;
-use crate::config::{Cooperation, SplitRule};
 use crate::shutdown::Shutdown;
 
 /// How many times smaller than a full block the blocks may be, on average, before reuse at the far end of the
 /// room goes unnoticed. If all blocks are full, the sample of them is smaller by this factor.
 const SMALLNESS: usize = 4;
+
+/// How the layers of a node share its room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SplitRule {
+    /// By demand, and by how long it takes to fetch a block that the node does not hold.
+    Adaptive,
+    /// In these percents, from L1 outwards.
+    Fixed(Vec<u8>),
+}
+
+/// How the split is found, and how fast it changes.
+#[derive(Clone, Debug)]
+pub struct SplitConfig {
+    /// How layers share the room of this node.
+    pub rule: SplitRule,
+    /// How often the node recomputes the split.
+    pub period: Duration,
+    /// How far a layer may grow or shrink per period, in percent of the node's room.
+    pub step_percent: u32,
+    /// The weight that past demand loses after each period, in percent.
+    pub decay_percent: u32,
+}
 
 /// The split of one node.
 pub struct Split {
@@ -116,9 +137,9 @@ pub struct LayerRequests {
 impl Split {
     /// Gives the store's layers their first targets. A fixed split names a share for each layer, unless there
     /// is only one.
-    pub fn new(store: Arc<Store>, settings: &Cooperation, block_bytes: u64) -> Self {
+    pub fn new(store: Arc<Store>, config: &SplitConfig, block_bytes: u64) -> Self {
         let (layers, room_bytes) = (store.layers().len(), store.room_bytes());
-        let (targets, partition) = match &settings.split {
+        let (targets, partition) = match &config.rule {
             _ if layers == 1 => (vec![room_bytes], None),
             SplitRule::Fixed(percents) => (divide(room_bytes, percents), None),
             SplitRule::Adaptive => {
@@ -129,10 +150,10 @@ impl Split {
         store.resize_layers(&targets);
         Self {
             store,
-            period: settings.period,
+            period: config.period,
             pace: Pace {
-                limit_bytes: percent_of(room_bytes, settings.step_percent),
-                kept: 1.0 - f64::from(settings.decay_percent) / 100.0,
+                limit_bytes: percent_of(room_bytes, config.step_percent),
+                kept: 1.0 - f64::from(config.decay_percent) / 100.0,
             },
             began: clock::instant(),
             partition: partition.map(|partition| {

@@ -54,8 +54,8 @@ impl DiskHealth {
         self.counters.io_errors.add(1);
     }
 
-    /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds. The first failure is the
-    /// reason that is shown; later ones often follow from it.
+    /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds. The first failure is
+    /// the reason that is shown; later ones often follow from it.
     pub(super) fn failed(&self, action: &str, error: &io::Error) {
         self.counters.io_errors.add(1);
         let mut health = self.health.lock();

@@ -2,7 +2,11 @@
 
 pub mod allowed_hosts;
 pub mod client;
+mod config;
 pub mod explain;
 pub mod members;
 pub mod observer;
+pub mod reloads;
 pub mod server;
+
+pub use self::config::AdminConfig;

@@ -12,20 +12,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shoal_policy::admission::Refusal;
-use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store};
+use shoal_store::{Counters, Health, LayerRoom, RemovalReason, Store, StoreConfig};
 
 use crate::admin::members::{Member, MemberState, Members};
+use crate::admin::reloads::Reloads;
 use crate::block_server::BlockServer;
-use crate::config::{Config, CooperationMode};
-use crate::cooperation::Cooperation;
+use crate::cooperation::{Cooperation, CooperationConfig, CooperationMode};
 use crate::dirty::{DirtyObjects, Figures, FlushOrders, UploadEnd, WriteBackOutcome};
 use crate::endpoint::{AccountRefusal, Endpoint, EndpointCounts};
 use crate::fair::in_flight::InFlight;
 use crate::fetch::Fetcher;
 use crate::handoff::HandoffProgress;
-use crate::membership::{self, RejectReason, SharedSetting};
+use crate::limits::Limits;
+use crate::membership::{self, NodeConfig, RejectReason, SharedSetting};
 use crate::metrics::Metrics;
-use crate::reload::Reloads;
 use crate::single_flight::SingleFlight;
 use crate::split::{LayerRequests, Split};
 use crate::write::WriteThrough;
@@ -36,7 +36,7 @@ const TROUBLES_SHOWN: usize = 100;
 /// Reads the state of a node's parts.
 pub struct Observer {
     /// Shown in `/status`.
-    pub config: Arc<Config>,
+    pub config: ObserverConfig,
     /// The lake client.
     pub lake: Arc<Endpoint>,
     /// The store.
@@ -61,10 +61,25 @@ pub struct Observer {
     pub host: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
     pub reloads: Arc<Reloads>,
-    /// Where clients and where operators reach this node.
-    pub addresses: (SocketAddr, SocketAddr),
+    /// Where clients reach this node.
+    pub s3_address: SocketAddr,
+    /// Where operators reach this node.
+    pub admin_address: SocketAddr,
     /// Totals that are already in the metrics.
     pub last_reported: Mutex<LastReported>,
+}
+
+/// The settings that the pages for operators show.
+#[derive(Clone, Debug)]
+pub struct ObserverConfig {
+    /// `[node]`
+    pub node: NodeConfig,
+    /// `[store]`
+    pub store: StoreConfig,
+    /// `[cooperation]`
+    pub cooperation: CooperationConfig,
+    /// `[limits]`
+    pub limits: Limits,
 }
 
 /// Totals that are already in the metrics.
@@ -183,13 +198,12 @@ impl Observer {
         };
         let mut members: Vec<Member> = self.cooperation.members().iter().map(describe).collect();
         if members.is_empty() {
-            let (s3, admin) = self.addresses;
             members.push(Member {
                 name: node.name.clone(),
                 topology: node.topology.clone(),
-                s3,
+                s3: self.s3_address,
                 peer: None,
-                admin,
+                admin: self.admin_address,
                 state: MemberState::Serving,
                 load: Some(load),
                 differs: None,

@@ -35,6 +35,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::{Acceptor, NoServerSessionStorage};
 use rustls::{ClientConfig, ConnectionCommon, ServerConfig};
 use rustls_pki_types::ServerName;
+use shoal_base::secret::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -50,7 +51,6 @@ use self::read_ahead::ReadAhead;
 use self::records::{Key, RecordStream};
 use self::stream::Stream;
 use self::trusted_keys::{ClientKeys, TrustedKeys};
-use crate::config;
 use crate::sendfile::SendfileStream;
 use crate::sigbus_guard::SigbusGuard;
 
@@ -63,6 +63,15 @@ const WELCOME: &[u8] = b"welcome";
 
 /// The label under which both ends export keys from the handshake (RFC 5705).
 const EXPORTER: &[u8] = b"EXPORTER-shoal-records";
+
+/// What a channel proves, and whether it encrypts.
+#[derive(Clone, Debug)]
+pub struct ChannelConfig {
+    /// The secrets that nodes authenticate with, the current one first.
+    pub secrets: Vec<Secret>,
+    /// Whether data between nodes is encrypted; it is always authenticated.
+    pub encrypt: bool,
+}
 
 /// How one node makes connections to others and accepts theirs.
 #[derive(Debug)]
@@ -96,10 +105,14 @@ pub struct Dialer {
 
 impl Channel {
     /// Creates the channel of the node `name`. Other nodes may have at most `connections` connections to it.
-    pub fn new(name: &str, cooperation: &config::Cooperation, connections: usize) -> Self {
-        let keys: Vec<_> = cooperation.secrets().map(Keys::of).collect();
+    pub fn new(name: &str, config: &ChannelConfig, connections: usize) -> Self {
+        let keys: Vec<_> = config
+            .secrets
+            .iter()
+            .map(|secret| Keys::of(secret.expose()))
+            .collect();
         // Encryption protects against more, so a node that does not require it accepts it.
-        let transports: &[Transport] = if cooperation.encrypt {
+        let transports: &[Transport] = if config.encrypt {
             &[Transport::Encrypted]
         } else {
             &[Transport::Authenticated, Transport::Encrypted]

@@ -11,21 +11,19 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::{AuthFailure, Channel, Keys, NodeStream, Transport, answering, asking};
-use crate::config::Cooperation;
+use super::{AuthFailure, Channel, ChannelConfig, Keys, NodeStream, Transport, answering, asking};
 
 const SECRET: &str = "the secret of this cluster";
 
-fn cooperation(secret: &str, encrypt: bool) -> Cooperation {
-    Cooperation {
-        secret_key: Some(Secret::new(secret)),
+fn config(secret: &str, encrypt: bool) -> ChannelConfig {
+    ChannelConfig {
+        secrets: vec![Secret::new(secret)],
         encrypt,
-        ..Cooperation::default()
     }
 }
 
 fn node(name: &str, secret: &str) -> Channel {
-    Channel::new(name, &cooperation(secret, true), 100)
+    Channel::new(name, &config(secret, true), 100)
 }
 
 /// Starts a listening node that echoes what it receives.
@@ -84,9 +82,9 @@ fn count(channel: &Channel, failure: AuthFailure) -> u64 {
 #[tokio::test]
 async fn nodes_that_know_the_secret_speak_and_encrypt_if_either_wants_to() {
     for (asks, answers) in [(true, true), (true, false), (false, true), (false, false)] {
-        let far = Channel::new("n1", &cooperation(SECRET, answers), 100);
+        let far = Channel::new("n1", &config(SECRET, answers), 100);
         let address = listens(Arc::new(far)).await;
-        let near = Channel::new("n0", &cooperation(SECRET, asks), 100);
+        let near = Channel::new("n0", &config(SECRET, asks), 100);
         let stream = near.to("n1", address).dial().await.unwrap();
         assert_eq!(stream.is_encrypted(), asks || answers);
         exchange(stream).await;
@@ -97,9 +95,9 @@ async fn nodes_that_know_the_secret_speak_and_encrypt_if_either_wants_to() {
 async fn bytes_altered_on_the_way_end_the_connection_and_those_before_them_arrive() {
     const ALTERED_AT: u64 = 300_000;
     for encrypt in [true, false] {
-        let far = Channel::new("n1", &cooperation(SECRET, encrypt), 100);
+        let far = Channel::new("n1", &config(SECRET, encrypt), 100);
         let address = altering(listens(Arc::new(far)).await, ALTERED_AT).await;
-        let near = Channel::new("n0", &cooperation(SECRET, encrypt), 100);
+        let near = Channel::new("n0", &config(SECRET, encrypt), 100);
         let stream = near.to("n1", address).dial().await.unwrap();
         let sent: Vec<u8> = (0..1_000_000_u32).map(|at| (at % 253) as u8).collect();
         let (mut heard, mut said) = tokio::io::split(stream);
@@ -125,9 +123,9 @@ async fn bytes_altered_on_the_way_end_the_connection_and_those_before_them_arriv
 #[tokio::test]
 async fn a_node_with_the_address_of_another_is_not_believed_to_be_it() {
     for encrypt in [true, false] {
-        let far = Channel::new("n2", &cooperation(SECRET, encrypt), 100);
+        let far = Channel::new("n2", &config(SECRET, encrypt), 100);
         let address = listens(Arc::new(far)).await;
-        let near = Channel::new("n0", &cooperation(SECRET, encrypt), 100);
+        let near = Channel::new("n0", &config(SECRET, encrypt), 100);
         assert!(near.to("n1", address).dial().await.is_err());
         assert_eq!(count(&near, AuthFailure::HandshakeLimit), 1);
         near.to("n2", address).dial().await.unwrap();
@@ -183,7 +181,7 @@ async fn a_request_without_the_secret_is_rejected_under_any_name() {
 
 #[tokio::test]
 async fn strangers_that_say_nothing_do_not_keep_nodes_out() {
-    let far = Arc::new(Channel::new("n1", &cooperation(SECRET, true), 8));
+    let far = Arc::new(Channel::new("n1", &config(SECRET, true), 8));
     let address = listens(Arc::clone(&far)).await;
     let mut silent = Vec::new();
     for _ in 0..20 {
@@ -199,9 +197,9 @@ async fn strangers_that_say_nothing_do_not_keep_nodes_out() {
 
 #[tokio::test]
 async fn a_node_that_knows_two_secrets_speaks_with_those_that_know_either() {
-    let both = Cooperation {
-        previous_secret_key: Some(Secret::new("the secret of yesterday")),
-        ..cooperation(SECRET, true)
+    let both = ChannelConfig {
+        secrets: vec![Secret::new(SECRET), Secret::new("the secret of yesterday")],
+        encrypt: true,
     };
     let both = Arc::new(Channel::new("both", &both, 100));
     let in_the_middle = listens(Arc::clone(&both)).await;

@@ -1,4 +1,8 @@
-//! The settings of an operator. Each section is read by the module of the same name.
+//! The settings of an operator: the table of settings, the loader and the checks.
+//!
+//! The struct of a section lives in the module that reads it, and [`Config`] collects these structs. Three
+//! live here, because their readers stand above this module: [`Lookup`] (the crate of the name server),
+//! [`Log`] (the binary) and [`IdentityConfig`] (the reload).
 
 mod check;
 mod file;
@@ -7,6 +11,7 @@ mod problem;
 mod render;
 mod role;
 mod settings;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -19,32 +24,41 @@ pub use role::Role;
 pub use settings::{SETTINGS, Setting};
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use shoal_base::secret::Secret;
 use shoal_store::StoreConfig;
 
+pub use crate::admin::AdminConfig;
+pub use crate::cooperation::{CooperationConfig, CooperationMode};
+pub use crate::endpoint::LakeConfig;
+pub use crate::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
+pub use crate::front::{Anonymous, S3Config};
+pub use crate::limits::Limits;
+pub use crate::membership::NodeConfig;
+pub use crate::split::SplitRule;
+pub use crate::write::{WriteConfig, WriteMode, WriteRule};
+
 /// All settings of one node, and of the name server that leads clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
     /// `[node]`
-    pub node: Node,
+    pub node: NodeConfig,
     /// `[s3]`
-    pub s3: S3,
+    pub s3: S3Config,
     /// `[admin]`
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// `[lake]`
-    pub lake: Lake,
+    pub lake: LakeConfig,
     /// `[store]`
     pub store: StoreConfig,
     /// `[freshness]`
-    pub freshness: Freshness,
+    pub freshness: FreshnessConfig,
     /// `[write]`
-    pub write: Write,
+    pub write: WriteConfig,
     /// `[cooperation]`
-    pub cooperation: Cooperation,
+    pub cooperation: CooperationConfig,
     /// `[limits]`
     pub limits: Limits,
     /// `[lookup]`
@@ -53,244 +67,6 @@ pub struct Config {
     pub log: Log,
     /// `[[identity]]`
     pub identities: Vec<IdentityConfig>,
-}
-
-/// The identity and the place of a node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Node {
-    /// Unique in the cluster; shown in headers, logs and status.
-    pub name: String,
-    /// Place, outermost first: `dc1/cluster-a/rack-1`.
-    pub topology: String,
-}
-
-/// How the node treats requests without credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anonymous {
-    /// The lake decides, as it does for any caller.
-    Forward,
-    /// The node refuses them before it does anything else.
-    Refuse,
-}
-
-/// The port on which clients speak S3 to the node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct S3 {
-    /// Address and port.
-    pub listen: SocketAddr,
-    /// Domain for virtual-host style (`bucket.domain`); path style always works.
-    pub domain: Option<String>,
-    /// How the node treats requests without credentials.
-    pub anonymous: Anonymous,
-    /// Whether clients may sign with version 2, too.
-    pub signature_v2: bool,
-    /// PEM certificate chain; reloaded when the file changes.
-    pub tls_cert: Option<PathBuf>,
-    /// PEM private key.
-    pub tls_key: Option<PathBuf>,
-}
-
-/// The port for operators: health, metrics, status. Never the S3 port.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Admin {
-    /// Address and port.
-    pub listen: SocketAddr,
-    /// Names under which operators reach it, besides addresses and private names.
-    pub hosts: Vec<String>,
-}
-
-/// The S3 store that the node extends.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Lake {
-    /// `http://` or `https://` URL without a path.
-    pub endpoint: String,
-    /// Region that signatures name.
-    pub region: String,
-    /// Credentials for identities that have none.
-    pub access_key: Option<String>,
-    /// The secret half (`secret_key` or the content of `secret_key_file`).
-    pub secret_key: Option<Secret>,
-    /// A connection (name, TCP, TLS) must be made within this time.
-    pub connect_timeout: Duration,
-    /// The answer to a read must begin within this time.
-    pub answer_timeout: Duration,
-    /// The answer to a write must begin within this time after its last byte.
-    pub write_timeout: Duration,
-    /// The same for writes that make the lake move bytes itself: copies, completed uploads, many deletions.
-    pub long_write_timeout: Duration,
-    /// A response body that makes no progress for this time has stalled.
-    pub stall_timeout: Duration,
-}
-
-/// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
-pub const SDK_TIMEOUT: Duration = Duration::from_mins(1);
-
-/// How the layers of a node share its room.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SplitRule {
-    /// By demand, and by how long it takes to fetch a block that the node does not hold.
-    Adaptive,
-    /// In these percents, from L1 outwards.
-    Fixed(Vec<u8>),
-}
-
-/// How long an answer about permission and currency may be reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FreshnessMode {
-    /// Ask the lake on every read.
-    Revalidate,
-    /// Objects never change under their name.
-    Immutable,
-    /// Reuse the answer for this long.
-    Ttl(Duration),
-}
-
-/// Default and exceptions by prefix; the longest matching prefix wins.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Freshness {
-    /// Where no rule matches.
-    pub default: FreshnessMode,
-    /// `[[freshness.rule]]`
-    pub rules: Vec<FreshnessRule>,
-}
-
-/// One exception.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FreshnessRule {
-    /// `s3://bucket/prefix`
-    pub prefix: String,
-    /// The mode of objects below it.
-    pub mode: FreshnessMode,
-}
-
-/// Where the bytes of a write go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
-    /// Nowhere.
-    Around,
-    /// Into the cache, once the lake has committed them.
-    Through,
-    /// Into the cache first, and to the lake later.
-    Back,
-}
-
-impl WriteMode {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::Around, Self::Through, Self::Back];
-
-    /// The word for the mode in headers and settings.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Around => "around",
-            Self::Through => "through",
-            Self::Back => "back",
-        }
-    }
-
-    /// The mode that a word stands for.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
-    }
-}
-
-/// Default and exceptions by prefix. The longest matching prefix wins, and the header of a request overrides
-/// both.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Write {
-    /// Where no rule matches.
-    pub default: WriteMode,
-    /// Whether writes may be acknowledged before the lake has them.
-    pub allow_volatile: bool,
-    /// How long an acknowledged write may wait for the lake.
-    pub flush_interval: Duration,
-    /// `[[write.rule]]`
-    pub rules: Vec<WriteRule>,
-}
-
-/// One exception.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WriteRule {
-    /// `s3://bucket/prefix`
-    pub prefix: String,
-    /// The mode of objects below it.
-    pub mode: WriteMode,
-}
-
-/// How nodes work together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CooperationMode {
-    /// Not at all: the node talks to the lake and to no other node.
-    Solo,
-    /// In layers, by consistent hashing (D3N).
-    Hierarchy,
-}
-
-/// Whether this node shares blocks with others, and how it finds them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Cooperation {
-    /// How nodes work together.
-    pub mode: CooperationMode,
-    /// Where other nodes reach this one: blocks by TCP, gossip by UDP, on the same port.
-    pub listen: SocketAddr,
-    /// The address under which other nodes reach this one, if it is not `listen`.
-    pub advertise: Option<SocketAddr>,
-    /// Nodes to ask for the others, as `host:port` of their `listen`; a node may be its own seed.
-    pub seeds: Vec<String>,
-    /// Names of the parts of `node.topology`, innermost first. The first is the node itself, L1; each further
-    /// one is a layer of the nodes that share the topology up to that part.
-    pub layers: Vec<String>,
-    /// How many blocks are at home here, in percent of an ordinary node's.
-    pub weight_percent: u32,
-    /// How often the node recomputes the split.
-    pub period: Duration,
-    /// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
-    pub step_percent: u32,
-    /// The weight that past demand loses after each period, in percent.
-    pub decay_percent: u32,
-    /// How layers share the room of this node.
-    pub split: SplitRule,
-    /// A secret that only the nodes of this cluster know (`secret_key` or the content of `secret_key_file`).
-    pub secret_key: Option<Secret>,
-    /// A second valid secret, while an operator replaces one with the other.
-    pub previous_secret_key: Option<Secret>,
-    /// Whether traffic between nodes is encrypted; it is always authenticated.
-    pub encrypt: bool,
-}
-
-impl Cooperation {
-    /// The secrets that nodes authenticate with, the current one first. Without a secret, all nodes use the
-    /// same empty one; then only this machine can connect.
-    pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        let current = self.secret_key.as_ref().map_or("", Secret::expose);
-        std::iter::once(current).chain(self.previous_secret_key.as_ref().map(Secret::expose))
-    }
-}
-
-/// Bounds; beyond them clients wait, and finally get `503 SlowDown`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Open client connections.
-    pub connections: usize,
-    /// Requests in flight on the node.
-    pub requests: usize,
-    /// Requests in flight of one identity.
-    pub requests_per_identity: usize,
-    /// Requests at the lake at a time, at most.
-    pub lake_requests: usize,
-    /// Bytes being fetched from the lake and not yet on disk: the memory window of the read path.
-    pub fill_bytes: u64,
-    /// Bytes kept mapped for hits.
-    pub mapped_bytes: u64,
-    /// Blocks fetched ahead of one reader.
-    pub read_ahead_blocks: usize,
-    /// A request head must arrive within this time.
-    pub header_timeout: Duration,
-    /// A connection without a request is closed after this time.
-    pub idle_timeout: Duration,
-    /// A body that makes no progress for this time ends the connection of a client or another node.
-    pub stall_timeout: Duration,
-    /// Lake retries, as a share of requests in percent.
-    pub retry_budget_percent: u32,
 }
 
 /// The name server that answers with the nearest nodes; a node does not read this section.
@@ -355,111 +131,6 @@ pub struct IdentityConfig {
     pub lake_access_key: Option<String>,
     /// The secret half of it.
     pub lake_secret_key: Option<Secret>,
-}
-
-impl Default for Node {
-    fn default() -> Self {
-        Self {
-            name: "node-1".into(),
-            topology: "dc1/cluster-a/rack-1".into(),
-        }
-    }
-}
-
-impl Default for S3 {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
-            domain: None,
-            anonymous: Anonymous::Forward,
-            signature_v2: false,
-            tls_cert: None,
-            tls_key: None,
-        }
-    }
-}
-
-impl Default for Admin {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
-            hosts: Vec::new(),
-        }
-    }
-}
-
-impl Default for Lake {
-    fn default() -> Self {
-        Self {
-            endpoint: "http://127.0.0.1:9090".into(),
-            region: "us-east-1".into(),
-            access_key: None,
-            secret_key: None,
-            connect_timeout: Duration::from_secs(3),
-            answer_timeout: Duration::from_secs(20),
-            write_timeout: Duration::from_secs(45),
-            long_write_timeout: Duration::from_mins(15),
-            stall_timeout: Duration::from_secs(20),
-        }
-    }
-}
-
-impl Default for Freshness {
-    fn default() -> Self {
-        Self {
-            default: FreshnessMode::Revalidate,
-            rules: Vec::new(),
-        }
-    }
-}
-
-impl Default for Write {
-    fn default() -> Self {
-        Self {
-            default: WriteMode::Around,
-            allow_volatile: false,
-            flush_interval: Duration::from_mins(1),
-            rules: Vec::new(),
-        }
-    }
-}
-
-impl Default for Cooperation {
-    fn default() -> Self {
-        Self {
-            mode: CooperationMode::Solo,
-            listen: SocketAddr::from(([127, 0, 0, 1], 9200)),
-            advertise: None,
-            seeds: Vec::new(),
-            layers: ["rack", "cluster", "datacenter"].map(Into::into).into(),
-            weight_percent: 100,
-            period: Duration::from_secs(90),
-            step_percent: 5,
-            decay_percent: 50,
-            split: SplitRule::Adaptive,
-            secret_key: None,
-            previous_secret_key: None,
-            encrypt: true,
-        }
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connections: 8192,
-            requests: 4096,
-            requests_per_identity: 2048,
-            lake_requests: 512,
-            fill_bytes: 256 << 20,
-            mapped_bytes: 1 << 30,
-            read_ahead_blocks: 4,
-            header_timeout: Duration::from_secs(15),
-            idle_timeout: Duration::from_mins(5),
-            stall_timeout: Duration::from_mins(1),
-            retry_budget_percent: 10,
-        }
-    }
 }
 
 impl Default for Lookup {

@@ -3,7 +3,7 @@
 //! This is the only file outside of `homes` that knows which protocol keeps and orders dirty objects.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::request::Parts as RequestHead;
@@ -15,7 +15,7 @@ use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Classified;
 use shoal_s3::payload::CheckedBody;
-use shoal_store::Store;
+use shoal_store::{Store, StoreConfig};
 
 use super::checksums::{ChecksumSpec, creation_headers};
 pub use super::homes::Held;
@@ -28,7 +28,6 @@ use super::permission::{self, Permission};
 use super::status::Figures;
 use super::writing::{PendingWrite, WriteError, Written};
 use super::{FlushStatus, Manifest};
-use crate::config::Config;
 use crate::cooperation::Cooperation;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
@@ -93,10 +92,11 @@ pub enum FlushFailed {
 }
 
 impl DirtyObjects {
-    /// Finds the objects on the disk that were dirty when the node stopped.
-    pub async fn open(parts: Parts, config: &Config) -> Self {
+    /// Finds the objects on the disk that were dirty when the node stopped. An acknowledged object waits for
+    /// the lake as long as `flush_interval`.
+    pub async fn open(parts: Parts, store: &StoreConfig, flush_interval: Duration) -> Self {
         let (rules, lake) = (parts.rules.clone(), Arc::clone(&parts.lake));
-        let homes = Arc::new(Homes::open(parts, config).await);
+        let homes = Arc::new(Homes::open(parts, store, flush_interval).await);
         Self {
             rules,
             lake,

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use shoal_s3::identity::{Account, Caller};
 
+use super::config::LakeConfig;
 use super::credential_chain::{self, Chain, CredentialsError};
-use crate::config;
 
 /// How a request to the endpoint is signed.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl NodeCredentials {
     ///
     /// Fails if `[lake]` has only one half of a key pair, or if a source of the AWS chain is configured and
     /// fails or does not answer in time.
-    pub async fn resolve(config: &config::Lake) -> Result<Self, CredentialsError> {
+    pub async fn resolve(config: &LakeConfig) -> Result<Self, CredentialsError> {
         let credentials = Self::of_config(config)?;
         if credentials.lake.is_some() {
             return Ok(credentials);
@@ -99,7 +99,7 @@ impl NodeCredentials {
     /// # Errors
     ///
     /// Fails with [`CredentialsError::HalfAPair`] if `[lake]` has only one half of a key pair.
-    pub fn of_config(config: &config::Lake) -> Result<Self, CredentialsError> {
+    pub fn of_config(config: &LakeConfig) -> Result<Self, CredentialsError> {
         let lake = match (&config.access_key, &config.secret_key) {
             (Some(access_key), Some(secret_key)) => Some(Arc::new(Account {
                 access_key: access_key.clone(),
@@ -144,7 +144,7 @@ mod tests {
     use shoal_base::secret::Secret;
     use shoal_s3::identity::Identity;
 
-    use super::{Account, Arc, Caller, Chain, CredentialsError, LakeAccount, NodeCredentials, config};
+    use super::{Account, Arc, Caller, Chain, CredentialsError, LakeAccount, LakeConfig, NodeCredentials};
 
     fn account(access_key: &str) -> Arc<Account> {
         let secret_key = Secret::new("s");
@@ -204,9 +204,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_key_pair_in_the_configuration_is_whole_and_spares_the_chain() {
-        let mut lake = config::Lake {
+        let mut lake = LakeConfig {
             access_key: Some("lake".into()),
-            ..config::Lake::default()
+            ..LakeConfig::default()
         };
         assert!(matches!(
             NodeCredentials::resolve(&lake).await,

@@ -7,6 +7,7 @@
 mod account;
 mod account_check;
 mod account_refusal;
+mod config;
 mod connect;
 mod counters;
 mod credential_chain;
@@ -38,6 +39,7 @@ use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
 pub use self::account::{LakeAccount, NodeCredentials, Owner};
 pub use self::account_refusal::AccountRefusal;
+pub use self::config::LakeConfig;
 pub use self::counters::EndpointCounts;
 pub use self::credential_chain::CredentialsError;
 pub use self::error::{BoxError, EndpointError, Failure, SharedError, causes};
@@ -59,8 +61,8 @@ use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
 use self::retry::AttemptOutcome;
 use crate::channel::Dialer;
 use crate::clock;
-use crate::config;
 use crate::fair::Turns;
+use crate::limits::Limits;
 
 /// An S3 store that the node calls.
 pub struct Endpoint {
@@ -110,8 +112,8 @@ impl Endpoint {
     /// Fails with [`Failure::Misconfigured`] if the URL is not one of a store, or the system has no trusted
     /// roots.
     pub fn new(
-        config: &config::Lake,
-        limits: &config::Limits,
+        config: &LakeConfig,
+        limits: &Limits,
         credentials: NodeCredentials,
     ) -> Result<Self, EndpointError> {
         let url: Arc<str> = config.endpoint.trim_end_matches('/').into();
@@ -143,7 +145,7 @@ impl Endpoint {
 
     /// Creates the endpoint of another node. Its requests are not signed, as both ends prove themselves when
     /// they connect, and not repeated, as there is another place to ask.
-    pub fn to_node(dialer: Dialer, limits: &config::Limits) -> Self {
+    pub fn to_node(dialer: Dialer, limits: &Limits) -> Self {
         let authority = dialer.address().to_string();
         let counters = Arc::new(Counters::default());
         let connector = Connector::Node(dialer);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 
-use crate::config;
+use super::config::LakeConfig;
+use crate::limits::Limits;
 
 const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -66,7 +67,7 @@ impl RequestClass {
 }
 
 impl Timeouts {
-    pub(super) fn new(config: &config::Lake) -> Self {
+    pub(super) fn new(config: &LakeConfig) -> Self {
         Self {
             connect: config.connect_timeout,
             answer: config.answer_timeout,
@@ -78,7 +79,7 @@ impl Timeouts {
 
     /// The timeouts of another node, which has separate timeouts towards the lake. The callers of that node
     /// have less time than this.
-    pub(super) fn with_a_node(limits: &config::Limits) -> Self {
+    pub(super) fn with_a_node(limits: &Limits) -> Self {
         let stall = limits.stall_timeout;
         Self {
             connect: NODE_CONNECT_TIMEOUT,
@@ -115,11 +116,15 @@ impl Timeouts {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use http::{HeaderMap, HeaderValue, Method};
     use shoal_s3::operation::Operation;
 
-    use super::{RequestClass, Timeouts};
-    use crate::config;
+    use super::{LakeConfig, RequestClass, Timeouts};
+
+    /// How long SDKs wait for a byte of an answer by default (boto3's `read_timeout`).
+    const SDK_TIMEOUT: Duration = Duration::from_mins(1);
 
     #[test]
     fn only_what_makes_the_lake_work_may_take_long() {
@@ -168,13 +173,13 @@ mod tests {
     /// timeout.
     #[test]
     fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
-        let lake = config::Lake::default();
+        let lake = LakeConfig::default();
         let timeouts = Timeouts::new(&lake);
         let noticed = |timeout| timeout * 5 / 4;
-        assert!(lake.connect_timeout + noticed(lake.write_timeout) < config::SDK_TIMEOUT);
+        assert!(lake.connect_timeout + noticed(lake.write_timeout) < SDK_TIMEOUT);
         let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
-        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < config::SDK_TIMEOUT);
-        assert!(noticed(lake.stall_timeout) + timeouts.resume() < config::SDK_TIMEOUT);
+        assert!(lake.answer_timeout + super::super::retry::RETRY_AFTER_MAX + last_try < SDK_TIMEOUT);
+        assert!(noticed(lake.stall_timeout) + timeouts.resume() < SDK_TIMEOUT);
         assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
     }
 }

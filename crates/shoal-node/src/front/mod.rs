@@ -3,6 +3,7 @@
 pub mod access_log;
 mod admission;
 pub mod body;
+mod config;
 mod dirty;
 mod forward;
 pub mod lake_errors;
@@ -13,3 +14,5 @@ pub mod respond;
 pub mod serve;
 mod wanted;
 mod writes;
+
+pub use self::config::{Anonymous, S3Config};

@@ -12,10 +12,9 @@ use shoal_s3::object::Version;
 use shoal_s3::operation::{Query, response_override};
 use shoal_s3::range::{ByteRange, RangeRequest};
 
-use crate::config::WriteMode;
 use crate::front::body::ResponseBody;
 use crate::read::{CallerHeaders, Reading, Residency};
-use crate::write::Uncached;
+use crate::write::{Uncached, WriteMode};
 
 /// `X-Cache`: how much of an answer this node had.
 pub const X_CACHE: HeaderName = HeaderName::from_static("x-cache");

@@ -13,7 +13,6 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 
 use crate::clock;
-use crate::config::WriteMode;
 use crate::dirty::DirtyObjects;
 use crate::endpoint::Endpoint;
 use crate::fair::in_flight::InFlight;
@@ -33,7 +32,7 @@ use crate::http::expectation::expects_continue;
 use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
 use crate::read::Reader;
-use crate::write::{WriteRules, WriteThrough};
+use crate::write::{WriteMode, WriteRules, WriteThrough};
 
 /// Answers S3 requests: finds the part that each is for.
 pub struct Front {

@@ -30,8 +30,8 @@ pub use streams::{ClientBody, ClientBodyError};
 use shoal_s3::error::S3Error;
 use streams::Offers;
 
-use crate::config::Limits;
 use crate::fair::MidRequest;
+use crate::limits::Limits;
 
 /// How long a client may keep its connection waiting.
 #[derive(Clone, Copy, Debug)]

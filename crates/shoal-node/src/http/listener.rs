@@ -31,10 +31,10 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use crate::channel::Channel;
-use crate::config::Limits;
 use crate::fair::{ConnectionPayer, MidRequest, Processor, SharedTasks};
 use crate::http::connection::{BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts};
 use crate::http::tls::TlsReloader;
+use crate::limits::Limits;
 use crate::metrics::ConnectionMetrics;
 use crate::sendfile::SendfileStream;
 use crate::shutdown::Shutdown;

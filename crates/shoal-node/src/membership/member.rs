@@ -7,6 +7,24 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shoal_policy::NodeId;
 
+/// The identity and the place of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeConfig {
+    /// Unique in the cluster; shown in headers, logs and status.
+    pub name: String,
+    /// Place, outermost first: `dc1/cluster-a/rack-1`.
+    pub topology: String,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            name: "node-1".into(),
+            topology: "dc1/cluster-a/rack-1".into(),
+        }
+    }
+}
+
 /// One node, as it introduces itself. Gossip carries it whole, so it is small.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {

@@ -23,9 +23,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 pub use self::datagram::{ClusterKey, RejectReason};
-pub use self::member::{Member, State, generation, node_id};
+pub use self::member::{Member, NodeConfig, State, generation, node_id};
 pub use self::notices::{
-    Agreement, Notices, RejectedSender, RejectedSenders, Seeds, SettingsDigests, SharedSetting,
+    Agreement, Notices, RejectedSender, RejectedSenders, Seeds, SettingDigest, SettingsDigests, SharedSetting,
 };
 
 use self::driver::Driver;

@@ -9,7 +9,7 @@ mod seeds;
 
 use std::sync::Arc;
 
-pub use self::agreement::{Agreement, SettingsDigests, SharedSetting};
+pub use self::agreement::{Agreement, SettingDigest, SettingsDigests, SharedSetting};
 pub(super) use self::rejected::ClockDifference;
 pub use self::rejected::{RejectedSender, RejectedSenders};
 pub use self::seeds::Seeds;

@@ -21,8 +21,8 @@ use super::circuit_breaker::CircuitBreaker;
 use super::request::BlockRequest;
 use crate::channel::Channel;
 use crate::clock;
-use crate::config;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
+use crate::limits::Limits;
 
 /// A healthy peer says within this time whether it will send a block; a peer that does not has failed.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 20;
 /// Makes peers that share one channel and its limits.
 #[derive(Debug)]
 pub struct PeerConnector {
-    limits: config::Limits,
+    limits: Limits,
     channel: Arc<Channel>,
 }
 
@@ -78,7 +78,7 @@ pub enum PeerError {
 
 impl PeerConnector {
     /// Makes peers that are reached through `channel`. `limits` bounds the cost of a request.
-    pub fn new(channel: Arc<Channel>, limits: &config::Limits) -> Self {
+    pub fn new(channel: Arc<Channel>, limits: &Limits) -> Self {
         Self {
             limits: limits.clone(),
             channel,

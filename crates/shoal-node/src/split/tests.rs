@@ -9,8 +9,8 @@ use shoal_policy::{BlockId, Layer, VersionId};
 use shoal_store::{Store, StoreConfig};
 use tempfile::TempDir;
 
-use super::{LayerRequests, MissTimer, Split};
-use crate::config::{Cooperation, SplitRule};
+use super::{LayerRequests, MissTimer, Split, SplitConfig, SplitRule};
+use crate::cooperation::CooperationConfig;
 use crate::shutdown;
 
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -28,7 +28,7 @@ impl Node {
         Self::with(layers, |cooperation| cooperation.split = rule)
     }
 
-    fn with(layers: usize, change: impl FnOnce(&mut Cooperation)) -> Self {
+    fn with(layers: usize, change: impl FnOnce(&mut CooperationConfig)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = StoreConfig {
             path: folder.path().join("store"),
@@ -37,12 +37,12 @@ impl Node {
             policy: PolicyName::Lru,
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
-        let mut cooperation = Cooperation {
+        let mut cooperation = CooperationConfig {
             period: PERIOD,
-            ..Cooperation::default()
+            ..CooperationConfig::default()
         };
         change(&mut cooperation);
-        let split = Split::new(Arc::clone(&store), &cooperation, BLOCK_BYTES);
+        let split = Split::new(Arc::clone(&store), &SplitConfig::from(&cooperation), BLOCK_BYTES);
         Self {
             store,
             split: split.into(),

@@ -6,12 +6,14 @@
 //! cached costs the next read a way to the lake, as after a write *around*.
 
 mod body_copy;
+mod config;
 mod mode;
 mod multipart;
 mod pending_commits;
 mod through;
 
 pub use self::body_copy::BodyCopy;
+pub use self::config::{WriteConfig, WriteMode, WriteRule};
 pub use self::mode::{ModeError, WriteRules};
 pub use self::multipart::{Upload, UploadPart};
 pub use self::through::{OBJECT_PART_OF_CAPACITY, WriteThrough, WriteThroughSizes, size_to_copy};

@@ -6,7 +6,7 @@ use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
-use crate::config::{Write, WriteMode};
+use super::config::{WriteConfig, WriteMode};
 
 /// Why a write has no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub struct WriteRules(ByPrefix<WriteMode>);
 
 impl WriteRules {
     /// The rules as configured.
-    pub fn new(config: &Write) -> Self {
+    pub fn new(config: &WriteConfig) -> Self {
         let rules = config.rules.iter().map(|rule| (rule.prefix.as_str(), rule.mode));
         Self(ByPrefix::new(config.default, rules))
     }
@@ -88,7 +88,7 @@ mod tests {
     use shoal_s3::object::ObjectName;
 
     use super::{MODE_HEADER, ModeError, WriteRules};
-    use crate::config::{Write, WriteMode, WriteRule};
+    use crate::write::{WriteConfig, WriteMode, WriteRule};
 
     fn rule(prefix: &str, mode: WriteMode) -> WriteRule {
         WriteRule {
@@ -98,13 +98,13 @@ mod tests {
     }
 
     fn rules() -> WriteRules {
-        WriteRules::new(&Write {
+        WriteRules::new(&WriteConfig {
             allow_volatile: true,
             rules: vec![
                 rule("s3://b/x/", WriteMode::Through),
                 rule("s3://b/tmp/", WriteMode::Back),
             ],
-            ..Write::default()
+            ..WriteConfig::default()
         })
     }
 

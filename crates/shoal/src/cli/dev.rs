@@ -12,8 +12,8 @@ use serde_json::{Value as Json, json};
 use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use shoal_node::config::{
-    Config, ConfigError, Cooperation, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance, Role,
-    Sources,
+    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance,
+    Role, Sources,
 };
 use shoal_node::gateway::Gateway;
 use shoal_store::StoreConfig;
@@ -121,9 +121,9 @@ impl Dev {
                 capacity_bytes: 4 << 30,
                 ..StoreConfig::default()
             },
-            cooperation: Cooperation {
+            cooperation: CooperationConfig {
                 mode: CooperationMode::Hierarchy,
-                ..Cooperation::default()
+                ..CooperationConfig::default()
             },
             log: Log {
                 filter: QUIET.into(),

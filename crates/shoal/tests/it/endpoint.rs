@@ -27,14 +27,14 @@ use crate::lake::{ACCESS_KEY, Lake, REGION, SECRET_KEY};
 const STALL_TIMEOUT: Duration = Duration::from_millis(400);
 
 fn endpoint_with(lake: &Lake, limits: &config::Limits) -> Endpoint {
-    let config = config::Lake {
+    let config = config::LakeConfig {
         endpoint: lake.url(),
         region: REGION.into(),
         answer_timeout: STALL_TIMEOUT,
         write_timeout: STALL_TIMEOUT,
         long_write_timeout: STALL_TIMEOUT * 20,
         stall_timeout: STALL_TIMEOUT,
-        ..config::Lake::default()
+        ..config::LakeConfig::default()
     };
     let credentials = NodeCredentials::of_config(&config).unwrap();
     Endpoint::new(&config, limits, credentials).unwrap()

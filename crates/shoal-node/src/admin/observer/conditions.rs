@@ -5,7 +5,7 @@ use shoal_store::Health;
 use super::Observer;
 use crate::clock;
 use crate::conditions::{Condition, ConditionName};
-use crate::config::CooperationMode;
+use crate::cooperation::CooperationMode;
 use crate::handoff::{HandoffPhase, HandoffProgress};
 
 impl Observer {

@@ -5,14 +5,14 @@ use std::time::Duration;
 use shoal_policy::eviction::layered::LAYERS_MAX;
 
 use super::Check;
-use crate::config::{Cooperation, CooperationMode, SplitRule};
+use crate::config::{CooperationConfig, CooperationMode, SplitRule};
 
 /// A split computed over less time would follow chance.
 const PERIOD_MIN: Duration = Duration::from_secs(1);
 
 impl Check<'_> {
     pub(super) fn split(&mut self) {
-        let Cooperation {
+        let CooperationConfig {
             mode,
             layers,
             period,

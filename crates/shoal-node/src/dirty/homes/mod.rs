@@ -34,9 +34,10 @@ mod view;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use http::uri::PathAndQuery;
-use shoal_store::Store;
+use shoal_store::{Store, StoreConfig};
 
 pub use self::desk::Desk;
 pub use self::held::Held;
@@ -50,7 +51,6 @@ use self::records::Records;
 use self::uploads::Uploads;
 use super::lake_writer::LakeWriter;
 use super::objects::Parts;
-use crate::config::Config;
 use crate::endpoint::Endpoint;
 use crate::fetch::Fetcher;
 use crate::shutdown::Shutdown;
@@ -73,7 +73,7 @@ pub struct Homes {
 
 impl Homes {
     /// Finds on the disk what was dirty when the node stopped.
-    pub(super) async fn open(parts: Parts, config: &Config) -> Self {
+    pub(super) async fn open(parts: Parts, config: &StoreConfig, flush_interval: Duration) -> Self {
         let Parts {
             lake,
             store,
@@ -83,7 +83,7 @@ impl Homes {
             identities,
             rules: _,
         } = parts;
-        let capacity_bytes = config.store.capacity_bytes;
+        let capacity_bytes = config.capacity_bytes;
         let limit_bytes = capacity_bytes / DIRTY_PART_OF_CAPACITY;
         let (me, aside_bytes) = (cooperation.me(), Arc::<AtomicU64>::default());
         let found = store.records().await.into_iter();
@@ -109,7 +109,7 @@ impl Homes {
             lake_writer,
             grants,
             lake.url().into(),
-            config.write.flush_interval,
+            flush_interval,
         );
         let home = Arc::new(home);
         Self {
@@ -119,7 +119,7 @@ impl Homes {
             lake,
             store,
             fetcher,
-            block_bytes: config.store.block_bytes,
+            block_bytes: config.block_bytes,
             object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
         }
     }

@@ -10,13 +10,12 @@ use shoal_s3::operation::Operation;
 
 use super::Shared;
 use super::flush::Flusher;
-use crate::config::WriteMode;
 use crate::dirty::{DirtyObjects, LakeWriteError, ReceiveError, WriteError};
 use crate::front::admission::Admitted;
 use crate::front::body::ResponseBody;
 use crate::front::respond::{self, X_CACHE_REASON};
 use crate::front::writes::Writes;
-use crate::write::Uncached;
+use crate::write::{Uncached, WriteMode};
 
 /// Writes back.
 pub(super) struct DirtyWrites {

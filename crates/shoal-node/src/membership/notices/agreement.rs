@@ -14,9 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
 use sha2::Sha256;
-use shoal_base::secret::Secret;
-
-use crate::config::{Config, IdentityConfig, WriteRule};
 
 /// No gossip begins with this byte: gossip begins with the kind of an address, 0 or 1.
 const MARK: u8 = 0xA5;
@@ -70,42 +67,17 @@ impl SharedSetting {
             Self::Identities => "[[identity]]",
         }
     }
+}
 
-    /// Adds the settings that are compared. Lists whose order means nothing are sorted.
-    fn digested(self, config: &Config, mac: &mut Hmac<Sha256>, has_secret: bool) {
-        let mut add = |text: &str| {
-            mac.update(&(text.len() as u64).to_le_bytes());
-            mac.update(text.as_bytes());
-        };
-        match self {
-            Self::BlockSize => add(&config.store.block_bytes.to_string()),
-            Self::Lake => add(&config.lake.endpoint),
-            Self::Layers => config.cooperation.layers.iter().for_each(|layer| add(layer)),
-            Self::WriteRules => {
-                let write = &config.write;
-                add(write.default.as_str());
-                add(if write.allow_volatile { "volatile" } else { "" });
-                let mut rules: Vec<&WriteRule> = write.rules.iter().collect();
-                rules.sort_unstable_by_key(|rule| &rule.prefix);
-                for rule in rules {
-                    add(&rule.prefix);
-                    add(rule.mode.as_str());
-                }
-            }
-            Self::Identities => {
-                let mut identities: Vec<&IdentityConfig> = config.identities.iter().collect();
-                identities.sort_unstable_by_key(|identity| &identity.access_key);
-                for identity in identities {
-                    add(&identity.access_key);
-                    add(identity.lake_access_key.as_deref().unwrap_or_default());
-                    // Without a secret of the cluster, guesses could be tried against a digest.
-                    if has_secret {
-                        add(identity.secret_key.expose());
-                        add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
-                    }
-                }
-            }
-        }
+/// The digest of one part, while its settings are added.
+#[derive(Debug)]
+pub struct SettingDigest(Hmac<Sha256>);
+
+impl SettingDigest {
+    /// Adds a setting, or an element of a list.
+    pub fn add(&mut self, text: &str) {
+        self.0.update(&(text.len() as u64).to_le_bytes());
+        self.0.update(text.as_bytes());
     }
 }
 
@@ -116,13 +88,20 @@ type Digests = Vec<[u8; DIGEST_BYTES]>;
 pub struct SettingsDigests(BTreeMap<[u8; KEY_BYTES], Digests>);
 
 impl SettingsDigests {
-    /// Returns the digests of a configuration, under each secret of its cluster.
-    pub fn of(config: &Config) -> Self {
-        let secrets = config.cooperation.secrets();
-        Self(secrets.map(|secret| Self::under(config, secret)).collect())
+    /// Returns the digests of a configuration, under each secret of its cluster. `digest` adds the settings
+    /// of a part, and is told whether there is a secret: without one, guesses could be tried against a
+    /// digest.
+    pub fn new<'a>(
+        secrets: impl Iterator<Item = &'a str>,
+        digest: impl Fn(SharedSetting, &mut SettingDigest, bool),
+    ) -> Self {
+        Self(secrets.map(|secret| Self::under(secret, &digest)).collect())
     }
 
-    fn under(config: &Config, secret: &str) -> ([u8; KEY_BYTES], Digests) {
+    fn under(
+        secret: &str,
+        digest: impl Fn(SharedSetting, &mut SettingDigest, bool),
+    ) -> ([u8; KEY_BYTES], Digests) {
         // Proofs of gossip and signatures between nodes start from the same secret: none may be taken for
         // another.
         let key = [b"shoal terms ", secret.as_bytes()].concat();
@@ -130,8 +109,9 @@ impl SettingsDigests {
         let digests = SharedSetting::ALL.map(|part| {
             let mut mac = keyed();
             mac.update(part.as_str().as_bytes());
-            part.digested(config, &mut mac, !secret.is_empty());
-            first(mac)
+            let mut part_digest = SettingDigest(mac);
+            digest(part, &mut part_digest, !secret.is_empty());
+            first(part_digest.0)
         });
         let mut mac = keyed();
         mac.update(b"which secret");
@@ -301,8 +281,10 @@ fn tell(name: &str, differs: &BTreeSet<SharedSetting>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Agreement, Config, Secret, SettingsDigests, SharedSetting};
-    use crate::config::{IdentityConfig, WriteMode, WriteRule};
+    use shoal_base::secret::Secret;
+
+    use super::{Agreement, SettingsDigests, SharedSetting};
+    use crate::config::{Config, IdentityConfig, WriteMode, WriteRule};
 
     fn identity(access_key: &str, secret: &str) -> IdentityConfig {
         IdentityConfig {
@@ -332,7 +314,7 @@ mod tests {
         ];
         config.cooperation.secret_key = Some(Secret::new("of the cluster"));
         change(&mut config);
-        SettingsDigests::of(&config)
+        config.digests()
     }
 
     fn differences(change: impl FnOnce(&mut Config)) -> Vec<SharedSetting> {
@@ -410,12 +392,9 @@ mod tests {
     #[test]
     fn nodes_are_compared_under_a_secret_that_both_know() {
         let under = |secrets: &[&str], config: &Config| {
-            SettingsDigests(
-                secrets
-                    .iter()
-                    .map(|secret| SettingsDigests::under(config, secret))
-                    .collect(),
-            )
+            SettingsDigests::new(secrets.iter().copied(), |part, digest, has_secret| {
+                config.digest(part, digest, has_secret);
+            })
         };
         let mut config = Config::default();
         let both = under(&["new", "old"], &config);
@@ -430,10 +409,11 @@ mod tests {
     #[test]
     fn without_a_secret_no_digest_depends_on_one() {
         let of = |secret| {
-            SettingsDigests::of(&Config {
+            let config = Config {
                 identities: vec![identity("a", secret)],
                 ..Config::default()
-            })
+            };
+            config.digests()
         };
         assert_eq!(of("one"), of("two"));
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::uri::PathAndQuery;
 use shoal_base::secret::Secret;
-use shoal_node::channel::{AuthFailure, Channel};
-use shoal_node::config::{self, Limits};
+use shoal_node::channel::{AuthFailure, Channel, ChannelConfig};
+use shoal_node::config::Limits;
 use shoal_node::membership::node_id;
 use shoal_node::peer::PeerConnector;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -109,11 +109,11 @@ async fn what_one_node_asked_is_not_answered_when_a_stranger_asks_it_again() {
 
 #[tokio::test]
 async fn what_may_have_an_effect_is_said_once_even_when_its_answer_is_lost() {
-    let cooperation = config::Cooperation {
-        secret_key: Some(Secret::new(SECRET)),
-        ..config::Cooperation::default()
+    let config = ChannelConfig {
+        secrets: vec![Secret::new(SECRET)],
+        encrypt: true,
     };
-    let channel = |name| Arc::new(Channel::new(name, &cooperation, 10));
+    let channel = |name| Arc::new(Channel::new(name, &config, 10));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::<AtomicU64>::default();

@@ -79,9 +79,9 @@ async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
     let lake = Lake::start().await;
     lake.put("bucket", "key", "x");
     let address = tls::in_front_of(lake.address()).await;
-    let config = config::Lake {
+    let config = config::LakeConfig {
         endpoint: format!("https://{address}"),
-        ..config::Lake::default()
+        ..config::LakeConfig::default()
     };
     let credentials = NodeCredentials::of_config(&config).unwrap();
     let endpoint = Endpoint::new(&config, &config::Limits::default(), credentials);
@@ -95,9 +95,9 @@ async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
             );
         }
         assert_eq!(endpoint.counters().connections, 1);
-        let plain = config::Lake {
+        let plain = config::LakeConfig {
             endpoint: format!("https://{}", lake.address()),
-            ..config::Lake::default()
+            ..config::LakeConfig::default()
         };
         let credentials = NodeCredentials::of_config(&plain).unwrap();
         let endpoint = Endpoint::new(&plain, &config::Limits::default(), credentials).unwrap();

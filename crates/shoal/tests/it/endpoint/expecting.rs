@@ -18,11 +18,11 @@ use super::{STALL_TIMEOUT, failure, put, read, read_text, whole};
 /// A store that does as it is told, and an endpoint for it.
 async fn store() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = config::Lake {
+    let config = config::LakeConfig {
         endpoint: format!("http://{}", listener.local_addr().unwrap()),
         write_timeout: STALL_TIMEOUT,
         stall_timeout: STALL_TIMEOUT,
-        ..config::Lake::default()
+        ..config::LakeConfig::default()
     };
     let limits = config::Limits::default();
     let endpoint = Endpoint::new(&config, &limits, NodeCredentials::default()).unwrap();

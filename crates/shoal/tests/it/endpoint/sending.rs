@@ -208,9 +208,9 @@ async fn an_answer_that_comes_before_the_body_is_sent_is_given() {
 async fn a_body_is_let_go_with_the_answer_that_did_not_wait_for_it() {
     // A store that answers by the head and leaves the connection open, as if the body were still to come.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let config = config::Lake {
+    let config = config::LakeConfig {
         endpoint: format!("http://{}", listener.local_addr().unwrap()),
-        ..config::Lake::default()
+        ..config::LakeConfig::default()
     };
     let endpoint = Endpoint::new(&config, &config::Limits::default(), NodeCredentials::default()).unwrap();
     let held = Arc::new(());

@@ -1,0 +1,48 @@
+//! The settings that must be alike on every node, as nodes compare them.
+
+use shoal_base::secret::Secret;
+
+use super::{Config, IdentityConfig, WriteRule};
+use crate::membership::{SettingDigest, SettingsDigests, SharedSetting};
+
+impl Config {
+    /// The digests that this node tells the others, under each secret of its cluster.
+    pub(crate) fn digests(&self) -> SettingsDigests {
+        SettingsDigests::new(self.cooperation.secrets(), |part, digest, has_secret| {
+            self.digest(part, digest, has_secret);
+        })
+    }
+
+    /// Adds the settings that are compared. Lists whose order means nothing are sorted.
+    pub(crate) fn digest(&self, part: SharedSetting, digest: &mut SettingDigest, has_secret: bool) {
+        match part {
+            SharedSetting::BlockSize => digest.add(&self.store.block_bytes.to_string()),
+            SharedSetting::Lake => digest.add(&self.lake.endpoint),
+            SharedSetting::Layers => self.cooperation.layers.iter().for_each(|layer| digest.add(layer)),
+            SharedSetting::WriteRules => {
+                let write = &self.write;
+                digest.add(write.default.as_str());
+                digest.add(if write.allow_volatile { "volatile" } else { "" });
+                let mut rules: Vec<&WriteRule> = write.rules.iter().collect();
+                rules.sort_unstable_by_key(|rule| &rule.prefix);
+                for rule in rules {
+                    digest.add(&rule.prefix);
+                    digest.add(rule.mode.as_str());
+                }
+            }
+            SharedSetting::Identities => {
+                let mut identities: Vec<&IdentityConfig> = self.identities.iter().collect();
+                identities.sort_unstable_by_key(|identity| &identity.access_key);
+                for identity in identities {
+                    digest.add(&identity.access_key);
+                    digest.add(identity.lake_access_key.as_deref().unwrap_or_default());
+                    // Without a secret of the cluster, guesses could be tried against a digest.
+                    if has_secret {
+                        digest.add(identity.secret_key.expose());
+                        digest.add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The parts of a node that others work with: built once, and handed to every other part by reference.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use shoal_s3::identity::Identities;
+use shoal_s3::operation::Operation;
+use shoal_store::Store;
+
+use crate::admin::reloads::Reloads;
+use crate::channel::{Channel, ChannelConfig};
+use crate::clock;
+use crate::config::Config;
+use crate::cooperation::{Cooperation, CooperationMode};
+use crate::endpoint::Endpoint;
+use crate::fair::in_flight::InFlight;
+use crate::fetch::{Fetcher, FetcherParts};
+use crate::grants::Grants;
+use crate::metrics::Metrics;
+use crate::peer::PeerConnector;
+use crate::reload;
+use crate::single_flight::SingleFlight;
+use crate::split::{Split, SplitConfig};
+use crate::write::{WriteRules, WriteThrough, WriteThroughSizes};
+
+/// The parts that several other parts of a node share.
+pub(super) struct Core {
+    pub(super) config: Arc<Config>,
+    /// Where clients reach this node.
+    pub(super) s3_address: SocketAddr,
+    /// Where operators reach this node.
+    pub(super) admin_address: SocketAddr,
+    pub(super) lake: Arc<Endpoint>,
+    pub(super) store: Arc<Store>,
+    pub(super) identities: Arc<Identities>,
+    pub(super) grants: Arc<Grants>,
+    pub(super) single_flight: Arc<SingleFlight>,
+    pub(super) split: Arc<Split>,
+    pub(super) cooperation: Arc<Cooperation>,
+    pub(super) fetcher: Arc<Fetcher>,
+    pub(super) write_rules: WriteRules,
+    pub(super) write_through: Arc<WriteThrough>,
+    /// Requests of clients.
+    pub(super) in_flight: Arc<InFlight>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) reloads: Arc<Reloads>,
+}
+
+impl Core {
+    /// Builds the shared parts around the lake and the store of a node that listens at these addresses.
+    pub(super) fn new(
+        config: Arc<Config>,
+        s3_address: SocketAddr,
+        admin_address: SocketAddr,
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+    ) -> Self {
+        let limits = &config.limits;
+        let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
+        let split = Split::new(
+            Arc::clone(&store),
+            &SplitConfig::from(&config.cooperation),
+            config.store.block_bytes,
+        );
+        let split = Arc::new(split);
+        let cooperation = Arc::new(cooperation(&config));
+        let fetching = FetcherParts {
+            lake: Arc::clone(&lake),
+            grants: Arc::clone(&grants),
+            cooperation: Arc::clone(&cooperation),
+            split: Arc::clone(&split),
+            store: Arc::clone(&store),
+            single_flight: Arc::clone(&single_flight),
+        };
+        let fetcher = Fetcher::new(fetching, limits.fill_bytes, limits.read_ahead_blocks);
+        let fetcher = Arc::new(fetcher);
+        let write_through = WriteThrough::new(
+            Arc::clone(&store),
+            Arc::clone(&fetcher),
+            Arc::clone(&cooperation),
+            Arc::clone(&grants),
+            WriteThroughSizes::from(&config.store),
+        );
+        Self {
+            s3_address,
+            admin_address,
+            lake,
+            store,
+            identities: Arc::new(Identities::new(reload::identities(&config))),
+            grants,
+            single_flight,
+            split,
+            cooperation,
+            fetcher,
+            write_rules: WriteRules::new(&config.write),
+            write_through: Arc::new(write_through),
+            in_flight: InFlight::new(limits.requests, limits.requests_per_identity, limits.connections),
+            metrics: Arc::new(Metrics::new(&Operation::ALL.map(Operation::as_str))),
+            reloads: Arc::new(Reloads::since(clock::utc_now())),
+            config,
+        }
+    }
+}
+
+/// The number of layers of a node. One that does not cooperate has one layer: its own.
+pub(super) fn layers(config: &Config) -> usize {
+    match config.cooperation.mode {
+        CooperationMode::Solo => 1,
+        CooperationMode::Hierarchy => config.cooperation.layers.len(),
+    }
+}
+
+fn cooperation(config: &Config) -> Cooperation {
+    let node = &config.node;
+    let channel_config = ChannelConfig::from(&config.cooperation);
+    let channel = Channel::new(&node.name, &channel_config, config.limits.connections);
+    let peers = PeerConnector::new(Arc::new(channel), &config.limits);
+    Cooperation::new(&node.name, &node.topology, layers(config), peers)
+}

@@ -1,0 +1,281 @@
+//! The parts of a node that answer clients, operators and other nodes.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use futures_util::future::FutureExt;
+use hyper::service::service_fn;
+use shoal_s3::auth::Gate;
+use tokio::net::TcpListener;
+
+use super::core::Core;
+use crate::admin::allowed_hosts::AllowedHosts;
+use crate::admin::explain::Explainer;
+use crate::admin::observer::{Observer, ObserverConfig};
+use crate::admin::server::{Admin, Readiness};
+use crate::block_server::BlockServer;
+use crate::cluster::{Addresses, Cluster, NodeServices};
+use crate::config::Config;
+use crate::dirty::{self, DirtyObjects, FlushOrders};
+use crate::freshness::FreshnessRules;
+use crate::front::Anonymous;
+use crate::front::serve::{Front, FrontParts};
+use crate::handoff::Handoff;
+use crate::http::connection::ClientBody;
+use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
+use crate::http::tls::TlsReloader;
+use crate::lake_health::LakeHealthCheck;
+use crate::read::{OpenLock, Reader};
+use crate::reload::Reloader;
+use crate::shutdown::Shutdown;
+
+/// Everything that answers requests, and what it shares.
+pub(super) struct Parts {
+    pub(super) core: Core,
+    pub(super) dirty: Arc<DirtyObjects>,
+    flushes: Arc<FlushOrders>,
+    block_server: Arc<BlockServer>,
+    front: Arc<Front>,
+    observer: Arc<Observer>,
+    explainer: Arc<Explainer>,
+}
+
+impl Parts {
+    /// Builds them; the objects on the disk that were dirty when the node stopped are found meanwhile.
+    pub(super) async fn new(core: Core) -> Self {
+        let (store, flush_interval) = (&core.config.store, core.config.write.flush_interval);
+        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), store, flush_interval).await);
+        let flushes = Arc::new(FlushOrders::of(&dirty));
+        let block_server = Arc::new(block_server(&core));
+        let observer = Observer {
+            in_flight: Arc::clone(&core.in_flight),
+            config: observer_config(&core.config),
+            lake: Arc::clone(&core.lake),
+            store: Arc::clone(&core.store),
+            split: Arc::clone(&core.split),
+            single_flight: Arc::clone(&core.single_flight),
+            fetcher: Arc::clone(&core.fetcher),
+            through: Arc::clone(&core.write_through),
+            dirty: Arc::clone(&dirty),
+            flushes: Arc::clone(&flushes),
+            cooperation: Arc::clone(&core.cooperation),
+            host: Arc::clone(&block_server),
+            s3_address: core.s3_address,
+            admin_address: core.admin_address,
+            reloads: Arc::clone(&core.reloads),
+            last_reported: parking_lot::Mutex::default(),
+        };
+        Self {
+            front: Arc::new(front(&core, &dirty)),
+            explainer: Arc::new(explainer(&core)),
+            observer: Arc::new(observer),
+            block_server,
+            flushes,
+            dirty,
+            core,
+        }
+    }
+
+    /// Begins to serve other nodes over `listener`, and joins their cluster.
+    pub(super) async fn join(
+        &self,
+        listener: TcpListener,
+        addresses: Addresses,
+        stopping: Shutdown,
+    ) -> std::io::Result<Cluster> {
+        let core = &self.core;
+        let services = NodeServices {
+            host: Arc::clone(&self.block_server),
+            dirty: Arc::clone(&self.dirty),
+        };
+        Cluster::join(
+            &core.config,
+            listener,
+            addresses,
+            Arc::clone(&core.cooperation),
+            services,
+            Arc::clone(&core.store),
+            stopping,
+        )
+        .await
+    }
+
+    /// Hands the blocks of this node over to others of its cluster, on an operator's order.
+    pub(super) fn handoff(&self, cluster: &Cluster, stopping: Shutdown) -> Arc<Handoff> {
+        Arc::new(Handoff::new(
+            Arc::clone(&self.core.store),
+            Arc::clone(&self.core.cooperation),
+            Arc::clone(&self.dirty),
+            cluster.membership().announcer(),
+            stopping,
+        ))
+    }
+
+    /// Takes new configurations over.
+    pub(super) fn reloader(&self, tls: Option<&Arc<TlsReloader>>) -> Reloader {
+        let core = &self.core;
+        Reloader {
+            identities: Arc::clone(&core.identities),
+            front: Arc::clone(&self.front),
+            cooperation: Arc::clone(&core.cooperation),
+            tls: tls.cloned(),
+            reloads: Arc::clone(&core.reloads),
+            in_force: tokio::sync::Mutex::new(Config::clone(&core.config)),
+        }
+    }
+
+    /// Asks the lake whether it answers.
+    pub(super) fn lake_health(&self) -> LakeHealthCheck {
+        LakeHealthCheck::new(Arc::clone(&self.core.lake), Arc::clone(&self.core.identities))
+    }
+
+    /// Answers operators.
+    pub(super) fn admin(&self, readiness: &Arc<Readiness>, handoff: Option<Arc<Handoff>>) -> Admin {
+        let core = &self.core;
+        let [measured, shown, present, judged] = [(); 4].map(|()| Arc::clone(&self.observer));
+        let progress = {
+            let handoff = handoff.clone();
+            move || handoff.as_ref().map(|handoff| handoff.progress())
+        };
+        let [drain, draining] = [(); 2].map(|()| progress.clone());
+        let (metrics, explainer) = (Arc::clone(&core.metrics), Arc::clone(&self.explainer));
+        Admin {
+            metrics: Arc::clone(&core.metrics),
+            readiness: Arc::clone(readiness),
+            conditions: Arc::new(move || judged.conditions(drain().as_ref())),
+            status: Arc::new(move || shown.status(progress())),
+            members: Arc::new(move || present.members(metrics.requests_in_flight())),
+            explain: Arc::new(move |question| {
+                let explainer = Arc::clone(&explainer);
+                async move { explainer.explain(&question).await }.boxed()
+            }),
+            handoff,
+            hosts: AllowedHosts::new(&core.config.admin.hosts),
+            flushes: Arc::clone(&self.flushes),
+            measure: Arc::new(move |metrics| measured.measure(metrics, draining().as_ref())),
+        }
+    }
+
+    /// Serves clients over `listener` until the node stops.
+    pub(super) async fn serve_s3(
+        self,
+        listener: TcpListener,
+        tls: Option<Arc<TlsReloader>>,
+        stopping: Shutdown,
+    ) {
+        if let Some(tls) = &tls {
+            let (tls, stopping) = (Arc::clone(tls), stopping.clone());
+            tokio::spawn(tls.watch(stopping));
+        }
+        let limits = ConnectionLimits::from(&self.core.config.limits);
+        let (front, connections) = (self.front, self.core.metrics.connections());
+        listener::serve(
+            listener,
+            tls,
+            limits,
+            connections,
+            stopping,
+            move |remote: RemoteEnd| {
+                let front = Arc::clone(&front);
+                service_fn(move |request: http::Request<ClientBody>| {
+                    let front = Arc::clone(&front);
+                    let remote = remote.clone();
+                    async move { Ok::<_, Infallible>(front.serve(request, &remote).await) }
+                })
+            },
+        )
+        .await;
+    }
+}
+
+fn observer_config(config: &Config) -> ObserverConfig {
+    ObserverConfig {
+        node: config.node.clone(),
+        store: config.store.clone(),
+        cooperation: config.cooperation.clone(),
+        limits: config.limits.clone(),
+    }
+}
+
+fn dirty_parts(core: &Core) -> dirty::Parts {
+    dirty::Parts {
+        rules: core.write_rules.clone(),
+        lake: Arc::clone(&core.lake),
+        store: Arc::clone(&core.store),
+        fetcher: Arc::clone(&core.fetcher),
+        cooperation: Arc::clone(&core.cooperation),
+        grants: Arc::clone(&core.grants),
+        identities: Arc::clone(&core.identities),
+    }
+}
+
+fn block_server(core: &Core) -> BlockServer {
+    BlockServer::new(
+        Arc::clone(&core.identities),
+        Arc::clone(&core.lake),
+        Arc::clone(&core.store),
+        Arc::clone(&core.fetcher),
+        core.config.store.block_bytes,
+        core.config.limits.requests,
+    )
+}
+
+fn explainer(core: &Core) -> Explainer {
+    Explainer {
+        node: core.config.node.name.clone(),
+        lake: Arc::clone(&core.lake),
+        grants: Arc::clone(&core.grants),
+        store: Arc::clone(&core.store),
+        single_flight: Arc::clone(&core.single_flight),
+        cooperation: Arc::clone(&core.cooperation),
+    }
+}
+
+fn reader(core: &Core) -> Reader {
+    Reader {
+        lake: Arc::clone(&core.lake),
+        store: Arc::clone(&core.store),
+        grants: Arc::clone(&core.grants),
+        fetcher: Arc::clone(&core.fetcher),
+        cooperation: Arc::clone(&core.cooperation),
+        ahead: core.config.limits.read_ahead_blocks,
+        block_bytes: core.config.store.block_bytes,
+        open_lock: OpenLock::default(),
+    }
+}
+
+fn front(core: &Core, dirty: &Arc<DirtyObjects>) -> Front {
+    let config = &core.config;
+    Front::new(FrontParts {
+        gate: gate(core),
+        lake: Arc::clone(&core.lake),
+        grants: Arc::clone(&core.grants),
+        reader: reader(core),
+        freshness: FreshnessRules::new(&config.freshness),
+        write_rules: core.write_rules.clone(),
+        dirty: Arc::clone(dirty),
+        through: Arc::clone(&core.write_through),
+        in_flight: Arc::clone(&core.in_flight),
+        metrics: Arc::clone(&core.metrics),
+        domain: config.s3.domain.clone(),
+        scheme: if config.s3.tls_cert.is_some() {
+            "https"
+        } else {
+            "http"
+        },
+        access_log: config.log.access,
+    })
+}
+
+fn gate(core: &Core) -> Gate {
+    let config = &core.config;
+    let mut gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
+    if config.s3.anonymous == Anonymous::Refuse {
+        gate = gate.without_strangers();
+    }
+    if config.s3.signature_v2 {
+        gate.with_signature_v2(config.s3.domain.clone())
+    } else {
+        gate
+    }
+}
