@@ -48,7 +48,7 @@ pub struct Addresses {
 /// The handlers of other nodes' requests.
 pub struct NodeServices {
     /// Serves blocks.
-    pub host: Arc<BlockServer>,
+    pub block_server: Arc<BlockServer>,
     /// Answers about dirty objects.
     pub dirty: Arc<DirtyObjects>,
 }
@@ -119,14 +119,14 @@ async fn serve(
     services: NodeServices,
     stopping: Shutdown,
 ) {
-    let NodeServices { host, dirty } = services;
+    let NodeServices { block_server, dirty } = services;
     let connections = ConnectionMetrics::default();
     let handshake = Handshake::Nodes(channel);
     listener::serve(listener, handshake, limits, connections, stopping, move |_| {
-        let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
+        let (block_server, dirty) = (Arc::clone(&block_server), Arc::clone(&dirty));
         service_fn(move |request: Request<ClientBody>| {
-            let (host, dirty) = (Arc::clone(&host), Arc::clone(&dirty));
-            async move { Ok::<_, Infallible>(answer(&host, &dirty, &request).await) }
+            let (block_server, dirty) = (Arc::clone(&block_server), Arc::clone(&dirty));
+            async move { Ok::<_, Infallible>(answer(&block_server, &dirty, &request).await) }
         })
     })
     .await;
@@ -134,14 +134,14 @@ async fn serve(
 
 /// Answers with a block, or answers a request about dirty objects.
 async fn answer(
-    host: &BlockServer,
+    block_server: &BlockServer,
     dirty: &DirtyObjects,
     request: &Request<ClientBody>,
 ) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
     let target = target.filter(|target| DirtyObjects::is_peer_request(target));
     let Some(target) = target else {
-        return host.serve(request);
+        return block_server.serve(request);
     };
     let mut response = Response::new(ResponseBody::empty());
     // A request that may have an effect is not a GET, which the asking node would repeat when the connection

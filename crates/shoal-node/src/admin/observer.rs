@@ -58,7 +58,7 @@ pub struct Observer {
     /// The other nodes.
     pub cooperation: Arc<Cooperation>,
     /// Answers the requests of other nodes.
-    pub host: Arc<BlockServer>,
+    pub block_server: Arc<BlockServer>,
     /// How orders to read the configuration again ended.
     pub reloads: Arc<Reloads>,
     /// Where clients reach this node.
@@ -240,7 +240,7 @@ impl Observer {
             let differs = self.differences(peer.name());
             json!({ "name": peer.name(), "reachable": peer.is_reachable(), "asked": asked, "failed": failed, "differs": differs })
         });
-        let answered = self.host.counts();
+        let answered = self.block_server.counts();
         let answered = answered.iter().map(|(outcome, count)| (outcome.as_str(), *count));
         json!({
             "mode": "hierarchy",

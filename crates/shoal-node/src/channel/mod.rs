@@ -64,7 +64,7 @@ const WELCOME: &[u8] = b"welcome";
 /// The label under which both ends export keys from the handshake (RFC 5705).
 const EXPORTER: &[u8] = b"EXPORTER-shoal-records";
 
-/// What a channel proves, and whether it encrypts.
+/// The secrets of a channel, and whether it encrypts.
 #[derive(Clone, Debug)]
 pub struct ChannelConfig {
     /// The secrets that nodes authenticate with, the current one first.

@@ -236,10 +236,10 @@ mod tests {
     fn one_flushes_and_the_others_wait_for_it() {
         let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
         let FlushStart::Lead(_, over) = schedule.begin(OBJECT, now) else {
-            panic!("nobody flushes it")
+            panic!("no flush of it is under way")
         };
         let FlushStart::Join(mut ended) = schedule.begin(OBJECT, now) else {
-            panic!("somebody flushes it")
+            panic!("a flush of it is under way")
         };
         assert!(!schedule.is_due(OBJECT, now, true));
         schedule.ended(OBJECT, None, now);
@@ -306,7 +306,7 @@ mod tests {
     fn what_others_are_home_to_now_is_left_to_them_once_its_flush_has_ended() {
         let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
         let FlushStart::Lead(cancel, _over) = schedule.begin(OBJECT, now) else {
-            panic!("nobody flushes it")
+            panic!("no flush of it is under way")
         };
         assert!(!schedule.leave_to_others(|_| true) && !cancel.is_cancelled());
         assert!(schedule.leave_to_others(|_| false) && cancel.is_cancelled());

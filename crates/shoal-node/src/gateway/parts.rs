@@ -41,7 +41,8 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Builds them; the objects on the disk that were dirty when the node stopped are found meanwhile.
+    /// Builds the parts around `core`, and finds the objects on the disk that were dirty when the node
+    /// stopped.
     pub(super) async fn new(core: Core) -> Self {
         let (store, flush_interval) = (&core.config.store, core.config.write.flush_interval);
         let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), store, flush_interval).await);
@@ -59,7 +60,7 @@ impl Parts {
             dirty: Arc::clone(&dirty),
             flushes: Arc::clone(&flushes),
             cooperation: Arc::clone(&core.cooperation),
-            host: Arc::clone(&block_server),
+            block_server: Arc::clone(&block_server),
             s3_address: core.s3_address,
             admin_address: core.admin_address,
             reloads: Arc::clone(&core.reloads),
@@ -85,7 +86,7 @@ impl Parts {
     ) -> std::io::Result<Cluster> {
         let core = &self.core;
         let services = NodeServices {
-            host: Arc::clone(&self.block_server),
+            block_server: Arc::clone(&self.block_server),
             dirty: Arc::clone(&self.dirty),
         };
         Cluster::join(

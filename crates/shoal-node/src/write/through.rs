@@ -62,7 +62,8 @@ impl From<&StoreConfig> for WriteThroughSizes {
 }
 
 impl WriteThrough {
-    /// Puts blocks into `store`, of which `cooperation` tells the homes and `catalog` the versions.
+    /// Writes blocks into `store`, offers them to the homes that `cooperation` names, and tells `grants` of
+    /// the versions.
     pub fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,

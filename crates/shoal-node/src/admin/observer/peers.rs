@@ -24,7 +24,12 @@ impl Observer {
             metrics.hops(end.as_str(), total - *before);
             *before = total;
         }
-        for ((outcome, total), before) in self.host.counts().into_iter().zip(&mut last_reported.answers) {
+        for ((outcome, total), before) in self
+            .block_server
+            .counts()
+            .into_iter()
+            .zip(&mut last_reported.answers)
+        {
             metrics.answered(outcome.as_str(), total - *before);
             *before = total;
         }

@@ -25,16 +25,16 @@ use crate::dirty::{AuthorityUnreachable, Manifest};
 use crate::http::connection::ClientBody;
 use crate::write::Uncached;
 
-/// What an object has for having come in parts.
+/// The attributes of an object that was uploaded in parts.
 #[derive(Debug, Default)]
 pub(super) struct Parted {
     pub(super) part_layout: PartLayout,
-    /// What a read brings, and the lake finds out by itself.
+    /// Headers that reads return and that the lake derives itself.
     pub(super) of_reads: HeaderMap,
 }
 
 impl Homes {
-    /// Takes the bytes and lets the object exist. What cannot be kept dirty is brought to the lake first.
+    /// Receives the bytes and commits the object. An object that cannot be kept dirty goes to the lake first.
     pub async fn write(
         &self,
         mut order: PendingWrite,
@@ -194,8 +194,8 @@ impl Homes {
         join_all(told).await.into_iter().flatten().collect()
     }
 
-    /// Brings an object to the lake that nobody else has heard of. What is dirty under its name is
-    /// overwritten by it.
+    /// Writes an object to the lake that no other node knows of. It overwrites the dirty object of its
+    /// name.
     async fn write_through(&self, manifest: &Manifest, conditions: &HeaderMap) -> Result<(), WriteError> {
         let held = self.directory.hold(&manifest.name).await?;
         let lake_writer = &self.home.lake_writer;

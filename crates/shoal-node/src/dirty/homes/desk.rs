@@ -1,8 +1,7 @@
-//! Where other nodes ask about dirty objects, so many at a time.
+//! Answers other nodes' requests about dirty objects, a bounded number at a time.
 //!
-//! What waits for other nodes or for the lake has places of its own. Were there one kind of place for all,
-//! homes could fill each other's with commits, none of which ends before the others have found a place for
-//! what it asks.
+//! Requests that wait for other nodes or for the lake have a bound of their own. With one bound for all,
+//! homes could fill each other's places with commits that wait for a place at the other home.
 
 use std::sync::Arc;
 

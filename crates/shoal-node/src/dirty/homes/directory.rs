@@ -31,8 +31,8 @@ impl std::fmt::Debug for Directory {
 }
 
 impl Directory {
-    /// What there is under a name. The home says it; when it is out of reach, the next one; while the members
-    /// change, everybody together.
+    /// Finds the dirty object of a name. Its home answers; when the home is out of reach, the next one does;
+    /// while the members change, all of them together do.
     pub(crate) async fn find(&self, name: &ObjectName) -> Result<Found, AuthorityUnreachable> {
         let home = &self.0;
         let view = View::of(&home.cooperation);

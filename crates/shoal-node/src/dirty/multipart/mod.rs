@@ -18,6 +18,6 @@ pub(in crate::dirty) use self::selection::{etag, part_layout};
 
 #[cfg(test)]
 pub(in crate::dirty) mod tests {
-    pub(in crate::dirty) use super::part::tests::{part, upload};
+    pub(in crate::dirty) use super::part::tests::{part, upload, uploaded};
     pub(in crate::dirty) use super::position::tests::{begun, inquiry};
 }

@@ -120,8 +120,8 @@ pub(in crate::dirty) mod tests {
     use shoal_s3::object::{ObjectName, Version};
 
     use super::{Part, Upload};
-    use crate::dirty::UploadId;
     use crate::dirty::manifest::tests::manifest;
+    use crate::dirty::{PART_BYTES_MIN, UploadId};
 
     pub(in crate::dirty) fn upload() -> Upload {
         let of = manifest("k", 0);
@@ -133,6 +133,16 @@ pub(in crate::dirty) mod tests {
             headers: of.headers,
             begun: SystemTime::UNIX_EPOCH,
         }
+    }
+
+    /// Parts 1, 2 and 4 of an upload; the second is one byte too short for any but the last.
+    pub(in crate::dirty) fn uploaded() -> Vec<Arc<Part>> {
+        let parts = [
+            part(1, 'a', PART_BYTES_MIN),
+            part(2, 'b', PART_BYTES_MIN - 1),
+            part(4, 'c', 3),
+        ];
+        parts.into_iter().map(Arc::new).collect()
     }
 
     /// A part whose bytes are `size_bytes` times the last digit of its ETag.

@@ -96,18 +96,9 @@ mod tests {
 
     use shoal_s3::payload::Algorithm;
 
-    use super::super::part::tests::part;
-    use super::{ListError, ListedPart, PART_BYTES_MIN, Part, etag, select};
+    use super::super::part::tests::{part, uploaded};
+    use super::{ListError, ListedPart, etag, select};
     use crate::dirty::Checksum;
-
-    fn uploaded() -> Vec<Arc<Part>> {
-        let parts = [
-            part(1, 'a', PART_BYTES_MIN),
-            part(2, 'b', PART_BYTES_MIN - 1),
-            part(4, 'c', 3),
-        ];
-        parts.into_iter().map(Arc::new).collect()
-    }
 
     fn listed(number: u16, digit: &str) -> ListedPart {
         ListedPart {

@@ -88,9 +88,8 @@ type Digests = Vec<[u8; DIGEST_BYTES]>;
 pub struct SettingsDigests(BTreeMap<[u8; KEY_BYTES], Digests>);
 
 impl SettingsDigests {
-    /// Returns the digests of a configuration, under each secret of its cluster. `digest` adds the settings
-    /// of a part, and is told whether there is a secret: without one, guesses could be tried against a
-    /// digest.
+    /// Returns the digests of a configuration, under each secret of its cluster. `digest` adds the values
+    /// of one shared setting. Its last argument says whether the cluster has a secret.
     pub fn new<'a>(
         secrets: impl Iterator<Item = &'a str>,
         digest: impl Fn(SharedSetting, &mut SettingDigest, bool),

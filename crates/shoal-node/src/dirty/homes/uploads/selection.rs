@@ -93,16 +93,7 @@ mod tests {
 
     use super::{Part, Selection};
     use crate::dirty::PART_BYTES_MIN;
-    use crate::dirty::multipart::tests::part;
-
-    fn uploaded() -> Vec<Arc<Part>> {
-        let parts = [
-            part(1, 'a', PART_BYTES_MIN),
-            part(2, 'b', PART_BYTES_MIN - 1),
-            part(4, 'c', 3),
-        ];
-        parts.into_iter().map(Arc::new).collect()
-    }
+    use crate::dirty::multipart::tests::{part, uploaded};
 
     #[test]
     fn a_selection_names_the_same_parts_until_one_is_replaced() {
