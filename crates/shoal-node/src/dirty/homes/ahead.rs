@@ -3,9 +3,9 @@
 //! Where a block is at home follows from the object and the index
 //! ([`Placed`](shoal_policy::fingerprint::Placed)), so it is known before the version is. Until the last byte
 //! has come, the version of an object that no client can name *stands in*: each block is stored and offered
-//! under that version, and is renamed on every node that holds it once the version is known. A block that was
-//! not renamed is offered again. No reader finds the blocks of a write that never ended, and they leave to make
-//! room (D3N, IV; dissertation 4.4).
+//! under that version, and is renamed on every node that holds it once the version is known. A block that
+//! was not renamed is offered again. No reader finds the blocks of a write that never ended, and they leave
+//! to make room (D3N, IV; dissertation 4.4).
 
 use std::collections::HashMap;
 use std::sync::Arc;
