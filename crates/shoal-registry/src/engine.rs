@@ -1,0 +1,151 @@
+//! A durable, linearizable map from keys to small values: what a registry needs of a store.
+//!
+//! Every engine passes the same conformance suite.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+
+/// Orders the changes of a registry. Each transaction that changes anything has a greater revision than all
+/// before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+/// A value, and the revision at which its key last changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The value.
+    pub value: Bytes,
+    /// The last change of the key.
+    pub revision: Revision,
+}
+
+/// A session of a node. Keys that were put with it disappear when the session ends: when the node closes it,
+/// or stops renewing it for as long as its time to live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SessionId(pub u64);
+
+/// A part of the keys in ascending order.
+#[derive(Clone, Debug)]
+pub struct Range {
+    /// The keys begin with this.
+    pub prefix: Bytes,
+    /// The keys are greater than this; empty for all.
+    pub after: Bytes,
+    /// The maximum number of keys; at least 1.
+    pub limit: usize,
+    /// The revision at which the keys are read; `None` for the newest. An engine keeps old revisions for a
+    /// few minutes at least.
+    pub at: Option<Revision>,
+}
+
+/// Some keys with their values, as they were at one revision.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// The keys and values in ascending order of keys.
+    pub entries: Vec<(Bytes, Stored)>,
+    /// Whether there are more keys behind the last one.
+    pub has_more: bool,
+    /// The revision at which the page was read.
+    pub revision: Revision,
+}
+
+/// Changes that happen together or not at all.
+#[derive(Clone, Debug, Default)]
+pub struct Transaction {
+    /// All of these must hold. An engine takes at least 16.
+    pub conditions: Vec<Condition>,
+    /// No key occurs twice. An engine takes at least 64.
+    pub changes: Vec<Change>,
+}
+
+/// A key has not changed since a node read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The key.
+    pub key: Bytes,
+    /// The revision of the key's last change; `None` if there is no such key.
+    pub revision: Option<Revision>,
+}
+
+/// The change of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Sets the value of a key.
+    Put {
+        /// The key.
+        key: Bytes,
+        /// The value.
+        value: Bytes,
+        /// The session with which the key disappears.
+        session: Option<SessionId>,
+    },
+    /// Removes a key, if it is there.
+    Delete {
+        /// The key.
+        key: Bytes,
+    },
+}
+
+/// The end of a transaction whose outcome is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All changes happened, at this revision, and survive any crash.
+    Committed(Revision),
+    /// A condition does not hold, and nothing changed.
+    Conflict,
+}
+
+/// An engine could not do as it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// Nothing changed: the engine was not reached, or has no majority.
+    #[error("the registry cannot be reached: {0}")]
+    Unavailable(String),
+    /// The answer was lost: the transaction may have happened, or may still happen.
+    #[error("the registry did not answer: {0}")]
+    Unknown(String),
+    /// Nothing changed: the engine has no room.
+    #[error("the registry is full: {0}")]
+    Full(String),
+    /// The engine no longer has the revision that a [`Range`] asks for.
+    #[error("the registry no longer has this revision")]
+    Compacted,
+    /// The session has ended, or never was.
+    #[error("the session of this node has ended")]
+    SessionEnded,
+    /// The engine refuses this node or its request; trying again does not help.
+    #[error("the registry refuses: {0}")]
+    Refused(String),
+}
+
+/// A store of small values that orders all changes.
+///
+/// All methods may be called at the same time, and each may be dropped before it ends: a transaction may
+/// then have happened or not.
+pub trait Engine: fmt::Debug + Send + Sync {
+    /// Reads a key. The answer is at least as new as every transaction that ended before the call
+    /// (linearizable).
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>>;
+
+    /// Reads keys in order. Without a revision the answer is linearizable as [`Engine::get`] is.
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>>;
+
+    /// Counts the keys that begin with `prefix`. Linearizable.
+    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>>;
+
+    /// Carries out the changes if all conditions hold.
+    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>>;
+
+    /// Opens a session that ends when it is not renewed for `time_to_live`. An engine may round up to
+    /// seconds.
+    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>>;
+
+    /// Renews a session: it lasts for its whole time to live from now on.
+    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
+
+    /// Ends a session, and removes its keys.
+    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
+}

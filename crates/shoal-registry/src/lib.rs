@@ -1,0 +1,12 @@
+//! The order of dirty names. A registry holds one entry for each name whose newest object the lake may not
+//! have yet, and changes an entry only if it is still as the node that asks last saw it.
+//!
+//! The bytes of objects are elsewhere; the registry decides which of them a name means. So a promise to a
+//! client depends on the registry alone: an acknowledged write is an entry in it (dissertation 4.5.1, where
+//! the write tier and the directory share this job; `docs/explanation/tier.md` says why we do not).
+//!
+//! - [`engine`]: what a registry needs of a store, and the two stores that ship.
+//! - [`entry`]: the states of one name and the changes between them. Pure; a model in `tests/` explores it.
+
+pub mod engine;
+pub mod entry;
