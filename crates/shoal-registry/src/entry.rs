@@ -83,6 +83,7 @@ impl<V: Versioned + Clone> Entry<V> {
     }
 
     /// The entry once `version` is written. A change that is on its way to the lake goes on: it is older.
+    #[must_use]
     pub fn written(&self, version: V) -> Self {
         Self {
             current: Some(version),

@@ -7,6 +7,15 @@
 //!
 //! - [`engine`]: what a registry needs of a store, and the two stores that ship.
 //! - [`entry`]: the states of one name and the changes between them. Pure; a model in `tests/` explores it.
+//! - [`names`]: reads and changes entries, and keeps each node's lists of work true.
+//! - [`session`]: how long a node may act, and which node acts for one that is gone.
 
 pub mod engine;
 pub mod entry;
+mod keys;
+pub mod names;
+pub mod session;
+mod version;
+
+pub use self::keys::{Name, NodeList};
+pub use self::version::{DirtyVersion, Lifetime};

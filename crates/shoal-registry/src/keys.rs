@@ -1,0 +1,158 @@
+//! The keys of a registry.
+//!
+//! ```text
+//! d/<bucket>/<key>          the entry of a name
+//! q/<node>/<version>        a dirty object that the node brings to the lake → its name; in the order of writes
+//! b/<node>/<token>          a change on its way to the lake → its name
+//! e/<node>/<token>          a name whose entry is empty, and is removed after a while
+//! t/<node>/<version>        a dirty object that is none any more → what to remove of it
+//! n/<node>                  the life of a node, as long as its session lasts
+//! m/<node>                  a node that may have keys under q, b, e or t
+//! a/<node>                  the node that acts for a dead one
+//! ```
+
+use bytes::Bytes;
+use ulid::Ulid;
+
+/// The name of an object: a bucket and a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(Bytes);
+
+impl Name {
+    /// The name of `key` in `bucket`. A bucket has no `/` in its name.
+    pub fn new(bucket: &str, key: &[u8]) -> Self {
+        debug_assert!(!bucket.contains('/'), "no bucket is called so");
+        Self([bucket.as_bytes(), b"/", key].concat().into())
+    }
+
+    /// The bucket and the key.
+    pub fn parts(&self) -> (&[u8], &[u8]) {
+        let bucket_len = self.0.iter().position(|byte| *byte == b'/');
+        let bucket_len = bucket_len.expect("a name has a bucket");
+        (&self.0[..bucket_len], &self.0[bucket_len + 1..])
+    }
+
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    /// Inverse of [`Name::to_bytes`].
+    pub(crate) fn from_bytes(bytes: Bytes) -> Option<Self> {
+        bytes.contains(&b'/').then_some(Self(bytes))
+    }
+
+    pub(crate) fn entry_key(&self) -> Bytes {
+        [b"d/", &self.0[..]].concat().into()
+    }
+
+    /// Inverse of [`Name::entry_key`].
+    pub(crate) fn of_entry_key(key: &Bytes) -> Option<Self> {
+        key.starts_with(b"d/")
+            .then(|| key.slice(2..))
+            .and_then(Self::from_bytes)
+    }
+}
+
+/// A list of names that belongs to one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeList {
+    /// Its dirty objects, the oldest first.
+    Dirty,
+    /// Its changes on their way to the lake.
+    Busy,
+    /// Its entries that are empty.
+    Empty,
+    /// Objects that are no longer dirty, and whose bytes it removes.
+    Trash,
+}
+
+impl NodeList {
+    /// The first characters of its keys.
+    fn letter(self) -> char {
+        match self {
+            Self::Dirty => 'q',
+            Self::Busy => 'b',
+            Self::Empty => 'e',
+            Self::Trash => 't',
+        }
+    }
+
+    pub(crate) fn prefix(self, node: u64) -> Bytes {
+        format!("{}/{node:016x}/", self.letter()).into()
+    }
+
+    pub(crate) fn key(self, node: u64, id: Ulid) -> Bytes {
+        format!("{}/{node:016x}/{id}", self.letter()).into()
+    }
+
+    /// The id in a key of this list.
+    pub(crate) fn id_in(key: &[u8]) -> Option<Ulid> {
+        let id = key.rsplit(|byte| *byte == b'/').next()?;
+        Ulid::from_string(std::str::from_utf8(id).ok()?).ok()
+    }
+}
+
+pub(crate) const LIVES: &[u8] = b"n/";
+pub(crate) const MEMBERS: &[u8] = b"m/";
+
+pub(crate) fn life(node: u64) -> Bytes {
+    format!("n/{node:016x}").into()
+}
+
+pub(crate) fn member(node: u64) -> Bytes {
+    format!("m/{node:016x}").into()
+}
+
+pub(crate) fn adopter(node: u64) -> Bytes {
+    format!("a/{node:016x}").into()
+}
+
+/// The node in a key of [`LIVES`] or [`MEMBERS`].
+pub(crate) fn node_in(key: &[u8]) -> Option<u64> {
+    let digits = key.get(2..)?;
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LIVES, MEMBERS, Name, NodeList, life, member, node_in};
+    use proptest::prelude::{any, proptest};
+    use ulid::Ulid;
+
+    #[test]
+    fn a_name_keeps_slashes_and_any_bytes_of_its_key() {
+        let name = Name::new("b", b"x//\xff\0");
+        assert_eq!(name.parts(), (&b"b"[..], &b"x//\xff\0"[..]));
+        assert_eq!(Name::of_entry_key(&name.entry_key()), Some(name.clone()));
+        assert_eq!(Name::from_bytes(name.to_bytes()), Some(name));
+        assert_eq!(Name::of_entry_key(&"q/b/x".into()), None);
+    }
+
+    #[test]
+    fn a_list_names_its_node_and_keeps_the_order_of_ids() {
+        let (first, second) = (Ulid::from_parts(1, 9), Ulid::from_parts(2, 0));
+        for list in [NodeList::Dirty, NodeList::Busy, NodeList::Empty, NodeList::Trash] {
+            assert!(list.key(7, first) < list.key(7, second));
+            assert!(list.key(7, first).starts_with(&list.prefix(7)));
+            assert_eq!(NodeList::id_in(&list.key(7, second)), Some(second));
+        }
+        assert!(life(7).starts_with(LIVES) && member(7).starts_with(MEMBERS));
+        assert_eq!(
+            (node_in(&life(7)), node_in(&member(u64::MAX))),
+            (Some(7), Some(u64::MAX))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_in_the_order_of_their_keys(a: Vec<u8>, b: Vec<u8>, bucket in "[a-z]{3}") {
+            let [first, second] = [&a, &b].map(|key| Name::new(&bucket, key).entry_key());
+            assert_eq!(first.cmp(&second), a.cmp(&b));
+        }
+
+        #[test]
+        fn any_bytes_are_a_key_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = (NodeList::id_in(&bytes), node_in(&bytes), Name::from_bytes(bytes.into()));
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! The names of a registry: what is dirty under each, and how that changes.
+//!
+//! Every change is one transaction on the condition that the entry is as the node last saw it; on a conflict
+//! the node reads again and decides anew. An answer that is lost leaves the outcome open: the next read tells
+//! it, or the caller hears that it is not known.
+//!
+//! The same transaction keeps the lists of [`NodeList`] true, so that a node finds its work after a crash
+//! without looking at all names.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
+
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, Transaction};
+use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
+use crate::keys::{Name, NodeList};
+use crate::version::DirtyVersion;
+
+/// The first byte of each value: how the rest is written.
+const FORMAT: u8 = 1;
+
+/// The names of one registry, as one node sees them. Clones share the engine.
+#[derive(Clone, Debug)]
+pub struct Names {
+    engine: Arc<dyn Engine>,
+    node: u64,
+}
+
+/// An entry, and when it last changed.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The entry; the empty one if there is none.
+    pub entry: Entry<DirtyVersion>,
+    revision: Option<Revision>,
+}
+
+/// A change of a name that this node has begun at the lake.
+#[derive(Clone, Debug)]
+pub struct BegunChange {
+    /// The name.
+    pub name: Name,
+    /// What is done.
+    pub busy: Busy,
+}
+
+/// Some dirty objects of a bucket in the order of their keys.
+#[derive(Clone, Debug)]
+pub struct DirtyPage {
+    /// The dirty objects.
+    pub objects: Vec<(Name, DirtyVersion)>,
+    /// The last name that was looked at, if more follow it.
+    pub next: Option<Name>,
+    /// The revision at which the page was read.
+    pub revision: Revision,
+}
+
+/// A change did not happen, or it is not known whether it did.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangeError {
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The change may have happened, and something else since.
+    #[error("it is not known whether the registry took the change")]
+    OutcomeUnknown,
+}
+
+/// A change of a name at the lake cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// The registry.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// Another change of the name is on its way to the lake.
+    #[error("another change of the object is on its way to the lake")]
+    Busy(Busy),
+    /// The dirty object is not the expected one any more.
+    #[error("the object was written in the meantime")]
+    Changed,
+}
+
+impl From<EngineError> for BeginError {
+    fn from(error: EngineError) -> Self {
+        Self::Change(error.into())
+    }
+}
+
+/// How a change at the lake ended for the registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The change ended as it was told.
+    Ended,
+    /// Another node ended the change, because the session of this node had ended.
+    TakenOver,
+}
+
+impl Names {
+    /// The names in `engine`, for a node.
+    pub fn new(engine: Arc<dyn Engine>, node: u64) -> Self {
+        Self { engine, node }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Looks a name up. Linearizable.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked; the lake's answer is not the answer then.
+    pub async fn find(&self, name: &Name) -> Result<Found, EngineError> {
+        let Some(stored) = self.engine.get(&name.entry_key()).await? else {
+            return Ok(Found::NOTHING);
+        };
+        Ok(Found {
+            entry: decoded(&stored.value)?,
+            revision: Some(stored.revision),
+        })
+    }
+
+    /// Whether the entry of a name is still as it was found. If the lake says that an object does not exist,
+    /// its answer is right only if this holds afterwards.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn is_as_found(&self, name: &Name, found: &Found) -> Result<bool, EngineError> {
+        Ok(self.find(name).await?.revision == found.revision)
+    }
+
+    /// Makes `version` the object that reads of the name find. This is the commit of a write.
+    ///
+    /// # Errors
+    ///
+    /// The object is not written, or that is not known.
+    pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
+        // Most names have no entry: the first try saves a look.
+        let mut found = Found::NOTHING;
+        loop {
+            let entry = found.entry.written(version.clone());
+            let mut changes = vec![put(
+                NodeList::Dirty.key(version.node, version.id),
+                name.to_bytes(),
+            )];
+            changes.extend(self.discard(found.entry.current.as_ref()));
+            match self.replace(name, &found, &entry, changes).await {
+                Ok(Outcome::Committed(_)) => return Ok(()),
+                Ok(Outcome::Conflict) => found = self.find(name).await?,
+                Err(EngineError::Unknown(_)) => {
+                    let now = self.find(name).await.map_err(|_| ChangeError::OutcomeUnknown)?;
+                    if now.entry.current_id() == Some(version.id) {
+                        return Ok(());
+                    }
+                    // Only if nothing has changed is it certain that the transaction did not happen. If it
+                    // should happen still, then the next try meets a conflict.
+                    if now.revision != found.revision {
+                        return Err(ChangeError::OutcomeUnknown);
+                    }
+                    return self.write_after_unknown(name, version, now).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Writes once an earlier try may still happen: a conflict may be with that try.
+    async fn write_after_unknown(
+        &self,
+        name: &Name,
+        version: DirtyVersion,
+        found: Found,
+    ) -> Result<(), ChangeError> {
+        let id = version.id;
+        let mut changes = vec![put(NodeList::Dirty.key(version.node, id), name.to_bytes())];
+        changes.extend(self.discard(found.entry.current.as_ref()));
+        let entry = found.entry.written(version);
+        if let Ok(Outcome::Committed(_)) = self.replace(name, &found, &entry, changes).await {
+            return Ok(());
+        }
+        let now = self.find(name).await.map_err(|_| ChangeError::OutcomeUnknown)?;
+        let is_written = now.entry.current_id() == Some(id);
+        is_written.then_some(()).ok_or(ChangeError::OutcomeUnknown)
+    }
+
+    /// Begins a change of the name at the lake. `of` is the dirty object that the change is about; `None`: the
+    /// change is about the lake's object, and nothing may be dirty.
+    ///
+    /// # Errors
+    ///
+    /// The change has not begun. After [`ChangeError::OutcomeUnknown`] an entry may say that it has; the node
+    /// finds it in its list and gives the change up.
+    pub async fn begin(
+        &self,
+        name: &Name,
+        (kind, of): (Kind, Option<Ulid>),
+        owner: Owner,
+        token: Ulid,
+    ) -> Result<BegunChange, BeginError> {
+        let busy = Busy {
+            kind,
+            owner,
+            token,
+            of,
+        };
+        let begun = || BegunChange {
+            name: name.clone(),
+            busy,
+        };
+        let mut found = self.find(name).await?;
+        loop {
+            if found.entry.busy.is_some_and(|busy| busy.token == token) {
+                return Ok(begun());
+            }
+            let entry = found.entry.begun(busy).map_err(|why| match why {
+                NotBegun::Busy(other) => BeginError::Busy(other),
+                NotBegun::Changed => BeginError::Changed,
+            })?;
+            let listed = put(NodeList::Busy.key(owner.node, token), name.to_bytes());
+            found = match self.replace(name, &found, &entry, vec![listed]).await {
+                Ok(Outcome::Committed(_)) => return Ok(begun()),
+                Ok(Outcome::Conflict) => self.find(name).await?,
+                Err(EngineError::Unknown(_)) => {
+                    let now = self.find(name).await;
+                    now.map_err(|_| ChangeError::OutcomeUnknown)?
+                }
+                Err(error) => return Err(error.into()),
+            };
+        }
+    }
+
+    /// Ends a change that the lake has carried out: the dirty object that it was about is no longer dirty.
+    ///
+    /// # Errors
+    ///
+    /// The entry may still say that the change is on its way.
+    pub async fn done(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
+        self.end(change, Entry::done).await
+    }
+
+    /// Ends a change that the lake has not carried out, or that it surely does not carry out any more.
+    ///
+    /// # Errors
+    ///
+    /// The entry may still say that the change is on its way.
+    pub async fn give_up(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
+        self.end(change, Entry::given_up).await
+    }
+
+    async fn end(
+        &self,
+        BegunChange { name, busy }: &BegunChange,
+        next: impl Fn(&Entry<DirtyVersion>, Ulid) -> Option<Entry<DirtyVersion>>,
+    ) -> Result<Ended, ChangeError> {
+        loop {
+            let found = self.find(name).await?;
+            let Some(entry) = next(&found.entry, busy.token) else {
+                let is_done = busy.of.is_none() || found.entry.current_id() != busy.of;
+                return Ok(if is_done { Ended::Ended } else { Ended::TakenOver });
+            };
+            let mut changes = vec![Change::Delete {
+                key: NodeList::Busy.key(busy.owner.node, busy.token),
+            }];
+            if entry.current.is_none() {
+                changes.extend(self.discard(found.entry.current.as_ref()));
+                changes.push(put(NodeList::Empty.key(self.node, busy.token), name.to_bytes()));
+            }
+            match self.replace(name, &found, &entry, changes).await {
+                Ok(Outcome::Committed(_)) => return Ok(Ended::Ended),
+                Ok(Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Removes the entry of a name that was found empty, and its place in a node's list of empty ones. The entry
+    /// must have been empty for so long that no read still waits for the lake since before. Returns `false`
+    /// if the entry has changed, and is left to a later change.
+    ///
+    /// # Errors
+    ///
+    /// The entry may still be there.
+    pub async fn remove_empty(
+        &self,
+        name: &Name,
+        found: &Found,
+        (node, listed): (u64, Ulid),
+    ) -> Result<bool, EngineError> {
+        let unlist = Change::Delete {
+            key: NodeList::Empty.key(node, listed),
+        };
+        let removal = found.entry.is_empty() && found.revision.is_some();
+        let outcome = if removal {
+            let changes = vec![
+                Change::Delete {
+                    key: name.entry_key(),
+                },
+                unlist.clone(),
+            ];
+            let conditions = vec![found.condition(name)];
+            self.engine.commit(Transaction { conditions, changes }).await?
+        } else {
+            Outcome::Conflict
+        };
+        if outcome == Outcome::Conflict {
+            let changes = vec![unlist];
+            self.engine
+                .commit(Transaction {
+                    conditions: Vec::new(),
+                    changes,
+                })
+                .await?;
+        }
+        Ok(outcome != Outcome::Conflict)
+    }
+
+    /// The dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, from at most `limit`
+    /// entries, as of `at`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn list(
+        &self,
+        bucket: &str,
+        (prefix, after): (&[u8], &[u8]),
+        limit: usize,
+        at: Option<Revision>,
+    ) -> Result<DirtyPage, EngineError> {
+        let after = match after {
+            b"" => Bytes::new(),
+            after => Name::new(bucket, after).entry_key(),
+        };
+        let range = Range {
+            prefix: Name::new(bucket, prefix).entry_key(),
+            after,
+            limit,
+            at,
+        };
+        let Page {
+            entries,
+            has_more,
+            revision,
+        } = self.engine.range(range).await?;
+        let last = entries.last().and_then(|(key, _)| Name::of_entry_key(key));
+        let mut objects = Vec::with_capacity(entries.len());
+        for (key, stored) in entries {
+            let entry: Entry<DirtyVersion> = decoded(&stored.value)?;
+            if let (Some(name), Some(version)) = (Name::of_entry_key(&key), entry.current) {
+                objects.push((name, version));
+            }
+        }
+        Ok(DirtyPage {
+            objects,
+            next: last.filter(|_| has_more),
+            revision,
+        })
+    }
+
+    /// At most `limit` names in a list of `node`, in the order of their ids, behind `after`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn listed(
+        &self,
+        list: NodeList,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Vec<(Ulid, Name)>, EngineError> {
+        let page = self.list_page(list, node, after, limit).await?;
+        let listed = page.into_iter();
+        Ok(listed
+            .filter_map(|(id, value)| Some((id, Name::from_bytes(value)?)))
+            .collect())
+    }
+
+    /// At most `limit` objects in the trash of `node`, the oldest first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn trash(&self, node: u64, limit: usize) -> Result<Vec<DirtyVersion>, EngineError> {
+        let page = self.list_page(NodeList::Trash, node, None, limit).await?;
+        page.iter().map(|(_, value)| decoded(value)).collect()
+    }
+
+    /// Forgets objects in the trash of `node` whose bytes are removed; at most 64.
+    ///
+    /// # Errors
+    ///
+    /// They may still be in the trash.
+    pub async fn empty_trash(&self, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
+        let changes = ids.iter().map(|id| Change::Delete {
+            key: NodeList::Trash.key(node, *id),
+        });
+        let transaction = Transaction {
+            conditions: Vec::new(),
+            changes: changes.collect(),
+        };
+        self.engine.commit(transaction).await.map(drop)
+    }
+
+    /// Counts the entries of a list of `node`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn count(&self, list: NodeList, node: u64) -> Result<u64, EngineError> {
+        self.engine.count(&list.prefix(node)).await
+    }
+
+    async fn list_page(
+        &self,
+        list: NodeList,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Vec<(Ulid, Bytes)>, EngineError> {
+        let range = Range {
+            prefix: list.prefix(node),
+            after: after.map_or_else(Bytes::new, |id| list.key(node, id)),
+            limit,
+            at: None,
+        };
+        let entries = self.engine.range(range).await?.entries.into_iter();
+        Ok(entries
+            .filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored.value)))
+            .collect())
+    }
+
+    async fn replace(
+        &self,
+        name: &Name,
+        found: &Found,
+        entry: &Entry<DirtyVersion>,
+        mut changes: Vec<Change>,
+    ) -> Result<Outcome, EngineError> {
+        changes.push(put(name.entry_key(), encoded(entry)));
+        let conditions = vec![found.condition(name)];
+        self.engine.commit(Transaction { conditions, changes }).await
+    }
+
+    /// Takes an object off the list of dirty ones, into this node's trash.
+    fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
+        let changes = version.map(|version| {
+            let unlist = Change::Delete {
+                key: NodeList::Dirty.key(version.node, version.id),
+            };
+            [
+                unlist,
+                put(NodeList::Trash.key(self.node, version.id), encoded(version)),
+            ]
+        });
+        changes.into_iter().flatten()
+    }
+}
+
+impl Found {
+    const NOTHING: Self = Self {
+        entry: Entry {
+            current: None,
+            busy: None,
+        },
+        revision: None,
+    };
+
+    fn condition(&self, name: &Name) -> Condition {
+        Condition {
+            key: name.entry_key(),
+            revision: self.revision,
+        }
+    }
+}
+
+fn put(key: Bytes, value: Bytes) -> Change {
+    Change::Put {
+        key,
+        value,
+        session: None,
+    }
+}
+
+fn encoded(value: &impl Serialize) -> Bytes {
+    let bytes = postcard::to_extend(value, vec![FORMAT]);
+    bytes.expect("memory takes any value").into()
+}
+
+fn decoded<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, EngineError> {
+    let (format, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    if *format != FORMAT {
+        let message = format!("an entry has format {format}; this node understands {FORMAT}");
+        return Err(EngineError::Refused(message));
+    }
+    postcard::from_bytes(rest).map_err(|_| EngineError::Refused("an entry cannot be read".into()))
+}

@@ -1,0 +1,225 @@
+//! How long a node may act, and which node acts for one that is gone.
+//!
+//! A node has a session with the registry, and renews it. While the session lasts, no other node ends its
+//! changes at the lake. A node believes in its session for less long than the registry does: it counts from
+//! before it sent the renewal, by its own monotonic clock. A node that finds its session over sends nothing
+//! more to the lake, and begins another life.
+//!
+//! The lists of a node whose session is over are worked off by one other node, which holds a key of its own
+//! for that as long as its own session lasts.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use shoal_base::{chance, clock};
+use ulid::Ulid;
+
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Range, SessionId, Transaction};
+use crate::entry::Owner;
+use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
+
+/// The number of nodes of one registry.
+const NODES_MAX: usize = 4096;
+
+/// A node's session with the registry.
+#[derive(Debug)]
+pub struct Session {
+    engine: Arc<dyn Engine>,
+    node: u64,
+    time_to_live: Duration,
+    life: Mutex<Option<Life>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    owner: Owner,
+    session: SessionId,
+    lasts_until: Instant,
+}
+
+impl Session {
+    /// A session that is not open yet. The node is taken for dead when it has not renewed it for
+    /// `time_to_live`.
+    pub fn new(engine: Arc<dyn Engine>, node: u64, time_to_live: Duration) -> Self {
+        Self {
+            engine,
+            node,
+            time_to_live,
+            life: Mutex::new(None),
+        }
+    }
+
+    /// The owner of what this node begins now; `None` if its session may be over.
+    pub fn owner(&self) -> Option<Owner> {
+        self.current().map(|life| life.owner)
+    }
+
+    /// Whether `owner` is this node, and its session lasts.
+    pub fn is_of(&self, owner: Owner) -> bool {
+        self.owner() == Some(owner)
+    }
+
+    fn current(&self) -> Option<Life> {
+        let life = *self.life.lock();
+        life.filter(|life| clock::instant() < life.lasts_until)
+    }
+
+    /// Renews the session; opens one if there is none or it is over. To be called several times within its
+    /// time to live.
+    ///
+    /// # Errors
+    ///
+    /// The session was not renewed. It lasts as long as it did before.
+    pub async fn keep(&self) -> Result<(), EngineError> {
+        let began = clock::instant();
+        let Some(current) = self.current() else {
+            return self.open(began).await;
+        };
+        match self.engine.renew_session(current.session).await {
+            Ok(()) => {
+                self.lasts(current.owner, current.session, began);
+                Ok(())
+            }
+            Err(EngineError::SessionEnded) => self.open(clock::instant()).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn open(&self, began: Instant) -> Result<(), EngineError> {
+        *self.life.lock() = None;
+        let session = self.engine.open_session(self.time_to_live).await?;
+        let owner = Owner {
+            node: self.node,
+            life: new_id(),
+        };
+        let put = |key, value, session| Change::Put { key, value, session };
+        let transaction = Transaction {
+            conditions: Vec::new(),
+            changes: vec![
+                put(life(self.node), owner.life.to_string().into(), Some(session)),
+                put(member(self.node), Bytes::new(), None),
+            ],
+        };
+        self.engine.commit(transaction).await?;
+        self.lasts(owner, session, began);
+        Ok(())
+    }
+
+    fn lasts(&self, owner: Owner, session: SessionId, began: Instant) {
+        *self.life.lock() = Some(Life {
+            owner,
+            session,
+            lasts_until: began + self.time_to_live,
+        });
+    }
+
+    /// Ends the session, so that other nodes need not wait before they act for this one.
+    ///
+    /// # Errors
+    ///
+    /// The registry was not reached: the session ends by itself.
+    pub async fn close(&self) -> Result<(), EngineError> {
+        let life = self.life.lock().take();
+        match life {
+            Some(life) => self.engine.close_session(life.session).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The nodes that have lists and no session, in ascending order.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn dead_nodes(&self) -> Result<Vec<u64>, EngineError> {
+        let mut dead = self.nodes_below(MEMBERS).await?;
+        // Read later: a node that comes to life meanwhile is in the second list only.
+        let living = self.nodes_below(LIVES).await?;
+        dead.retain(|node| !living.contains(node));
+        Ok(dead)
+    }
+
+    /// Makes this node the one that acts for a dead node, as long as its own session lasts. Returns `false` if
+    /// another node does, or if the node is alive again.
+    ///
+    /// # Errors
+    ///
+    /// It is not known whether this node acts for the other: it must not.
+    pub async fn adopt(&self, dead: u64) -> Result<bool, EngineError> {
+        let Some(current) = self.current() else {
+            return Ok(false);
+        };
+        let absent = |key| Condition { key, revision: None };
+        let transaction = Transaction {
+            conditions: vec![absent(adopter(dead)), absent(life(dead))],
+            changes: vec![Change::Put {
+                key: adopter(dead),
+                value: current.owner.life.to_string().into(),
+                session: Some(current.session),
+            }],
+        };
+        Ok(self.engine.commit(transaction).await? != Outcome::Conflict)
+    }
+
+    /// Whether this node still acts for a dead node: that one is not back, and no other has taken its place.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn acts_for(&self, dead: u64) -> Result<bool, EngineError> {
+        let Some(current) = self.current() else {
+            return Ok(false);
+        };
+        if self.engine.get(&life(dead)).await?.is_some() {
+            return Ok(false);
+        }
+        let acting = self.engine.get(&adopter(dead)).await?;
+        let me = current.owner.life.to_string();
+        Ok(acting.is_some_and(|acting| acting.value == me.as_bytes()))
+    }
+
+    /// Stops acting for a node. If `is_done`, nothing is left of it, and it is no longer a member.
+    ///
+    /// # Errors
+    ///
+    /// The next node that acts for it finds nothing to do.
+    pub async fn release(&self, dead: u64, is_done: bool) -> Result<(), EngineError> {
+        let mut changes = vec![Change::Delete { key: adopter(dead) }];
+        if is_done {
+            changes.push(Change::Delete { key: member(dead) });
+        }
+        let conditions = vec![Condition {
+            key: life(dead),
+            revision: None,
+        }];
+        let ended = self.engine.commit(Transaction { conditions, changes }).await?;
+        if ended == Outcome::Conflict {
+            // The node is back, and remains a member.
+            let changes = vec![Change::Delete { key: adopter(dead) }];
+            let conditions = Vec::new();
+            self.engine.commit(Transaction { conditions, changes }).await?;
+        }
+        Ok(())
+    }
+
+    async fn nodes_below(&self, prefix: &'static [u8]) -> Result<Vec<u64>, EngineError> {
+        let range = Range {
+            prefix: Bytes::from_static(prefix),
+            after: Bytes::new(),
+            limit: NODES_MAX,
+            at: None,
+        };
+        let entries = self.engine.range(range).await?.entries;
+        Ok(entries.iter().filter_map(|(key, _)| node_in(key)).collect())
+    }
+}
+
+/// A new id: of a dirty object, a change, or a node's life.
+pub fn new_id() -> Ulid {
+    let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
+    let millis = since_1970.unwrap_or_default().as_millis() as u64;
+    let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
+    Ulid::from_parts(millis, random)
+}

@@ -1,0 +1,39 @@
+//! A dirty object as the registry keeps it.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
+
+use crate::entry::Versioned;
+
+/// A dirty object. The registry orders it, finds it when it is due, and counts its bytes; the rest is opaque.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirtyVersion {
+    /// Names the object. Ids of one node ascend in the order of its writes.
+    pub id: Ulid,
+    /// The node that took the write and brings it to the lake.
+    pub node: u64,
+    /// The size of the object in bytes.
+    pub size_bytes: u64,
+    /// How long the object stays before it goes to the lake.
+    pub lifetime: Lifetime,
+    /// Everything else that nodes know of the object.
+    pub record: Bytes,
+}
+
+/// How long an object stays dirty.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Lifetime {
+    /// As long as the cleaner's age.
+    #[default]
+    Normal,
+    /// The object is expected to be removed soon: it stays several times as long as such objects live
+    /// (dissertation 4.5.2, "short-lived").
+    Short,
+}
+
+impl Versioned for DirtyVersion {
+    fn id(&self) -> Ulid {
+        self.id
+    }
+}

@@ -1,0 +1,289 @@
+//! The changes of names, with answers that get lost at any of them.
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_registry::engine::{Engine, EngineError};
+use shoal_registry::entry::{Kind, Owner};
+use shoal_registry::names::{BeginError, ChangeError, Ended, Names};
+use shoal_registry::session::{Session, new_id};
+use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList};
+use support::{Fault, Memory};
+use ulid::Ulid;
+
+const NODE: u64 = 7;
+const OTHER: u64 = 8;
+
+struct Bed {
+    engine: Arc<Memory>,
+    names: Names,
+    name: Name,
+}
+
+fn bed() -> Bed {
+    let engine = Arc::new(Memory::default());
+    Bed {
+        names: Names::new(Arc::clone(&engine) as Arc<dyn Engine>, NODE),
+        engine,
+        name: Name::new("bucket", b"folder/key"),
+    }
+}
+
+fn owner(node: u64) -> Owner {
+    Owner {
+        node,
+        life: Ulid::from_parts(1, node.into()),
+    }
+}
+
+fn version(record: &str) -> DirtyVersion {
+    DirtyVersion {
+        id: new_id(),
+        node: NODE,
+        size_bytes: record.len() as u64,
+        lifetime: Lifetime::Normal,
+        record: record.to_owned().into(),
+    }
+}
+
+impl Bed {
+    async fn current(&self) -> Option<DirtyVersion> {
+        self.names.find(&self.name).await.unwrap().entry.current
+    }
+
+    async fn listed(&self, list: NodeList) -> Vec<Ulid> {
+        let listed = self.names.listed(list, NODE, None, 10).await.unwrap();
+        listed.into_iter().map(|(id, _)| id).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
+    let bed = bed();
+    let (first, second) = (version("first"), version("second"));
+    bed.names.write(&bed.name, first.clone()).await.unwrap();
+    assert_eq!(bed.listed(NodeList::Dirty).await, [first.id]);
+    bed.names.write(&bed.name, second.clone()).await.unwrap();
+    assert_eq!(bed.current().await, Some(second.clone()));
+    assert_eq!(bed.listed(NodeList::Dirty).await, [second.id]);
+    assert_eq!(
+        bed.names.trash(NODE, 10).await.unwrap(),
+        std::slice::from_ref(&first)
+    );
+    bed.names.empty_trash(NODE, &[first.id]).await.unwrap();
+    assert!(bed.names.trash(NODE, 10).await.unwrap().is_empty());
+    let page = bed
+        .names
+        .list("bucket", (b"folder/", b""), 10, None)
+        .await
+        .unwrap();
+    assert_eq!(page.objects, [(bed.name.clone(), second)]);
+    let behind = bed
+        .names
+        .list("bucket", (b"", b"folder/key"), 10, None)
+        .await
+        .unwrap();
+    assert!(behind.objects.is_empty() && behind.next.is_none());
+}
+
+#[tokio::test]
+async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
+    let bed = bed();
+    let version = version("bytes");
+    bed.names.write(&bed.name, version.clone()).await.unwrap();
+    let token = new_id();
+    let flush = (Kind::Flush, Some(version.id));
+    let begun = bed
+        .names
+        .begin(&bed.name, flush, owner(NODE), token)
+        .await
+        .unwrap();
+    assert_eq!(bed.listed(NodeList::Busy).await, [token]);
+    assert_eq!(bed.names.done(&begun).await, Ok(Ended::Ended));
+    assert_eq!(bed.current().await, None);
+    assert_eq!(bed.listed(NodeList::Empty).await, [token]);
+    assert!(bed.listed(NodeList::Busy).await.is_empty() && bed.listed(NodeList::Dirty).await.is_empty());
+    assert_eq!(bed.engine.keys("d/").len(), 1);
+
+    let found = bed.names.find(&bed.name).await.unwrap();
+    assert!(bed.names.is_as_found(&bed.name, &found).await.unwrap());
+    assert!(
+        bed.names
+            .remove_empty(&bed.name, &found, (NODE, token))
+            .await
+            .unwrap()
+    );
+    assert!(!bed.names.is_as_found(&bed.name, &found).await.unwrap());
+    assert!(bed.engine.keys("d/").is_empty() && bed.engine.keys("e/").is_empty());
+}
+
+#[tokio::test]
+async fn an_empty_entry_that_was_written_again_is_not_removed() {
+    let bed = bed();
+    let first = version("first");
+    bed.names.write(&bed.name, first.clone()).await.unwrap();
+    let token = new_id();
+    let delete = (Kind::Delete, Some(first.id));
+    let begun = bed
+        .names
+        .begin(&bed.name, delete, owner(NODE), token)
+        .await
+        .unwrap();
+    bed.names.done(&begun).await.unwrap();
+    let found = bed.names.find(&bed.name).await.unwrap();
+    let second = version("second");
+    bed.names.write(&bed.name, second.clone()).await.unwrap();
+    assert!(
+        !bed.names
+            .remove_empty(&bed.name, &found, (NODE, token))
+            .await
+            .unwrap()
+    );
+    assert_eq!(bed.current().await, Some(second));
+    assert!(bed.listed(NodeList::Empty).await.is_empty());
+}
+
+#[tokio::test]
+async fn one_change_of_a_name_is_on_its_way_at_a_time_and_a_newer_object_stays() {
+    let bed = bed();
+    let (first, second) = (version("first"), version("second"));
+    bed.names.write(&bed.name, first.clone()).await.unwrap();
+    let flush = (Kind::Flush, Some(first.id));
+    let begun = bed
+        .names
+        .begin(&bed.name, flush, owner(NODE), new_id())
+        .await
+        .unwrap();
+    let other = bed
+        .names
+        .begin(&bed.name, (Kind::Delete, Some(first.id)), owner(OTHER), new_id())
+        .await;
+    assert_eq!(other.unwrap_err(), BeginError::Busy(begun.busy));
+    bed.names.write(&bed.name, second.clone()).await.unwrap();
+    assert_eq!(bed.names.done(&begun).await, Ok(Ended::Ended));
+    assert_eq!(bed.current().await, Some(second));
+    let stale = bed.names.begin(&bed.name, flush, owner(NODE), new_id()).await;
+    assert_eq!(stale.unwrap_err(), BeginError::Changed);
+}
+
+#[tokio::test]
+async fn a_change_that_another_node_gave_up_leaves_the_object_dirty() {
+    let bed = bed();
+    let version = version("bytes");
+    bed.names.write(&bed.name, version.clone()).await.unwrap();
+    let flush = (Kind::Flush, Some(version.id));
+    let begun = bed
+        .names
+        .begin(&bed.name, flush, owner(NODE), new_id())
+        .await
+        .unwrap();
+    let adopter = Names::new(Arc::clone(&bed.engine) as Arc<dyn Engine>, OTHER);
+    assert_eq!(adopter.give_up(&begun).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.done(&begun).await, Ok(Ended::TakenOver));
+    assert_eq!(bed.current().await, Some(version));
+}
+
+#[tokio::test]
+async fn a_lost_answer_changes_no_outcome() {
+    for faults in [
+        vec![Fault::AnswerLost],
+        vec![Fault::RequestLost],
+        vec![Fault::RequestLost, Fault::AnswerLost],
+    ] {
+        let bed = bed();
+        let version = version("bytes");
+        bed.engine.fail(&faults);
+        assert_eq!(
+            bed.names.write(&bed.name, version.clone()).await,
+            Ok(()),
+            "{faults:?}"
+        );
+        assert_eq!(bed.current().await, Some(version.clone()));
+        bed.engine.fail(&faults);
+        let flush = (Kind::Flush, Some(version.id));
+        let begun = bed
+            .names
+            .begin(&bed.name, flush, owner(NODE), new_id())
+            .await
+            .unwrap();
+        bed.engine.fail(&faults);
+        assert_eq!(bed.names.done(&begun).await, Ok(Ended::Ended), "{faults:?}");
+        assert_eq!(bed.current().await, None);
+    }
+}
+
+#[tokio::test]
+async fn a_write_whose_outcome_cannot_be_told_is_not_tried_again() {
+    let bed = bed();
+    bed.names.write(&bed.name, version("older")).await.unwrap();
+    // The first try, which hopes for no entry, is lost. Whether it happened before the older write cannot be
+    // told from the older write's entry.
+    bed.engine.fail(&[Fault::RequestLost]);
+    let written = bed.names.write(&bed.name, version("newer")).await;
+    assert_eq!(written, Err(ChangeError::OutcomeUnknown));
+    assert_eq!(bed.current().await.unwrap().record, "older");
+}
+
+#[tokio::test]
+async fn an_entry_of_another_format_is_refused() {
+    let bed = bed();
+    let change = shoal_registry::engine::Change::Put {
+        key: "d/bucket/folder/key".into(),
+        value: b"\x02later".as_slice().into(),
+        session: None,
+    };
+    let transaction = shoal_registry::engine::Transaction {
+        conditions: Vec::new(),
+        changes: vec![change],
+    };
+    bed.engine.commit(transaction).await.unwrap();
+    let found = bed.names.find(&bed.name).await;
+    assert!(matches!(found, Err(EngineError::Refused(_))));
+}
+
+fn session(bed: &Bed, node: u64) -> Session {
+    let engine = Arc::clone(&bed.engine) as Arc<dyn Engine>;
+    Session::new(engine, node, Duration::from_mins(1))
+}
+
+#[tokio::test]
+async fn one_node_acts_for_a_dead_one_until_that_is_back_or_nothing_is_left() {
+    let bed = bed();
+    let [dead, adopter, third] = [NODE, OTHER, 9].map(|node| session(&bed, node));
+    for session in [&dead, &adopter, &third] {
+        session.keep().await.unwrap();
+    }
+    let first_life = dead.owner().unwrap();
+    assert!(adopter.dead_nodes().await.unwrap().is_empty());
+    assert!(!adopter.adopt(NODE).await.unwrap());
+
+    bed.engine.expire(1);
+    assert_eq!(adopter.dead_nodes().await.unwrap(), [NODE]);
+    assert!(adopter.adopt(NODE).await.unwrap() && adopter.acts_for(NODE).await.unwrap());
+    assert!(!third.adopt(NODE).await.unwrap() && !third.acts_for(NODE).await.unwrap());
+
+    dead.keep().await.unwrap();
+    assert!(!dead.is_of(first_life) && dead.owner().is_some());
+    assert!(!adopter.acts_for(NODE).await.unwrap());
+    adopter.release(NODE, true).await.unwrap();
+    assert_eq!(bed.engine.keys("m/").len(), 3);
+
+    dead.close().await.unwrap();
+    assert!(dead.owner().is_none());
+    assert!(third.adopt(NODE).await.unwrap());
+    third.release(NODE, true).await.unwrap();
+    assert!(third.dead_nodes().await.unwrap().is_empty());
+    assert_eq!(bed.engine.keys("m/").len(), 2);
+}
+
+#[tokio::test]
+async fn a_session_that_was_not_renewed_in_time_is_over_for_its_node() {
+    let bed = bed();
+    let engine = Arc::clone(&bed.engine) as Arc<dyn Engine>;
+    let session = Session::new(engine, NODE, Duration::ZERO);
+    session.keep().await.unwrap();
+    assert_eq!(session.owner(), None);
+}

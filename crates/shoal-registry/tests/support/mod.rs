@@ -1,0 +1,147 @@
+//! An engine in memory that loses answers when it is told to.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::ready;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use shoal_registry::engine::{
+    Change, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction,
+};
+
+/// A fault of the next transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// None.
+    No,
+    /// It happens, and its answer is lost.
+    AnswerLost,
+    /// It does not happen, and its answer is lost.
+    RequestLost,
+}
+
+/// The engine.
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    revision: u64,
+    keys: BTreeMap<Bytes, (Stored, Option<SessionId>)>,
+    sessions_opened: u64,
+    sessions: HashMap<u64, Duration>,
+    faults: VecDeque<Fault>,
+}
+
+impl Memory {
+    /// The faults of the next transactions, in order.
+    pub(crate) fn fail(&self, faults: &[Fault]) {
+        self.0.lock().faults.extend(faults);
+    }
+
+    /// Ends a session as if it had not been renewed.
+    pub(crate) fn expire(&self, session: u64) {
+        self.0.lock().end(SessionId(session));
+    }
+
+    /// The keys that begin with `prefix`.
+    pub(crate) fn keys(&self, prefix: &str) -> Vec<String> {
+        let state = self.0.lock();
+        let keys = state.keys.keys().filter(|key| key.starts_with(prefix.as_bytes()));
+        keys.map(|key| String::from_utf8_lossy(key).into_owned())
+            .collect()
+    }
+}
+
+impl State {
+    fn end(&mut self, session: SessionId) {
+        self.sessions.remove(&session.0);
+        self.keys.retain(|_, (_, of)| *of != Some(session));
+    }
+
+    fn commit(&mut self, transaction: Transaction) -> Result<Outcome, EngineError> {
+        let holds = transaction.conditions.iter().all(|condition| {
+            self.keys.get(&condition.key).map(|(stored, _)| stored.revision) == condition.revision
+        });
+        if !holds {
+            return Ok(Outcome::Conflict);
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        for change in transaction.changes {
+            match change {
+                Change::Put { key, value, session } => {
+                    if session.is_some_and(|session| !self.sessions.contains_key(&session.0)) {
+                        return Err(EngineError::SessionEnded);
+                    }
+                    self.keys.insert(key, (Stored { value, revision }, session));
+                }
+                Change::Delete { key } => drop(self.keys.remove(&key)),
+            }
+        }
+        Ok(Outcome::Committed(revision))
+    }
+}
+
+impl Engine for Memory {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+        let stored = self.0.lock().keys.get(key).map(|(stored, _)| stored.clone());
+        Box::pin(ready(Ok(stored)))
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
+        let state = self.0.lock();
+        let wanted = |key: &&Bytes| key.starts_with(&range.prefix) && **key > range.after;
+        let mut keys = state.keys.keys().filter(wanted);
+        let entries = keys.by_ref().take(range.limit);
+        let entries = entries
+            .map(|key| (key.clone(), state.keys[key].0.clone()))
+            .collect();
+        let page = Page {
+            entries,
+            has_more: keys.next().is_some(),
+            revision: Revision(state.revision),
+        };
+        Box::pin(ready(Ok(page)))
+    }
+
+    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
+        let state = self.0.lock();
+        let count = state.keys.keys().filter(|key| key.starts_with(prefix)).count();
+        Box::pin(ready(Ok(count as u64)))
+    }
+
+    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
+        let mut state = self.0.lock();
+        let fault = state.faults.pop_front().unwrap_or(Fault::No);
+        let outcome = match fault {
+            Fault::RequestLost => Err(EngineError::Unknown("the request is lost".into())),
+            Fault::No | Fault::AnswerLost => state.commit(transaction),
+        };
+        let outcome = match fault {
+            Fault::AnswerLost => Err(EngineError::Unknown("the answer is lost".into())),
+            Fault::No | Fault::RequestLost => outcome,
+        };
+        Box::pin(ready(outcome))
+    }
+
+    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
+        let mut state = self.0.lock();
+        state.sessions_opened += 1;
+        let id = state.sessions_opened;
+        state.sessions.insert(id, time_to_live);
+        Box::pin(ready(Ok(SessionId(id))))
+    }
+
+    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+        let lasts = self.0.lock().sessions.contains_key(&session.0);
+        Box::pin(ready(lasts.then_some(()).ok_or(EngineError::SessionEnded)))
+    }
+
+    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+        self.0.lock().end(session);
+        Box::pin(ready(Ok(())))
+    }
+}
