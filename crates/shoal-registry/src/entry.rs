@@ -109,8 +109,9 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// The entry once the lake has carried out the change that `token` names: the dirty object that the change
-    /// was about is no longer needed. A newer one stays. `None` if the change is no longer this node's.
+    /// The entry once the lake has carried out the change that `token` names: the dirty object that the
+    /// change was about is no longer needed. A newer one stays. `None` if the change is no longer this
+    /// node's.
     pub fn done(&self, token: Ulid) -> Option<Self> {
         let busy = self.busy.filter(|busy| busy.token == token)?;
         let is_newer = self.current_id() != busy.of;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! d/<bucket>/<key>          the entry of a name
-//! q/<node>/<version>        a dirty object that the node brings to the lake → its name; in the order of writes
+//! q/<node>/<version>        a dirty object that the node brings to the lake → its name; in write order
 //! b/<node>/<token>          a change on its way to the lake → its name
 //! e/<node>/<token>          a name whose entry is empty, and is removed after a while
 //! t/<node>/<version>        a dirty object that is none any more → what to remove of it

@@ -186,8 +186,8 @@ impl Names {
         is_written.then_some(()).ok_or(ChangeError::OutcomeUnknown)
     }
 
-    /// Begins a change of the name at the lake. `of` is the dirty object that the change is about; `None`: the
-    /// change is about the lake's object, and nothing may be dirty.
+    /// Begins a change of the name at the lake. `of` is the dirty object that the change is about; `None`:
+    /// the change is about the lake's object, and nothing may be dirty.
     ///
     /// # Errors
     ///
@@ -276,9 +276,9 @@ impl Names {
         }
     }
 
-    /// Removes the entry of a name that was found empty, and its place in a node's list of empty ones. The entry
-    /// must have been empty for so long that no read still waits for the lake since before. Returns `false`
-    /// if the entry has changed, and is left to a later change.
+    /// Removes the entry of a name that was found empty, and its place in a node's list of empty ones. The
+    /// entry must have been empty for so long that no read still waits for the lake since before. Returns
+    /// `false` if the entry has changed, and is left to a later change.
     ///
     /// # Errors
     ///

@@ -141,8 +141,8 @@ impl Session {
         Ok(dead)
     }
 
-    /// Makes this node the one that acts for a dead node, as long as its own session lasts. Returns `false` if
-    /// another node does, or if the node is alive again.
+    /// Makes this node the one that acts for a dead node, as long as its own session lasts. Returns `false`
+    /// if another node does, or if the node is alive again.
     ///
     /// # Errors
     ///
