@@ -4,10 +4,11 @@
 //! d/<bucket>/<key>          the entry of a name
 //! q/<node>/<version>        a dirty object that the node brings to the lake → its name; in write order
 //! b/<node>/<token>          a change on its way to the lake → its name
-//! e/<node>/<token>          a name whose entry is empty, and is removed after a while
-//! t/<node>/<version>        a dirty object that is none any more → what to remove of it
+//! s/<node>/<version>        the same, expected to be removed soon
+//! e/<node>/<id>             a name whose entry is empty, and is removed after a while
+//! t/<node>/<id>             an object that is no longer dirty → what to remove of it
 //! n/<node>                  the life of a node, as long as its session lasts
-//! m/<node>                  a node that may have keys under q, b, e or t
+//! m/<node>                  a node that may have keys under one of these letters
 //! a/<node>                  the node that acts for a dead one
 //! ```
 
@@ -58,6 +59,8 @@ impl Name {
 pub enum NodeList {
     /// Its dirty objects, the oldest first.
     Dirty,
+    /// Its dirty objects that are expected to be removed soon, the oldest first.
+    Short,
     /// Its changes on their way to the lake.
     Busy,
     /// Its entries that are empty.
@@ -67,10 +70,14 @@ pub enum NodeList {
 }
 
 impl NodeList {
+    /// Every list.
+    pub const ALL: [Self; 5] = [Self::Dirty, Self::Short, Self::Busy, Self::Empty, Self::Trash];
+
     /// The first characters of its keys.
     fn letter(self) -> char {
         match self {
             Self::Dirty => 'q',
+            Self::Short => 's',
             Self::Busy => 'b',
             Self::Empty => 'e',
             Self::Trash => 't',
@@ -131,7 +138,7 @@ mod tests {
     #[test]
     fn a_list_names_its_node_and_keeps_the_order_of_ids() {
         let (first, second) = (Ulid::from_parts(1, 9), Ulid::from_parts(2, 0));
-        for list in [NodeList::Dirty, NodeList::Busy, NodeList::Empty, NodeList::Trash] {
+        for list in NodeList::ALL {
             assert!(list.key(7, first) < list.key(7, second));
             assert!(list.key(7, first).starts_with(&list.prefix(7)));
             assert_eq!(NodeList::id_in(&list.key(7, second)), Some(second));

@@ -9,13 +9,17 @@
 //! - [`entry`]: the states of one name and the changes between them. Pure; a model in `tests/` explores it.
 //! - [`names`]: reads and changes entries, and keeps each node's lists of work true.
 //! - [`session`]: how long a node may act, and which node acts for one that is gone.
+//! - [`changes`]: changes at the lake, each of which ends for certain.
+//! - [`worker`]: brings dirty objects to the lake, and removes what is no longer needed.
 
+pub mod changes;
 pub mod engine;
 pub mod entry;
 mod keys;
 pub mod names;
 pub mod session;
 mod version;
+pub mod worker;
 
 pub use self::keys::{Name, NodeList};
 pub use self::version::{DirtyVersion, Lifetime};

@@ -13,9 +13,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, Transaction};
+use crate::engine::{
+    Change, Condition, Engine, EngineError, Outcome, Page, Range, Revision, Stored, Transaction,
+};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{Name, NodeList};
+use crate::session::new_id;
 use crate::version::DirtyVersion;
 
 /// The first byte of each value: how the rest is written.
@@ -56,6 +59,14 @@ pub struct DirtyPage {
     pub revision: Revision,
 }
 
+/// An entry that was emptied, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmptyEntry {
+    /// The name.
+    pub name: Name,
+    revision: Revision,
+}
+
 /// A change did not happen, or it is not known whether it did.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangeError {
@@ -73,6 +84,9 @@ pub enum BeginError {
     /// The registry.
     #[error(transparent)]
     Change(#[from] ChangeError),
+    /// The session of this node is over.
+    #[error("the registry has not heard from this node for too long")]
+    NoSession,
     /// Another change of the name is on its way to the lake.
     #[error("another change of the object is on its way to the lake")]
     Busy(Busy),
@@ -142,10 +156,7 @@ impl Names {
         let mut found = Found::NOTHING;
         loop {
             let entry = found.entry.written(version.clone());
-            let mut changes = vec![put(
-                NodeList::Dirty.key(version.node, version.id),
-                name.to_bytes(),
-            )];
+            let mut changes = vec![put(version.list().key(version.node, version.id), name.to_bytes())];
             changes.extend(self.discard(found.entry.current.as_ref()));
             match self.replace(name, &found, &entry, changes).await {
                 Ok(Outcome::Committed(_)) => return Ok(()),
@@ -175,7 +186,7 @@ impl Names {
         found: Found,
     ) -> Result<(), ChangeError> {
         let id = version.id;
-        let mut changes = vec![put(NodeList::Dirty.key(version.node, id), name.to_bytes())];
+        let mut changes = vec![put(version.list().key(version.node, id), name.to_bytes())];
         changes.extend(self.discard(found.entry.current.as_ref()));
         let entry = found.entry.written(version);
         if let Ok(Outcome::Committed(_)) = self.replace(name, &found, &entry, changes).await {
@@ -266,7 +277,7 @@ impl Names {
             }];
             if entry.current.is_none() {
                 changes.extend(self.discard(found.entry.current.as_ref()));
-                changes.push(put(NodeList::Empty.key(self.node, busy.token), name.to_bytes()));
+                changes.push(put(NodeList::Empty.key(self.node, new_id()), name.to_bytes()));
             }
             match self.replace(name, &found, &entry, changes).await {
                 Ok(Outcome::Committed(_)) => return Ok(Ended::Ended),
@@ -276,45 +287,31 @@ impl Names {
         }
     }
 
-    /// Removes the entry of a name that was found empty, and its place in a node's list of empty ones. The
-    /// entry must have been empty for so long that no read still waits for the lake since before. Returns
-    /// `false` if the entry has changed, and is left to a later change.
+    /// Removes an empty entry, and its place in a node's list. The entry must have been empty for so long
+    /// that no read still waits for the lake since before. An entry that has changed since it was listed
+    /// stays.
     ///
     /// # Errors
     ///
     /// The entry may still be there.
-    pub async fn remove_empty(
-        &self,
-        name: &Name,
-        found: &Found,
-        (node, listed): (u64, Ulid),
-    ) -> Result<bool, EngineError> {
+    pub async fn remove_empty(&self, empty: &EmptyEntry, node: u64, listed: Ulid) -> Result<(), EngineError> {
+        let key = empty.name.entry_key();
+        let condition = Condition {
+            key: key.clone(),
+            // The transaction that emptied the entry put it on the list.
+            revision: Some(empty.revision),
+        };
         let unlist = Change::Delete {
             key: NodeList::Empty.key(node, listed),
         };
-        let removal = found.entry.is_empty() && found.revision.is_some();
-        let outcome = if removal {
-            let changes = vec![
-                Change::Delete {
-                    key: name.entry_key(),
-                },
-                unlist.clone(),
-            ];
-            let conditions = vec![found.condition(name)];
-            self.engine.commit(Transaction { conditions, changes }).await?
-        } else {
-            Outcome::Conflict
+        let removal = Transaction {
+            conditions: vec![condition],
+            changes: vec![Change::Delete { key }, unlist],
         };
-        if outcome == Outcome::Conflict {
-            let changes = vec![unlist];
-            self.engine
-                .commit(Transaction {
-                    conditions: Vec::new(),
-                    changes,
-                })
-                .await?;
+        match self.engine.commit(removal).await? {
+            Outcome::Committed(_) => Ok(()),
+            Outcome::Conflict => self.unlist(NodeList::Empty, node, &[listed]).await,
         }
-        Ok(outcome != Outcome::Conflict)
     }
 
     /// The dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, from at most `limit`
@@ -372,31 +369,58 @@ impl Names {
         after: Option<Ulid>,
         limit: usize,
     ) -> Result<Vec<(Ulid, Name)>, EngineError> {
-        let page = self.list_page(list, node, after, limit).await?;
-        let listed = page.into_iter();
-        Ok(listed
-            .filter_map(|(id, value)| Some((id, Name::from_bytes(value)?)))
-            .collect())
+        let page = self.list_page(list, node, after, limit).await?.into_iter();
+        let listed = page.filter_map(|(id, stored)| Some((id, Name::from_bytes(stored.value)?)));
+        Ok(listed.collect())
     }
 
-    /// At most `limit` objects in the trash of `node`, the oldest first.
+    /// At most `limit` empty entries in the list of `node`, in the order in which they became empty, behind
+    /// `after`.
     ///
     /// # Errors
     ///
     /// Fails if the registry cannot be asked.
-    pub async fn trash(&self, node: u64, limit: usize) -> Result<Vec<DirtyVersion>, EngineError> {
-        let page = self.list_page(NodeList::Trash, node, None, limit).await?;
-        page.iter().map(|(_, value)| decoded(value)).collect()
+    pub async fn empty_entries(
+        &self,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Vec<(Ulid, EmptyEntry)>, EngineError> {
+        let page = self
+            .list_page(NodeList::Empty, node, after, limit)
+            .await?
+            .into_iter();
+        let entries = page.filter_map(|(id, Stored { value, revision })| {
+            let name = Name::from_bytes(value)?;
+            Some((id, EmptyEntry { name, revision }))
+        });
+        Ok(entries.collect())
     }
 
-    /// Forgets objects in the trash of `node` whose bytes are removed; at most 64.
+    /// At most `limit` objects in the trash of `node`, in the order in which they got there, behind `after`.
     ///
     /// # Errors
     ///
-    /// They may still be in the trash.
-    pub async fn empty_trash(&self, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
+    /// Fails if the registry cannot be asked.
+    pub async fn trash(
+        &self,
+        node: u64,
+        after: Option<Ulid>,
+        limit: usize,
+    ) -> Result<Vec<(Ulid, DirtyVersion)>, EngineError> {
+        let page = self.list_page(NodeList::Trash, node, after, limit).await?;
+        let listed = page.iter().map(|(id, stored)| Ok((*id, decoded(&stored.value)?)));
+        listed.collect()
+    }
+
+    /// Removes ids from a list of `node`; at most 64.
+    ///
+    /// # Errors
+    ///
+    /// They may still be there.
+    pub async fn unlist(&self, list: NodeList, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
         let changes = ids.iter().map(|id| Change::Delete {
-            key: NodeList::Trash.key(node, *id),
+            key: list.key(node, *id),
         });
         let transaction = Transaction {
             conditions: Vec::new(),
@@ -420,7 +444,7 @@ impl Names {
         node: u64,
         after: Option<Ulid>,
         limit: usize,
-    ) -> Result<Vec<(Ulid, Bytes)>, EngineError> {
+    ) -> Result<Vec<(Ulid, Stored)>, EngineError> {
         let range = Range {
             prefix: list.prefix(node),
             after: after.map_or_else(Bytes::new, |id| list.key(node, id)),
@@ -429,7 +453,7 @@ impl Names {
         };
         let entries = self.engine.range(range).await?.entries.into_iter();
         Ok(entries
-            .filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored.value)))
+            .filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)))
             .collect())
     }
 
@@ -449,11 +473,11 @@ impl Names {
     fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
         let changes = version.map(|version| {
             let unlist = Change::Delete {
-                key: NodeList::Dirty.key(version.node, version.id),
+                key: version.list().key(version.node, version.id),
             };
             [
                 unlist,
-                put(NodeList::Trash.key(self.node, version.id), encoded(version)),
+                put(NodeList::Trash.key(self.node, new_id()), encoded(version)),
             ]
         });
         changes.into_iter().flatten()

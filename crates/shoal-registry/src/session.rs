@@ -9,11 +9,12 @@
 //! for that as long as its own session lasts.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use shoal_base::{chance, clock};
+use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Range, SessionId, Transaction};
@@ -63,7 +64,7 @@ impl Session {
 
     fn current(&self) -> Option<Life> {
         let life = *self.life.lock();
-        life.filter(|life| clock::instant() < life.lasts_until)
+        life.filter(|life| Instant::now() < life.lasts_until)
     }
 
     /// Renews the session; opens one if there is none or it is over. To be called several times within its
@@ -73,7 +74,7 @@ impl Session {
     ///
     /// The session was not renewed. It lasts as long as it did before.
     pub async fn keep(&self) -> Result<(), EngineError> {
-        let began = clock::instant();
+        let began = Instant::now();
         let Some(current) = self.current() else {
             return self.open(began).await;
         };
@@ -82,7 +83,7 @@ impl Session {
                 self.lasts(current.owner, current.session, began);
                 Ok(())
             }
-            Err(EngineError::SessionEnded) => self.open(clock::instant()).await,
+            Err(EngineError::SessionEnded) => self.open(Instant::now()).await,
             Err(error) => Err(error),
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use crate::entry::Versioned;
+use crate::keys::NodeList;
 
 /// A dirty object. The registry orders it, finds it when it is due, and counts its bytes; the rest is opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,16 @@ pub enum Lifetime {
     /// The object is expected to be removed soon: it stays several times as long as such objects live
     /// (dissertation 4.5.2, "short-lived").
     Short,
+}
+
+impl DirtyVersion {
+    /// The list of its node that the object is in.
+    pub fn list(&self) -> NodeList {
+        match self.lifetime {
+            Lifetime::Normal => NodeList::Dirty,
+            Lifetime::Short => NodeList::Short,
+        }
+    }
 }
 
 impl Versioned for DirtyVersion {

@@ -1,4 +1,5 @@
 //! An engine in memory that loses answers when it is told to.
+#![allow(dead_code, reason = "not every test uses every fault")]
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::ready;

@@ -1,0 +1,229 @@
+//! Changes at the lake that this node has begun, and how each of them ends for certain.
+//!
+//! A change ends as *done* or *refused* when the lake has answered. If the answer does not come, or the node
+//! drops the change, then the lake may still carry it out for a while: the *fence*. Only after that does the
+//! node give the change up, and the name is free for the next one.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep};
+use ulid::Ulid;
+
+use crate::entry::Kind;
+use crate::keys::Name;
+use crate::names::{BeginError, BegunChange, ChangeError, Ended, Names};
+use crate::session::{Session, new_id};
+
+/// How long a change waits for another one of the same name.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The pause between two looks at a name that is busy.
+const LOOK_PAUSE: Duration = Duration::from_millis(30);
+
+/// The pause before the registry is told again how a change ended.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Begins changes at the lake, for one node.
+#[derive(Debug)]
+pub struct Changes {
+    names: Names,
+    session: Arc<Session>,
+    fence: Duration,
+    under_way: Mutex<HashSet<Ulid>>,
+}
+
+/// The dirty object that a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// The one that is there when the change begins, if any.
+    Current,
+    /// This one, or none at all.
+    Exactly(Option<Ulid>),
+}
+
+/// A change at the lake that has begun. No other node changes the name at the lake until it ends. Dropped,
+/// its outcome counts as unknown.
+#[derive(Debug)]
+#[must_use]
+pub struct LakeChange {
+    changes: Arc<Changes>,
+    begun: BegunChange,
+    is_over: bool,
+}
+
+impl Changes {
+    /// Begins changes while `session` lasts. The lake does not carry out a request once `fence` has passed
+    /// since the node stopped waiting for its answer.
+    pub fn new(names: Names, session: Arc<Session>, fence: Duration) -> Self {
+        Self {
+            names,
+            session,
+            fence,
+            under_way: Mutex::default(),
+        }
+    }
+
+    /// Begins a change of a name. Waits some seconds for another one to end.
+    ///
+    /// # Errors
+    ///
+    /// The change has not begun, and nothing may be sent to the lake.
+    pub async fn begin(self: &Arc<Self>, name: &Name, kind: Kind, of: Of) -> Result<LakeChange, BeginError> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.try_to_begin(name, kind, of).await {
+                Err(BeginError::Busy(_)) if Instant::now() < deadline => sleep(LOOK_PAUSE).await,
+                Err(BeginError::Changed) if of == Of::Current => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn try_to_begin(
+        self: &Arc<Self>,
+        name: &Name,
+        kind: Kind,
+        of: Of,
+    ) -> Result<LakeChange, BeginError> {
+        let owner = self.session.owner().ok_or(BeginError::NoSession)?;
+        let of = match of {
+            Of::Exactly(of) => of,
+            Of::Current => self.names.find(name).await?.entry.current_id(),
+        };
+        let token = new_id();
+        let under_way = UnderWay::note(self, token);
+        let begun = self.names.begin(name, (kind, of), owner, token).await?;
+        under_way.stays();
+        Ok(LakeChange {
+            changes: Arc::clone(self),
+            begun,
+            is_over: false,
+        })
+    }
+
+    /// Whether this node knows how the change that `token` names will end. Otherwise it began in an earlier
+    /// life, or its beginning was not known to have happened.
+    pub fn is_under_way(&self, token: Ulid) -> bool {
+        self.under_way.lock().contains(&token)
+    }
+
+    /// The time after which the lake does not carry out a request that nobody waits for.
+    pub fn fence(&self) -> Duration {
+        self.fence
+    }
+
+    fn forget(&self, token: Ulid) {
+        self.under_way.lock().remove(&token);
+    }
+
+    /// Tells the registry how a change ended until it knows.
+    async fn tell(&self, begun: &BegunChange, is_done: bool) {
+        while self.end(begun, is_done).await.is_err() {
+            sleep(RETRY_PAUSE).await;
+        }
+        self.forget(begun.busy.token);
+    }
+
+    async fn end(&self, begun: &BegunChange, is_done: bool) -> Result<Ended, ChangeError> {
+        if is_done {
+            self.names.done(begun).await
+        } else {
+            self.names.give_up(begun).await
+        }
+    }
+}
+
+impl LakeChange {
+    /// The dirty object that the change is about.
+    pub fn of(&self) -> Option<Ulid> {
+        self.begun.busy.of
+    }
+
+    /// Whether the node may send to the lake: its session lasts. To be asked before each request of the
+    /// change, and before the last byte of each body.
+    pub fn may_send(&self) -> bool {
+        self.changes.session.is_of(self.begun.busy.owner)
+    }
+
+    /// Ends the change: the lake has carried it out.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not know yet. The node goes on telling it.
+    pub async fn done(self) -> Result<Ended, ChangeError> {
+        self.over(true).await
+    }
+
+    /// Ends the change: the lake has refused it, or was not asked.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not know yet. The node goes on telling it.
+    pub async fn refused(self) -> Result<Ended, ChangeError> {
+        self.over(false).await
+    }
+
+    async fn over(mut self, is_done: bool) -> Result<Ended, ChangeError> {
+        self.is_over = true;
+        let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
+        // A task of its own: a client that hangs up must not keep the registry from knowing.
+        let told = tokio::spawn(async move {
+            let told = changes.end(&begun, is_done).await;
+            match &told {
+                Ok(_) => changes.forget(begun.busy.token),
+                Err(_) => drop(tokio::spawn(async move { changes.tell(&begun, is_done).await })),
+            }
+            told
+        });
+        told.await.unwrap_or(Err(ChangeError::OutcomeUnknown))
+    }
+}
+
+impl Drop for LakeChange {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
+        // Without a runtime the process ends, and the next life of the node gives the change up.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                sleep(changes.fence).await;
+                changes.tell(&begun, false).await;
+            });
+        }
+    }
+}
+
+/// Notes that a change is under way, unless it does not begin.
+struct UnderWay<'a> {
+    changes: &'a Changes,
+    token: Ulid,
+    stays: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn note(changes: &'a Changes, token: Ulid) -> Self {
+        changes.under_way.lock().insert(token);
+        Self {
+            changes,
+            token,
+            stays: false,
+        }
+    }
+
+    fn stays(mut self) {
+        self.stays = true;
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.stays {
+            self.changes.forget(self.token);
+        }
+    }
+}

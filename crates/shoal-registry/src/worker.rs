@@ -1,0 +1,436 @@
+//! Works off the lists of a node, and of dead nodes that it acts for: brings dirty objects to the lake when
+//! they are due, gives up changes that no node knows of any more, removes empty entries and the bytes of
+//! objects that are no longer dirty.
+//!
+//! The oldest objects go first (dissertation 4.5.2, "Cleaning Dirty Objects"). A node looks only at the head
+//! of each list, however many objects are dirty.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use shoal_base::clock;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use ulid::Ulid;
+
+use crate::changes::{Changes, LakeChange, Of};
+use crate::engine::EngineError;
+use crate::entry::Kind;
+use crate::keys::{Name, NodeList};
+use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, Names};
+use crate::session::Session;
+use crate::version::DirtyVersion;
+
+/// The number of names that a list gives at a time.
+const PAGE: usize = 256;
+
+/// The number of items that are taken off a list at a time.
+const UNLISTED_MAX: usize = 64;
+
+/// The pause between two looks at the lists.
+const TICK: Duration = Duration::from_millis(500);
+
+/// A node looks for dead nodes after this many ticks.
+const TICKS_PER_LOOK: u64 = 6;
+
+/// A flush that failed is tried again after a pause, which doubles with every failure in a row.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_mins(5);
+
+/// What the worker needs of the rest of a node.
+pub trait Lake: Send + Sync + 'static {
+    /// Writes a dirty object to the lake. It must ask [`LakeChange::may_send`] before each request and before
+    /// the last byte of each body.
+    fn flush<'a>(
+        &'a self,
+        name: &'a Name,
+        version: &'a DirtyVersion,
+        change: &'a LakeChange,
+    ) -> BoxFuture<'a, FlushEnd>;
+
+    /// Removes the bytes of an object that is no longer dirty. Returns whether they are gone.
+    fn discard<'a>(&'a self, version: &'a DirtyVersion) -> BoxFuture<'a, bool>;
+}
+
+/// How the write of a dirty object to the lake ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlushEnd {
+    /// The lake has the object.
+    Written,
+    /// The lake does not have it, and will not: the reason.
+    Refused(Arc<str>),
+    /// The lake did not answer, and may have it or get it: the reason.
+    Unknown(Arc<str>),
+}
+
+/// An object is still dirty.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotFlushed {
+    /// The registry.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+    /// The lake.
+    #[error("{0}")]
+    Lake(Arc<str>),
+}
+
+impl From<EngineError> for NotFlushed {
+    fn from(error: EngineError) -> Self {
+        Self::Begin(error.into())
+    }
+}
+
+/// When objects go to the lake.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The age at which an object is due.
+    pub age: Duration,
+    /// The age at which one that is expected to be short-lived is due.
+    pub short_age: Duration,
+    /// The number of objects that go to the lake at a time.
+    pub parallel: usize,
+}
+
+/// Works off lists.
+pub struct Worker<L> {
+    names: Names,
+    session: Arc<Session>,
+    changes: Arc<Changes>,
+    lake: L,
+    node: u64,
+    pace: Mutex<Pace>,
+    hurried: Notify,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Dead nodes that this node acts for.
+    adopted: Vec<u64>,
+    flushing: HashSet<Ulid>,
+    /// The objects whose last flush failed.
+    failed: BTreeMap<Ulid, FailedFlush>,
+    /// When this node first saw each change of which no node knows the end.
+    orphans: HashMap<(u64, Ulid), Instant>,
+    /// By node.
+    empty: HashMap<u64, WaitingRoom<EmptyEntry>>,
+    /// By node.
+    trash: HashMap<u64, WaitingRoom<DirtyVersion>>,
+}
+
+/// An object whose last flush failed.
+#[derive(Clone, Debug)]
+pub struct FailedFlush {
+    /// Its name.
+    pub name: Name,
+    /// The number of failures in a row.
+    pub failures: u32,
+    /// The last reason.
+    pub error: Arc<str>,
+    retry_at: Instant,
+}
+
+impl<L: Lake> Worker<L> {
+    /// Works for a node at a pace, which may change later.
+    pub fn new(
+        names: Names,
+        (session, changes): (Arc<Session>, Arc<Changes>),
+        lake: L,
+        node: u64,
+        pace: Pace,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            names,
+            session,
+            changes,
+            lake,
+            node,
+            pace: Mutex::new(pace),
+            hurried: Notify::new(),
+            state: Mutex::default(),
+        })
+    }
+
+    /// Works until it is dropped. Errors of the registry are told to `trouble`, and the work goes on.
+    pub async fn run(self: Arc<Self>, trouble: impl Fn(&EngineError)) {
+        for tick in 0_u64.. {
+            if let Err(error) = self.keep_adopting(tick).await {
+                trouble(&error);
+            }
+            if self.session.owner().is_some() {
+                let mut nodes = self.state.lock().adopted.clone();
+                nodes.push(self.node);
+                for node in nodes {
+                    if let Err(error) = self.work_for(node).await {
+                        trouble(&error);
+                    }
+                }
+            }
+            tokio::select! {
+                () = sleep(TICK) => {}
+                () = self.hurried.notified() => {}
+            }
+        }
+    }
+
+    /// Sets another pace.
+    pub fn set_pace(&self, pace: Pace) {
+        *self.pace.lock() = pace;
+        self.hurried.notify_one();
+    }
+
+    /// The objects whose last flush failed, the oldest first. They are tried again.
+    pub fn failed(&self) -> Vec<FailedFlush> {
+        self.state.lock().failed.values().cloned().collect()
+    }
+
+    /// The dead nodes that this node acts for.
+    pub fn adopted(&self) -> Vec<u64> {
+        self.state.lock().adopted.clone()
+    }
+
+    /// Brings the object that is dirty under a name now to the lake, or waits while another change does.
+    ///
+    /// # Errors
+    ///
+    /// The object is still dirty, or that is not known.
+    pub async fn flush(&self, name: &Name) -> Result<(), NotFlushed> {
+        let Some(version) = self.names.find(name).await?.entry.current else {
+            return Ok(());
+        };
+        let of = Of::Exactly(Some(version.id));
+        let change = loop {
+            match self.changes.begin(name, Kind::Flush, of).await {
+                Ok(change) => break change,
+                Err(BeginError::Changed) => return Ok(()),
+                // A large object may take long on its way to the lake.
+                Err(BeginError::Busy(busy)) if busy.kind == Kind::Flush => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
+        match self.lake.flush(name, &version, &change).await {
+            FlushEnd::Written => {
+                change.done().await.map_err(BeginError::from)?;
+                self.state.lock().failed.remove(&version.id);
+                Ok(())
+            }
+            FlushEnd::Refused(why) => {
+                // The registry hears of it later, if not now.
+                let _ = change.refused().await;
+                Err(NotFlushed::Lake(why))
+            }
+            FlushEnd::Unknown(why) => Err(NotFlushed::Lake(why)),
+        }
+    }
+
+    /// Looks for dead nodes now and then, and drops those that are back or have nothing left.
+    async fn keep_adopting(&self, tick: u64) -> Result<(), EngineError> {
+        if !tick.is_multiple_of(TICKS_PER_LOOK) || self.session.owner().is_none() {
+            return Ok(());
+        }
+        for dead in self.adopted() {
+            if !self.session.acts_for(dead).await? {
+                self.state.lock().adopted.retain(|node| *node != dead);
+            } else if self.has_nothing(dead).await? {
+                self.session.release(dead, true).await?;
+                self.state.lock().adopted.retain(|node| *node != dead);
+            }
+        }
+        for dead in self.session.dead_nodes().await? {
+            if dead != self.node && !self.adopted().contains(&dead) && self.session.adopt(dead).await? {
+                self.state.lock().adopted.push(dead);
+            }
+        }
+        Ok(())
+    }
+
+    async fn has_nothing(&self, node: u64) -> Result<bool, EngineError> {
+        for list in NodeList::ALL {
+            if self.names.count(list, node).await? > 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn work_for(self: &Arc<Self>, node: u64) -> Result<(), EngineError> {
+        self.give_up_orphans(node).await?;
+        let pace = *self.pace.lock();
+        self.flush_due(node, NodeList::Dirty, pace.age).await?;
+        self.flush_due(node, NodeList::Short, pace.short_age).await?;
+        self.remove_empty(node).await?;
+        self.discard_trash(node).await
+    }
+
+    /// Gives up changes of an earlier life, and of dead nodes, once the lake cannot carry them out any more.
+    async fn give_up_orphans(&self, node: u64) -> Result<(), EngineError> {
+        let orphans = self.names.listed(NodeList::Busy, node, None, PAGE).await?;
+        self.state
+            .lock()
+            .orphans
+            .retain(|(of, token), _| *of != node || orphans.iter().any(|(listed, _)| listed == token));
+        for (token, name) in orphans {
+            if self.changes.is_under_way(token) || !self.is_orphan_over((node, token)) {
+                continue;
+            }
+            let found = self.names.find(&name).await?;
+            match found.entry.busy.filter(|busy| busy.token == token) {
+                Some(busy) => match self.names.give_up(&BegunChange { name, busy }).await {
+                    Err(ChangeError::Engine(error)) => return Err(error),
+                    Ok(_) | Err(ChangeError::OutcomeUnknown) => {}
+                },
+                None => self.names.unlist(NodeList::Busy, node, &[token]).await?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the fence has passed since this node first saw a change of which no node knows the end.
+    fn is_orphan_over(&self, orphan: (u64, Ulid)) -> bool {
+        let now = Instant::now();
+        let first_seen = *self.state.lock().orphans.entry(orphan).or_insert(now);
+        now.saturating_duration_since(first_seen) >= self.changes.fence()
+    }
+
+    /// Begins to flush objects that are due, as many at a time as the pace allows.
+    async fn flush_due(
+        self: &Arc<Self>,
+        node: u64,
+        list: NodeList,
+        age: Duration,
+    ) -> Result<(), EngineError> {
+        let parallel = self.pace.lock().parallel;
+        let mut after = None;
+        loop {
+            let page = self.names.listed(list, node, after, PAGE).await?;
+            for (id, name) in &page {
+                let is_all = self.state.lock().flushing.len() >= parallel || age_of(*id) < age;
+                if is_all {
+                    return Ok(());
+                }
+                if self.is_ready(*id) {
+                    self.begin_flush(*id, name.clone());
+                }
+            }
+            match page.last() {
+                Some((last, _)) if page.len() == PAGE => after = Some(*last),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn is_ready(&self, id: Ulid) -> bool {
+        let state = self.state.lock();
+        let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
+        !state.flushing.contains(&id) && state.failed.get(&id).is_none_or(may_try)
+    }
+
+    fn begin_flush(self: &Arc<Self>, id: Ulid, name: Name) {
+        self.state.lock().flushing.insert(id);
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            let flushed = this.flush(&name).await;
+            let mut state = this.state.lock();
+            state.flushing.remove(&id);
+            match flushed {
+                Ok(()) => drop(state.failed.remove(&id)),
+                Err(error) => {
+                    let failures = state.failed.get(&id).map_or(0, |failed| failed.failures) + 1;
+                    let pause = PAUSE_MIN
+                        .saturating_mul(1 << (failures - 1).min(16))
+                        .min(PAUSE_MAX);
+                    let failed = FailedFlush {
+                        name,
+                        failures,
+                        error: error.to_string().into(),
+                        retry_at: Instant::now() + pause,
+                    };
+                    state.failed.insert(id, failed);
+                }
+            }
+            drop(state);
+            this.hurried.notify_one();
+        });
+    }
+
+    /// Removes entries that have been empty for so long that no read still waits for the lake.
+    async fn remove_empty(&self, node: u64) -> Result<(), EngineError> {
+        let mut empty = self.state.lock().empty.remove(&node).unwrap_or_default();
+        let listed = self.names.empty_entries(node, empty.cursor, PAGE).await?;
+        empty.add(listed);
+        while let Some((id, entry)) = empty.waited(self.changes.fence()) {
+            self.names.remove_empty(&entry, node, id).await?;
+        }
+        self.state.lock().empty.insert(node, empty);
+        Ok(())
+    }
+
+    /// Removes bytes that no reader that found them still reads.
+    async fn discard_trash(&self, node: u64) -> Result<(), EngineError> {
+        let mut trash = self.state.lock().trash.remove(&node).unwrap_or_default();
+        let listed = self.names.trash(node, trash.cursor, PAGE).await?;
+        trash.add(listed);
+        let mut gone = Vec::new();
+        while gone.len() < UNLISTED_MAX
+            && let Some((id, version)) = trash.waited(self.changes.fence())
+        {
+            if self.lake.discard(&version).await {
+                gone.push(id);
+            }
+        }
+        if !gone.is_empty() {
+            self.names.unlist(NodeList::Trash, node, &gone).await?;
+        }
+        self.state.lock().trash.insert(node, trash);
+        Ok(())
+    }
+}
+
+/// Items of a list that wait for the fence to pass since this node saw them. If the work is broken off, the
+/// list is read again from its head.
+struct WaitingRoom<T> {
+    cursor: Option<Ulid>,
+    waiting: VecDeque<(Ulid, T, Instant)>,
+}
+
+impl<T> Default for WaitingRoom<T> {
+    fn default() -> Self {
+        Self {
+            cursor: None,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+impl<T> WaitingRoom<T> {
+    /// Adds the items that follow the cursor in the list.
+    fn add(&mut self, listed: Vec<(Ulid, T)>) {
+        let now = Instant::now();
+        if listed.is_empty() && self.waiting.is_empty() {
+            // Items that could not be removed, or whose ids are from a clock that was behind.
+            self.cursor = None;
+        }
+        for (id, item) in listed {
+            self.cursor = Some(id);
+            self.waiting.push_back((id, item, now));
+        }
+    }
+
+    /// Takes out an item that has waited for `fence`.
+    fn waited(&mut self, fence: Duration) -> Option<(Ulid, T)> {
+        let (_, _, since) = self.waiting.front()?;
+        if Instant::now().saturating_duration_since(*since) < fence {
+            return None;
+        }
+        self.waiting.pop_front().map(|(id, item, _)| (id, item))
+    }
+}
+
+/// The age of an object. It decides when the object goes to the lake, and orders nothing.
+fn age_of(id: Ulid) -> Duration {
+    let written = SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms());
+    clock::utc_now().duration_since(written).unwrap_or_default()
+}

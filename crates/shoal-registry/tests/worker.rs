@@ -1,0 +1,303 @@
+//! The worker of several nodes over one registry and a lake that may be slow, silent or refuse.
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use shoal_registry::changes::{Changes, LakeChange, Of};
+use shoal_registry::engine::Engine;
+use shoal_registry::entry::Kind;
+use shoal_registry::names::{BeginError, Names};
+use shoal_registry::session::{Session, new_id};
+use shoal_registry::worker::{FlushEnd, Lake, NotFlushed, Pace, Worker};
+use shoal_registry::{DirtyVersion, Lifetime, Name};
+use support::Memory;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+const FENCE: Duration = Duration::from_secs(40);
+const SESSION: Duration = Duration::from_secs(10);
+const PACE: Pace = Pace {
+    age: Duration::ZERO,
+    short_age: Duration::from_hours(1),
+    parallel: 4,
+};
+
+/// The lake's objects, and what it does with the next writes.
+#[derive(Clone, Default)]
+struct TestLake(Arc<Mutex<LakeState>>);
+
+#[derive(Default)]
+struct LakeState {
+    objects: HashMap<Name, DirtyVersion>,
+    writes: usize,
+    discarded: Vec<DirtyVersion>,
+    next: Vec<FlushEnd>,
+    latency: Duration,
+}
+
+impl Lake for TestLake {
+    fn flush<'a>(
+        &'a self,
+        name: &'a Name,
+        version: &'a DirtyVersion,
+        change: &'a LakeChange,
+    ) -> BoxFuture<'a, FlushEnd> {
+        Box::pin(async move {
+            let latency = self.0.lock().latency;
+            sleep(latency).await;
+            if !change.may_send() {
+                return FlushEnd::Refused("the session is over".into());
+            }
+            let mut state = self.0.lock();
+            state.writes += 1;
+            let end = state.next.pop().unwrap_or(FlushEnd::Written);
+            if end == FlushEnd::Written {
+                state.objects.insert(name.clone(), version.clone());
+            }
+            end
+        })
+    }
+
+    fn discard<'a>(&'a self, version: &'a DirtyVersion) -> BoxFuture<'a, bool> {
+        self.0.lock().discarded.push(version.clone());
+        Box::pin(std::future::ready(true))
+    }
+}
+
+/// One node.
+struct Node {
+    id: u64,
+    names: Names,
+    session: Arc<Session>,
+    changes: Arc<Changes>,
+    worker: Arc<Worker<TestLake>>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Node {
+    async fn start(id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
+        let engine = Arc::clone(engine) as Arc<dyn Engine>;
+        let names = Names::new(Arc::clone(&engine), id);
+        let session = Arc::new(Session::new(engine, id, SESSION));
+        session.keep().await.unwrap();
+        let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session), FENCE));
+        let parts = (Arc::clone(&session), Arc::clone(&changes));
+        let worker = Worker::new(names.clone(), parts, lake.clone(), id, PACE);
+        let kept = Arc::clone(&session);
+        let keeping = tokio::spawn(async move {
+            loop {
+                sleep(SESSION / 3).await;
+                let _ = kept.keep().await;
+            }
+        });
+        let working = tokio::spawn(Arc::clone(&worker).run(|error| panic!("{error}")));
+        Self {
+            id,
+            names,
+            session,
+            changes,
+            worker,
+            tasks: vec![keeping, working],
+        }
+    }
+
+    /// Ends the node at once; its session ends by itself.
+    fn kill(self) -> u64 {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        self.id
+    }
+
+    async fn write(&self, name: &Name, record: &str) -> DirtyVersion {
+        let version = version(self.id, record, Lifetime::Normal);
+        self.names.write(name, version.clone()).await.unwrap();
+        version
+    }
+}
+
+fn version(node: u64, record: &str, lifetime: Lifetime) -> DirtyVersion {
+    DirtyVersion {
+        id: new_id(),
+        node,
+        size_bytes: record.len() as u64,
+        lifetime,
+        record: record.to_owned().into(),
+    }
+}
+
+fn name(key: &str) -> Name {
+    Name::new("bucket", key.as_bytes())
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_go_to_the_lake_and_leave_nothing_behind() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    for number in 0..600 {
+        node.write(&name(&number.to_string()), "bytes").await;
+    }
+    sleep(Duration::from_mins(5)).await;
+    sleep(FENCE * 2).await;
+    assert_eq!(lake.0.lock().objects.len(), 600);
+    assert_eq!(lake.0.lock().writes, 600);
+    assert_eq!(lake.0.lock().discarded.len(), 600);
+    for prefix in ["d/", "q/", "b/", "e/", "t/"] {
+        assert!(engine.keys(prefix).is_empty(), "{prefix}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_and_empty_entries_stay_for_the_readers_that_found_them() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    node.write(&name("k"), "bytes").await;
+    node.worker.flush(&name("k")).await.unwrap();
+    sleep(Duration::from_secs(38)).await;
+    assert!(lake.0.lock().discarded.is_empty() && engine.keys("d/").len() == 1);
+    sleep(Duration::from_secs(5)).await;
+    assert!(lake.0.lock().discarded.len() == 1 && engine.keys("d/").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_lived_object_stays_and_its_neighbours_go() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let short = version(1, "bytes", Lifetime::Short);
+    node.names.write(&name("short"), short).await.unwrap();
+    node.write(&name("normal"), "bytes").await;
+    sleep(Duration::from_secs(5)).await;
+    let at_lake: Vec<_> = lake.0.lock().objects.keys().cloned().collect();
+    assert_eq!(at_lake, [name("normal")]);
+    node.worker.set_pace(Pace {
+        short_age: Duration::ZERO,
+        ..PACE
+    });
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(lake.0.lock().objects.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_flush_is_shown_and_tried_again() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    lake.0.lock().next = vec![FlushEnd::Refused("403".into()); 2];
+    let node = Node::start(1, &engine, &lake).await;
+    node.write(&name("k"), "bytes").await;
+    sleep(Duration::from_secs(2)).await;
+    let failed = node.worker.failed();
+    assert_eq!((&failed[0].name, &*failed[0].error), (&name("k"), "403"));
+    sleep(Duration::from_secs(10)).await;
+    assert!(node.worker.failed().is_empty() && lake.0.lock().objects.len() == 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_lake_keeps_the_name_busy_until_the_fence_has_passed() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    lake.0.lock().next = vec![FlushEnd::Unknown("no answer".into())];
+    let node = Node::start(1, &engine, &lake).await;
+    node.write(&name("k"), "bytes").await;
+    let flushed = node.worker.flush(&name("k")).await;
+    assert_eq!(flushed, Err(NotFlushed::Lake("no answer".into())));
+    let busy = node.changes.begin(&name("k"), Kind::Delete, Of::Current).await;
+    assert!(matches!(busy, Err(BeginError::Busy(_))));
+    sleep(FENCE).await;
+    let free = node.changes.begin(&name("k"), Kind::Delete, Of::Current).await;
+    free.unwrap().refused().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_change_is_given_up_after_the_fence() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let change = node
+        .changes
+        .begin(&name("k"), Kind::Write, Of::Current)
+        .await
+        .unwrap();
+    assert!(change.may_send());
+    drop(change);
+    sleep(Duration::from_secs(35)).await;
+    assert_eq!(engine.keys("b/").len(), 1);
+    sleep(Duration::from_secs(6)).await;
+    assert!(engine.keys("b/").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_objects_of_a_dead_node_are_adopted_once_its_requests_cannot_land_any_more() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let dying = Node::start(1, &engine, &lake).await;
+    lake.0.lock().latency = Duration::from_hours(1);
+    dying.write(&name("flushing"), "bytes").await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(engine.keys("b/").len(), 1);
+    dying.write(&name("waiting"), "bytes").await;
+    let dead = dying.kill();
+    lake.0.lock().latency = Duration::ZERO;
+
+    let others = [
+        Node::start(2, &engine, &lake).await,
+        Node::start(3, &engine, &lake).await,
+    ];
+    sleep(SESSION).await;
+    // What the session of a dead node held goes with it.
+    engine.expire(1);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(
+        others
+            .iter()
+            .filter(|node| node.worker.adopted() == [dead])
+            .count(),
+        1
+    );
+    assert_eq!(
+        lake.0.lock().objects.keys().collect::<Vec<_>>(),
+        [&name("waiting")]
+    );
+    sleep(FENCE).await;
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(lake.0.lock().objects.len(), 2);
+    sleep(FENCE * 3).await;
+    assert!(others.iter().all(|node| node.worker.adopted().is_empty()));
+    assert_eq!(engine.keys("m/").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_node_gives_up_the_changes_of_its_earlier_life() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let first = Node::start(1, &engine, &lake).await;
+    let change = first
+        .changes
+        .begin(&name("k"), Kind::Write, Of::Current)
+        .await
+        .unwrap();
+    std::mem::forget(change);
+    first.kill();
+    let second = Node::start(1, &engine, &lake).await;
+    let busy = second.changes.begin(&name("k"), Kind::Write, Of::Current).await;
+    assert!(matches!(busy, Err(BeginError::Busy(_))));
+    sleep(FENCE).await;
+    sleep(Duration::from_secs(2)).await;
+    let free = second.changes.begin(&name("k"), Kind::Write, Of::Current).await;
+    free.unwrap().done().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_session_begins_nothing_and_sends_nothing() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let change = node
+        .changes
+        .begin(&name("k"), Kind::Write, Of::Current)
+        .await
+        .unwrap();
+    // The keeping of the session stops, as in a process that is frozen.
+    node.tasks.iter().for_each(JoinHandle::abort);
+    sleep(SESSION).await;
+    assert!(!change.may_send() && node.session.owner().is_none());
+    let begun = node.changes.begin(&name("other"), Kind::Write, Of::Current).await;
+    assert_eq!(begun.unwrap_err(), BeginError::NoSession);
+}
