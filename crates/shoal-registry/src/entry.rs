@@ -56,7 +56,8 @@ pub enum Kind {
     /// The name is removed.
     Delete,
     /// Another object is written, or the object is changed: by a write that goes through the cache or around
-    /// it.
+    /// it. Begins only once no object is dirty: a reader that found none would take what the lake has for the
+    /// name's object while the dirty one still is.
     Write,
 }
 
@@ -95,12 +96,14 @@ impl<V: Versioned + Clone> Entry<V> {
     ///
     /// # Errors
     ///
-    /// Fails while another change is on its way, or if the dirty object is not the one that `busy` is about.
+    /// Fails while another change is on its way, or if the dirty object is not the one that `busy` is
+    /// about. A `Write` fails while there is a dirty object at all.
     pub fn begun(&self, busy: Busy) -> Result<Self, NotBegun> {
         if let Some(other) = self.busy {
             return Err(NotBegun::Busy(other));
         }
-        if self.current_id() != busy.of {
+        let is_over_dirty = busy.kind == Kind::Write && self.current.is_some();
+        if is_over_dirty || self.current_id() != busy.of {
             return Err(NotBegun::Changed);
         }
         Ok(Self {
@@ -122,8 +125,9 @@ impl<V: Versioned + Clone> Entry<V> {
     }
 
     /// The entry once it is certain that the change that `token` names is not on its way any more: the lake
-    /// refused it, or the time has passed within which the lake may still carry it out. `None` if the change
-    /// is no longer this node's.
+    /// refused it, or the time has passed within which the lake may still carry it out. `None` if the
+    /// change is no longer this node's. Another node gives the change up in the same way once the session
+    /// of the owner has ended and that time has passed.
     pub fn given_up(&self, token: Ulid) -> Option<Self> {
         self.busy.filter(|busy| busy.token == token)?;
         Some(Self {
@@ -132,18 +136,141 @@ impl<V: Versioned + Clone> Entry<V> {
         })
     }
 
-    /// The entry once `heir` has taken over the change that `token` names from an owner whose session has
-    /// ended. `None` if it is another change by now.
-    pub fn taken_over(&self, token: Ulid, heir: Owner) -> Option<Self> {
-        let busy = self.busy.filter(|busy| busy.token == token)?;
-        Some(Self {
-            current: self.current.clone(),
-            busy: Some(Busy { owner: heir, ..busy }),
-        })
-    }
-
     /// The id of the dirty object.
     pub fn current_id(&self) -> Option<Ulid> {
         self.current.as_ref().map(Versioned::id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Busy, Entry, Kind, NotBegun, Owner, Versioned};
+    use ulid::Ulid;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Object(u128);
+
+    impl Versioned for Object {
+        fn id(&self) -> Ulid {
+            Ulid(self.0)
+        }
+    }
+
+    const OLD: Option<Object> = Some(Object(1));
+    const NEW: Option<Object> = Some(Object(2));
+    const TOKEN: Ulid = Ulid(7);
+
+    fn busy(kind: Kind, of: Option<Object>) -> Busy {
+        let owner = Owner {
+            node: 3,
+            life: Ulid(5),
+        };
+        Busy {
+            kind,
+            owner,
+            token: TOKEN,
+            of: of.as_ref().map(Versioned::id),
+        }
+    }
+
+    fn entry(current: Option<Object>, busy: Option<Busy>) -> Entry<Object> {
+        Entry { current, busy }
+    }
+
+    #[test]
+    fn an_entry_is_empty_without_an_object_and_a_change() {
+        assert!(Entry::<Object>::default().is_empty());
+        assert!(!entry(OLD, None).is_empty());
+        assert!(!entry(None, Some(busy(Kind::Delete, None))).is_empty());
+    }
+
+    #[test]
+    fn a_write_replaces_the_dirty_object_and_leaves_the_change_on_its_way() {
+        for current in [None, OLD] {
+            for change in [None, Some(busy(Kind::Flush, OLD))] {
+                assert_eq!(entry(current, change).written(Object(2)), entry(NEW, change));
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_begins_if_none_is_on_its_way_and_the_dirty_object_is_the_expected_one() {
+        let other = Busy {
+            token: Ulid(8),
+            ..busy(Kind::Flush, OLD)
+        };
+        let table = [
+            (Kind::Flush, entry(OLD, None), OLD, Ok(())),
+            (Kind::Flush, entry(NEW, None), OLD, Err(NotBegun::Changed)),
+            (Kind::Flush, entry(None, None), OLD, Err(NotBegun::Changed)),
+            (
+                Kind::Flush,
+                entry(OLD, Some(other)),
+                OLD,
+                Err(NotBegun::Busy(other)),
+            ),
+            (Kind::Delete, entry(OLD, None), OLD, Ok(())),
+            (Kind::Delete, entry(None, None), None, Ok(())),
+            (Kind::Delete, entry(OLD, None), None, Err(NotBegun::Changed)),
+            (
+                Kind::Delete,
+                entry(None, Some(other)),
+                None,
+                Err(NotBegun::Busy(other)),
+            ),
+            (Kind::Write, entry(None, None), None, Ok(())),
+            (Kind::Write, entry(OLD, None), None, Err(NotBegun::Changed)),
+            (Kind::Write, entry(OLD, None), OLD, Err(NotBegun::Changed)),
+            (Kind::Write, entry(None, None), OLD, Err(NotBegun::Changed)),
+            (
+                Kind::Write,
+                entry(NEW, Some(other)),
+                None,
+                Err(NotBegun::Busy(other)),
+            ),
+        ];
+        for (kind, before, of, expected) in table {
+            let change = busy(kind, of);
+            let begun = before.begun(change);
+            assert_eq!(
+                begun,
+                expected.map(|()| entry(before.current, Some(change))),
+                "{kind:?} of {of:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_that_is_done_takes_its_object_along_but_no_newer_one() {
+        let table = [
+            (Kind::Flush, OLD, OLD, None),
+            (Kind::Flush, OLD, NEW, NEW),
+            (Kind::Delete, OLD, OLD, None),
+            (Kind::Delete, OLD, NEW, NEW),
+            (Kind::Delete, None, None, None),
+            (Kind::Delete, None, NEW, NEW),
+            (Kind::Write, None, None, None),
+            (Kind::Write, None, NEW, NEW),
+        ];
+        for (kind, of, current, left) in table {
+            let before = entry(current, Some(busy(kind, of)));
+            assert_eq!(before.done(TOKEN), Some(entry(left, None)), "{kind:?} of {of:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_that_is_given_up_leaves_the_dirty_object() {
+        for (of, current) in [(OLD, OLD), (OLD, NEW), (None, NEW), (None, None)] {
+            let before = entry(current, Some(busy(Kind::Delete, of)));
+            assert_eq!(before.given_up(TOKEN), Some(entry(current, None)));
+        }
+    }
+
+    #[test]
+    fn no_token_but_its_own_ends_a_change() {
+        for before in [entry(OLD, Some(busy(Kind::Flush, OLD))), entry(OLD, None)] {
+            assert_eq!(before.done(Ulid(8)), None);
+            assert_eq!(before.given_up(Ulid(8)), None);
+        }
     }
 }
