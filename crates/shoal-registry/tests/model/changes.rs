@@ -1,0 +1,275 @@
+//! The life of a change of the name: it begins, its request goes to the lake, and it leaves the entry.
+
+use shoal_registry::entry::{Busy, Entry, Kind, NotBegun, Owner};
+use ulid::Ulid;
+
+use super::happenings::{Next, step};
+use super::monitor::Answer;
+use super::planted::Planted;
+use super::protocol::{Outcome, Protocol, Then};
+use super::state::{At, LakeAnswer, Life, Object, Process, Request, Seen, Stamp, State, Work};
+
+impl Protocol {
+    /// `condition` is the condition of the commit, and the token of the change.
+    pub(crate) fn begin(
+        &mut self,
+        state: &State,
+        number: usize,
+        condition: (Stamp, u8),
+        seen: Seen,
+        next: &mut Next,
+    ) {
+        let (stamp, token) = condition;
+        let process = state.processes[number];
+        let entry = Entry::from(seen.entry);
+        let (kind, of) = match process.work {
+            Work::Flush => (Kind::Flush, seen.entry.current),
+            Work::Delete => (Kind::Delete, seen.entry.current),
+            Work::Write if self.is(Planted::WriteWithoutFlush) => (Kind::Write, seen.entry.current),
+            Work::Create | Work::Replace if self.is(Planted::ConditionWithoutFlush) => {
+                (Kind::Write, seen.entry.current)
+            }
+            _ => (Kind::Write, 0),
+        };
+        if kind == Kind::Flush && of == 0 {
+            return;
+        }
+        // A commit that is sent again must be the same: the first one may still happen.
+        let is_retry =
+            matches!(process.at, At::BeginUnsure { .. }) && !self.is(Planted::RetriesInAnotherLife);
+        let life = if is_retry {
+            process.life
+        } else {
+            state.present_life(&process)
+        };
+        let busy = Busy {
+            kind,
+            owner: owner(life),
+            token: Ulid(u128::from(token)),
+            of: Some(Ulid(u128::from(of))).filter(|of| of.0 != 0),
+        };
+        let begun = match (self.planted, entry.begun(busy)) {
+            (Some(Planted::FlushWithoutBusy), _) if kind == Kind::Flush => entry,
+            (Some(Planted::RemovedBeforeLake), Ok(begun)) if kind == Kind::Flush => Entry {
+                current: None,
+                ..begun
+            },
+            (Some(Planted::ConditionWithoutFlush | Planted::WriteWithoutFlush), Err(NotBegun::Changed)) => {
+                Entry {
+                    busy: Some(busy),
+                    ..entry
+                }
+            }
+            (_, Ok(begun)) => begun,
+            // It waits until the entry has changed.
+            (_, Err(NotBegun::Busy(_) | NotBegun::Changed)) => return,
+        };
+        let then = Then {
+            what: "begins its change",
+            at: At::Begun { token, of },
+            outcome: Outcome::Nothing,
+            unsure: At::BeginUnsure { stamp, token },
+            conflict: if is_retry {
+                At::BeginUnsure {
+                    stamp: Stamp::Outdated,
+                    token,
+                }
+            } else {
+                start_of(&process)
+            },
+        };
+        let mut before = state.clone();
+        before.processes[number].life = life;
+        self.commit(&before, number, stamp, Some(begun), then, next);
+    }
+
+    pub(crate) fn begin_again(
+        &mut self,
+        state: &State,
+        number: usize,
+        stamp: Stamp,
+        token: u8,
+        seen: Seen,
+        next: &mut Next,
+    ) {
+        let process = state.processes[number];
+        if process.seen.is_some() || state.is_unchanged(stamp) {
+            self.begin(state, number, (stamp, token), seen, next);
+            return;
+        }
+        let mut after = state.clone();
+        let ours = seen.entry.busy.filter(|busy| busy.token == token);
+        let (at, what) = match ours {
+            Some(busy) => (At::Begun { token, of: busy.of }, "finds its change in the entry"),
+            None => (start_of(&process), "finds that its change has not begun"),
+        };
+        after.processes[number].at = at;
+        next.push((step(number, what), after));
+    }
+
+    pub(crate) fn send(&mut self, state: &State, number: usize, token: u8, of: u8, next: &mut Next) {
+        let process = state.processes[number];
+        if state.has_lapsed(process.life) && !self.is(Planted::SendsAfterItsSession) {
+            self.end(
+                state,
+                number,
+                "does not send: its session has ended",
+                Outcome::NoEffect,
+                next,
+            );
+            return;
+        }
+        let mut after = state.clone();
+        after.requests.push(Request {
+            work: process.work,
+            object: if process.work == Work::Flush {
+                of
+            } else {
+                process.object
+            },
+            expects: process.expects,
+            owner: process.life,
+            token,
+            sender: number as u8,
+        });
+        after.processes[number].at = At::Waits { token, of };
+        next.push((step(number, "sends its request to the lake"), after));
+    }
+
+    /// The lake has answered, or will not: the change leaves the entry.
+    pub(crate) fn finish(&mut self, state: &State, number: usize, seen: Seen, next: &mut Next) {
+        let process = state.processes[number];
+        let (token, of, answer) = match process.at {
+            At::Answered { token, of, answer } => (token, of, Some(answer)),
+            At::Silent { token, of } => (token, of, None),
+            _ => unreachable!("only these finish"),
+        };
+        let outcome = match answer {
+            Some(LakeAnswer::Done) => Outcome::Answer(Answer::Done),
+            Some(LakeAnswer::ConditionFailed) => Outcome::Answer(Answer::ConditionFailed),
+            Some(LakeAnswer::Refused) => Outcome::NoEffect,
+            None => Outcome::Unknown,
+        };
+        let is_done = answer == Some(LakeAnswer::Done);
+        let mut ways = vec![(
+            is_done,
+            if is_done {
+                "leaves the entry: done"
+            } else {
+                "leaves the entry: given up"
+            },
+        )];
+        // A HEAD, after the request can no longer be carried out, may find that it was.
+        if answer.is_none() && process.work == Work::Flush && state.lake == of {
+            ways.push((true, "finds its object at the lake and leaves the entry: done"));
+        }
+        for (done, what) in ways {
+            let then = Then {
+                what,
+                at: if process.is_client() { At::Ended } else { At::Idle },
+                outcome,
+                unsure: process.at,
+                conflict: process.at,
+            };
+            let entry = Entry::from(seen.entry);
+            if let Some(entry) = self.left(&entry, token, of, done) {
+                self.commit(state, number, seen.stamp, Some(entry), then, next);
+                continue;
+            }
+            // The change has left the entry. As long as the session lasts, only the process itself can have
+            // done it. Later another node may have given the change up, and kept the object that a DELETE was
+            // to remove.
+            let given_up = of != 0 && is_done && state.has_lapsed(process.life);
+            let outcome = if given_up && !self.is(Planted::TrustsOthers) {
+                Outcome::Unknown
+            } else {
+                outcome
+            };
+            self.end(
+                state,
+                number,
+                "finds that its change has left the entry",
+                outcome,
+                next,
+            );
+        }
+    }
+
+    /// The entry without the change that `token` names.
+    fn left(&self, entry: &Entry<Object>, token: u8, of: u8, done: bool) -> Option<Entry<Object>> {
+        let token = Ulid(u128::from(token));
+        match self.planted {
+            Some(Planted::FlushWithoutBusy)
+                if entry.busy.is_none_or(|busy| busy.token != token) && of != 0 =>
+            {
+                let is_same = entry.current == Some(Object(of)) && done;
+                Some(Entry {
+                    current: entry.current.filter(|_| !is_same),
+                    busy: entry.busy,
+                })
+            }
+            Some(Planted::DoneRemovesNewer) if done => {
+                let done = entry.done(token)?;
+                Some(Entry {
+                    current: None,
+                    ..done
+                })
+            }
+            _ if done => entry.done(token),
+            _ => entry.given_up(token),
+        }
+    }
+
+    /// Clears the change of an owner whose session has ended, or removes an empty entry.
+    pub(crate) fn tend(&mut self, state: &State, number: usize, seen: Seen, next: &mut Next) {
+        let then = |what| Then {
+            what,
+            at: At::Idle,
+            outcome: Outcome::Nothing,
+            unsure: At::Idle,
+            conflict: At::Idle,
+        };
+        let entry = Entry::from(seen.entry);
+        if let Some(busy) = seen.entry.busy {
+            let lives = !state.has_lapsed(busy.owner) && !self.is(Planted::AdoptsFromTheLiving);
+            let fenced = !state.requests.iter().any(|request| request.owner == busy.owner)
+                || self.is(Planted::AdoptsWithoutFence);
+            if lives || !fenced {
+                return;
+            }
+            let given_up = entry
+                .given_up(Ulid(u128::from(busy.token)))
+                .expect("the token is the entry's");
+            let then_given_up = then("gives up the change of a dead owner");
+            self.commit(state, number, seen.stamp, Some(given_up), then_given_up, next);
+            if busy.kind == Kind::Flush && state.lake == busy.of {
+                let done = entry
+                    .done(Ulid(u128::from(busy.token)))
+                    .expect("the token is the entry's");
+                let then_done = then("finds the flush of a dead owner done");
+                self.commit(state, number, seen.stamp, Some(done), then_done, next);
+            }
+        } else if entry.is_empty() && seen.stamp != Stamp::Absent {
+            self.commit(
+                state,
+                number,
+                seen.stamp,
+                None,
+                then("removes the empty entry"),
+                next,
+            );
+        }
+    }
+}
+
+/// Where a process is that is about to read the entry.
+fn start_of(process: &Process) -> At {
+    if process.is_client() { At::Start } else { At::Idle }
+}
+
+fn owner(life: Life) -> Owner {
+    Owner {
+        node: u64::from(life.node),
+        life: Ulid(u128::from(life.number)),
+    }
+}

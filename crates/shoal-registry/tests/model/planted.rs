@@ -1,0 +1,43 @@
+//! Rules that can be left out, to see that the model notices.
+
+/// A rule that is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Planted {
+    /// A flush sends its request without a change in the entry.
+    FlushWithoutBusy,
+    /// A process whose request was not answered gives the change up at once.
+    GivesUpWithoutFence,
+    /// A node clears the change of a dead owner at once.
+    AdoptsWithoutFence,
+    /// A node clears the change of an owner whose session has not ended.
+    AdoptsFromTheLiving,
+    /// A GET believes a 404 of the lake.
+    NoSecondLook,
+    /// An empty entry is removed although a GET that began before it became empty is not over.
+    RemovedDuringGet,
+    /// An empty entry is removed although a commit on the condition that there is no entry is on its way,
+    /// or is about to be sent again.
+    RemovedDuringCommit,
+    /// An operation ends while its change may still begin.
+    LeavesItsChange,
+    /// The end of a change removes whatever object is current.
+    DoneRemovesNewer,
+    /// A PUT whose commit was not answered starts anew.
+    RetryWithoutLooking,
+    /// A commit happens although the entry has changed.
+    NoCondition,
+    /// A node that was frozen sends its request although its session has ended.
+    SendsAfterItsSession,
+    /// A flush takes its object out of the entry before the lake has it.
+    RemovedBeforeLake,
+    /// A GET asks the lake before it reads the entry.
+    LakeFirst,
+    /// A conditional PUT begins although there is a dirty object.
+    ConditionWithoutFlush,
+    /// A PUT through the cache begins although there is a dirty object, and replaces it when it is done.
+    WriteWithoutFlush,
+    /// A node sends a commit that was not answered again, with the name of its new life in it.
+    RetriesInAnotherLife,
+    /// A DELETE whose change was given up by another node answers as if it had ended it itself.
+    TrustsOthers,
+}
