@@ -76,7 +76,8 @@ impl Changes {
         loop {
             match self.try_to_begin(name, kind, of).await {
                 Err(BeginError::Busy(_)) if Instant::now() < deadline => sleep(LOOK_PAUSE).await,
-                Err(BeginError::Changed) if of == Of::Current => {}
+                // The caller flushes what a write would go over.
+                Err(BeginError::Changed) if of == Of::Current && kind != Kind::Write => {}
                 outcome => return outcome,
             }
         }
