@@ -179,8 +179,13 @@ impl Protocol {
             // The change has left the entry. As long as the session lasts, only the process itself can have
             // done it. Later another node may have given the change up, and kept the object that a DELETE was
             // to remove.
-            let given_up = of != 0 && is_done && state.has_lapsed(process.life);
-            let outcome = if given_up && !self.is(Planted::TrustsOthers) {
+            let lapsed = state.has_lapsed(process.life);
+            let given_up = match self.planted {
+                Some(Planted::TrustsOthers) => false,
+                Some(Planted::TrustsTheEntry) => lapsed && seen.entry.current == of,
+                _ => lapsed,
+            };
+            let outcome = if given_up && of != 0 && is_done {
                 Outcome::Unknown
             } else {
                 outcome

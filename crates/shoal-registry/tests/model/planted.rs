@@ -40,4 +40,6 @@ pub(crate) enum Planted {
     RetriesInAnotherLife,
     /// A DELETE whose change was given up by another node answers as if it had ended it itself.
     TrustsOthers,
+    /// The same, unless the object that it was to remove is still in the entry.
+    TrustsTheEntry,
 }
