@@ -74,7 +74,7 @@ fn every_operation_holds_with_a_crash_or_a_lost_answer_if_reading_and_committing
 }
 
 #[test]
-#[ignore = "takes half an hour: cargo test --test model -- --ignored"]
+#[ignore = "takes a quarter of an hour: cargo test --test model -- --ignored"]
 fn larger_sets_hold() {
     search_sets_of(2, 2, 2, false);
     search_sets_of(3, 2, 1, false);
