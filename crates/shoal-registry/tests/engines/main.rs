@@ -1,0 +1,9 @@
+//! The engines of a registry: what all of them promise, and what each survives.
+#![allow(clippy::unwrap_used, reason = "a test stops where it cannot go on")]
+
+mod conformance;
+mod embedded;
+
+use conformance::conforms;
+
+conforms!(embedded_conforms: embedded);
