@@ -3,8 +3,10 @@
 //! Every engine passes the same conformance suite, `tests/conformance`.
 //!
 //! - [`embedded`]: a file in a folder, for one process.
+//! - [`etcd`]: a cluster of etcd.
 
 pub mod embedded;
+pub mod etcd;
 
 use std::collections::HashSet;
 use std::fmt;
