@@ -9,6 +9,12 @@
 //! After a failed `fsync` the content of the disk is unknown. The engine then refuses all requests until the
 //! process is restarted.
 //!
+//! # A full disk
+//!
+//! The engine takes no `Put` that would leave less than 16 MiB on the disk, so that everything can be deleted
+//! on a full disk. Under a quota, which the engine cannot see, it may have to refuse deletes as well. The
+//! file does not shrink; its free pages are used again.
+//!
 //! # Files
 //!
 //! - `registry.redb`: keys and values, a database of `redb`. Each page carries a checksum, and the whole file
@@ -25,6 +31,9 @@ mod sessions;
 mod snapshots;
 mod witness;
 mod writer;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::path::Path;

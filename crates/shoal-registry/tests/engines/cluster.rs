@@ -141,7 +141,7 @@ impl Cluster {
     /// Waits until a majority answers.
     pub(crate) async fn wait(&self) {
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(60) {
+        while began.elapsed() < Duration::from_mins(1) {
             if self.leader().is_some() {
                 return;
             }

@@ -259,7 +259,15 @@ impl Folder {
 
     fn database_error(&self, error: redb::Error) -> OpenError {
         match error {
-            redb::Error::Io(error) => self.io(error),
+            // Damage of the head, and reads beyond the end of a file that was cut off.
+            redb::Error::Io(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                self.io(error)
+            }
             redb::Error::DatabaseAlreadyOpen => OpenError::InUse {
                 folder: self.path.clone(),
                 holder: "another program".into(),

@@ -131,7 +131,7 @@ impl Member {
     async fn connect(&self, by: Instant) -> Result<Sender, NoAnswer> {
         let connecting = async {
             let stream = self.connector.call(self.address.clone()).await.map_err(|error| {
-                if causes(&*error).any(|cause| tls_error(cause).is_some()) {
+                if causes(&*error).any(<dyn Error>::is::<rustls::Error>) {
                     NoAnswer::Untrusted(told(&*error))
                 } else {
                     NoAnswer::Unsent(told(&*error))
@@ -200,7 +200,7 @@ async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
 /// A member that does not accept this node's certificate says so only after the request was sent, and has not
 /// read it.
 fn lost_because(error: &hyper::Error) -> NoAnswer {
-    let refused = causes(error).any(|cause| match tls_error(cause) {
+    let refused = causes(error).any(|cause| match cause.downcast_ref() {
         Some(rustls::Error::AlertReceived(alert)) => CERTIFICATE_ALERTS.contains(alert),
         _ => false,
     });
@@ -222,17 +222,18 @@ const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
     AlertDescription::CertificateRequired,
 ];
 
-fn tls_error<'e>(cause: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
-    let inner = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    cause.downcast_ref().or_else(|| inner?.downcast_ref())
-}
-
 /// An error with all its causes.
 fn told(error: &(dyn Error + 'static)) -> String {
-    let causes: Vec<_> = causes(error).map(ToString::to_string).collect();
-    causes.join(": ")
+    let mut told: Vec<_> = causes(error).map(ToString::to_string).collect();
+    // An error of the operating system's kind repeats the one within.
+    told.dedup();
+    told.join(": ")
 }
 
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source())
+    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
+        // Its `source` is the source of the error within.
+        Some(wrapping) => wrapping.get_ref().map(|within| within as &(dyn Error + 'static)),
+        None => error.source(),
+    })
 }
