@@ -18,6 +18,9 @@ mod messages;
 mod refusal;
 mod settings;
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
