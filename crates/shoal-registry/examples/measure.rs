@@ -12,6 +12,7 @@
 #[path = "../tests/engines/cluster.rs"]
 mod cluster;
 
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,16 +35,14 @@ async fn main() {
     let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
     measure("embedded", Arc::clone(&embedded) as Arc<dyn Engine>).await;
     drop(embedded);
-    let bytes = std::fs::metadata(folder.path().join("registry.redb"))
-        .unwrap()
-        .len();
+    let file = std::fs::metadata(folder.path().join("registry.redb")).unwrap();
     let began = clock::instant();
     let embedded = Embedded::open(folder.path()).unwrap();
     let opened = began.elapsed();
     let keys = embedded.count(b"").await.unwrap();
+    let (length, taken) = (file.len() / keys, file.blocks() * 512 / keys);
     println!(
-        "\nembedded: {keys} keys, {} bytes of file a key, opened in {opened:?}\n",
-        bytes / keys
+        "\nembedded: {keys} keys; {length} bytes of file a key, {taken} of disk; opened in {opened:?}\n"
     );
 
     let Some(cluster) = cluster::Cluster::start(3, &[]).await else {
