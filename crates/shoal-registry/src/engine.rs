@@ -1,12 +1,26 @@
 //! A durable, linearizable map from keys to small values: what a registry needs of a store.
 //!
-//! Every engine passes the same conformance suite.
+//! Every engine passes the same conformance suite, `tests/conformance`.
+//!
+//! - [`embedded`]: a file in a folder, for one process.
+//! - [`etcd`]: a cluster of etcd.
 
+pub mod embedded;
+pub mod etcd;
+
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+
+/// The maximum number of conditions in a transaction, and of changes: what etcd takes by default.
+pub const OPERATIONS_MAX: usize = 128;
+
+/// The maximum size of all keys and values in a transaction. etcd takes requests of 1.5 MiB by default; the
+/// rest is for the lengths and revisions in them.
+pub const TRANSACTION_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 
 /// Orders the changes of a registry. Each transaction that changes anything has a greater revision than all
 /// before it.
@@ -34,10 +48,10 @@ pub struct Range {
     pub prefix: Bytes,
     /// The keys are greater than this; empty for all.
     pub after: Bytes,
-    /// The maximum number of keys; at least 1.
+    /// The maximum number of keys; at least 1. An engine may return fewer although there are more.
     pub limit: usize,
-    /// The revision at which the keys are read; `None` for the newest. An engine keeps old revisions for a
-    /// few minutes at least.
+    /// The revision of an earlier page that had more; `None` for the newest revision. An engine keeps such a
+    /// revision for half a minute at least after the last page that was read at it.
     pub at: Option<Revision>,
 }
 
@@ -55,10 +69,40 @@ pub struct Page {
 /// Changes that happen together or not at all.
 #[derive(Clone, Debug, Default)]
 pub struct Transaction {
-    /// All of these must hold. An engine takes at least 16.
+    /// All of these must hold. No more than [`OPERATIONS_MAX`].
     pub conditions: Vec<Condition>,
-    /// No key occurs twice. An engine takes at least 64.
+    /// No key occurs twice. No more than [`OPERATIONS_MAX`].
     pub changes: Vec<Change>,
+}
+
+impl Transaction {
+    /// Refuses what no engine takes.
+    fn check(&self) -> Result<(), EngineError> {
+        if self.conditions.len().max(self.changes.len()) > OPERATIONS_MAX {
+            let refused = format!("a transaction has more than {OPERATIONS_MAX} conditions or changes");
+            return Err(EngineError::Refused(refused));
+        }
+        if self.bytes() > TRANSACTION_BYTES_MAX {
+            let refused = format!("a transaction has more than {TRANSACTION_BYTES_MAX} bytes");
+            return Err(EngineError::Refused(refused));
+        }
+        let mut keys = HashSet::new();
+        if self.changes.iter().all(|change| keys.insert(change.key())) {
+            Ok(())
+        } else {
+            Err(EngineError::Refused("a transaction changes a key twice".into()))
+        }
+    }
+
+    /// The size of all keys and values.
+    fn bytes(&self) -> usize {
+        let conditions = self.conditions.iter().map(|condition| condition.key.len());
+        let changes = self.changes.iter().map(|change| match change {
+            Change::Put { key, value, .. } => key.len() + value.len(),
+            Change::Delete { key } => key.len(),
+        });
+        conditions.chain(changes).sum()
+    }
 }
 
 /// A key has not changed since a node read it.
@@ -87,6 +131,15 @@ pub enum Change {
         /// The key.
         key: Bytes,
     },
+}
+
+impl Change {
+    /// The key that changes.
+    pub fn key(&self) -> &Bytes {
+        match self {
+            Self::Put { key, .. } | Self::Delete { key } => key,
+        }
+    }
 }
 
 /// The end of a transaction whose outcome is known.
@@ -148,4 +201,25 @@ pub trait Engine: fmt::Debug + Send + Sync {
 
     /// Ends a session, and removes its keys.
     fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
+}
+
+/// The least key above all that begin with `prefix`; `None` if there is none.
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix_end;
+
+    #[test]
+    fn keys_above_a_prefix_begin_after_its_last_byte_that_can_grow() {
+        assert_eq!(prefix_end(b"a"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
 }

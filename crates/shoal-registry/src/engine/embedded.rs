@@ -1,0 +1,219 @@
+//! An engine in one folder, for one process.
+//!
+//! # What survives
+//!
+//! The engine acknowledges a transaction when its bytes are on the disk: written, and `fsync` has returned. A
+//! crash of the process or a loss of power loses nothing acknowledged, if the disk keeps what it has
+//! confirmed. If that disk is lost, everything in the registry is lost; etcd survives the loss of a disk.
+//!
+//! After a failed `fsync` the content of the disk is unknown. The engine then refuses all requests until the
+//! process is restarted.
+//!
+//! # A full disk
+//!
+//! The engine takes no `Put` that would leave less than 16 MiB on the disk, so that everything can be deleted
+//! on a full disk. Under a quota, which the engine cannot see, it may have to refuse deletes as well. The
+//! file does not shrink; its free pages are used again.
+//!
+//! # Files
+//!
+//! - `registry.redb`: keys and values, a database of `redb`. Each page carries a checksum, and the whole file
+//!   is checked when it is opened.
+//! - `registry.newest`: the newest revision that was acknowledged. `redb` repairs a file by going back to the
+//!   state before; this file tells a transaction that a crash interrupted from one that the disk lost.
+//! - `registry.lock`: locked by the process that uses the folder; holds its id.
+//!
+//! A folder whose files are damaged or incomplete is refused and left as it is.
+
+mod database;
+mod folder;
+mod sessions;
+mod snapshots;
+mod witness;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, RwLock};
+use redb::{ReadTransaction, ReadableDatabase};
+use shoal_base::clock;
+
+pub use folder::OpenError;
+
+use database::Database;
+use folder::Folder;
+use sessions::Sessions;
+use snapshots::{Snapshot, Snapshots};
+use writer::Writer;
+
+use super::{Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction};
+
+/// Values that one page returns at most, together. The page ends before.
+const PAGE_BYTES_MAX: usize = 8 << 20;
+
+/// A registry in a folder of this machine.
+pub struct Embedded {
+    shared: Arc<Shared>,
+    /// Dropped last: it waits for the transactions under way, and unlocks the folder.
+    writer: Writer,
+}
+
+/// What readers and the writer share.
+struct Shared {
+    /// `None` while the file cannot be used.
+    database: RwLock<Option<Arc<Database>>>,
+    sessions: Mutex<Sessions>,
+    snapshots: Mutex<Snapshots>,
+}
+
+impl Embedded {
+    /// Opens the registry in `folder`, which is created if it is not there. Reads the whole file, so it
+    /// blocks for a while.
+    pub fn open(folder: &Path) -> Result<Self, OpenError> {
+        Self::open_in(Folder::lock(folder)?)
+    }
+
+    fn open_in(folder: Folder) -> Result<Self, OpenError> {
+        let opened = folder.open()?;
+        let shared = Arc::new(Shared {
+            database: RwLock::new(Some(Arc::new(opened.database))),
+            sessions: Mutex::new(Sessions::new(shoal_base::chance::bits())),
+            snapshots: Mutex::new(Snapshots::default()),
+        });
+        let writer = Writer::start(folder, opened.witness, opened.revision, Arc::clone(&shared));
+        Ok(Self { shared, writer })
+    }
+
+    /// Runs `read` on a thread that may block, with the newest state.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Shared) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let shared = Arc::clone(&self.shared);
+        let reading = tokio::task::spawn_blocking(move || read(&shared));
+        reading
+            .await
+            .map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?
+    }
+}
+
+impl Engine for Embedded {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+        let key = Bytes::copy_from_slice(key);
+        self.read(move |shared| database::get(&shared.newest()?.transaction, &key).map_err(unreadable))
+            .boxed()
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
+        self.read(move |shared| {
+            let snapshot = shared.at(range.at)?;
+            let page = database::range(&snapshot.transaction, snapshot.revision, &range, PAGE_BYTES_MAX)
+                .map_err(unreadable)?;
+            if page.has_more {
+                shared.snapshots.lock().keep(snapshot, clock::instant());
+            }
+            Ok(page)
+        })
+        .boxed()
+    }
+
+    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
+        let prefix = Bytes::copy_from_slice(prefix);
+        self.read(move |shared| database::count(&shared.newest()?.transaction, &prefix).map_err(unreadable))
+            .boxed()
+    }
+
+    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
+        async move {
+            transaction.check()?;
+            self.writer.commit(transaction).await
+        }
+        .boxed()
+    }
+
+    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
+        let session = self.shared.sessions.lock().open(time_to_live, clock::instant());
+        // It may end before the one that the writer waits for.
+        self.writer.look_again();
+        std::future::ready(Ok(session)).boxed()
+    }
+
+    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+        let renewed = self.shared.sessions.lock().renew(session, clock::instant());
+        std::future::ready(renewed).boxed()
+    }
+
+    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+        async move {
+            self.shared.sessions.lock().close(session)?;
+            self.writer.sweep().await
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded")
+            .field("folder", &self.writer.folder())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The newest state.
+    fn newest(&self) -> Result<Snapshot, EngineError> {
+        let database = self.database.read().clone().ok_or_else(out_of_use)?;
+        let transaction = database
+            .begin_read()
+            .map_err(|error| EngineError::Unavailable(error.to_string()))?;
+        Snapshot::new(database, transaction).map_err(unreadable)
+    }
+
+    /// The state at a revision.
+    fn at(&self, revision: Option<Revision>) -> Result<Arc<Snapshot>, EngineError> {
+        if let Some(revision) = revision
+            && let Some(kept) = self.snapshots.lock().find(revision, clock::instant())
+        {
+            return Ok(kept);
+        }
+        let newest = self.newest()?;
+        match revision {
+            Some(older) if older < newest.revision => Err(EngineError::Compacted),
+            Some(newer) if newer > newest.revision => Err(EngineError::Refused(format!(
+                "there is no revision {} yet",
+                newer.0
+            ))),
+            _ => Ok(Arc::new(newest)),
+        }
+    }
+}
+
+impl Snapshot {
+    fn new(database: Arc<Database>, transaction: ReadTransaction) -> Result<Self, redb::Error> {
+        let revision = database::revision(&transaction)?;
+        Ok(Self {
+            revision,
+            transaction,
+            database,
+        })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+fn unreadable(error: redb::Error) -> EngineError {
+    EngineError::Unavailable(format!("its file cannot be read: {error}"))
+}
+
+fn out_of_use() -> EngineError {
+    EngineError::Unavailable("its file cannot be used; the log says why".into())
+}

@@ -1,0 +1,351 @@
+//! The files of the folder: locked, created, opened and checked.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redb::backends::FileBackend;
+use redb::{DatabaseError, ReadableDatabase, StorageBackend};
+
+use super::database::{self, Changing, Database};
+use super::witness::Witness;
+use crate::engine::Revision;
+
+/// Pages of the file in memory.
+const CACHE_BYTES: usize = 64 << 20;
+
+const DATABASE: &str = "registry.redb";
+const WITNESS: &str = "registry.newest";
+const LOCK: &str = "registry.lock";
+
+/// A registry in a folder cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses it.
+    #[error(
+        "the registry in {folder} is in use by {holder}\nhint: a folder serves one process; stop that one, or \
+         use etcd for several nodes"
+    )]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// Names the process.
+        holder: String,
+    },
+    /// Its files are not what they were.
+    #[error(
+        "the registry in {folder} is damaged: {found}\nhint: restore the whole folder from a copy; acknowledged \
+         writes that are not at the lake are lost without it"
+    )]
+    Damaged {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        found: String,
+    },
+    /// The operating system refuses.
+    #[error("the registry in {folder} cannot be opened: {error}")]
+    Io {
+        /// The folder.
+        folder: PathBuf,
+        /// Its error.
+        error: io::Error,
+    },
+}
+
+/// Gives access to a file of `redb`. A test gives one that fails.
+pub(super) type OpenFile = Box<dyn Fn(File) -> Result<Box<dyn StorageBackend>, DatabaseError> + Send>;
+
+/// A folder that this process has locked.
+pub(super) struct Folder {
+    path: PathBuf,
+    open_file: OpenFile,
+    sync_failed: Arc<AtomicBool>,
+    #[expect(dead_code, reason = "held, not used")]
+    lock: File,
+}
+
+/// What a folder holds.
+pub(super) struct Opened {
+    pub(super) database: Database,
+    pub(super) witness: Witness,
+    pub(super) revision: Revision,
+}
+
+impl Folder {
+    /// Locks a folder, and creates it if it is not there.
+    pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
+        Self::lock_with(path, Box::new(|file| Ok(Box::new(FileBackend::new(file)?))))
+    }
+
+    pub(super) fn lock_with(path: &Path, open_file: OpenFile) -> Result<Self, OpenError> {
+        let failed = |error| OpenError::Io {
+            folder: path.to_owned(),
+            error,
+        };
+        if !path.is_dir() {
+            fs::create_dir_all(path).map_err(failed)?;
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            sync_folder(parent.unwrap_or(Path::new("."))).map_err(failed)?;
+        }
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.join(LOCK));
+        let mut lock = lock.map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => write_holder(&mut lock).map_err(failed)?,
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::InUse {
+                    folder: path.to_owned(),
+                    holder: read_holder(&mut lock),
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            open_file,
+            sync_failed: Arc::default(),
+            lock,
+        })
+    }
+
+    /// Opens the files, and creates them in a folder that has none. Removes the keys of an earlier process's
+    /// sessions.
+    pub(super) fn open(&self) -> Result<Opened, OpenError> {
+        let (has_database, has_witness) = (self.has(DATABASE)?, self.has(WITNESS)?);
+        if !has_database && !has_witness {
+            self.create_database()?;
+        }
+        let (database, revision) = self.open_database()?;
+        let mut witness = match (has_witness, revision) {
+            (true, _) => self.check_witness(revision)?,
+            // Created just now, or a crash came between the two files.
+            (false, Revision(0)) => self.create_witness()?,
+            (false, _) => return Err(self.damaged(format!("{WITNESS} is missing"))),
+        };
+        let revision = self.end_sessions(&database, revision)?;
+        witness.write(revision.0).map_err(|error| self.io(error))?;
+        Ok(Opened {
+            database,
+            witness,
+            revision,
+        })
+    }
+
+    /// Opens the database that is there. Reads the whole file, and compares all checksums.
+    pub(super) fn open_database(&self) -> Result<(Database, Revision), OpenError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path.join(DATABASE));
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => self.damaged(format!("{DATABASE} is missing")),
+            _ => self.io(error),
+        })?;
+        if file.metadata().map_err(|error| self.io(error))?.len() == 0 {
+            return Err(self.damaged(format!("{DATABASE} is empty")));
+        }
+        let database = self.redb(file)?;
+        let revision = database.begin_read().map_err(redb::Error::from);
+        let revision = revision.and_then(|transaction| database::revision(&transaction));
+        let revision = revision.map_err(|error| self.database_error(error))?;
+        Ok((database, revision))
+    }
+
+    /// Where it is.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Room on its disk.
+    pub(super) fn free_bytes(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        Some(disk.f_bavail * disk.f_frsize)
+    }
+
+    /// Whether the disk has refused an `fsync`.
+    pub(super) fn sync_failed(&self) -> bool {
+        self.sync_failed.load(Ordering::Acquire)
+    }
+
+    fn has(&self, file: &str) -> Result<bool, OpenError> {
+        self.path.join(file).try_exists().map_err(|error| self.io(error))
+    }
+
+    /// A file is whole before it has its name.
+    fn create_database(&self) -> Result<(), OpenError> {
+        let new = self.path.join(format!("{DATABASE}.new"));
+        let created = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&new);
+        let file = created.map_err(|error| self.io(error))?;
+        let copy = file.try_clone().map_err(|error| self.io(error))?;
+        let database = self.redb(copy)?;
+        database::create(&database).map_err(|error| self.database_error(error))?;
+        database
+            .close()
+            .map_err(|error| self.database_error(error.into()))?;
+        let named = file.sync_all().and_then(|()| self.give_name(&new, DATABASE));
+        named.map_err(|error| self.io(error))
+    }
+
+    fn create_witness(&self) -> Result<Witness, OpenError> {
+        let new = self.path.join(format!("{WITNESS}.new"));
+        if let Err(error) = fs::remove_file(&new)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(self.io(error));
+        }
+        let witness = Witness::create(&new, 0);
+        let named = witness.and_then(|witness| self.give_name(&new, WITNESS).map(|()| witness));
+        named.map_err(|error| self.io(error))
+    }
+
+    fn check_witness(&self, revision: Revision) -> Result<Witness, OpenError> {
+        let witness = Witness::open(&self.path.join(WITNESS)).map_err(|error| self.io(error))?;
+        let (witness, newest) =
+            witness.ok_or_else(|| self.damaged(format!("{WITNESS} holds no revision")))?;
+        if revision.0 < newest {
+            return Err(self.damaged(format!("{DATABASE} has revision {}, not {newest}", revision.0)));
+        }
+        Ok(witness)
+    }
+
+    fn end_sessions(&self, database: &Database, revision: Revision) -> Result<Revision, OpenError> {
+        let ended = || -> Result<Revision, redb::Error> {
+            let transaction = database.begin_write()?;
+            let mut changing = Changing::new(&transaction)?;
+            let next = Revision(revision.0 + 1);
+            let removed = changing.remove_keys_of_all_sessions()?;
+            changing.set_revision(next)?;
+            drop(changing);
+            if removed {
+                transaction.commit()?;
+                Ok(next)
+            } else {
+                transaction.abort()?;
+                Ok(revision)
+            }
+        };
+        ended().map_err(|error| self.database_error(error))
+    }
+
+    fn redb(&self, file: File) -> Result<Database, OpenError> {
+        let file = (self.open_file)(file).map_err(|error| self.database_error(error.into()))?;
+        let noting = NotingSync {
+            file,
+            failed: Arc::clone(&self.sync_failed),
+        };
+        let opened = Database::builder()
+            .set_cache_size(CACHE_BYTES)
+            .set_check_integrity_on_open(true)
+            .create_with_backend(noting);
+        opened.map_err(|error| self.database_error(error.into()))
+    }
+
+    fn give_name(&self, new: &Path, name: &str) -> io::Result<()> {
+        fs::rename(new, self.path.join(name))?;
+        sync_folder(&self.path)
+    }
+
+    fn database_error(&self, error: redb::Error) -> OpenError {
+        match error {
+            // Damage of the head, and reads beyond the end of a file that was cut off.
+            redb::Error::Io(error)
+                if !matches!(
+                    error.kind(),
+                    io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+                ) =>
+            {
+                self.io(error)
+            }
+            redb::Error::DatabaseAlreadyOpen => OpenError::InUse {
+                folder: self.path.clone(),
+                holder: "another program".into(),
+            },
+            error => self.damaged(format!("{DATABASE}: {error}")),
+        }
+    }
+
+    fn damaged(&self, found: String) -> OpenError {
+        OpenError::Damaged {
+            folder: self.path.clone(),
+            found,
+        }
+    }
+
+    fn io(&self, error: io::Error) -> OpenError {
+        OpenError::Io {
+            folder: self.path.clone(),
+            error,
+        }
+    }
+}
+
+/// A file that takes note if `fsync` ever fails.
+#[derive(Debug)]
+struct NotingSync {
+    file: Box<dyn StorageBackend>,
+    failed: Arc<AtomicBool>,
+}
+
+/// The folder's lock stands for the locks of `redb`.
+impl StorageBackend for NotingSync {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let synced = self.file.sync_data();
+        if synced.is_err() {
+            self.failed.store(true, Ordering::Release);
+        }
+        synced
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.file.close()
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn write_holder(lock: &mut File) -> io::Result<()> {
+    lock.set_len(0)?;
+    lock.write_all(std::process::id().to_string().as_bytes())
+}
+
+fn read_holder(lock: &mut File) -> String {
+    let mut holder = String::new();
+    let read = lock
+        .rewind()
+        .and_then(|()| lock.take(32).read_to_string(&mut holder));
+    match (read, holder.parse::<u32>()) {
+        (Ok(_), Ok(process)) if process == std::process::id() => "this process".into(),
+        (Ok(_), Ok(process)) => format!("process {process}"),
+        _ => "another process".into(),
+    }
+}

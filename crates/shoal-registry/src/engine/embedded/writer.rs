@@ -1,0 +1,495 @@
+//! The one thread that changes the file. It takes all transactions that wait into one `fsync`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use shoal_base::clock;
+use tokio::sync::oneshot;
+
+use super::database::{Changing, Database};
+use super::folder::Folder;
+use super::sessions::Ended;
+use super::witness::Witness;
+use super::{Shared, out_of_use};
+use crate::engine::{Change, EngineError, Outcome, Revision, SessionId, Transaction};
+
+/// Transactions that share an `fsync`.
+const BATCH_MAX: usize = 512;
+/// Their size, all together: more would hold up those that come after.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// Transactions that wait. Beyond them the engine is unavailable.
+const WAITING_MAX: usize = 8192;
+/// Room on the disk that only transactions without a `Put` may use: what has been put can always be deleted.
+const RESERVE_BYTES: u64 = 16 << 20;
+/// How long the writer waits before it tries again what a disk did not do.
+const PAUSE: Duration = Duration::from_secs(1);
+
+type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
+
+enum Job {
+    Commit {
+        transaction: Transaction,
+        answer: Answer<Outcome>,
+    },
+    /// Removes the keys of sessions that have ended.
+    Sweep { answer: Answer<()> },
+    /// A session may end earlier than the writer thinks.
+    Look,
+}
+
+/// The handle of the thread.
+pub(super) struct Writer {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    folder: PathBuf,
+}
+
+impl Writer {
+    /// Starts the thread, which keeps the folder locked until it ends.
+    pub(super) fn start(folder: Folder, witness: Witness, revision: Revision, shared: Arc<Shared>) -> Self {
+        let (jobs, waiting) = sync_channel(WAITING_MAX);
+        let path = folder.path().to_owned();
+        let state = State {
+            folder,
+            witness,
+            revision,
+            shared,
+            waiting,
+            full_until: None,
+            broken: None,
+        };
+        let thread = thread::Builder::new()
+            .name("registry".into())
+            .spawn(|| state.run());
+        let thread = thread.expect("a process that starts has room for a thread");
+        Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+            folder: path,
+        }
+    }
+
+    /// The folder of the registry.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Carries out a transaction.
+    pub(super) async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
+        let (answer, answered) = oneshot::channel();
+        self.give(Job::Commit { transaction, answer })?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    /// Removes the keys of sessions that have ended.
+    pub(super) async fn sweep(&self) -> Result<(), EngineError> {
+        let (answer, answered) = oneshot::channel();
+        self.give(Job::Sweep { answer })?;
+        answered.await.map_err(|_| stopped())?
+    }
+
+    /// Makes the thread look when the next session ends.
+    pub(super) fn look_again(&self) {
+        // A thread that has much to do looks anyway.
+        drop(self.give(Job::Look));
+    }
+
+    fn give(&self, job: Job) -> Result<(), EngineError> {
+        let jobs = self.jobs.as_ref().expect("only drop takes it");
+        jobs.try_send(job).map_err(|refused| match refused {
+            TrySendError::Full(_) => {
+                EngineError::Unavailable(format!("{WAITING_MAX} transactions wait for the disk"))
+            }
+            TrySendError::Disconnected(_) => EngineError::Unavailable("its thread has stopped".into()),
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It has said why it stopped.
+            drop(thread.join());
+        }
+    }
+}
+
+/// The thread.
+struct State {
+    folder: Folder,
+    witness: Witness,
+    /// The newest acknowledged revision.
+    revision: Revision,
+    shared: Arc<Shared>,
+    waiting: Receiver<Job>,
+    /// The disk was full; nothing is put before this.
+    full_until: Option<Instant>,
+    /// The disk refused `fsync`.
+    broken: Option<String>,
+}
+
+/// Why a batch was not carried out.
+enum Failure {
+    /// Nothing changed.
+    NotDone(EngineError),
+    /// Perhaps everything changed.
+    Unknown(String),
+}
+
+/// What a batch has done when it is committed.
+struct Done {
+    outcomes: Vec<Result<Outcome, EngineError>>,
+    ended: Vec<Ended>,
+    revision: Revision,
+}
+
+impl State {
+    fn run(mut self) {
+        while let Some(batch) = self.next_batch() {
+            self.carry_out(batch);
+            self.shared.snapshots.lock().forget_old(clock::instant());
+        }
+    }
+
+    /// Waits for transactions, and takes all that wait; an empty batch if a session has ended. `None` at the
+    /// end.
+    fn next_batch(&mut self) -> Option<Vec<Job>> {
+        let first = match self.pause() {
+            Some(pause) => match self.waiting.recv_timeout(pause) {
+                Ok(job) => job,
+                Err(RecvTimeoutError::Timeout) => return Some(Vec::new()),
+                Err(RecvTimeoutError::Disconnected) => return None,
+            },
+            None => self.waiting.recv().ok()?,
+        };
+        let mut bytes = first.bytes();
+        let mut batch = vec![first];
+        while batch.len() < BATCH_MAX
+            && bytes < BATCH_BYTES_MAX
+            && let Ok(job) = self.waiting.try_recv()
+        {
+            bytes += job.bytes();
+            batch.push(job);
+        }
+        Some(batch)
+    }
+
+    /// How long to wait for a transaction; `None` for as long as it takes.
+    fn pause(&self) -> Option<Duration> {
+        let now = clock::instant();
+        let sessions = self.shared.sessions.lock();
+        if sessions.has_ended() {
+            // Their keys could not be removed.
+            return Some(PAUSE);
+        }
+        let deadline = sessions
+            .next_deadline()
+            .map(|deadline| deadline.saturating_duration_since(now));
+        let snapshots = (!self.shared.snapshots.lock().is_empty()).then_some(PAUSE);
+        deadline.into_iter().chain(snapshots).min()
+    }
+
+    fn carry_out(&mut self, mut batch: Vec<Job>) {
+        batch.retain(|job| !matches!(job, Job::Look));
+        if batch.is_empty() && !self.shared.sessions.lock().are_due(clock::instant()) {
+            return;
+        }
+        if let Some(full) = self.full(&batch) {
+            batch = refuse_puts(batch, &full);
+        }
+        let mut failure = match self.attempt(&batch) {
+            Ok(done) => return self.answer(batch, done),
+            Err(failure) => failure,
+        };
+        if let Failure::NotDone(full @ EngineError::Full(_)) = &failure {
+            self.full_until = Some(clock::instant() + PAUSE);
+            batch = refuse_puts(batch, full);
+            failure = match self.attempt(&batch) {
+                Ok(done) => return self.answer(batch, done),
+                Err(failure) => failure,
+            };
+        }
+        for job in batch {
+            job.fail(&failure);
+        }
+    }
+
+    /// Carries out a batch in one transaction of the file.
+    fn attempt(&mut self, batch: &[Job]) -> Result<Done, Failure> {
+        let database = self.database().map_err(Failure::NotDone)?;
+        let (transaction, done) = match self.change(&database, batch) {
+            Ok(prepared) => prepared,
+            Err(error) => return self.recover(database, &error, None),
+        };
+        let Some(transaction) = transaction else {
+            return Ok(done);
+        };
+        if let Err(error) = transaction.commit() {
+            return self.recover(database, &error.into(), Some(done));
+        }
+        drop(database);
+        self.acknowledge(done)
+    }
+
+    /// Makes the changes of a batch. Without a transaction nothing has changed.
+    fn change(
+        &self,
+        database: &Database,
+        batch: &[Job],
+    ) -> Result<(Option<redb::WriteTransaction>, Done), redb::Error> {
+        let transaction = database.begin_write()?;
+        let mut changing = Changing::new(&transaction)?;
+        let mut done = Done {
+            outcomes: Vec::with_capacity(batch.len()),
+            ended: Vec::new(),
+            revision: self.revision,
+        };
+        self.remove_ended(&mut changing, &mut done)?;
+        for job in batch {
+            let outcome = match job {
+                Job::Commit { transaction, .. } => {
+                    self.commit(&mut changing, transaction, &mut done.revision)?
+                }
+                Job::Sweep { .. } => Ok(Outcome::Committed(done.revision)),
+                Job::Look => continue,
+            };
+            done.outcomes.push(outcome);
+        }
+        if done.revision == self.revision {
+            drop(changing);
+            transaction.abort()?;
+            return Ok((None, done));
+        }
+        changing.set_revision(done.revision)?;
+        drop(changing);
+        Ok((Some(transaction), done))
+    }
+
+    fn commit(
+        &self,
+        changing: &mut Changing<'_>,
+        transaction: &Transaction,
+        revision: &mut Revision,
+    ) -> Result<Result<Outcome, EngineError>, redb::Error> {
+        if !changing.hold(&transaction.conditions)? {
+            return Ok(Ok(Outcome::Conflict));
+        }
+        let now = clock::instant();
+        {
+            let mut sessions = self.shared.sessions.lock();
+            if !transaction
+                .sessions()
+                .all(|(session, _)| sessions.is_open(session, now))
+            {
+                return Ok(Err(EngineError::SessionEnded));
+            }
+            for (session, key) in transaction.sessions() {
+                sessions.attach(session, key.clone());
+            }
+        }
+        let next = Revision(revision.0 + 1);
+        if changing.apply(transaction, next)? {
+            *revision = next;
+        }
+        Ok(Ok(Outcome::Committed(*revision)))
+    }
+
+    /// Removes the keys of sessions that have ended.
+    fn remove_ended(&self, changing: &mut Changing<'_>, done: &mut Done) -> Result<(), redb::Error> {
+        let ended = self.shared.sessions.lock().expire(clock::instant());
+        let mut removed = false;
+        for session in &ended {
+            removed |= changing.remove_keys_of(session)?;
+        }
+        done.revision.0 += u64::from(removed);
+        done.ended.extend(ended);
+        Ok(())
+    }
+
+    /// Writes the revision that is on the disk now to where a damaged file cannot hide it.
+    fn acknowledge(&mut self, done: Done) -> Result<Done, Failure> {
+        if let Err(error) = self.witness.write(done.revision.0) {
+            return Err(self.give_up(&error.to_string()));
+        }
+        self.revision = done.revision;
+        Ok(done)
+    }
+
+    /// Finds out what a disk did that reported an error: the file is closed, checked and opened again. `done`
+    /// is what would be true if the transaction had come to its end.
+    fn recover(
+        &mut self,
+        database: Arc<Database>,
+        error: &redb::Error,
+        done: Option<Done>,
+    ) -> Result<Done, Failure> {
+        tracing::warn!(folder = %self.folder.path().display(), %error, "the file of the registry is opened again");
+        drop(database);
+        self.close();
+        if self.folder.sync_failed() {
+            return Err(self.give_up(&error.to_string()));
+        }
+        let newest = self.reopen().map_err(Failure::Unknown)?;
+        match done {
+            Some(done) if newest == done.revision => self.acknowledge(done),
+            _ if newest == self.revision => Err(Failure::NotDone(undone(error))),
+            _ => Err(Failure::Unknown(error.to_string())),
+        }
+    }
+
+    /// Nobody knows what is on a disk that refuses `fsync`.
+    fn give_up(&mut self, error: &str) -> Failure {
+        self.close();
+        tracing::error!(
+            folder = %self.folder.path().display(),
+            error,
+            "the disk of the registry refuses fsync: look at the disk, then restart this process"
+        );
+        self.broken = Some(format!("its disk refused fsync: {error}; restart this process"));
+        Failure::Unknown(error.to_owned())
+    }
+
+    /// The open file. One that could not be used is opened again.
+    fn database(&mut self) -> Result<Arc<Database>, EngineError> {
+        if let Some(broken) = &self.broken {
+            return Err(EngineError::Unavailable(broken.clone()));
+        }
+        let database = self.shared.database.read().clone();
+        if let Some(database) = database {
+            return Ok(database);
+        }
+        self.reopen().map_err(EngineError::Unavailable)?;
+        self.shared.database.read().clone().ok_or_else(out_of_use)
+    }
+
+    /// Opens the file again, and returns its newest revision. It must hold everything that was acknowledged.
+    fn reopen(&mut self) -> Result<Revision, String> {
+        let (database, revision) = self.folder.open_database().map_err(|error| error.to_string())?;
+        if revision < self.revision {
+            return Err(format!(
+                "revision {} is lost; the file has {}",
+                self.revision.0, revision.0
+            ));
+        }
+        *self.shared.database.write() = Some(Arc::new(database));
+        Ok(revision)
+    }
+
+    /// Closes the file, when all have stopped reading it.
+    fn close(&self) {
+        let Some(mut database) = self.shared.database.write().take() else {
+            return;
+        };
+        loop {
+            self.shared.snapshots.lock().clear();
+            match Arc::try_unwrap(database) {
+                Ok(unused) => return drop(unused),
+                Err(used) => database = used,
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Whether there is no room for the puts of a batch.
+    fn full(&self, batch: &[Job]) -> Option<EngineError> {
+        if !batch.iter().any(Job::puts) {
+            return None;
+        }
+        let needed = RESERVE_BYTES + 4 * batch.iter().map(Job::bytes).sum::<usize>() as u64;
+        let free = self.folder.free_bytes();
+        let recently = self.full_until.is_some_and(|until| clock::instant() < until);
+        (recently || free.is_some_and(|free| free < needed)).then(|| {
+            let free = free.map_or_else(|| "no".into(), |free| (free >> 20).to_string());
+            EngineError::Full(format!("{} has {free} MiB free", self.folder.path().display()))
+        })
+    }
+
+    fn answer(&self, batch: Vec<Job>, done: Done) {
+        self.shared.sessions.lock().forget(&done.ended);
+        for (job, outcome) in batch.into_iter().zip(done.outcomes) {
+            job.answer(outcome);
+        }
+    }
+}
+
+impl Drop for State {
+    /// The folder is unlocked next, even if the thread has panicked.
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Job {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Commit { transaction, .. } => transaction.bytes(),
+            Self::Sweep { .. } | Self::Look => 0,
+        }
+    }
+
+    /// Whether it needs room.
+    fn puts(&self) -> bool {
+        match self {
+            Self::Commit { transaction, .. } => transaction
+                .changes
+                .iter()
+                .any(|change| matches!(change, Change::Put { .. })),
+            Self::Sweep { .. } | Self::Look => false,
+        }
+    }
+
+    /// Answers, if the caller still waits.
+    fn answer(self, outcome: Result<Outcome, EngineError>) {
+        match self {
+            Self::Commit { answer, .. } => drop(answer.send(outcome)),
+            Self::Sweep { answer } => drop(answer.send(outcome.map(drop))),
+            Self::Look => {}
+        }
+    }
+
+    fn fail(self, failure: &Failure) {
+        self.answer(Err(match failure {
+            Failure::NotDone(error) => error.clone(),
+            Failure::Unknown(error) => EngineError::Unknown(error.clone()),
+        }));
+    }
+}
+
+impl Transaction {
+    /// The sessions of keys that are put.
+    fn sessions(&self) -> impl Iterator<Item = (SessionId, &bytes::Bytes)> {
+        self.changes.iter().filter_map(|change| match change {
+            Change::Put { key, session, .. } => session.map(|session| (session, key)),
+            Change::Delete { .. } => None,
+        })
+    }
+}
+
+/// Answers the transactions that put something; returns the others.
+fn refuse_puts(batch: Vec<Job>, full: &EngineError) -> Vec<Job> {
+    let (refused, rest): (Vec<_>, _) = batch.into_iter().partition(Job::puts);
+    for job in refused {
+        job.answer(Err(full.clone()));
+    }
+    rest
+}
+
+/// The error of a batch that changed nothing.
+fn undone(error: &redb::Error) -> EngineError {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match error {
+        redb::Error::Io(io) if matches!(io.kind(), FileTooLarge | QuotaExceeded | StorageFull) => {
+            EngineError::Full(error.to_string())
+        }
+        _ => EngineError::Unavailable(error.to_string()),
+    }
+}
+
+fn stopped() -> EngineError {
+    EngineError::Unknown("its thread has stopped".into())
+}

@@ -1,0 +1,480 @@
+//! An engine in a cluster of etcd, version 3.4 or later, by its JSON gateway.
+//!
+//! # What survives
+//!
+//! etcd acknowledges a transaction when a majority of its members has it on disk. Members may die, freeze and
+//! lose their disks as long as a majority remains; without a majority nothing is read or written.
+//!
+//! # What to set up
+//!
+//! - A user with the right to read and write all keys with the prefix of this registry.
+//! - Automatic compaction (`--auto-compaction-retention`), because etcd keeps all revisions otherwise. Five
+//!   minutes suffice: pages of one range are read within half a minute.
+//! - The limits of etcd may stay at their defaults: 128 operations a transaction (`--max-txn-ops`), 1.5 MiB a
+//!   request (`--max-request-bytes`), 2 GiB in all (`--quota-backend-bytes`; 8 GiB are sensible).
+
+mod member;
+mod messages;
+mod refusal;
+mod settings;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use shoal_base::secret::Secret;
+use tokio::time::{Instant, sleep_until};
+
+pub use settings::{Settings, SettingsError};
+
+use member::{Member, NoAnswer, Token};
+use messages::{
+    AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, LeaseRequest,
+    LeaseResponse, Operation, RangeRequest, RangeResponse, Streamed, TxnRequest, TxnResponse,
+};
+use refusal::Refusal;
+
+use super::{
+    Change, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction, prefix_end,
+};
+
+/// Time between two rounds over all members.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A registry in etcd.
+pub struct Etcd {
+    members: Vec<Member>,
+    /// The member that answered last.
+    preferred: AtomicUsize,
+    prefix: Bytes,
+    timeout: Duration,
+    user: Option<(String, Secret)>,
+}
+
+/// Whether a request may be sent again after its answer was lost.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    Safe,
+    Never,
+}
+
+/// One member did not do as it was asked.
+enum Failed {
+    /// Another member may.
+    TryNext(EngineError),
+    /// No member will, because of certificates.
+    Untrusted(EngineError),
+    /// The answer is too large.
+    TooLarge,
+    /// That is the answer.
+    Final(EngineError),
+}
+
+impl Etcd {
+    /// A registry at the etcd of `settings`. Connects when it is asked for the first time.
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let tls = settings::tls(settings)?;
+        let endpoints = settings::endpoints(&settings.endpoints)?;
+        Ok(Self {
+            members: endpoints
+                .into_iter()
+                .map(|endpoint| Member::new(endpoint, tls.clone()))
+                .collect(),
+            preferred: AtomicUsize::new(0),
+            prefix: Bytes::copy_from_slice(settings.prefix.as_bytes()),
+            timeout: settings.timeout,
+            user: settings.user.clone(),
+        })
+    }
+
+    /// Asks the members, beginning with the one that answered last, until one answers or the time is over.
+    async fn ask<A: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        request: &impl Serialize,
+        repeat: Repeat,
+    ) -> Result<A, Failed> {
+        let body = Bytes::from(serde_json::to_vec(request).expect("a request of ours is JSON"));
+        let deadline = Instant::now() + self.timeout;
+        let mut error = EngineError::Unavailable("no member was asked".into());
+        loop {
+            let mut untrusted = 0;
+            for _ in 0..self.members.len() {
+                let preferred = self.preferred.load(Ordering::Relaxed);
+                let member = &self.members[preferred];
+                match self.ask_member(member, path, &body, repeat, deadline).await {
+                    Err(Failed::TryNext(failed)) => error = failed,
+                    Err(Failed::Untrusted(failed)) => {
+                        error = failed;
+                        untrusted += 1;
+                    }
+                    Ok(answer) => return Ok(answer),
+                    Err(failed) => {
+                        self.leave_if(
+                            preferred,
+                            matches!(failed, Failed::Final(EngineError::Unknown(_))),
+                        );
+                        return Err(failed);
+                    }
+                }
+                self.leave_if(preferred, true);
+                if Instant::now() >= deadline {
+                    return Err(Failed::Final(error));
+                }
+            }
+            if untrusted == self.members.len() {
+                return Err(Failed::Final(error));
+            }
+            sleep_until((Instant::now() + PAUSE).min(deadline)).await;
+        }
+    }
+
+    /// The next request begins with another member, if no other request has seen to that.
+    fn leave_if(&self, member: usize, leave: bool) {
+        if leave {
+            let next = (member + 1) % self.members.len();
+            // Another request may have found a better one.
+            let _ = self
+                .preferred
+                .compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Asks one member, with a new token if it does not accept the old one.
+    async fn ask_member<A: DeserializeOwned>(
+        &self,
+        member: &Member,
+        path: &'static str,
+        body: &Bytes,
+        repeat: Repeat,
+        deadline: Instant,
+    ) -> Result<A, Failed> {
+        // Each member has its share of the time, but for an answer that nobody else can give.
+        let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
+        let answer_by = if repeat == Repeat::Safe { share } else { deadline };
+        let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
+        let lost = |told: &str| match repeat {
+            Repeat::Safe => Failed::TryNext(unavailable(told)),
+            Repeat::Never => Failed::Final(EngineError::Unknown(format!("{}: {told}", member.name()))),
+        };
+        for _ in 0..2 {
+            let token = self.token(member, share).await?;
+            match member
+                .post(path, body.clone(), token.as_deref(), share, answer_by)
+                .await
+            {
+                Ok(answer) if answer.status.is_success() => {
+                    return read_answer(&answer.body, lost);
+                }
+                Ok(answer) if answer.status.is_redirection() => {
+                    let told = format!("{}: it answers with a redirect", member.name());
+                    return Err(Failed::Untrusted(EngineError::Refused(told)));
+                }
+                Ok(answer) => match refusal_in(&answer.body) {
+                    Refusal::Token => forget(member, token.as_ref()).await,
+                    refusal => return Err(failed(refusal, unavailable, lost)),
+                },
+                Err(NoAnswer::Unsent(told)) => return Err(Failed::TryNext(unavailable(&told))),
+                Err(NoAnswer::Untrusted(told)) => {
+                    let told = format!("{}: {told}", member.name());
+                    return Err(Failed::Untrusted(EngineError::Refused(told)));
+                }
+                Err(NoAnswer::Lost(told)) => return Err(lost(&told)),
+                Err(NoAnswer::TooLarge) => return Err(Failed::TooLarge),
+            }
+        }
+        Err(Failed::TryNext(unavailable("it does not accept its own token")))
+    }
+
+    /// The token of the user at a member, if there are users.
+    async fn token(&self, member: &Member, by: Instant) -> Result<Option<Arc<Token>>, Failed> {
+        let Some((name, password)) = &self.user else {
+            return Ok(None);
+        };
+        let mut token = member.token.lock().await;
+        if let Some(token) = &*token {
+            return Ok(Some(Arc::clone(token)));
+        }
+        let request = AuthenticateRequest {
+            name,
+            password: password.expose(),
+        };
+        let body = Bytes::from(serde_json::to_vec(&request).expect("a request of ours is JSON"));
+        // Whatever becomes of this request, the one that needs the token has not been sent.
+        let unavailable = |told: &str| EngineError::Unavailable(format!("{}: {told}", member.name()));
+        let lost = |told: &str| Failed::TryNext(unavailable(told));
+        let answer = match member.post("/v3/auth/authenticate", body, None, by, by).await {
+            Ok(answer) => answer,
+            Err(NoAnswer::Untrusted(told)) => {
+                let told = format!("{}: {told}", member.name());
+                return Err(Failed::Untrusted(EngineError::Refused(told)));
+            }
+            Err(NoAnswer::Unsent(told) | NoAnswer::Lost(told)) => return Err(lost(&told)),
+            Err(NoAnswer::TooLarge) => return Err(lost("its answer is too large")),
+        };
+        if !answer.status.is_success() {
+            return Err(match failed(refusal_in(&answer.body), unavailable, lost) {
+                Failed::Final(EngineError::Refused(told)) => {
+                    Failed::Final(EngineError::Refused(format!("user {name}: {told}")))
+                }
+                other => other,
+            });
+        }
+        let answer: AuthenticateResponse = read_answer(&answer.body, lost)?;
+        Ok(Some(Arc::clone(token.insert(Arc::new(Token::new(answer.token))))))
+    }
+
+    fn key(&self, key: &[u8]) -> Bytes {
+        [&self.prefix, key].concat().into()
+    }
+
+    /// The end of the keys that begin with `prefix`, in etcd's words.
+    fn end(&self, prefix: &[u8]) -> Bytes {
+        prefix_end(&self.key(prefix)).map_or(Bytes::from_static(b"\0"), Bytes::from)
+    }
+
+    async fn read_range(&self, range: Range) -> Result<Page, EngineError> {
+        // The successor of a key is the key and a zero.
+        let after = if range.after < range.prefix {
+            None
+        } else {
+            Some([&range.after[..], b"\0"].concat())
+        };
+        let mut request = RangeRequest {
+            key: self.first_key(after.as_deref().unwrap_or(&range.prefix)),
+            range_end: self.end(&range.prefix),
+            limit: range.limit.max(1) as u64,
+            revision: range.at.map_or(0, |revision| revision.0),
+            count_only: false,
+        };
+        if request.range_end != b"\0"[..] && request.key >= request.range_end {
+            return self.empty_page(range.at).await;
+        }
+        let answer: RangeResponse = loop {
+            match self.ask("/v3/kv/range", &request, Repeat::Safe).await {
+                Ok(answer) => break answer,
+                Err(Failed::TooLarge) if request.limit > 1 => {
+                    request.limit = request.limit.div_ceil(4).min(256);
+                }
+                Err(failed) => return Err(failed.into_error()),
+            }
+        };
+        let entries = answer.kvs.into_iter().map(|found| {
+            let stored = Stored {
+                value: found.value,
+                revision: Revision(found.mod_revision),
+            };
+            (found.key.slice(self.prefix.len()..), stored)
+        });
+        Ok(Page {
+            entries: entries.collect(),
+            has_more: answer.more,
+            revision: range.at.unwrap_or(Revision(answer.header.revision)),
+        })
+    }
+
+    /// etcd does not take empty keys; a zero is the first that it takes.
+    fn first_key(&self, key: &[u8]) -> Bytes {
+        let key = self.key(key);
+        if key.is_empty() {
+            Bytes::from_static(b"\0")
+        } else {
+            key
+        }
+    }
+
+    /// A range that ends before it begins.
+    async fn empty_page(&self, at: Option<Revision>) -> Result<Page, EngineError> {
+        let revision = if let Some(revision) = at {
+            revision
+        } else {
+            let request = RangeRequest {
+                key: self.first_key(b""),
+                count_only: true,
+                ..RangeRequest::default()
+            };
+            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
+            Revision(answer.map_err(Failed::into_error)?.header.revision)
+        };
+        Ok(Page {
+            entries: Vec::new(),
+            has_more: false,
+            revision,
+        })
+    }
+
+    fn request_of(&self, transaction: Transaction) -> TxnRequest {
+        let compare = transaction.conditions.into_iter().map(|condition| {
+            let revision = condition.revision.map_or(0, |revision| revision.0);
+            Compare::changed_at(self.key(&condition.key), revision)
+        });
+        let success = transaction.changes.into_iter().map(|change| match change {
+            Change::Put { key, value, session } => Operation::RequestPut {
+                key: self.key(&key),
+                value,
+                lease: session.map_or(0, |session| session.0),
+            },
+            Change::Delete { key } => Operation::RequestDeleteRange { key: self.key(&key) },
+        });
+        TxnRequest {
+            compare: compare.collect(),
+            success: success.collect(),
+        }
+    }
+}
+
+impl Engine for Etcd {
+    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+        async move {
+            let request = RangeRequest {
+                key: self.key(key),
+                ..RangeRequest::default()
+            };
+            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
+            let found = answer.map_err(Failed::into_error)?.kvs.into_iter().next();
+            Ok(found.map(|found| Stored {
+                value: found.value,
+                revision: Revision(found.mod_revision),
+            }))
+        }
+        .boxed()
+    }
+
+    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
+        self.read_range(range).boxed()
+    }
+
+    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
+        async move {
+            let request = RangeRequest {
+                key: self.first_key(prefix),
+                range_end: self.end(prefix),
+                count_only: true,
+                ..RangeRequest::default()
+            };
+            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
+            Ok(answer.map_err(Failed::into_error)?.count)
+        }
+        .boxed()
+    }
+
+    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
+        async move {
+            transaction.check()?;
+            let request = self.request_of(transaction);
+            let answer: Result<TxnResponse, _> = self.ask("/v3/kv/txn", &request, Repeat::Never).await;
+            let answer = answer.map_err(Failed::into_error)?;
+            Ok(if answer.succeeded {
+                Outcome::Committed(Revision(answer.header.revision))
+            } else {
+                Outcome::Conflict
+            })
+        }
+        .boxed()
+    }
+
+    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
+        async move {
+            let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
+            // A lease whose grant was lost ends by itself.
+            let request = GrantRequest { seconds };
+            let lease: Result<LeaseResponse, _> = self.ask("/v3/lease/grant", &request, Repeat::Safe).await;
+            Ok(SessionId(lease.map_err(Failed::into_error)?.id))
+        }
+        .boxed()
+    }
+
+    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+        async move {
+            let request = LeaseRequest { id: session.0 };
+            let answer: Result<Streamed<LeaseResponse>, _> =
+                self.ask("/v3/lease/keepalive", &request, Repeat::Safe).await;
+            let lease = answer.map_err(Failed::into_error)?.result;
+            if lease.seconds > 0 {
+                Ok(())
+            } else {
+                Err(EngineError::SessionEnded)
+            }
+        }
+        .boxed()
+    }
+
+    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+        async move {
+            let request = LeaseRequest { id: session.0 };
+            let closed: Result<Empty, _> = self.ask("/v3/lease/revoke", &request, Repeat::Never).await;
+            closed.map(|Empty {}| ()).map_err(Failed::into_error)
+        }
+        .boxed()
+    }
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let members: Vec<_> = self.members.iter().map(Member::name).collect();
+        f.debug_struct("Etcd")
+            .field("members", &members)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Failed {
+    fn into_error(self) -> EngineError {
+        match self {
+            Self::TryNext(error) | Self::Untrusted(error) | Self::Final(error) => error,
+            Self::TooLarge => EngineError::Refused("a value is larger than what etcd's gateway gives".into()),
+        }
+    }
+}
+
+/// What a refusal is to the request.
+fn failed(
+    refusal: Refusal,
+    unavailable: impl Fn(&str) -> EngineError,
+    lost: impl Fn(&str) -> Failed,
+) -> Failed {
+    match refusal {
+        Refusal::Token => Failed::TryNext(unavailable("it does not accept its own token")),
+        Refusal::TooLarge => Failed::TooLarge,
+        Refusal::NotNow(told) => Failed::TryNext(unavailable(&told)),
+        Refusal::Never(error) => Failed::Final(error),
+        Refusal::Unsure(told) => lost(&told),
+    }
+}
+
+/// Reads the answer to a request that etcd carried out. A stream reports its errors as answers.
+fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) -> Result<A, Failed> {
+    serde_json::from_slice(body).map_err(|error| match serde_json::from_slice::<ErrorResponse>(body) {
+        Ok(refused) => match Refusal::of(&refused.message()) {
+            Refusal::Never(error) => Failed::Final(error),
+            refusal => lost(&format!("{refusal:?}")),
+        },
+        Err(_) => lost(&format!("its answer cannot be read: {error}")),
+    })
+}
+
+fn refusal_in(body: &[u8]) -> Refusal {
+    match serde_json::from_slice::<ErrorResponse>(body) {
+        Ok(refused) => Refusal::of(&refused.message()),
+        Err(_) => Refusal::Unsure("its answer cannot be read".into()),
+    }
+}
+
+/// Forgets a token, if no other request has replaced it.
+async fn forget(member: &Member, token: Option<&Arc<Token>>) {
+    let mut known = member.token.lock().await;
+    if let (Some(old), Some(now)) = (token, &*known)
+        && Arc::ptr_eq(old, now)
+    {
+        *known = None;
+    }
+}

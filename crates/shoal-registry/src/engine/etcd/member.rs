@@ -1,0 +1,239 @@
+//! One member of etcd: connections to it, and this user's token there.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::service::Service;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use rustls::{AlertDescription, ClientConfig};
+use shoal_base::secret::Secret;
+use tokio::time::{Instant, timeout_at};
+
+/// Idle connections that are kept.
+const IDLE_MAX: usize = 256;
+/// The largest answer that is read.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+type Sender = SendRequest<Full<Bytes>>;
+
+/// One member.
+pub(super) struct Member {
+    address: Uri,
+    host: HeaderValue,
+    connector: TowerToHyperService<HttpsConnector<HttpConnector>>,
+    idle: Mutex<Vec<Sender>>,
+    /// The token, once there is one. Locked while one is asked for, so that only one is.
+    pub(super) token: tokio::sync::Mutex<Option<Arc<Token>>>,
+}
+
+/// Stands for the user's name and password for some minutes.
+pub(super) struct Token(Secret);
+
+impl Token {
+    pub(super) fn new(token: String) -> Self {
+        Self(Secret::new(token))
+    }
+}
+
+/// The answer to a request.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+/// There is no answer.
+#[derive(Debug)]
+pub(super) enum NoAnswer {
+    /// The member surely has not seen the request.
+    Unsent(String),
+    /// The member is not whom it should be, or does not accept this node's certificate.
+    Untrusted(String),
+    /// The member may have seen the request.
+    Lost(String),
+    /// The answer is too large.
+    TooLarge,
+}
+
+impl Member {
+    pub(super) fn new(address: Uri, tls: ClientConfig) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(30)));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let host = address.authority().map_or("", |authority| authority.as_str());
+        Self {
+            host: HeaderValue::from_str(host).expect("the host of a URL is a header's value"),
+            address,
+            connector: TowerToHyperService::new(connector),
+            idle: Mutex::default(),
+            token: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Its address, for messages.
+    pub(super) fn name(&self) -> &str {
+        self.address
+            .authority()
+            .map_or("", |authority| authority.as_str())
+    }
+
+    /// Sends a request and reads the answer. A connection is there by `connect_by`, and the answer by
+    /// `answer_by`.
+    pub(super) async fn post(
+        &self,
+        path: &'static str,
+        body: Bytes,
+        token: Option<&Token>,
+        connect_by: Instant,
+        answer_by: Instant,
+    ) -> Result<Answer, NoAnswer> {
+        loop {
+            let (mut sender, reused) = match self.pop() {
+                Some(sender) => (sender, true),
+                None => (self.connect(connect_by.min(answer_by)).await?, false),
+            };
+            let answering = sender.try_send_request(self.request(path, body.clone(), token));
+            let response = match timeout_at(answer_by, answering).await {
+                Ok(Ok(response)) => response,
+                // An idle connection that the member closed meanwhile.
+                Ok(Err(unsent)) if unsent.message().is_some() => {
+                    if reused {
+                        continue;
+                    }
+                    return Err(NoAnswer::Unsent(told(unsent.error())));
+                }
+                Ok(Err(lost)) => return Err(lost_because(lost.error())),
+                Err(_elapsed) => return Err(NoAnswer::Lost("it did not answer in time".into())),
+            };
+            let answer = timeout_at(answer_by, read(response)).await;
+            let answer = answer.map_err(|_| NoAnswer::Lost("its answer did not end in time".into()))??;
+            self.push(sender);
+            return Ok(answer);
+        }
+    }
+
+    async fn connect(&self, by: Instant) -> Result<Sender, NoAnswer> {
+        let connecting = async {
+            let stream = self.connector.call(self.address.clone()).await.map_err(|error| {
+                if causes(&*error).any(<dyn Error>::is::<rustls::Error>) {
+                    NoAnswer::Untrusted(told(&*error))
+                } else {
+                    NoAnswer::Unsent(told(&*error))
+                }
+            })?;
+            let (sender, connection) = http1::handshake(stream)
+                .await
+                .map_err(|error| NoAnswer::Unsent(told(&error)))?;
+            // It ends with its sender; the request that needs it reports its error.
+            tokio::spawn(connection);
+            Ok(sender)
+        };
+        let connected = timeout_at(by, connecting).await;
+        connected.unwrap_or_else(|_elapsed| Err(NoAnswer::Unsent("it cannot be connected to in time".into())))
+    }
+
+    fn request(&self, path: &'static str, body: Bytes, token: Option<&Token>) -> Request<Full<Bytes>> {
+        let mut request = Request::post(path)
+            .body(Full::new(body))
+            .expect("a path of ours is valid");
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(token) = token
+            && let Ok(mut value) = HeaderValue::from_str(token.0.expose())
+        {
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        request
+    }
+
+    fn pop(&self) -> Option<Sender> {
+        let mut idle = self.idle.lock();
+        while let Some(sender) = idle.pop() {
+            if sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    fn push(&self, sender: Sender) {
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX && !sender.is_closed() {
+            idle.push(sender);
+        }
+    }
+}
+
+async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
+    let status = response.status();
+    match Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await
+    {
+        Ok(body) => Ok(Answer {
+            status,
+            body: body.to_bytes(),
+        }),
+        Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::TooLarge),
+        Err(error) => Err(NoAnswer::Lost(told(&*error))),
+    }
+}
+
+/// A member that does not accept this node's certificate says so only after the request was sent, and has not
+/// read it.
+fn lost_because(error: &hyper::Error) -> NoAnswer {
+    let refused = causes(error).any(|cause| match cause.downcast_ref() {
+        Some(rustls::Error::AlertReceived(alert)) => CERTIFICATE_ALERTS.contains(alert),
+        _ => false,
+    });
+    let lost = if refused {
+        NoAnswer::Untrusted
+    } else {
+        NoAnswer::Lost
+    };
+    lost(told(error))
+}
+
+const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
+    AlertDescription::BadCertificate,
+    AlertDescription::UnsupportedCertificate,
+    AlertDescription::CertificateRevoked,
+    AlertDescription::CertificateExpired,
+    AlertDescription::CertificateUnknown,
+    AlertDescription::UnknownCA,
+    AlertDescription::CertificateRequired,
+];
+
+/// An error with all its causes.
+fn told(error: &(dyn Error + 'static)) -> String {
+    let mut told: Vec<_> = causes(error).map(ToString::to_string).collect();
+    // An error of the operating system's kind repeats the one within.
+    told.dedup();
+    told.join(": ")
+}
+
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
+        // Its `source` is the source of the error within.
+        Some(wrapping) => wrapping.get_ref().map(|within| within as &(dyn Error + 'static)),
+        None => error.source(),
+    })
+}

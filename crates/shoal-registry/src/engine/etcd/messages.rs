@@ -1,0 +1,250 @@
+//! The messages of etcd's JSON gateway: bytes are Base64, numbers of 64 bits are text, and what is zero is
+//! left out.
+
+use bytes::Bytes;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// `/v3/kv/range`.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RangeRequest {
+    #[serde(with = "base64_bytes")]
+    pub(super) key: Bytes,
+    #[serde(with = "base64_bytes", skip_serializing_if = "Bytes::is_empty")]
+    pub(super) range_end: Bytes,
+    #[serde(serialize_with = "as_text")]
+    pub(super) limit: u64,
+    #[serde(serialize_with = "as_text")]
+    pub(super) revision: u64,
+    pub(super) count_only: bool,
+}
+
+/// Its answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct RangeResponse {
+    pub(super) header: Header,
+    #[serde(default)]
+    pub(super) kvs: Vec<KeyValue>,
+    #[serde(default)]
+    pub(super) more: bool,
+    #[serde(default, deserialize_with = "from_text")]
+    pub(super) count: u64,
+}
+
+/// A key with its value.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyValue {
+    #[serde(with = "base64_bytes")]
+    pub(super) key: Bytes,
+    #[serde(default, with = "base64_bytes")]
+    pub(super) value: Bytes,
+    #[serde(deserialize_with = "from_text")]
+    pub(super) mod_revision: u64,
+}
+
+/// What all answers begin with.
+#[derive(Debug, Deserialize)]
+pub(super) struct Header {
+    #[serde(deserialize_with = "from_text")]
+    pub(super) revision: u64,
+}
+
+/// `/v3/kv/txn`.
+#[derive(Debug, Serialize)]
+pub(super) struct TxnRequest {
+    pub(super) compare: Vec<Compare>,
+    pub(super) success: Vec<Operation>,
+}
+
+/// A key was last changed at a revision; 0 if there is no such key.
+#[derive(Debug, Serialize)]
+pub(super) struct Compare {
+    #[serde(with = "base64_bytes")]
+    key: Bytes,
+    target: &'static str,
+    result: &'static str,
+    #[serde(serialize_with = "as_text")]
+    mod_revision: u64,
+}
+
+impl Compare {
+    pub(super) fn changed_at(key: Bytes, mod_revision: u64) -> Self {
+        Self {
+            key,
+            target: "MOD",
+            result: "EQUAL",
+            mod_revision,
+        }
+    }
+}
+
+/// A change of one key.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Operation {
+    RequestPut {
+        #[serde(with = "base64_bytes")]
+        key: Bytes,
+        #[serde(with = "base64_bytes")]
+        value: Bytes,
+        #[serde(serialize_with = "as_text")]
+        lease: u64,
+    },
+    RequestDeleteRange {
+        #[serde(with = "base64_bytes")]
+        key: Bytes,
+    },
+}
+
+/// Its answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct TxnResponse {
+    pub(super) header: Header,
+    #[serde(default)]
+    pub(super) succeeded: bool,
+}
+
+/// `/v3/lease/grant`.
+#[derive(Debug, Serialize)]
+pub(super) struct GrantRequest {
+    #[serde(rename = "TTL", serialize_with = "as_text")]
+    pub(super) seconds: u64,
+}
+
+/// `/v3/lease/revoke` and `/v3/lease/keepalive`.
+#[derive(Debug, Serialize)]
+pub(super) struct LeaseRequest {
+    #[serde(rename = "ID", serialize_with = "as_text")]
+    pub(super) id: u64,
+}
+
+/// The answer to a grant, and to a renewal within [`Streamed`]. A lease that has ended has no time to live.
+#[derive(Debug, Deserialize)]
+pub(super) struct LeaseResponse {
+    #[serde(rename = "ID", default, deserialize_with = "from_text")]
+    pub(super) id: u64,
+    #[serde(rename = "TTL", default, deserialize_with = "from_text")]
+    pub(super) seconds: u64,
+}
+
+/// One answer of a stream.
+#[derive(Debug, Deserialize)]
+pub(super) struct Streamed<A> {
+    pub(super) result: A,
+}
+
+/// An answer in which nothing matters but that it came.
+#[derive(Debug, Deserialize)]
+pub(super) struct Empty {}
+
+/// `/v3/auth/authenticate`. It has no `Debug`, because of the password.
+#[derive(Serialize)]
+pub(super) struct AuthenticateRequest<'a> {
+    pub(super) name: &'a str,
+    pub(super) password: &'a str,
+}
+
+/// Its answer. It has no `Debug`, because of the token.
+#[derive(Deserialize)]
+pub(super) struct AuthenticateResponse {
+    pub(super) token: String,
+}
+
+/// What etcd refuses with: at the top, or within `error` in a stream.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum ErrorResponse {
+    Streamed { error: Message },
+    Plain(Message),
+}
+
+impl ErrorResponse {
+    pub(super) fn message(self) -> String {
+        match self {
+            Self::Streamed { error } | Self::Plain(error) => error.message,
+        }
+    }
+}
+
+/// The text of a refusal.
+#[derive(Debug, Deserialize)]
+pub(super) struct Message {
+    pub(super) message: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(number)
+}
+
+fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(D::Error::custom)
+}
+
+mod base64_bytes {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use bytes::Bytes;
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
+        STANDARD.encode(bytes).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_written_as_etcd_reads_it() {
+        let request = TxnRequest {
+            compare: vec![Compare::changed_at(Bytes::from_static(b"a\xff"), 7)],
+            success: vec![
+                Operation::RequestPut {
+                    key: Bytes::from_static(b"a\xff"),
+                    value: Bytes::new(),
+                    lease: 1 << 60,
+                },
+                Operation::RequestDeleteRange {
+                    key: Bytes::from_static(b"b"),
+                },
+            ],
+        };
+        let expected = r#"{"compare":[{"key":"Yf8=","target":"MOD","result":"EQUAL","mod_revision":"7"}],"success":[{"request_put":{"key":"Yf8=","value":"","lease":"1152921504606846976"}},{"request_delete_range":{"key":"Yg=="}}]}"#;
+        assert_eq!(serde_json::to_string(&request).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_etcd_leaves_out_is_zero() {
+        let answer = r#"{"header":{"cluster_id":"1","revision":"12","raft_term":"2"}}"#;
+        let range: RangeResponse = serde_json::from_str(answer).unwrap();
+        assert_eq!(
+            (range.header.revision, range.kvs.len(), range.more, range.count),
+            (12, 0, false, 0)
+        );
+        let txn: TxnResponse = serde_json::from_str(answer).unwrap();
+        assert!(!txn.succeeded);
+        let ended: Streamed<LeaseResponse> = serde_json::from_str(r#"{"result":{"ID":"5"}}"#).unwrap();
+        assert_eq!((ended.result.id, ended.result.seconds), (5, 0));
+    }
+
+    #[test]
+    fn a_refusal_is_found_in_a_stream_too() {
+        for answer in [
+            r#"{"error":"etcdserver: no leader","message":"etcdserver: no leader","code":14}"#,
+            r#"{"code":14,"message":"etcdserver: no leader","details":[]}"#,
+            r#"{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader"}}"#,
+        ] {
+            let refusal: ErrorResponse = serde_json::from_str(answer).unwrap();
+            assert_eq!(refusal.message(), "etcdserver: no leader");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Where etcd is, and how a node proves its identity to it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::Uri;
+use hyper_rustls::ConfigBuilderExt;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use shoal_base::secret::Secret;
+
+/// Where etcd is, and how a node proves its identity to it.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The client URLs of its members, `https://etcd-1:2379` or `http://…`, separated by commas.
+    pub endpoints: String,
+    /// Keys of this registry begin with this, so that several users can share one etcd.
+    pub prefix: String,
+    /// No request takes longer than this, whatever fails.
+    pub timeout: Duration,
+    /// The certificates, in PEM, that sign those of the members; `None` for those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// A certificate and its key, in PEM, for members that ask for one. Not the user of etcd: its gateway
+    /// takes only names and passwords.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// The user's name and password, where etcd has users.
+    pub user: Option<(String, Secret)>,
+}
+
+impl Settings {
+    /// etcd at `endpoints`, with the certificates of the system and without a user.
+    pub fn at(endpoints: impl Into<String>) -> Self {
+        Self {
+            endpoints: endpoints.into(),
+            prefix: "shoal/".into(),
+            timeout: Duration::from_secs(5),
+            ca_file: None,
+            client_certificate: None,
+            user: None,
+        }
+    }
+}
+
+/// The settings do not lead to an etcd.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// An endpoint is not a URL of a server.
+    #[error("`{0}` is not an endpoint of etcd\nhint: write https://HOST:PORT, several with commas")]
+    Endpoint(String),
+    /// A file of a certificate or key cannot be used.
+    #[error("{}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        error: pem::Error,
+    },
+    /// A certificate cannot be used.
+    #[error("the certificates for etcd: {0}")]
+    Certificate(#[from] rustls::Error),
+    /// The system's certificates cannot be read.
+    #[error("the certificates of this system: {0}")]
+    System(std::io::Error),
+}
+
+/// The members' URLs.
+pub(super) fn endpoints(list: &str) -> Result<Vec<Uri>, SettingsError> {
+    list.split(',')
+        .map(|endpoint| parse_endpoint(endpoint.trim()))
+        .collect()
+}
+
+fn parse_endpoint(endpoint: &str) -> Result<Uri, SettingsError> {
+    let invalid = || SettingsError::Endpoint(without_user(endpoint).into());
+    let uri: Uri = endpoint.parse().map_err(|_| invalid())?;
+    let scheme = matches!(uri.scheme_str(), Some("http" | "https"));
+    let plain = uri
+        .authority()
+        .is_some_and(|authority| !authority.as_str().contains('@'));
+    let path = matches!(uri.path(), "" | "/") && uri.query().is_none();
+    if scheme && plain && path {
+        Ok(uri)
+    } else {
+        Err(invalid())
+    }
+}
+
+/// A URL may hold a password by mistake, which no message repeats.
+fn without_user(endpoint: &str) -> &str {
+    endpoint.rsplit_once('@').map_or(endpoint, |(_, rest)| rest)
+}
+
+/// What TLS needs.
+pub(super) fn tls(settings: &Settings) -> Result<ClientConfig, SettingsError> {
+    let provider = rustls::crypto::ring::default_provider();
+    let builder =
+        ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions()?;
+    let builder = match &settings.ca_file {
+        Some(file) => builder.with_root_certificates(roots(file)?),
+        None => builder.with_native_roots().map_err(SettingsError::System)?,
+    };
+    match &settings.client_certificate {
+        Some((certificate, key)) => {
+            let chain = certificates(certificate)?;
+            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| SettingsError::File {
+                file: key.clone(),
+                error,
+            })?;
+            Ok(builder.with_client_auth_cert(chain, key)?)
+        }
+        None => Ok(builder.with_no_client_auth()),
+    }
+}
+
+fn roots(file: &Path) -> Result<RootCertStore, SettingsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(file)? {
+        roots.add(certificate)?;
+    }
+    Ok(roots)
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
+    let failed = |error| SettingsError::File {
+        file: file.to_owned(),
+        error,
+    };
+    let read: Result<Vec<_>, _> = CertificateDer::pem_file_iter(file).map_err(failed)?.collect();
+    match read.map_err(failed)? {
+        none if none.is_empty() => Err(failed(pem::Error::NoItemsFound)),
+        some => Ok(some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_urls_of_servers_and_nothing_else() {
+        let found = endpoints("https://etcd-1:2379, http://[::1]:2379/").unwrap();
+        assert_eq!(found.len(), 2);
+        for wrong in [
+            "",
+            "etcd-1:2379",
+            "ftp://etcd-1",
+            "https://etcd-1/v3",
+            "https://etcd-1,",
+            "https://",
+        ] {
+            assert!(endpoints(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn neither_debug_nor_errors_tell_a_password() {
+        let mut settings = Settings::at("https://etcd-1");
+        settings.user = Some(("shoal".into(), Secret::new("hunter2")));
+        assert!(!format!("{settings:?}").contains("hunter2"));
+        let error = endpoints("https://shoal:hunter2@etcd-1").unwrap_err();
+        assert!(!format!("{error:?} {error}").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_missing_or_empty_certificate_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("ca.pem");
+        let settings = Settings {
+            ca_file: Some(file.clone()),
+            ..Settings::at("https://etcd-1")
+        };
+        for content in [None, Some("")] {
+            if let Some(content) = content {
+                std::fs::write(&file, content).unwrap();
+            }
+            let error = tls(&settings).unwrap_err();
+            assert!(error.to_string().contains("ca.pem"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! What every engine promises. A new engine adds one line to `main.rs`.
+//!
+//! Each test has an engine without keys of its own. `start` of the engine's module gives it; `None` if it
+//! cannot run here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use shoal_registry::engine::{
+    Change, Condition, Engine, EngineError, OPERATIONS_MAX, Outcome, Page, Range, Revision, SessionId,
+    Stored, TRANSACTION_BYTES_MAX, Transaction,
+};
+
+/// Runs the suite with the engine of a module, in a module of the given name.
+macro_rules! conforms {
+    ($name:ident: $engine:ident) => {
+        conforms! { $name: $engine:
+            a_value_is_read_as_it_was_put
+            keys_and_values_are_any_bytes
+            a_condition_holds_only_while_its_key_is_as_it_was
+            a_key_deleted_and_put_again_has_changed
+            a_transaction_happens_as_a_whole_or_not_at_all
+            a_transaction_of_the_maximum_size_is_taken_and_a_larger_one_refused
+            a_range_ends_where_its_prefix_does
+            a_range_is_read_in_pages
+            pages_of_large_values_come_in_parts
+            an_older_revision_is_read_while_others_write
+            keys_are_counted_by_prefix
+            revisions_grow_with_each_change_and_only_then
+            sixteen_writers_count_exactly
+            a_renewed_session_keeps_its_keys
+            a_session_that_is_not_renewed_takes_its_keys_along
+            a_closed_session_takes_its_keys_along_at_once
+            a_key_put_without_its_session_stays
+            nothing_is_put_with_a_session_that_has_ended
+        }
+    };
+    ($name:ident: $engine:ident: $($promise:ident)*) => {
+        mod $name {
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                async fn $promise() {
+                    if let Some(fixture) = crate::$engine::start().await {
+                        crate::conformance::$promise(fixture.engine()).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+
+pub(crate) use conforms;
+
+pub(crate) type Shared = Arc<dyn Engine>;
+
+pub(crate) async fn a_value_is_read_as_it_was_put(engine: Shared) {
+    assert_eq!(engine.get(b"a").await, Ok(None));
+    let first = commit(&engine, put(b"a", b"one")).await;
+    assert_eq!(engine.get(b"a").await, Ok(Some(stored(b"one", first))));
+    let second = commit(&engine, put(b"a", b"two")).await;
+    assert_eq!(engine.get(b"a").await, Ok(Some(stored(b"two", second))));
+    commit(&engine, delete(b"a")).await;
+    assert_eq!(engine.get(b"a").await, Ok(None));
+    commit(&engine, delete(b"a")).await;
+    assert_eq!(engine.get(b"a").await, Ok(None));
+}
+
+pub(crate) async fn keys_and_values_are_any_bytes(engine: Shared) {
+    let all: Vec<u8> = (0..=u8::MAX).collect();
+    let keys: [&[u8]; 5] = [b"\0", b"\0\0", b"\xff", b"\xff\xff\0", &all];
+    for key in keys {
+        commit(&engine, put(key, &[key, &all].concat())).await;
+    }
+    commit(&engine, put(b"empty", b"")).await;
+    for key in keys {
+        assert_eq!(value(&engine, key).await, Some([key, &all].concat().into()));
+    }
+    assert_eq!(value(&engine, b"empty").await, Some(Bytes::new()));
+    let page = engine.range(range(b"", 100)).await.unwrap();
+    let expected: [&[u8]; 6] = [b"\0", b"\0\0", &all, b"empty", b"\xff", b"\xff\xff\0"];
+    assert_eq!(keys_of(&page), expected);
+}
+
+pub(crate) async fn a_condition_holds_only_while_its_key_is_as_it_was(engine: Shared) {
+    let first = engine.commit(put(b"a", b"1").if_absent(b"a")).await.unwrap();
+    let Outcome::Committed(first) = first else {
+        panic!("there was no key")
+    };
+    assert_eq!(
+        engine.commit(put(b"a", b"2").if_absent(b"a")).await,
+        Ok(Outcome::Conflict)
+    );
+    assert_eq!(value(&engine, b"a").await, Some(Bytes::from_static(b"1")));
+    let second = engine.commit(put(b"a", b"2").if_at(b"a", first)).await.unwrap();
+    assert!(matches!(second, Outcome::Committed(second) if second > first));
+    assert_eq!(
+        engine.commit(put(b"a", b"3").if_at(b"a", first)).await,
+        Ok(Outcome::Conflict)
+    );
+    assert_eq!(
+        engine.commit(delete(b"a").if_at(b"a", first)).await,
+        Ok(Outcome::Conflict)
+    );
+    assert_eq!(value(&engine, b"a").await, Some(Bytes::from_static(b"2")));
+    // A condition may be about a key that the transaction does not change.
+    assert_eq!(
+        engine.commit(put(b"b", b"").if_absent(b"a")).await,
+        Ok(Outcome::Conflict)
+    );
+    assert_eq!(
+        engine.commit(put(b"b", b"").if_at(b"missing", first)).await,
+        Ok(Outcome::Conflict)
+    );
+    assert_eq!(engine.get(b"b").await, Ok(None));
+    let outcome = engine
+        .commit(Transaction::default().if_absent(b"b").if_absent(b"c"))
+        .await;
+    assert!(matches!(outcome, Ok(Outcome::Committed(_))));
+}
+
+pub(crate) async fn a_key_deleted_and_put_again_has_changed(engine: Shared) {
+    let first = commit(&engine, put(b"a", b"same")).await;
+    commit(&engine, delete(b"a")).await;
+    let second = commit(&engine, put(b"a", b"same")).await;
+    assert_ne!(first, second);
+    assert_eq!(
+        engine.commit(delete(b"a").if_at(b"a", first)).await,
+        Ok(Outcome::Conflict)
+    );
+    assert!(matches!(
+        engine.commit(delete(b"a").if_at(b"a", second)).await,
+        Ok(Outcome::Committed(_))
+    ));
+    assert_eq!(
+        engine.commit(put(b"a", b"").if_at(b"a", second)).await,
+        Ok(Outcome::Conflict)
+    );
+}
+
+pub(crate) async fn a_transaction_happens_as_a_whole_or_not_at_all(engine: Shared) {
+    let before = commit(&engine, put(b"old", b"")).await;
+    let both = put(b"x", b"1").and(put(b"y", b"2")).and(delete(b"old"));
+    let outcome = engine
+        .commit(both.clone().if_absent(b"x").if_absent(b"old"))
+        .await;
+    assert_eq!(outcome, Ok(Outcome::Conflict));
+    assert_eq!(keys_of(&engine.range(range(b"", 9)).await.unwrap()), [b"old"]);
+    let revision = commit(&engine, both.if_absent(b"x").if_at(b"old", before)).await;
+    let page = engine.range(range(b"", 9)).await.unwrap();
+    assert_eq!(keys_of(&page), [b"x", b"y"]);
+    assert!(page.entries.iter().all(|(_, stored)| stored.revision == revision));
+    let twice = engine.commit(put(b"z", b"1").and(put(b"z", b"2"))).await;
+    assert!(matches!(twice, Err(EngineError::Refused(_))), "{twice:?}");
+    assert_eq!(engine.get(b"z").await, Ok(None));
+}
+
+pub(crate) async fn a_transaction_of_the_maximum_size_is_taken_and_a_larger_one_refused(engine: Shared) {
+    let many = |count: usize| {
+        let keys = (0..count).map(|number| format!("{number:03}"));
+        keys.fold(Transaction::default(), |all, key| {
+            all.and(put(key.as_bytes(), b"")).if_absent(key.as_bytes())
+        })
+    };
+    let refused = engine.commit(many(OPERATIONS_MAX + 1)).await;
+    assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+    commit(&engine, many(OPERATIONS_MAX)).await;
+    assert_eq!(engine.count(b"").await, Ok(OPERATIONS_MAX as u64));
+
+    let refused = engine.commit(put(b"big", &vec![1; TRANSACTION_BYTES_MAX])).await;
+    assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+    for size in [64 << 10, 1 << 20, TRANSACTION_BYTES_MAX - 3] {
+        commit(&engine, put(b"big", &vec![1; size])).await;
+        assert_eq!(value(&engine, b"big").await.map(|value| value.len()), Some(size));
+    }
+}
+
+pub(crate) async fn a_range_ends_where_its_prefix_does(engine: Shared) {
+    let keys: [&[u8]; 8] = [
+        b"a",
+        b"a\xff",
+        b"a\xff\xff",
+        b"a\xff\xffz",
+        b"b",
+        b"b\0",
+        b"\xff",
+        b"\xff\xff",
+    ];
+    for key in keys {
+        commit(&engine, put(key, b"")).await;
+    }
+    let found = async |prefix: &[u8], after: &[u8]| {
+        let after = Bytes::copy_from_slice(after);
+        let page = engine
+            .range(Range {
+                after,
+                ..range(prefix, 100)
+            })
+            .await
+            .unwrap();
+        keys_of(&page).concat()
+    };
+    assert_eq!(found(b"a\xff", b"").await, keys[1..4].concat());
+    assert_eq!(found(b"a", b"").await, keys[..4].concat());
+    assert_eq!(found(b"\xff", b"").await, keys[6..].concat());
+    assert_eq!(found(b"", b"").await, keys.concat());
+    assert_eq!(found(b"a", b"a\xff").await, keys[2..4].concat());
+    assert_eq!(found(b"b", b"b").await, keys[5]);
+    // Before, behind and beside the prefix.
+    assert_eq!(found(b"b", b"a").await, keys[4..6].concat());
+    assert_eq!(found(b"a", b"b").await, b"");
+    assert_eq!(found(b"a", b"a\xff\xffz").await, b"");
+    assert_eq!(found(b"a", b"a\xff\xff\xff").await, b"");
+    assert_eq!(found(b"c", b"").await, b"");
+}
+
+pub(crate) async fn a_range_is_read_in_pages(engine: Shared) {
+    let keys: Vec<Vec<u8>> = (0..10).map(|number| format!("k{number}").into_bytes()).collect();
+    for key in &keys {
+        commit(&engine, put(key, key)).await;
+    }
+    commit(&engine, put(b"l", b"")).await;
+    let first = engine.range(range(b"k", 4)).await.unwrap();
+    assert_eq!(keys_of(&first), keys[..4]);
+    assert!(first.has_more);
+    let exact = engine.range(range(b"k", 10)).await.unwrap();
+    assert_eq!((exact.entries.len(), exact.has_more), (10, false));
+    let one = engine.range(range(b"k", 1)).await.unwrap();
+    assert_eq!((keys_of(&one), one.has_more), (vec![keys[0].as_slice()], true));
+    assert_eq!(keys_of(&all_pages(&engine, range(b"k", 3)).await), keys);
+    let nothing = engine.range(range(b"m", 4)).await.unwrap();
+    assert!(nothing.entries.is_empty() && !nothing.has_more);
+}
+
+pub(crate) async fn pages_of_large_values_come_in_parts(engine: Shared) {
+    for number in 0..24_u8 {
+        commit(&engine, put(&[number], &vec![number; 1 << 20])).await;
+    }
+    let all = all_pages(&engine, range(b"", 1000)).await;
+    assert_eq!(all.entries.len(), 24);
+    for (number, (key, stored)) in (0..).zip(&all.entries) {
+        assert_eq!(
+            (&key[..], &stored.value[..]),
+            (&[number][..], &vec![number; 1 << 20][..])
+        );
+    }
+}
+
+pub(crate) async fn an_older_revision_is_read_while_others_write(engine: Shared) {
+    for key in [b"a", b"c", b"e", b"g"] {
+        commit(&engine, put(key, b"old")).await;
+    }
+    let first = engine.range(range(b"", 1)).await.unwrap();
+    assert!(first.has_more);
+    commit(
+        &engine,
+        put(b"b", b"new").and(delete(b"c")).and(put(b"e", b"new")),
+    )
+    .await;
+    let rest = Range {
+        after: Bytes::from_static(b"a"),
+        at: Some(first.revision),
+        ..range(b"", 9)
+    };
+    for _ in 0..2 {
+        let page = engine.range(rest.clone()).await.unwrap();
+        assert_eq!(keys_of(&page), [b"c", b"e", b"g"]);
+        assert!(
+            page.entries.iter().all(|(_, stored)| stored.value == "old"),
+            "{page:?}"
+        );
+        assert_eq!((page.revision, page.has_more), (first.revision, false));
+        commit(&engine, put(b"h", b"new")).await;
+    }
+    let newest = engine.range(Range { at: None, ..rest }).await.unwrap();
+    assert_eq!(keys_of(&newest), [b"b", b"e", b"g", b"h"]);
+    assert!(newest.revision > first.revision);
+    let future = Range {
+        at: Some(Revision(newest.revision.0 + 1_000_000)),
+        ..range(b"", 9)
+    };
+    let refused = engine.range(future).await;
+    assert!(matches!(refused, Err(EngineError::Refused(_))), "{refused:?}");
+}
+
+pub(crate) async fn keys_are_counted_by_prefix(engine: Shared) {
+    for key in [&b"a"[..], b"a\xff", b"a\xff1", b"b"] {
+        commit(&engine, put(key, b"")).await;
+    }
+    for (prefix, expected) in [(&b""[..], 4), (b"a", 3), (b"a\xff", 2), (b"b", 1), (b"c", 0)] {
+        assert_eq!(engine.count(prefix).await, Ok(expected), "{prefix:?}");
+    }
+    commit(&engine, delete(b"a")).await;
+    assert_eq!(engine.count(b"a").await, Ok(2));
+}
+
+pub(crate) async fn revisions_grow_with_each_change_and_only_then(engine: Shared) {
+    let mut last = Revision(0);
+    for change in [
+        put(b"a", b"1"),
+        put(b"b", b"1"),
+        put(b"a", b"1"),
+        delete(b"a"),
+        put(b"a", b"1"),
+    ] {
+        let revision = commit(&engine, change).await;
+        assert!(revision > last, "{revision:?} after {last:?}");
+        last = revision;
+    }
+    let stored = engine.get(b"b").await.unwrap().unwrap();
+    assert!(stored.revision < last, "b has not changed since");
+    // The value is the same, but the key has changed.
+    assert_eq!(engine.get(b"a").await.unwrap().unwrap().revision, last);
+}
+
+pub(crate) async fn sixteen_writers_count_exactly(engine: Shared) {
+    const ROUNDS: u64 = 20;
+    let writers: Vec<_> = (0..16)
+        .map(|_| {
+            let engine = Arc::clone(&engine);
+            tokio::spawn(async move {
+                for _ in 0..ROUNDS {
+                    while !increment(&engine).await.unwrap() {}
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    assert_eq!(counter(&engine).await, 16 * ROUNDS);
+}
+
+pub(crate) async fn a_renewed_session_keeps_its_keys(engine: Shared) {
+    let session = engine.open_session(TIME_TO_LIVE).await.unwrap();
+    commit(&engine, put_with(b"node", session)).await;
+    for _ in 0..8 {
+        tokio::time::sleep(TIME_TO_LIVE / 4).await;
+        engine.renew_session(session).await.unwrap();
+    }
+    assert!(value(&engine, b"node").await.is_some());
+}
+
+pub(crate) async fn a_session_that_is_not_renewed_takes_its_keys_along(engine: Shared) {
+    let session = engine.open_session(TIME_TO_LIVE).await.unwrap();
+    let other = engine.open_session(TIME_TO_LIVE * 30).await.unwrap();
+    let before = commit(
+        &engine,
+        put_with(b"a", session)
+            .and(put_with(b"b", session))
+            .and(put_with(b"c", other)),
+    )
+    .await;
+    tokio::time::sleep(TIME_TO_LIVE / 2).await;
+    assert_eq!(engine.count(b"").await, Ok(3));
+    // etcd looks for dead sessions twice a second, and rounds up to seconds.
+    for _ in 0..50 {
+        let page = engine.range(range(b"", 9)).await.unwrap();
+        if page.entries.len() == 3 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        }
+        assert_eq!(keys_of(&page), [b"c"], "all keys of a session go together");
+        assert!(page.revision > before);
+        assert_eq!(
+            engine.renew_session(session).await,
+            Err(EngineError::SessionEnded)
+        );
+        engine.renew_session(other).await.unwrap();
+        return;
+    }
+    panic!("the keys are still there");
+}
+
+pub(crate) async fn a_closed_session_takes_its_keys_along_at_once(engine: Shared) {
+    let session = engine.open_session(TIME_TO_LIVE * 30).await.unwrap();
+    commit(&engine, put_with(b"a", session).and(put(b"b", b""))).await;
+    engine.close_session(session).await.unwrap();
+    assert_eq!(keys_of(&engine.range(range(b"", 9)).await.unwrap()), [b"b"]);
+    assert_eq!(
+        engine.close_session(session).await,
+        Err(EngineError::SessionEnded)
+    );
+    assert_eq!(
+        engine.renew_session(session).await,
+        Err(EngineError::SessionEnded)
+    );
+}
+
+pub(crate) async fn a_key_put_without_its_session_stays(engine: Shared) {
+    let session = engine.open_session(TIME_TO_LIVE * 30).await.unwrap();
+    let next = engine.open_session(TIME_TO_LIVE * 30).await.unwrap();
+    commit(
+        &engine,
+        put_with(b"a", session)
+            .and(put_with(b"b", session))
+            .and(put_with(b"c", session)),
+    )
+    .await;
+    commit(
+        &engine,
+        put(b"a", b"").and(delete(b"b")).and(put_with(b"c", next)),
+    )
+    .await;
+    commit(&engine, put(b"b", b"")).await;
+    engine.close_session(session).await.unwrap();
+    assert_eq!(
+        keys_of(&engine.range(range(b"", 9)).await.unwrap()),
+        [b"a", b"b", b"c"]
+    );
+    engine.close_session(next).await.unwrap();
+    assert_eq!(keys_of(&engine.range(range(b"", 9)).await.unwrap()), [b"a", b"b"]);
+}
+
+pub(crate) async fn nothing_is_put_with_a_session_that_has_ended(engine: Shared) {
+    let session = engine.open_session(TIME_TO_LIVE).await.unwrap();
+    engine.close_session(session).await.unwrap();
+    for ended in [session, SessionId(0x7fff_ffff_0000)] {
+        let outcome = engine.commit(put_with(b"a", ended).and(put(b"b", b""))).await;
+        assert_eq!(outcome, Err(EngineError::SessionEnded));
+    }
+    assert_eq!(engine.count(b"").await, Ok(0));
+}
+
+/// The shortest that etcd grants.
+const TIME_TO_LIVE: Duration = Duration::from_secs(2);
+
+/// Adds one to a counter, if nobody else does at the same time.
+pub(crate) async fn increment(engine: &Shared) -> Result<bool, EngineError> {
+    let before = engine.get(b"counter").await?;
+    let count = before.as_ref().map_or(0, |stored| number(&stored.value));
+    let mut transaction = put(b"counter", &(count + 1).to_be_bytes());
+    transaction = match before {
+        Some(stored) => transaction.if_at(b"counter", stored.revision),
+        None => transaction.if_absent(b"counter"),
+    };
+    Ok(matches!(engine.commit(transaction).await?, Outcome::Committed(_)))
+}
+
+/// The counter of [`increment`].
+pub(crate) async fn counter(engine: &Shared) -> u64 {
+    value(engine, b"counter").await.map_or(0, |value| number(&value))
+}
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_be_bytes(value.try_into().unwrap())
+}
+
+/// Builds transactions.
+pub(crate) trait Building {
+    fn and(self, other: Transaction) -> Self;
+    fn if_absent(self, key: &[u8]) -> Self;
+    fn if_at(self, key: &[u8], revision: Revision) -> Self;
+}
+
+impl Building for Transaction {
+    fn and(mut self, other: Transaction) -> Self {
+        self.conditions.extend(other.conditions);
+        self.changes.extend(other.changes);
+        self
+    }
+
+    fn if_absent(mut self, key: &[u8]) -> Self {
+        self.conditions.push(Condition {
+            key: Bytes::copy_from_slice(key),
+            revision: None,
+        });
+        self
+    }
+
+    fn if_at(mut self, key: &[u8], revision: Revision) -> Self {
+        self.conditions.push(Condition {
+            key: Bytes::copy_from_slice(key),
+            revision: Some(revision),
+        });
+        self
+    }
+}
+
+pub(crate) fn put(key: &[u8], value: &[u8]) -> Transaction {
+    let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+    Transaction {
+        changes: vec![Change::Put {
+            key,
+            value,
+            session: None,
+        }],
+        ..Transaction::default()
+    }
+}
+
+pub(crate) fn put_with(key: &[u8], session: SessionId) -> Transaction {
+    let (key, session) = (Bytes::copy_from_slice(key), Some(session));
+    Transaction {
+        changes: vec![Change::Put {
+            key,
+            value: Bytes::new(),
+            session,
+        }],
+        ..Transaction::default()
+    }
+}
+
+pub(crate) fn delete(key: &[u8]) -> Transaction {
+    let key = Bytes::copy_from_slice(key);
+    Transaction {
+        changes: vec![Change::Delete { key }],
+        ..Transaction::default()
+    }
+}
+
+/// Carries out a transaction whose conditions hold.
+pub(crate) async fn commit(engine: &Shared, transaction: Transaction) -> Revision {
+    match engine.commit(transaction).await.unwrap() {
+        Outcome::Committed(revision) => revision,
+        Outcome::Conflict => panic!("a condition does not hold"),
+    }
+}
+
+pub(crate) async fn value(engine: &Shared, key: &[u8]) -> Option<Bytes> {
+    Some(engine.get(key).await.unwrap()?.value)
+}
+
+fn stored(value: &'static [u8], revision: Revision) -> Stored {
+    Stored {
+        value: Bytes::from_static(value),
+        revision,
+    }
+}
+
+pub(crate) fn range(prefix: &[u8], limit: usize) -> Range {
+    Range {
+        prefix: Bytes::copy_from_slice(prefix),
+        after: Bytes::new(),
+        limit,
+        at: None,
+    }
+}
+
+/// Reads all pages at the revision of the first.
+pub(crate) async fn all_pages(engine: &Shared, mut range: Range) -> Page {
+    let mut all = engine.range(range.clone()).await.unwrap();
+    range.at = Some(all.revision);
+    while all.has_more {
+        range.after = all
+            .entries
+            .last()
+            .expect("a page with more has entries")
+            .0
+            .clone();
+        let page = engine.range(range.clone()).await.unwrap();
+        assert_eq!(page.revision, all.revision);
+        all.entries.extend(page.entries);
+        all.has_more = page.has_more;
+    }
+    all
+}
+
+pub(crate) fn keys_of(page: &Page) -> Vec<&[u8]> {
+    page.entries.iter().map(|(key, _)| &key[..]).collect()
+}
