@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
-use crate::entry::Kind;
+use crate::entry::{Kind, Owner};
 use crate::keys::Name;
 use crate::names::{BeginError, BegunChange, ChangeError, Ended, Names};
 use crate::session::{Session, new_id};
@@ -130,32 +130,64 @@ impl Changes {
 
     async fn end(&self, begun: &BegunChange, is_done: bool) -> Result<Ended, ChangeError> {
         if is_done {
-            self.names.done(begun).await
+            let lasts = || self.session.is_of(begun.busy.owner);
+            self.names.done(begun, lasts).await
         } else {
             self.names.give_up(begun).await
         }
     }
 }
 
+/// The permission to send requests of one change to the lake, as long as the node's session lasts.
+#[derive(Clone, Debug)]
+pub struct SendPermit {
+    session: Arc<Session>,
+    owner: Owner,
+}
+
+impl SendPermit {
+    /// Whether the node may send now. To be asked before each request of the change, and before the last byte
+    /// of each body.
+    pub fn may_send(&self) -> bool {
+        self.session.is_of(self.owner)
+    }
+}
+
 impl LakeChange {
+    /// The name that changes.
+    pub fn name(&self) -> &Name {
+        &self.begun.name
+    }
+
+    /// The permission to send the requests of this change.
+    pub fn permit(&self) -> SendPermit {
+        SendPermit {
+            session: Arc::clone(&self.changes.session),
+            owner: self.begun.busy.owner,
+        }
+    }
+
     /// The dirty object that the change is about.
     pub fn of(&self) -> Option<Ulid> {
         self.begun.busy.of
     }
 
-    /// Whether the node may send to the lake: its session lasts. To be asked before each request of the
-    /// change, and before the last byte of each body.
+    /// Whether the node may send to the lake now, see [`SendPermit::may_send`].
     pub fn may_send(&self) -> bool {
-        self.changes.session.is_of(self.begun.busy.owner)
+        self.permit().may_send()
     }
 
     /// Ends the change: the lake has carried it out.
     ///
     /// # Errors
     ///
-    /// The registry does not know yet. The node goes on telling it.
-    pub async fn done(self) -> Result<Ended, ChangeError> {
-        self.over(true).await
+    /// The registry does not know yet: the node goes on telling it. Or the session of this node ended
+    /// meanwhile, and it is not known what another node did with the dirty object.
+    pub async fn done(self) -> Result<(), ChangeError> {
+        match self.over(true).await? {
+            Ended::Ended => Ok(()),
+            Ended::TakenOver => Err(ChangeError::OutcomeUnknown),
+        }
     }
 
     /// Ends the change: the lake has refused it, or was not asked.
@@ -163,8 +195,8 @@ impl LakeChange {
     /// # Errors
     ///
     /// The registry does not know yet. The node goes on telling it.
-    pub async fn refused(self) -> Result<Ended, ChangeError> {
-        self.over(false).await
+    pub async fn refused(self) -> Result<(), ChangeError> {
+        self.over(false).await.map(drop)
     }
 
     async fn over(mut self, is_done: bool) -> Result<Ended, ChangeError> {

@@ -5,8 +5,11 @@
 //! q/<node>/<version>        a dirty object that the node brings to the lake → its name; in write order
 //! b/<node>/<token>          a change on its way to the lake → its name
 //! s/<node>/<version>        the same, expected to be removed soon
+//! o/<node>/<upload>         an upload that began at the node, open or ended not long ago → its name
 //! e/<node>/<id>             a name whose entry is empty, and is removed after a while
-//! t/<node>/<id>             an object that is no longer dirty → what to remove of it
+//! t/<node>/<id>             bytes that are no longer needed
+//! u/<bucket>/<key>\0<upload>  an upload
+//! p/<upload>/<number>       a part of an upload
 //! n/<node>                  the life of a node, as long as its session lasts
 //! m/<node>                  a node that may have keys under one of these letters
 //! a/<node>                  the node that acts for a dead one
@@ -54,6 +57,42 @@ impl Name {
     }
 }
 
+/// The key of an upload.
+pub(crate) fn upload(name: &Name, upload: Ulid) -> Bytes {
+    [b"u/", &name.0[..], b"\0", upload.to_string().as_bytes()]
+        .concat()
+        .into()
+}
+
+/// The beginning of the keys of the uploads of objects whose keys begin with `prefix`.
+pub(crate) fn uploads(bucket: &str, prefix: &[u8]) -> Bytes {
+    [b"u/", bucket.as_bytes(), b"/", prefix].concat().into()
+}
+
+/// The name and the id in the key of an upload.
+pub(crate) fn of_upload_key(key: &Bytes) -> Option<(Name, Ulid)> {
+    let id_len = ulid::ULID_LEN;
+    let name_end = key.len().checked_sub(id_len + 1)?;
+    let id = std::str::from_utf8(&key[name_end + 1..]).ok()?;
+    let name = (key.starts_with(b"u/") && name_end >= 2).then(|| key.slice(2..name_end))?;
+    Some((Name::from_bytes(name)?, Ulid::from_string(id).ok()?))
+}
+
+/// The beginning of the keys of an upload's parts.
+pub(crate) fn parts(upload: Ulid) -> Bytes {
+    format!("p/{upload}/").into()
+}
+
+pub(crate) fn part(upload: Ulid, number: u16) -> Bytes {
+    format!("p/{upload}/{number:05}").into()
+}
+
+/// The number in the key of a part.
+pub(crate) fn number_in(key: &[u8]) -> Option<u16> {
+    let digits = key.rsplit(|byte| *byte == b'/').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
 /// A list of names that belongs to one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeList {
@@ -65,13 +104,22 @@ pub enum NodeList {
     Busy,
     /// Its entries that are empty.
     Empty,
-    /// Objects that are no longer dirty, and whose bytes it removes.
+    /// Uploads that began at it, the oldest first.
+    Uploads,
+    /// Bytes that are no longer needed, which it removes.
     Trash,
 }
 
 impl NodeList {
     /// Every list.
-    pub const ALL: [Self; 5] = [Self::Dirty, Self::Short, Self::Busy, Self::Empty, Self::Trash];
+    pub const ALL: [Self; 6] = [
+        Self::Dirty,
+        Self::Short,
+        Self::Busy,
+        Self::Empty,
+        Self::Uploads,
+        Self::Trash,
+    ];
 
     /// The first characters of its keys.
     fn letter(self) -> char {
@@ -80,6 +128,7 @@ impl NodeList {
             Self::Short => 's',
             Self::Busy => 'b',
             Self::Empty => 'e',
+            Self::Uploads => 'o',
             Self::Trash => 't',
         }
     }

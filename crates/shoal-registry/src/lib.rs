@@ -10,6 +10,7 @@
 //! - [`names`]: reads and changes entries, and keeps each node's lists of work true.
 //! - [`session`]: how long a node may act, and which node acts for one that is gone.
 //! - [`changes`]: changes at the lake, each of which ends for certain.
+//! - [`uploads`]: multipart uploads, which any node continues.
 //! - [`worker`]: brings dirty objects to the lake, and removes what is no longer needed.
 
 pub mod changes;
@@ -18,8 +19,9 @@ pub mod entry;
 mod keys;
 pub mod names;
 pub mod session;
+pub mod uploads;
 mod version;
 pub mod worker;
 
 pub use self::keys::{Name, NodeList};
-pub use self::version::{DirtyVersion, Lifetime};
+pub use self::version::{DirtyVersion, Lifetime, Trash};

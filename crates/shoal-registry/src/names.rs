@@ -8,9 +8,11 @@
 //! without looking at all names.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::engine::{
@@ -19,7 +21,7 @@ use crate::engine::{
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{Name, NodeList};
 use crate::session::new_id;
-use crate::version::DirtyVersion;
+use crate::version::{DirtyVersion, Trash};
 
 /// The first byte of each value: how the rest is written.
 const FORMAT: u8 = 1;
@@ -27,8 +29,9 @@ const FORMAT: u8 = 1;
 /// The names of one registry, as one node sees them. Clones share the engine.
 #[derive(Clone, Debug)]
 pub struct Names {
-    engine: Arc<dyn Engine>,
-    node: u64,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) node: u64,
+    fence: Duration,
 }
 
 /// An entry, and when it last changed.
@@ -37,6 +40,8 @@ pub struct Found {
     /// The entry; the empty one if there is none.
     pub entry: Entry<DirtyVersion>,
     revision: Option<Revision>,
+    /// When the node began to look.
+    looked: Instant,
 }
 
 /// A change of a name that this node has begun at the lake.
@@ -111,9 +116,10 @@ pub enum Ended {
 }
 
 impl Names {
-    /// The names in `engine`, for a node.
-    pub fn new(engine: Arc<dyn Engine>, node: u64) -> Self {
-        Self { engine, node }
+    /// The names in `engine`, for a node. An empty entry stays for longer than `fence` before it is removed,
+    /// and a transaction without an answer happens within `fence`, or never.
+    pub fn new(engine: Arc<dyn Engine>, node: u64, fence: Duration) -> Self {
+        Self { engine, node, fence }
     }
 
     /// The engine.
@@ -127,23 +133,28 @@ impl Names {
     ///
     /// Fails if the registry cannot be asked; the lake's answer is not the answer then.
     pub async fn find(&self, name: &Name) -> Result<Found, EngineError> {
+        let looked = Instant::now();
         let Some(stored) = self.engine.get(&name.entry_key()).await? else {
-            return Ok(Found::NOTHING);
+            return Ok(Found::nothing(looked));
         };
         Ok(Found {
             entry: decoded(&stored.value)?,
             revision: Some(stored.revision),
+            looked,
         })
     }
 
     /// Whether the entry of a name is still as it was found. If the lake says that an object does not exist,
-    /// its answer is right only if this holds afterwards.
+    /// its answer is right only if this holds afterwards. An entry may have come and gone since a look that
+    /// is older than the fence.
     ///
     /// # Errors
     ///
     /// Fails if the registry cannot be asked.
     pub async fn is_as_found(&self, name: &Name, found: &Found) -> Result<bool, EngineError> {
-        Ok(self.find(name).await?.revision == found.revision)
+        let now = self.find(name).await?;
+        let may_have_come_and_gone = found.revision.is_none() && found.looked.elapsed() >= self.fence;
+        Ok(now.revision == found.revision && !may_have_come_and_gone)
     }
 
     /// Makes `version` the object that reads of the name find. This is the commit of a write.
@@ -153,7 +164,8 @@ impl Names {
     /// The object is not written, or that is not known.
     pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
         // Most names have no entry: the first try saves a look.
-        let mut found = Found::NOTHING;
+        let began = Instant::now();
+        let mut found = Found::nothing(began);
         loop {
             let entry = found.entry.written(version.clone());
             let mut changes = vec![put(version.list().key(version.node, version.id), name.to_bytes())];
@@ -167,8 +179,9 @@ impl Names {
                         return Ok(());
                     }
                     // Only if nothing has changed is it certain that the transaction did not happen. If it
-                    // should happen still, then the next try meets a conflict.
-                    if now.revision != found.revision {
+                    // should happen still, then the next try meets a conflict; or, within the fence, the entry
+                    // that the next try made is still there.
+                    if now.revision != found.revision || began.elapsed() >= self.fence {
                         return Err(ChangeError::OutcomeUnknown);
                     }
                     return self.write_after_unknown(name, version, now).await;
@@ -244,12 +257,13 @@ impl Names {
     }
 
     /// Ends a change that the lake has carried out: the dirty object that it was about is no longer dirty.
+    /// `lasts` tells whether the session of the change's owner still lasts.
     ///
     /// # Errors
     ///
     /// The entry may still say that the change is on its way.
-    pub async fn done(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
-        self.end(change, Entry::done).await
+    pub async fn done(&self, change: &BegunChange, lasts: impl Fn() -> bool) -> Result<Ended, ChangeError> {
+        self.end(change, Entry::done, lasts).await
     }
 
     /// Ends a change that the lake has not carried out, or that it surely does not carry out any more.
@@ -258,19 +272,22 @@ impl Names {
     ///
     /// The entry may still say that the change is on its way.
     pub async fn give_up(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
-        self.end(change, Entry::given_up).await
+        self.end(change, Entry::given_up, || true).await
     }
 
     async fn end(
         &self,
         BegunChange { name, busy }: &BegunChange,
         next: impl Fn(&Entry<DirtyVersion>, Ulid) -> Option<Entry<DirtyVersion>>,
+        lasts: impl Fn() -> bool,
     ) -> Result<Ended, ChangeError> {
         loop {
             let found = self.find(name).await?;
             let Some(entry) = next(&found.entry, busy.token) else {
-                let is_done = busy.of.is_none() || found.entry.current_id() != busy.of;
-                return Ok(if is_done { Ended::Ended } else { Ended::TakenOver });
+                // While the session lasts no other node ends the change: this node has, in a transaction whose
+                // answer was lost. Afterwards another node may have flushed the object that was to go.
+                let is_ended = busy.of.is_none() || lasts();
+                return Ok(if is_ended { Ended::Ended } else { Ended::TakenOver });
             };
             let mut changes = vec![Change::Delete {
                 key: NodeList::Busy.key(busy.owner.node, busy.token),
@@ -397,7 +414,7 @@ impl Names {
         Ok(entries.collect())
     }
 
-    /// At most `limit` objects in the trash of `node`, in the order in which they got there, behind `after`.
+    /// At most `limit` items of the trash of `node`, in the order in which they got there, behind `after`.
     ///
     /// # Errors
     ///
@@ -407,7 +424,7 @@ impl Names {
         node: u64,
         after: Option<Ulid>,
         limit: usize,
-    ) -> Result<Vec<(Ulid, DirtyVersion)>, EngineError> {
+    ) -> Result<Vec<(Ulid, Trash)>, EngineError> {
         let page = self.list_page(NodeList::Trash, node, after, limit).await?;
         let listed = page.iter().map(|(id, stored)| Ok((*id, decoded(&stored.value)?)));
         listed.collect()
@@ -469,31 +486,33 @@ impl Names {
         self.engine.commit(Transaction { conditions, changes }).await
     }
 
-    /// Takes an object off the list of dirty ones, into this node's trash.
-    fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
+    /// Puts bytes into this node's trash.
+    pub(crate) fn trashed(&self, trash: &Trash) -> Change {
+        put(NodeList::Trash.key(self.node, new_id()), encoded(trash))
+    }
+
+    /// Takes an object off the list of dirty ones, and its bytes into this node's trash.
+    pub(crate) fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
         let changes = version.map(|version| {
             let unlist = Change::Delete {
                 key: version.list().key(version.node, version.id),
             };
-            [
-                unlist,
-                put(NodeList::Trash.key(self.node, new_id()), encoded(version)),
-            ]
+            [unlist, self.trashed(&Trash::Data(version.data.clone()))]
         });
         changes.into_iter().flatten()
     }
 }
 
 impl Found {
-    const NOTHING: Self = Self {
-        entry: Entry {
-            current: None,
-            busy: None,
-        },
-        revision: None,
-    };
+    fn nothing(looked: Instant) -> Self {
+        Self {
+            entry: Entry::default(),
+            revision: None,
+            looked,
+        }
+    }
 
-    fn condition(&self, name: &Name) -> Condition {
+    pub(crate) fn condition(&self, name: &Name) -> Condition {
         Condition {
             key: name.entry_key(),
             revision: self.revision,
@@ -501,7 +520,7 @@ impl Found {
     }
 }
 
-fn put(key: Bytes, value: Bytes) -> Change {
+pub(crate) fn put(key: Bytes, value: Bytes) -> Change {
     Change::Put {
         key,
         value,
@@ -509,12 +528,12 @@ fn put(key: Bytes, value: Bytes) -> Change {
     }
 }
 
-fn encoded(value: &impl Serialize) -> Bytes {
+pub(crate) fn encoded(value: &impl Serialize) -> Bytes {
     let bytes = postcard::to_extend(value, vec![FORMAT]);
     bytes.expect("memory takes any value").into()
 }
 
-fn decoded<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, EngineError> {
+pub(crate) fn decoded<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, EngineError> {
     let (format, rest) = bytes.split_first().unwrap_or((&0, &[]));
     if *format != FORMAT {
         let message = format!("an entry has format {format}; this node understands {FORMAT}");

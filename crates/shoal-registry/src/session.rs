@@ -181,6 +181,16 @@ impl Session {
         Ok(acting.is_some_and(|acting| acting.value == me.as_bytes()))
     }
 
+    /// Whether an owner's session lasts, as the registry knows.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn is_life_of(&self, owner: Owner) -> Result<bool, EngineError> {
+        let current = self.engine.get(&life(owner.node)).await?;
+        Ok(current.is_some_and(|current| current.value == owner.life.to_string().as_bytes()))
+    }
+
     /// Stops acting for a node. If `is_done`, nothing is left of it, and it is no longer a member.
     ///
     /// # Errors

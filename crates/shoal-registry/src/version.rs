@@ -1,5 +1,7 @@
 //! A dirty object as the registry keeps it.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
@@ -18,6 +20,8 @@ pub struct DirtyVersion {
     pub size_bytes: u64,
     /// How long the object stays before it goes to the lake.
     pub lifetime: Lifetime,
+    /// The keys of its bytes in the tier's store.
+    pub data: Vec<Arc<str>>,
     /// Everything else that nodes know of the object.
     pub record: Bytes,
 }
@@ -41,6 +45,20 @@ impl DirtyVersion {
             Lifetime::Short => NodeList::Short,
         }
     }
+}
+
+/// Bytes that are no longer needed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trash {
+    /// The bytes under these keys.
+    Data(Vec<Arc<str>>),
+    /// The parts of an upload that has ended, but for the bytes of those that an object was made of.
+    Parts {
+        /// The upload.
+        upload: Ulid,
+        /// The parts whose bytes are an object's: runs of numbers, each by its first and last.
+        kept: Vec<(u16, u16)>,
+    },
 }
 
 impl Versioned for DirtyVersion {

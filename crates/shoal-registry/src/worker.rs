@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use shoal_base::clock;
 use tokio::sync::Notify;
@@ -22,7 +23,8 @@ use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
 use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, Names};
 use crate::session::Session;
-use crate::version::DirtyVersion;
+use crate::uploads::Uploads;
+use crate::version::{DirtyVersion, Trash};
 
 /// The number of names that a list gives at a time.
 const PAGE: usize = 256;
@@ -51,8 +53,8 @@ pub trait Lake: Send + Sync + 'static {
         change: &'a LakeChange,
     ) -> BoxFuture<'a, FlushEnd>;
 
-    /// Removes the bytes of an object that is no longer dirty. Returns whether they are gone.
-    fn discard<'a>(&'a self, version: &'a DirtyVersion) -> BoxFuture<'a, bool>;
+    /// Removes the bytes under a key of the tier's store. Returns whether they are gone.
+    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool>;
 }
 
 /// How the write of a dirty object to the lake ended.
@@ -92,11 +94,14 @@ pub struct Pace {
     pub short_age: Duration,
     /// The number of objects that go to the lake at a time.
     pub parallel: usize,
+    /// The time without a new part after which an open upload is ended.
+    pub upload_age: Duration,
 }
 
 /// Works off lists.
 pub struct Worker<L> {
     names: Names,
+    uploads: Uploads,
     session: Arc<Session>,
     changes: Arc<Changes>,
     lake: L,
@@ -118,7 +123,7 @@ struct State {
     /// By node.
     empty: HashMap<u64, WaitingRoom<EmptyEntry>>,
     /// By node.
-    trash: HashMap<u64, WaitingRoom<DirtyVersion>>,
+    trash: HashMap<u64, WaitingRoom<Trash>>,
 }
 
 /// An object whose last flush failed.
@@ -143,6 +148,7 @@ impl<L: Lake> Worker<L> {
         pace: Pace,
     ) -> Arc<Self> {
         Arc::new(Self {
+            uploads: Uploads::new(names.clone()),
             names,
             session,
             changes,
@@ -226,6 +232,29 @@ impl<L: Lake> Worker<L> {
         }
     }
 
+    /// Brings every dirty object in the lists of a node to the lake, due or not. Failures are noted, and the
+    /// objects tried again.
+    pub async fn flush_all(self: &Arc<Self>, node: u64) {
+        for list in [NodeList::Dirty, NodeList::Short] {
+            let mut after = None;
+            while let Ok(page) = self.names.listed(list, node, after, PAGE).await
+                && let Some((last, _)) = page.last()
+            {
+                after = Some(*last);
+                let parallel = self.pace.lock().parallel;
+                let flushes = page.into_iter().map(|(id, name)| {
+                    let this = Arc::clone(self);
+                    async move { this.flush_and_note(id, name).await }.boxed()
+                });
+                let flushes: Vec<BoxFuture<'static, ()>> = flushes.collect();
+                stream::iter(flushes)
+                    .buffer_unordered(parallel)
+                    .collect::<Vec<()>>()
+                    .await;
+            }
+        }
+    }
+
     /// Looks for dead nodes now and then, and drops those that are back or have nothing left.
     async fn keep_adopting(&self, tick: u64) -> Result<(), EngineError> {
         if !tick.is_multiple_of(TICKS_PER_LOOK) || self.session.owner().is_none() {
@@ -262,6 +291,7 @@ impl<L: Lake> Worker<L> {
         self.flush_due(node, NodeList::Dirty, pace.age).await?;
         self.flush_due(node, NodeList::Short, pace.short_age).await?;
         self.remove_empty(node).await?;
+        self.end_old_uploads(node).await?;
         self.discard_trash(node).await
     }
 
@@ -278,6 +308,8 @@ impl<L: Lake> Worker<L> {
             }
             let found = self.names.find(&name).await?;
             match found.entry.busy.filter(|busy| busy.token == token) {
+                // A node that came back may have begun this change in its new life.
+                Some(busy) if node != self.node && self.session.is_life_of(busy.owner).await? => {}
                 Some(busy) => match self.names.give_up(&BegunChange { name, busy }).await {
                     Err(ChangeError::Engine(error)) => return Err(error),
                     Ok(_) | Err(ChangeError::OutcomeUnknown) => {}
@@ -332,28 +364,31 @@ impl<L: Lake> Worker<L> {
         self.state.lock().flushing.insert(id);
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            let flushed = this.flush(&name).await;
-            let mut state = this.state.lock();
-            state.flushing.remove(&id);
-            match flushed {
-                Ok(()) => drop(state.failed.remove(&id)),
-                Err(error) => {
-                    let failures = state.failed.get(&id).map_or(0, |failed| failed.failures) + 1;
-                    let pause = PAUSE_MIN
-                        .saturating_mul(1 << (failures - 1).min(16))
-                        .min(PAUSE_MAX);
-                    let failed = FailedFlush {
-                        name,
-                        failures,
-                        error: error.to_string().into(),
-                        retry_at: Instant::now() + pause,
-                    };
-                    state.failed.insert(id, failed);
-                }
-            }
-            drop(state);
+            this.flush_and_note(id, name).await;
+            this.state.lock().flushing.remove(&id);
             this.hurried.notify_one();
         });
+    }
+
+    /// Flushes an object, and notes whether that failed.
+    async fn flush_and_note(&self, id: Ulid, name: Name) {
+        let flushed = self.flush(&name).await;
+        let mut state = self.state.lock();
+        let Err(error) = flushed else {
+            state.failed.remove(&id);
+            return;
+        };
+        let failures = state.failed.get(&id).map_or(0, |failed| failed.failures) + 1;
+        let pause = PAUSE_MIN
+            .saturating_mul(1 << (failures - 1).min(16))
+            .min(PAUSE_MAX);
+        let failed = FailedFlush {
+            name,
+            failures,
+            error: error.to_string().into(),
+            retry_at: Instant::now() + pause,
+        };
+        state.failed.insert(id, failed);
     }
 
     /// Removes entries that have been empty for so long that no read still waits for the lake.
@@ -375,9 +410,9 @@ impl<L: Lake> Worker<L> {
         trash.add(listed);
         let mut gone = Vec::new();
         while gone.len() < UNLISTED_MAX
-            && let Some((id, version)) = trash.waited(self.changes.fence())
+            && let Some((id, item)) = trash.waited(self.changes.fence())
         {
-            if self.lake.discard(&version).await {
+            if self.discard(&item).await? {
                 gone.push(id);
             }
         }
@@ -385,6 +420,48 @@ impl<L: Lake> Worker<L> {
             self.names.unlist(NodeList::Trash, node, &gone).await?;
         }
         self.state.lock().trash.insert(node, trash);
+        Ok(())
+    }
+
+    /// Removes bytes. Returns whether all are gone.
+    async fn discard(&self, trash: &Trash) -> Result<bool, EngineError> {
+        match trash {
+            Trash::Data(keys) => Ok(self.discard_all(keys).await),
+            Trash::Parts { upload, kept } => loop {
+                let parts = self.uploads.parts(*upload, None, UNLISTED_MAX).await?;
+                if parts.is_empty() {
+                    return Ok(true);
+                }
+                for (number, part) in &parts {
+                    let is_kept = kept.iter().any(|(first, last)| (first..=last).contains(&number));
+                    if !is_kept && !self.discard_all(std::slice::from_ref(&part.data)).await {
+                        return Ok(false);
+                    }
+                }
+                let numbers = parts.iter().map(|(number, _)| *number);
+                self.uploads.forget_parts(*upload, numbers).await?;
+            },
+        }
+    }
+
+    async fn discard_all(&self, keys: &[Arc<str>]) -> bool {
+        for key in keys {
+            if !self.lake.discard(key).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends uploads that clients have given up, and forgets those that ended long ago.
+    async fn end_old_uploads(&self, node: u64) -> Result<(), EngineError> {
+        let lifetime = self.pace.lock().upload_age;
+        for (id, name) in self.names.listed(NodeList::Uploads, node, None, PAGE).await? {
+            if age_of(id) < lifetime {
+                return Ok(());
+            }
+            self.uploads.expire(&name, id, (node, lifetime)).await?;
+        }
         Ok(())
     }
 }
@@ -430,7 +507,7 @@ impl<T> WaitingRoom<T> {
 }
 
 /// The age of an object. It decides when the object goes to the lake, and orders nothing.
-fn age_of(id: Ulid) -> Duration {
+pub(crate) fn age_of(id: Ulid) -> Duration {
     let written = SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms());
     clock::utc_now().duration_since(written).unwrap_or_default()
 }

@@ -10,12 +10,13 @@ use shoal_registry::engine::{Engine, EngineError};
 use shoal_registry::entry::{Kind, Owner};
 use shoal_registry::names::{BeginError, ChangeError, Ended, Names};
 use shoal_registry::session::{Session, new_id};
-use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList};
+use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
 use support::{Fault, Memory};
 use ulid::Ulid;
 
 const NODE: u64 = 7;
 const OTHER: u64 = 8;
+const FENCE: Duration = Duration::from_secs(40);
 
 struct Bed {
     engine: Arc<Memory>,
@@ -26,7 +27,7 @@ struct Bed {
 fn bed() -> Bed {
     let engine = Arc::new(Memory::default());
     Bed {
-        names: Names::new(Arc::clone(&engine) as Arc<dyn Engine>, NODE),
+        names: Names::new(Arc::clone(&engine) as Arc<dyn Engine>, NODE, FENCE),
         engine,
         name: Name::new("bucket", b"folder/key"),
     }
@@ -45,6 +46,7 @@ fn version(record: &str) -> DirtyVersion {
         node: NODE,
         size_bytes: record.len() as u64,
         lifetime: Lifetime::Normal,
+        data: vec![record.into()],
         record: record.to_owned().into(),
     }
 }
@@ -57,7 +59,7 @@ impl Bed {
     async fn delete(&self, of: Ulid) {
         let delete = (Kind::Delete, Some(of));
         let begun = self.names.begin(&self.name, delete, owner(NODE), new_id()).await;
-        self.names.done(&begun.unwrap()).await.unwrap();
+        self.names.done(&begun.unwrap(), || true).await.unwrap();
     }
 
     async fn listed(&self, list: NodeList) -> Vec<Ulid> {
@@ -76,7 +78,7 @@ async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
     assert_eq!(bed.current().await, Some(second.clone()));
     assert_eq!(bed.listed(NodeList::Dirty).await, [second.id]);
     let (id, discarded) = bed.names.trash(NODE, None, 10).await.unwrap().remove(0);
-    assert_eq!(discarded, first);
+    assert_eq!(discarded, Trash::Data(first.data));
     bed.names.unlist(NodeList::Trash, NODE, &[id]).await.unwrap();
     assert!(bed.names.trash(NODE, None, 10).await.unwrap().is_empty());
     let page = bed
@@ -106,7 +108,7 @@ async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
         .await
         .unwrap();
     assert_eq!(bed.listed(NodeList::Busy).await, [token]);
-    assert_eq!(bed.names.done(&begun).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, None);
     assert!(bed.listed(NodeList::Busy).await.is_empty() && bed.listed(NodeList::Dirty).await.is_empty());
     assert_eq!(bed.engine.keys("d/").len(), 1);
@@ -156,7 +158,7 @@ async fn one_change_of_a_name_is_on_its_way_at_a_time_and_a_newer_object_stays()
         .await;
     assert_eq!(other.unwrap_err(), BeginError::Busy(begun.busy));
     bed.names.write(&bed.name, second.clone()).await.unwrap();
-    assert_eq!(bed.names.done(&begun).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, Some(second));
     let stale = bed.names.begin(&bed.name, flush, owner(NODE), new_id()).await;
     assert_eq!(stale.unwrap_err(), BeginError::Changed);
@@ -173,10 +175,27 @@ async fn a_change_that_another_node_gave_up_leaves_the_object_dirty() {
         .begin(&bed.name, flush, owner(NODE), new_id())
         .await
         .unwrap();
-    let adopter = Names::new(Arc::clone(&bed.engine) as Arc<dyn Engine>, OTHER);
+    let adopter = Names::new(Arc::clone(&bed.engine) as Arc<dyn Engine>, OTHER, FENCE);
     assert_eq!(adopter.give_up(&begun).await, Ok(Ended::Ended));
-    assert_eq!(bed.names.done(&begun).await, Ok(Ended::TakenOver));
-    assert_eq!(bed.current().await, Some(version));
+    assert_eq!(bed.names.done(&begun, || false).await, Ok(Ended::TakenOver));
+    assert_eq!(bed.current().await, Some(version.clone()));
+
+    // Nor does the entry tell once that node has flushed the object.
+    let flush = adopter
+        .begin(&bed.name, flush, owner(OTHER), new_id())
+        .await
+        .unwrap();
+    adopter.done(&flush, || true).await.unwrap();
+    assert_eq!(bed.names.done(&begun, || false).await, Ok(Ended::TakenOver));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absence_that_is_older_than_the_fence_proves_nothing() {
+    let bed = bed();
+    let found = bed.names.find(&bed.name).await.unwrap();
+    assert!(bed.names.is_as_found(&bed.name, &found).await.unwrap());
+    tokio::time::advance(FENCE).await;
+    assert!(!bed.names.is_as_found(&bed.name, &found).await.unwrap());
 }
 
 #[tokio::test]
@@ -203,7 +222,11 @@ async fn a_lost_answer_changes_no_outcome() {
             .await
             .unwrap();
         bed.engine.fail(&faults);
-        assert_eq!(bed.names.done(&begun).await, Ok(Ended::Ended), "{faults:?}");
+        assert_eq!(
+            bed.names.done(&begun, || true).await,
+            Ok(Ended::Ended),
+            "{faults:?}"
+        );
         assert_eq!(bed.current().await, None);
     }
 }

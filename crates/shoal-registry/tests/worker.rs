@@ -26,6 +26,7 @@ const PACE: Pace = Pace {
     age: Duration::ZERO,
     short_age: Duration::from_hours(1),
     parallel: 4,
+    upload_age: Duration::from_hours(24),
 };
 
 /// The lake's objects, and what it does with the next writes.
@@ -36,7 +37,7 @@ struct TestLake(Arc<Mutex<LakeState>>);
 struct LakeState {
     objects: HashMap<Name, DirtyVersion>,
     writes: usize,
-    discarded: Vec<DirtyVersion>,
+    discarded: Vec<String>,
     next: Vec<FlushEnd>,
     latency: Duration,
 }
@@ -64,8 +65,8 @@ impl Lake for TestLake {
         })
     }
 
-    fn discard<'a>(&'a self, version: &'a DirtyVersion) -> BoxFuture<'a, bool> {
-        self.0.lock().discarded.push(version.clone());
+    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool> {
+        self.0.lock().discarded.push(key.to_owned());
         Box::pin(std::future::ready(true))
     }
 }
@@ -83,7 +84,7 @@ struct Node {
 impl Node {
     async fn start(id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
         let engine = Arc::clone(engine) as Arc<dyn Engine>;
-        let names = Names::new(Arc::clone(&engine), id);
+        let names = Names::new(Arc::clone(&engine), id, FENCE);
         let session = Arc::new(Session::new(engine, id, SESSION));
         session.keep().await.unwrap();
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session), FENCE));
@@ -126,6 +127,7 @@ fn version(node: u64, record: &str, lifetime: Lifetime) -> DirtyVersion {
         node,
         size_bytes: record.len() as u64,
         lifetime,
+        data: vec![record.into()],
         record: record.to_owned().into(),
     }
 }

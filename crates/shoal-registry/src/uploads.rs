@@ -1,0 +1,378 @@
+//! Multipart uploads: any node takes any part, and any node completes. A completion is one transaction, so an
+//! upload becomes an object once, and every later completion tells the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use ulid::Ulid;
+
+use crate::engine::{Change, Condition, EngineError, Outcome, Range, Revision, Transaction};
+use crate::keys::{self, Name, NodeList};
+use crate::names::{ChangeError, Names, decoded, encoded, put};
+use crate::version::{DirtyVersion, Trash};
+use crate::worker::age_of;
+
+/// The uploads of one registry, as one node sees them. Clones share the engine.
+#[derive(Clone, Debug)]
+pub struct Uploads {
+    names: Names,
+}
+
+/// The state of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UploadState {
+    /// Parts may come. With what nodes know of the upload.
+    Open(Bytes),
+    /// An object was made of it.
+    Complete {
+        /// The object.
+        version: Ulid,
+        /// What each completion tells.
+        record: Bytes,
+    },
+}
+
+/// An upload that was found.
+#[derive(Clone, Debug)]
+pub struct FoundUpload {
+    /// The state.
+    pub state: UploadState,
+    revision: Revision,
+}
+
+/// A part of an upload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UploadPart {
+    /// The key of its bytes in the tier's store.
+    pub data: Arc<str>,
+    /// Everything else that nodes know of the part.
+    pub record: Bytes,
+}
+
+/// An upload has changed since it was found: it is complete, or there is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UploadError {
+    /// The registry.
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    /// It was completed, aborted, or ended because no part came.
+    #[error("the upload has ended")]
+    Ended,
+}
+
+impl From<EngineError> for UploadError {
+    fn from(error: EngineError) -> Self {
+        Self::Change(error.into())
+    }
+}
+
+impl Uploads {
+    /// The uploads of the registry that has these names.
+    pub fn new(names: Names) -> Self {
+        Self { names }
+    }
+
+    /// Begins an upload.
+    ///
+    /// # Errors
+    ///
+    /// There may be such an upload nevertheless. It ends when no part comes.
+    pub async fn begin(&self, name: &Name, id: Ulid, record: Bytes) -> Result<(), EngineError> {
+        let changes = vec![
+            put(keys::upload(name, id), encoded(&UploadState::Open(record))),
+            put(NodeList::Uploads.key(self.names.node, id), name.to_bytes()),
+        ];
+        self.commit(Vec::new(), changes).await.map(drop)
+    }
+
+    /// Looks an upload up. Linearizable.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn find(&self, name: &Name, id: Ulid) -> Result<Option<FoundUpload>, EngineError> {
+        let stored = self.names.engine.get(&keys::upload(name, id)).await?;
+        let found = stored.map(|stored| {
+            Ok(FoundUpload {
+                state: decoded(&stored.value)?,
+                revision: stored.revision,
+            })
+        });
+        found.transpose()
+    }
+
+    /// Makes a part one of the upload's, in the place of an earlier one with its number.
+    ///
+    /// # Errors
+    ///
+    /// The part is not the upload's, or that is not known.
+    pub async fn put_part(
+        &self,
+        (name, id): (&Name, Ulid),
+        found: &FoundUpload,
+        number: u16,
+        part: &UploadPart,
+    ) -> Result<(), UploadError> {
+        let key = keys::part(id, number);
+        loop {
+            let earlier = self.names.engine.get(&key).await?;
+            let mut changes = vec![put(key.clone(), encoded(part))];
+            if let Some(earlier) = &earlier {
+                let replaced: UploadPart = decoded(&earlier.value)?;
+                if replaced.data == part.data {
+                    // The transaction before this one happened, and only its answer was lost.
+                    return Ok(());
+                }
+                changes.push(self.names.trashed(&Trash::Data(vec![replaced.data])));
+            }
+            let unchanged = Condition {
+                key: key.clone(),
+                revision: earlier.map(|earlier| earlier.revision),
+            };
+            match self
+                .commit(vec![found.condition(name, id), unchanged], changes)
+                .await
+            {
+                Ok(Outcome::Committed(_)) => return Ok(()),
+                Ok(Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let now = self
+                .find(name, id)
+                .await
+                .map_err(|_| ChangeError::OutcomeUnknown)?;
+            if now.is_none_or(|now| now.revision != found.revision) {
+                return Err(UploadError::Ended);
+            }
+        }
+    }
+
+    /// At most `limit` parts of an upload in the order of their numbers, behind `after`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn parts(
+        &self,
+        id: Ulid,
+        after: Option<u16>,
+        limit: usize,
+    ) -> Result<Vec<(u16, UploadPart)>, EngineError> {
+        let range = Range {
+            prefix: keys::parts(id),
+            after: after.map_or_else(Bytes::new, |number| keys::part(id, number)),
+            limit,
+            at: None,
+        };
+        let page = self.names.engine.range(range).await?.entries.into_iter();
+        let parts = page.filter_map(|(key, stored)| {
+            let number = keys::number_in(&key)?;
+            Some(decoded(&stored.value).map(|part| (number, part)))
+        });
+        parts.collect()
+    }
+
+    /// Forgets parts of an upload that has ended; at most 64.
+    ///
+    /// # Errors
+    ///
+    /// They may still be there.
+    pub async fn forget_parts(
+        &self,
+        id: Ulid,
+        numbers: impl Iterator<Item = u16>,
+    ) -> Result<(), EngineError> {
+        let changes = numbers.map(|number| Change::Delete {
+            key: keys::part(id, number),
+        });
+        self.commit(Vec::new(), changes.collect()).await.map(drop)
+    }
+
+    /// Makes `version` the object that reads of the name find, and ends the upload. `kept` are the parts that
+    /// it was made of, and `record` is what each completion tells. Returns the record of the completion that
+    /// happened: this one, or one before it.
+    ///
+    /// # Errors
+    ///
+    /// The upload is still open, or has ended without an object, or that is not known.
+    pub async fn complete(
+        &self,
+        (name, id): (&Name, Ulid),
+        found: &FoundUpload,
+        version: &DirtyVersion,
+        kept: Vec<(u16, u16)>,
+        record: &Bytes,
+    ) -> Result<Bytes, UploadError> {
+        let complete = UploadState::Complete {
+            version: version.id,
+            record: record.clone(),
+        };
+        let trash = Trash::Parts { upload: id, kept };
+        loop {
+            let entry = self.names.find(name).await?;
+            let mut changes = vec![
+                put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
+                put(version.list().key(version.node, version.id), name.to_bytes()),
+                put(keys::upload(name, id), encoded(&complete)),
+                self.names.trashed(&trash),
+            ];
+            changes.extend(self.names.discard(entry.entry.current.as_ref()));
+            let conditions = vec![found.condition(name, id), entry.condition(name)];
+            match self.commit(conditions, changes).await {
+                Ok(Outcome::Committed(_)) => return Ok(record.clone()),
+                Ok(Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let now = self
+                .find(name, id)
+                .await
+                .map_err(|_| ChangeError::OutcomeUnknown)?;
+            match now {
+                Some(now) if now.revision == found.revision => {}
+                Some(FoundUpload {
+                    state: UploadState::Complete { record, .. },
+                    ..
+                }) => return Ok(record),
+                _ => return Err(UploadError::Ended),
+            }
+        }
+    }
+
+    /// Ends an upload whose object went to the lake: every later completion tells `record`.
+    ///
+    /// # Errors
+    ///
+    /// The upload may still be open.
+    pub async fn completed_at_lake(
+        &self,
+        (name, id): (&Name, Ulid),
+        found: &FoundUpload,
+        version: Ulid,
+        record: Bytes,
+    ) -> Result<(), UploadError> {
+        let complete = UploadState::Complete { version, record };
+        let kept = Vec::new();
+        let changes = vec![
+            put(keys::upload(name, id), encoded(&complete)),
+            self.names.trashed(&Trash::Parts { upload: id, kept }),
+        ];
+        match self.commit(vec![found.condition(name, id)], changes).await? {
+            Outcome::Committed(_) => Ok(()),
+            Outcome::Conflict => Err(UploadError::Ended),
+        }
+    }
+
+    /// Ends an upload without an object.
+    ///
+    /// # Errors
+    ///
+    /// The upload may still be open.
+    pub async fn abort(&self, (name, id): (&Name, Ulid), found: &FoundUpload) -> Result<(), UploadError> {
+        let kept = Vec::new();
+        let changes = vec![
+            Change::Delete {
+                key: keys::upload(name, id),
+            },
+            self.names.trashed(&Trash::Parts { upload: id, kept }),
+        ];
+        match self.commit(vec![found.condition(name, id)], changes).await? {
+            Outcome::Committed(_) => Ok(()),
+            Outcome::Conflict => Err(UploadError::Ended),
+        }
+    }
+
+    /// Open uploads of a bucket whose keys begin with `prefix`, from at most `limit`, behind the upload
+    /// `after`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry cannot be asked.
+    pub async fn list(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        after: Option<(&Name, Ulid)>,
+        limit: usize,
+    ) -> Result<Vec<(Name, Ulid, Bytes)>, EngineError> {
+        let range = Range {
+            prefix: keys::uploads(bucket, prefix),
+            after: after.map_or_else(Bytes::new, |(name, id)| keys::upload(name, id)),
+            limit,
+            at: None,
+        };
+        let mut uploads = Vec::new();
+        for (key, stored) in self.names.engine.range(range).await?.entries {
+            if let (Some((name, id)), UploadState::Open(record)) =
+                (keys::of_upload_key(&key), decoded(&stored.value)?)
+            {
+                uploads.push((name, id, record));
+            }
+        }
+        Ok(uploads)
+    }
+
+    /// Ends an upload of a node's list that got no part for `lifetime`, and forgets a complete one.
+    pub(crate) async fn expire(
+        &self,
+        name: &Name,
+        id: Ulid,
+        (node, lifetime): (u64, Duration),
+    ) -> Result<(), EngineError> {
+        if let Some(found) = self.find(name, id).await? {
+            if matches!(found.state, UploadState::Open(_)) {
+                if self.is_in_use(id, lifetime).await? {
+                    return Ok(());
+                }
+                let aborted = self.abort((name, id), &found).await;
+                if let Err(UploadError::Change(ChangeError::Engine(error))) = aborted {
+                    return Err(error);
+                }
+            } else {
+                let changes = vec![Change::Delete {
+                    key: keys::upload(name, id),
+                }];
+                self.commit(vec![found.condition(name, id)], changes).await?;
+            }
+        }
+        self.names.unlist(NodeList::Uploads, node, &[id]).await
+    }
+
+    /// Whether a part came within `lifetime`.
+    async fn is_in_use(&self, id: Ulid, lifetime: Duration) -> Result<bool, EngineError> {
+        let mut after = None;
+        loop {
+            let parts = self.parts(id, after, 256).await?;
+            let is_young = |part: &UploadPart| id_in(&part.data).is_some_and(|id| age_of(id) < lifetime);
+            if parts.iter().any(|(_, part)| is_young(part)) {
+                return Ok(true);
+            }
+            match parts.last() {
+                Some((last, _)) => after = Some(*last),
+                None => return Ok(false),
+            }
+        }
+    }
+
+    async fn commit(&self, conditions: Vec<Condition>, changes: Vec<Change>) -> Result<Outcome, EngineError> {
+        self.names
+            .engine
+            .commit(Transaction { conditions, changes })
+            .await
+    }
+}
+
+impl FoundUpload {
+    fn condition(&self, name: &Name, id: Ulid) -> Condition {
+        Condition {
+            key: keys::upload(name, id),
+            revision: Some(self.revision),
+        }
+    }
+}
+
+/// The id that a key of the tier's store ends with: it tells when the bytes were written.
+fn id_in(data: &str) -> Option<Ulid> {
+    Ulid::from_string(data.get(data.len().checked_sub(ulid::ULID_LEN)?..)?).ok()
+}

@@ -1,0 +1,226 @@
+//! Multipart uploads over one registry, with answers that get lost.
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use shoal_registry::engine::Engine;
+use shoal_registry::names::Names;
+use shoal_registry::session::new_id;
+use shoal_registry::uploads::{UploadError, UploadPart, UploadState, Uploads};
+use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
+use support::{Fault, Memory};
+use ulid::Ulid;
+
+const NODE: u64 = 7;
+
+struct Bed {
+    engine: Arc<Memory>,
+    names: Names,
+    uploads: Uploads,
+    name: Name,
+    id: Ulid,
+}
+
+/// An open upload.
+async fn bed() -> Bed {
+    let engine = Arc::new(Memory::default());
+    let names = Names::new(
+        Arc::clone(&engine) as Arc<dyn Engine>,
+        NODE,
+        Duration::from_secs(40),
+    );
+    let bed = Bed {
+        uploads: Uploads::new(names.clone()),
+        names,
+        engine,
+        name: Name::new("bucket", b"folder/key"),
+        id: new_id(),
+    };
+    bed.uploads
+        .begin(&bed.name, bed.id, "upload".into())
+        .await
+        .unwrap();
+    bed
+}
+
+fn part(data: &str) -> UploadPart {
+    UploadPart {
+        data: data.into(),
+        record: data.to_owned().into(),
+    }
+}
+
+fn object(parts: &[&str]) -> DirtyVersion {
+    DirtyVersion {
+        id: new_id(),
+        node: NODE,
+        size_bytes: 1,
+        lifetime: Lifetime::Normal,
+        data: parts.iter().map(|part| (*part).into()).collect(),
+        record: "object".into(),
+    }
+}
+
+impl Bed {
+    async fn put(&self, number: u16, data: &str) -> Result<(), UploadError> {
+        let found = self.uploads.find(&self.name, self.id).await.unwrap().unwrap();
+        let upload = (&self.name, self.id);
+        self.uploads.put_part(upload, &found, number, &part(data)).await
+    }
+
+    async fn complete(&self, object: &DirtyVersion, record: &str) -> Result<Bytes, UploadError> {
+        let found = self.uploads.find(&self.name, self.id).await.unwrap().unwrap();
+        let (upload, record) = ((&self.name, self.id), record.to_owned().into());
+        let kept = vec![(1, 2)];
+        self.uploads.complete(upload, &found, object, kept, &record).await
+    }
+
+    async fn trash(&self) -> Vec<Trash> {
+        let trash = self.names.trash(NODE, None, 10).await.unwrap();
+        trash.into_iter().map(|(_, item)| item).collect()
+    }
+}
+
+#[tokio::test]
+async fn parts_stand_in_the_order_of_their_numbers_and_one_that_is_replaced_is_trash() {
+    let bed = bed().await;
+    for (number, data) in [(10, "ten"), (2, "two"), (1, "one"), (2, "two again")] {
+        bed.put(number, data).await.unwrap();
+    }
+    let parts = bed.uploads.parts(bed.id, None, 2).await.unwrap();
+    assert_eq!(parts, [(1, part("one")), (2, part("two again"))]);
+    let rest = bed.uploads.parts(bed.id, Some(2), 10).await.unwrap();
+    assert_eq!(rest, [(10, part("ten"))]);
+    assert_eq!(bed.trash().await, [Trash::Data(vec!["two".into()])]);
+}
+
+#[tokio::test]
+async fn a_completion_makes_the_object_once_and_every_later_one_tells_the_same() {
+    let bed = bed().await;
+    bed.names.write(&bed.name, object(&["older"])).await.unwrap();
+    bed.put(1, "one").await.unwrap();
+    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
+    let first = object(&["one"]);
+    assert_eq!(bed.complete(&first, "first").await.unwrap(), "first");
+
+    let second = object(&["one"]);
+    let (upload, record) = ((&bed.name, bed.id), "second".into());
+    let again = bed
+        .uploads
+        .complete(upload, &open, &second, vec![(1, 1)], &record)
+        .await;
+    assert_eq!(again.unwrap(), "first");
+    let found = bed.names.find(&bed.name).await.unwrap();
+    assert_eq!(found.entry.current, Some(first));
+    let trash = bed.trash().await;
+    let parts = Trash::Parts {
+        upload: bed.id,
+        kept: vec![(1, 2)],
+    };
+    assert_eq!(trash.len(), 2);
+    assert!(trash.contains(&parts) && trash.contains(&Trash::Data(vec!["older".into()])));
+}
+
+#[tokio::test]
+async fn a_part_that_comes_after_the_end_is_refused() {
+    let bed = bed().await;
+    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
+    bed.complete(&object(&["one"]), "done").await.unwrap();
+    let upload = (&bed.name, bed.id);
+    let late = bed.uploads.put_part(upload, &open, 3, &part("late")).await;
+    assert_eq!(late, Err(UploadError::Ended));
+    assert!(bed.engine.keys("p/").is_empty());
+}
+
+#[tokio::test]
+async fn an_aborted_upload_is_gone_and_its_parts_are_trash() {
+    let bed = bed().await;
+    bed.put(1, "one").await.unwrap();
+    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
+    let upload = (&bed.name, bed.id);
+    bed.uploads.abort(upload, &open).await.unwrap();
+    assert!(bed.uploads.find(&bed.name, bed.id).await.unwrap().is_none());
+    assert_eq!(bed.uploads.abort(upload, &open).await, Err(UploadError::Ended));
+    let completed = bed
+        .uploads
+        .complete(upload, &open, &object(&["one"]), vec![(1, 1)], &"".into())
+        .await;
+    assert_eq!(completed, Err(UploadError::Ended));
+    let parts = Trash::Parts {
+        upload: bed.id,
+        kept: Vec::new(),
+    };
+    assert_eq!(bed.trash().await, [parts]);
+    assert_eq!(bed.names.find(&bed.name).await.unwrap().entry.current, None);
+}
+
+#[tokio::test]
+async fn a_lost_answer_makes_no_second_part_and_no_second_object() {
+    for faults in [vec![Fault::AnswerLost], vec![Fault::RequestLost]] {
+        let bed = bed().await;
+        bed.engine.fail(&faults);
+        bed.put(1, "one").await.unwrap();
+        assert!(bed.trash().await.is_empty(), "{faults:?}");
+        bed.engine.fail(&faults);
+        let object = object(&["one"]);
+        assert_eq!(bed.complete(&object, "done").await.unwrap(), "done");
+        let found = bed.names.find(&bed.name).await.unwrap();
+        assert_eq!(found.entry.current, Some(object), "{faults:?}");
+        assert_eq!(bed.engine.keys("q/").len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_the_lake_completed_tells_so_and_leaves_no_object_here() {
+    let bed = bed().await;
+    bed.put(1, "one").await.unwrap();
+    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
+    let (upload, version) = ((&bed.name, bed.id), new_id());
+    let told = bed
+        .uploads
+        .completed_at_lake(upload, &open, version, "at the lake".into());
+    told.await.unwrap();
+    let found = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
+    let record = "at the lake".into();
+    assert_eq!(found.state, UploadState::Complete { version, record });
+    assert_eq!(bed.names.find(&bed.name).await.unwrap().entry.current, None);
+}
+
+#[tokio::test]
+async fn open_uploads_are_listed_by_key_and_age() {
+    let bed = bed().await;
+    let (other, later) = (Name::new("bucket", b"folder/a"), new_id());
+    bed.uploads.begin(&other, later, "other".into()).await.unwrap();
+    let ended = Name::new("bucket", b"folder/z");
+    let id = new_id();
+    bed.uploads.begin(&ended, id, "ended".into()).await.unwrap();
+    let open = bed.uploads.find(&ended, id).await.unwrap().unwrap();
+    bed.uploads
+        .completed_at_lake((&ended, id), &open, new_id(), "".into())
+        .await
+        .unwrap();
+    let listed = bed.uploads.list("bucket", b"folder/", None, 10).await.unwrap();
+    let both = [
+        (other.clone(), later, "other".into()),
+        (bed.name.clone(), bed.id, "upload".into()),
+    ];
+    assert_eq!(listed, both);
+    let behind = bed
+        .uploads
+        .list("bucket", b"", Some((&other, later)), 10)
+        .await
+        .unwrap();
+    assert_eq!(behind, both[1..]);
+    assert!(
+        bed.uploads
+            .list("bucket", b"else", None, 10)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(bed.names.count(NodeList::Uploads, NODE).await.unwrap(), 3);
+}
