@@ -179,8 +179,8 @@ impl Names {
                         return Ok(());
                     }
                     // Only if nothing has changed is it certain that the transaction did not happen. If it
-                    // should happen still, then the next try meets a conflict; or, within the fence, the entry
-                    // that the next try made is still there.
+                    // should happen still, then the next try meets a conflict; or, within the fence, the
+                    // entry that the next try made is still there.
                     if now.revision != found.revision || began.elapsed() >= self.fence {
                         return Err(ChangeError::OutcomeUnknown);
                     }
@@ -284,8 +284,8 @@ impl Names {
         loop {
             let found = self.find(name).await?;
             let Some(entry) = next(&found.entry, busy.token) else {
-                // While the session lasts no other node ends the change: this node has, in a transaction whose
-                // answer was lost. Afterwards another node may have flushed the object that was to go.
+                // While the session lasts no other node ends the change: this node has, in a transaction
+                // whose answer was lost. Afterwards another node may have flushed the object that was to go.
                 let is_ended = busy.of.is_none() || lasts();
                 return Ok(if is_ended { Ended::Ended } else { Ended::TakenOver });
             };
