@@ -37,11 +37,6 @@ impl Names {
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
-
-    /// Whether no name has appeared.
-    pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
-    }
 }
 
 /// A message that `given` is not a `kind`, with the name that was probably meant.

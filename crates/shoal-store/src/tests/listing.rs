@@ -2,7 +2,7 @@
 
 use shoal_policy::admission::Refusal;
 
-use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, object, put, put_all, version};
+use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, put, put_all, version};
 use bytes::Bytes;
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn why_a_block_is_not_here_is_remembered() {
     let here = version(1, "a", 2 * BLOCK);
     assert_eq!(store.absence(here.block(0)), None, "no reader has asked for it");
     put(&store, &here, 0).await.unwrap();
-    store.remove_object(object(1));
+    store.remove_version(here.id);
     let left = Some(Absence::Removed(RemovalReason::Invalidated));
     assert_eq!(store.absence(here.block(0)), left);
     let other = Bytes::from(data(&here, 1)).slice(1..);
