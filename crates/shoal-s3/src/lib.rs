@@ -20,7 +20,7 @@ pub mod read_head;
 // Signatures and bodies.
 pub mod auth;
 pub mod payload;
-pub mod sigv2;
+mod sigv2;
 pub mod sigv4;
 
 // Answers and documents.

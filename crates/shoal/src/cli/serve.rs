@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use shoal_node::Gateway;
 use shoal_node::config::{Config, Loaded, Problem, Role, Sources};
-use shoal_node::gateway::Gateway;
 
 use super::failure::{Failure, tell_problem};
 use super::logging::LogFilter;

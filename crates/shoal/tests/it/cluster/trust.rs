@@ -9,10 +9,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::uri::PathAndQuery;
 use shoal_base::secret::Secret;
-use shoal_node::channel::{AuthFailure, Channel, ChannelConfig};
+use shoal_node::PeerConnector;
 use shoal_node::config::Limits;
-use shoal_node::membership::node_id;
-use shoal_node::peer::PeerConnector;
+use shoal_node::node_id;
+use shoal_node::{AuthFailure, Channel, ChannelConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
