@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_could_have_added_is_refused() {
+    fn parameters_that_the_signature_does_not_cover_are_refused() {
         for query in [
             "retention",
             "x-amz-acl=private",

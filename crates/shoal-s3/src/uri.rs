@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_object_of_a_lake_is_refused_with_its_reason() {
+    fn a_uri_that_names_no_object_is_refused_with_the_reason() {
         assert_eq!(parse("b/k"), Err(S3UriError::Scheme));
         assert_eq!(parse("S3://b/k"), Err(S3UriError::Scheme));
         assert_eq!(parse("https://b/k"), Err(S3UriError::Scheme));

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_tells_can_be_simulated() {
+    fn a_line_of_the_access_log_can_be_simulated() {
         let simulated = |operation: Operation| -> Vec<_> {
             let mut access = access();
             access.operation = operation.as_str();

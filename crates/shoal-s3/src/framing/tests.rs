@@ -516,7 +516,7 @@ proptest! {
     }
 
     #[test]
-    fn what_passes_the_http_library_frames_alike(head in prop_oneof![likely_head(), stream()]) {
+    fn a_head_that_passes_is_framed_as_the_http_library_frames_it(head in prop_oneof![likely_head(), stream()]) {
         let mut framing = Framing::default();
         let passed = framing.follow(&head).pass_bytes;
         if framing.heads() > 0 {

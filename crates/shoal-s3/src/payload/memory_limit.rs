@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_counted_until_the_last_of_it_is_dropped() {
+    fn held_bytes_count_until_the_last_of_them_is_dropped() {
         let mut held = Held::none();
         held.grow_to(1).unwrap();
         assert_eq!(held.0, STEP_BYTES);

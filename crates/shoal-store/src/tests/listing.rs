@@ -6,7 +6,7 @@ use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, put, put_a
 use bytes::Bytes;
 
 #[tokio::test]
-async fn what_was_used_last_is_listed_first() {
+async fn the_block_used_last_is_listed_first() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     let versions = [1, 2, 3].map(|number| version(number, "a", BLOCK));

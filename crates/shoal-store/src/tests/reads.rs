@@ -64,7 +64,7 @@ async fn a_hit_is_a_slice_of_one_mapping() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_block_it_claims_to_be_is_refused() {
+async fn bytes_that_are_not_the_block_they_claim_to_be_are_refused() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     let right = version(1, "a", BLOCK + 5);
@@ -221,7 +221,7 @@ async fn mappings_are_bounded_and_blocks_beyond_are_loaded_again() {
 }
 
 #[tokio::test]
-async fn what_readers_hold_stays_mapped_beyond_the_bound() {
+async fn blocks_that_readers_hold_stay_mapped_beyond_the_bound() {
     let mut lab = Lab::new(ROOMY);
     lab.mapped_bytes = 0;
     let (store, _) = lab.open();

@@ -78,7 +78,7 @@ fn manifests_hold_what_the_fuzzer_checks() {
 
 /// Seeds that are refused at the door would lead nowhere.
 #[test]
-fn what_nodes_tell_each_other_is_understood_in_the_corpus() {
+fn seeds_of_messages_between_nodes_are_understood() {
     for seed in seeds("node_request") {
         let target: PathAndQuery = String::from_utf8(seed).unwrap().parse().unwrap();
         let understood = [

@@ -21,7 +21,7 @@ async fn drained(node: &Node) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_node_gave_away_before_it_stopped_costs_the_lake_nothing() {
+async fn blocks_that_a_node_gave_away_before_it_stopped_cost_the_lake_nothing() {
     let mut cluster = Cluster::start(3).await;
     let bytes = cluster.put("k", 48);
     cluster.read(2, "k", &bytes).await;

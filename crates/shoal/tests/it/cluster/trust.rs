@@ -72,7 +72,7 @@ async fn an_eavesdropper_between_nodes_reads_blocks_only_without_encryption() {
 }
 
 #[tokio::test]
-async fn what_one_node_asked_is_not_answered_when_a_stranger_asks_it_again() {
+async fn a_nodes_recorded_request_is_not_answered_when_a_stranger_replays_it() {
     for cluster in clusters().await {
         let bytes = cluster.put("k", 12);
         for _ in 0..2 {
@@ -108,7 +108,7 @@ async fn what_one_node_asked_is_not_answered_when_a_stranger_asks_it_again() {
 }
 
 #[tokio::test]
-async fn what_may_have_an_effect_is_said_once_even_when_its_answer_is_lost() {
+async fn a_request_with_an_effect_is_sent_once_even_when_its_answer_is_lost() {
     let config = ChannelConfig {
         secrets: vec![Secret::new(SECRET)],
         encrypt: true,
