@@ -143,8 +143,8 @@ impl BlockServer {
             }
             PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
             // No reader waits for the block, so readers come first.
-            PeerRole::Heir(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
-            PeerRole::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
+            PeerRole::Successor(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
+            PeerRole::Successor(giver) => FetchPlan::All(FetchVia::Handover(giver)),
         };
         let context = self.context(&block)?;
         let part = block.part;

@@ -53,12 +53,12 @@ pub enum PeerRole {
     Holder,
     /// As a node that is to take the block over from this node, which leaves or has had the block written: it
     /// asks that node for the block, and no other.
-    Heir(NodeId),
+    Successor(NodeId),
 }
 
 /// The first byte of an encoded request gives the role: one of these, or the number of a layer.
 const HOLDER: u8 = 0;
-const HEIR: u8 = u8::MAX;
+const SUCCESSOR: u8 = u8::MAX;
 
 /// The caller, as nodes name it to each other: without any key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl BlockRequest {
             version: version.clone(),
             index,
             part: ByteRange { start: end - 1, end },
-            role: PeerRole::Heir(giver),
+            role: PeerRole::Successor(giver),
             caller: CallerName::Anonymous,
             // The block has no reader, so the lake is not asked for it.
             name: None,
@@ -101,8 +101,8 @@ impl BlockRequest {
         match self.role {
             PeerRole::Holder => rest.push(HOLDER),
             PeerRole::Home(layer) => rest.push(layer.0),
-            PeerRole::Heir(giver) => {
-                rest.push(HEIR);
+            PeerRole::Successor(giver) => {
+                rest.push(SUCCESSOR);
                 rest.extend_from_slice(&giver.0.to_le_bytes());
             }
         }
@@ -150,7 +150,7 @@ impl BlockRequest {
         let [role] = reader.array()?;
         let role = match role {
             HOLDER => PeerRole::Holder,
-            HEIR => PeerRole::Heir(NodeId(reader.u64()?)),
+            SUCCESSOR => PeerRole::Successor(NodeId(reader.u64()?)),
             1 => return Err(Malformed),
             layer => PeerRole::Home(Layer(layer)),
         };
@@ -236,7 +236,7 @@ mod tests {
         for (role, caller) in [
             (PeerRole::Home(Layer(3)), CallerName::Anonymous),
             (PeerRole::Holder, CallerName::AccessKey("AK".into())),
-            (PeerRole::Heir(NodeId(u64::MAX - 1)), CallerName::Anonymous),
+            (PeerRole::Successor(NodeId(u64::MAX - 1)), CallerName::Anonymous),
         ] {
             let sent = BlockRequest {
                 role,

@@ -75,7 +75,7 @@ async fn blocks_that_no_node_can_take_are_kept_and_reported() {
     let bytes = cluster.put("k", 3);
     cluster.read(0, "k", &bytes).await;
     cluster.settle().await;
-    // The one heir there is cannot ask for what it is to take over.
+    // The one successor cannot ask for what it is to take over.
     cluster.ways[0].becomes(Wire::Stuck);
     cluster.ways[1].becomes(Wire::Cut);
     cluster.nodes[0].order("/drain").await;
