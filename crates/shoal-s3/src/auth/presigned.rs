@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::Refusal;
-use super::claim::{CONTENT_SHA256, Claim, Place, has_token};
+use super::claim::{CONTENT_SHA256, Claim, SignatureLocation, has_token};
 use super::credential::Credential;
 use super::version2;
 use crate::sigv4::canonical::{decode_component, split_pair};
@@ -98,12 +98,12 @@ impl<'a> Parameters<'a> {
         if &*algorithm != ALGORITHM.as_bytes() {
             return Err(Refusal::UnsupportedAlgorithm);
         }
-        let place = Place::Query {
+        let location = SignatureLocation::Query {
             expires: parse_expires(&expires)?,
         };
         Ok(Claim {
-            place,
-            credential: Credential::parse(text(credential)?, place)?,
+            location,
+            credential: Credential::parse(text(credential)?, location)?,
             signed_headers: text(signed_headers)?,
             signature,
             timestamp: Timestamp::parse(&date).ok_or(Refusal::MalformedQueryDate)?,

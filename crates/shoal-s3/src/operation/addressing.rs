@@ -8,14 +8,14 @@ use percent_encoding::percent_decode;
 
 use crate::error::{ErrorCode, S3Error};
 
-/// The place that a request names.
+/// The bucket, or the object in it, that a request names; neither for the service itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Resource {
     pub(super) bucket: Option<Arc<str>>,
     pub(super) key: Option<Arc<[u8]>>,
 }
 
-impl Place {
+impl Resource {
     /// Reads the path, and the host where `domain` enables virtual-host style.
     pub(super) fn of(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
         let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
