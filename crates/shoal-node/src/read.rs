@@ -34,7 +34,7 @@ use crate::single_flight::FetchError;
 const RESTARTS: usize = 4;
 
 /// Reads objects for clients.
-pub struct Reader {
+pub struct ObjectReader {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,
     /// Blocks on disk.
@@ -150,7 +150,7 @@ enum PinOutcome {
     Answer(Box<GetAnswer>),
 }
 
-impl Reader {
+impl ObjectReader {
     /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
     ///
     /// # Errors
