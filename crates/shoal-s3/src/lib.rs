@@ -5,6 +5,7 @@
 pub mod etag;
 pub mod identity;
 pub mod object;
+mod percent;
 pub mod prefix;
 pub mod target;
 pub mod uri;
