@@ -61,4 +61,4 @@ pub use conditions::{Condition, ConditionName};
 pub use gateway::Gateway;
 pub use handoff::{HandoffPhase, HandoffProgress};
 pub use membership::node_id;
-pub use peer::PeerConnector;
+pub use peer::{BlockRequest, Peer, PeerConnector};
