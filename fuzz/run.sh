@@ -22,7 +22,7 @@ export RUSTFLAGS="--cfg fuzzing \
 -Cllvm-args=-sanitizer-coverage-trace-compares"
 # The targets of the protocol need no node, and build in a fraction of the time.
 features=
-case "$*" in *node* | *dirty*) features=--features=node ;; esac
+case "$*" in *node* | *dirty* | *block*) features=--features=node ;; esac
 # shellcheck disable=SC2086 # no feature is no argument
 cargo build --locked --bins --target "$host" $features
 

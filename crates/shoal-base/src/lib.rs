@@ -1,7 +1,8 @@
-//! Five small modules that every crate of Shoal shares. A sixth needs as good a reason as these have.
+//! Six small modules that crates of Shoal share. A seventh needs as good a reason as these have.
 
 pub mod chance;
 pub mod clock;
 pub mod encoding;
 pub mod piece_buffer;
 pub mod secret;
+pub mod spelling;

@@ -14,7 +14,7 @@ pub(super) struct Conditions {
 
 /// The result of the conditions for the object as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Evaluation {
     /// The request may go on.
     Met,
     /// The object has changed, or is absent.
@@ -26,7 +26,7 @@ pub(super) enum Verdict {
 impl Conditions {
     /// Judges an object by its ETag without quotes and its time. Entity tags go before dates (RFC 9110,
     /// 13.2.2).
-    pub(super) fn judge(&self, etag: &str, modified: &Timestamp) -> Verdict {
+    pub(super) fn evaluate(&self, etag: &str, modified: &Timestamp) -> Evaluation {
         let names_it =
             |condition: &ETagCondition| condition.as_etag().is_none_or(|named| named.value() == etag);
         let failed = match (&self.matches, &self.unmodified_since) {
@@ -40,18 +40,18 @@ impl Conditions {
             (None, None) => false,
         };
         match (failed, unchanged) {
-            (true, _) => Verdict::Failed,
-            (false, true) => Verdict::Unchanged,
-            (false, false) => Verdict::Met,
+            (true, _) => Evaluation::Failed,
+            (false, true) => Evaluation::Unchanged,
+            (false, false) => Evaluation::Met,
         }
     }
 
     /// Judges the absence of an object: only `If-Match` can fail on it.
-    pub(super) fn judge_absent(&self) -> Verdict {
+    pub(super) fn evaluate_absent(&self) -> Evaluation {
         if self.matches.is_some() {
-            Verdict::Failed
+            Evaluation::Failed
         } else {
-            Verdict::Met
+            Evaluation::Met
         }
     }
 }
@@ -71,36 +71,36 @@ mod tests {
 
     use s3s::dto::Timestamp;
 
-    use super::{Conditions, Verdict};
+    use super::{Conditions, Evaluation};
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from(UNIX_EPOCH + Duration::from_millis(ms))
     }
 
-    fn judge(header: &str, value: &str) -> Verdict {
+    fn evaluate(header: &str, value: &str) -> Evaluation {
         let mut conditions = Conditions::default();
         match header {
             "if-match" => conditions.matches = Some(value.parse().unwrap()),
             "if-none-match" => conditions.none_match = Some(value.parse().unwrap()),
             _ => unreachable!("only tags are given as text"),
         }
-        conditions.judge("abc", &at(5_500))
+        conditions.evaluate("abc", &at(5_500))
     }
 
     #[test]
     fn tags_match_quoted_and_unquoted_and_any() {
         for tag in ["\"abc\"", "abc", "*"] {
-            assert_eq!(judge("if-match", tag), Verdict::Met, "{tag}");
-            assert_eq!(judge("if-none-match", tag), Verdict::Unchanged, "{tag}");
+            assert_eq!(evaluate("if-match", tag), Evaluation::Met, "{tag}");
+            assert_eq!(evaluate("if-none-match", tag), Evaluation::Unchanged, "{tag}");
         }
-        assert_eq!(judge("if-match", "\"abd\""), Verdict::Failed);
-        assert_eq!(judge("if-none-match", "abd"), Verdict::Met);
+        assert_eq!(evaluate("if-match", "\"abd\""), Evaluation::Failed);
+        assert_eq!(evaluate("if-none-match", "abd"), Evaluation::Met);
         assert_eq!(
-            judge("if-match", "W/\"abc\""),
-            Verdict::Failed,
+            evaluate("if-match", "W/\"abc\""),
+            Evaluation::Failed,
             "a weak tag names no bytes"
         );
-        assert_eq!(judge("if-none-match", "W/\"abc\""), Verdict::Unchanged);
+        assert_eq!(evaluate("if-none-match", "W/\"abc\""), Evaluation::Unchanged);
     }
 
     #[test]
@@ -118,15 +118,15 @@ mod tests {
                     ..Conditions::default()
                 }
             };
-            conditions.judge("abc", &at(5_500))
+            conditions.evaluate("abc", &at(5_500))
         };
         assert_eq!(
             [since(true, 5_000), since(true, 4_000)],
-            [Verdict::Met, Verdict::Failed]
+            [Evaluation::Met, Evaluation::Failed]
         );
         assert_eq!(
             [since(false, 5_000), since(false, 4_000)],
-            [Verdict::Unchanged, Verdict::Met]
+            [Evaluation::Unchanged, Evaluation::Met]
         );
     }
 
@@ -138,7 +138,7 @@ mod tests {
             none_match: Some("abd".parse().unwrap()),
             modified_since: Some(at(9_000)),
         };
-        assert_eq!(conditions.judge("abc", &at(5_500)), Verdict::Met);
+        assert_eq!(conditions.evaluate("abc", &at(5_500)), Evaluation::Met);
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
             ..Conditions::default()
         };
         assert_eq!(
-            [must_exist.judge_absent(), must_not.judge_absent()],
-            [Verdict::Failed, Verdict::Met]
+            [must_exist.evaluate_absent(), must_not.evaluate_absent()],
+            [Evaluation::Failed, Evaluation::Met]
         );
     }
 }

@@ -9,14 +9,14 @@ use futures_util::stream::try_unfold;
 use http::header::{CONTENT_RANGE, ETAG, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue};
 use s3s::dto::{
-    ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput, Range as Asked,
-    StreamingBlob, Timestamp, TimestampFormat,
+    ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    Range as RequestedRange, StreamingBlob, Timestamp, TimestampFormat,
 };
 use s3s::{S3, S3Error, S3Response, S3Result, s3_error};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-use super::conditions::{Conditions, Verdict};
+use super::conditions::{Conditions, Evaluation};
 use super::lake::{DirectoryLake, request};
 
 /// The content type that S3 gives to objects that were stored without one.
@@ -135,10 +135,10 @@ fn refuse_other_states(version: Option<&str>, part: Option<i32>) -> S3Result<()>
 fn require(conditions: &Conditions, head: &HeadObjectOutput) -> S3Result<()> {
     let etag = head.e_tag.as_ref().map_or("", ETag::value);
     let modified = head.last_modified.clone().unwrap_or_default();
-    match conditions.judge(etag, &modified) {
-        Verdict::Met => Ok(()),
-        Verdict::Failed => Err(precondition_failed()),
-        Verdict::Unchanged => {
+    match conditions.evaluate(etag, &modified) {
+        Evaluation::Met => Ok(()),
+        Evaluation::Failed => Err(precondition_failed()),
+        Evaluation::Unchanged => {
             let mut error = s3_error!(NotModified);
             error.set_headers(validators(etag, &modified));
             Err(error)
@@ -173,7 +173,7 @@ fn validators(etag: &str, modified: &Timestamp) -> HeaderMap {
 }
 
 /// The bytes that a range asks for. `s3s-fs` fails on suffixes longer than the object.
-fn resolve(asked: Option<Asked>, size: u64) -> S3Result<Range<u64>> {
+fn resolve(asked: Option<RequestedRange>, size: u64) -> S3Result<Range<u64>> {
     let Some(asked) = asked else { return Ok(0..size) };
     asked
         .check(size)

@@ -11,7 +11,7 @@ use s3s::dto::{
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 use sha2::{Digest, Sha256};
 
-use super::conditions::{Conditions, Verdict};
+use super::conditions::{Conditions, Evaluation};
 use super::lake::DirectoryLake;
 use super::layout::{STAGING, Staged, hex};
 use super::read::precondition_failed;
@@ -72,7 +72,7 @@ impl DirectoryLake {
         input.key.clone_from(&staged.key);
         let answer = {
             let _shared = self.gate.read().await;
-            self.judge(&conditions, &from_bucket, &from_name).await?;
+            self.evaluate(&conditions, &from_bucket, &from_name).await?;
             self.fs.copy_object(req).await?
         };
         self.publish(staged, &bucket, &name, &Conditions::default())
@@ -163,7 +163,7 @@ impl DirectoryLake {
             unmodified_since: input.copy_source_if_unmodified_since.take(),
         };
         let _shared = self.gate.read().await;
-        self.judge(&conditions, &from_bucket, &from_name).await?;
+        self.evaluate(&conditions, &from_bucket, &from_name).await?;
         self.fs.upload_part_copy(req).await
     }
 
@@ -272,22 +272,24 @@ impl DirectoryLake {
 
     /// Judges an object that will be replaced and may be absent. The caller holds the gate.
     async fn judge_target(&self, conditions: &Conditions, bucket: &str, name: &str) -> S3Result<()> {
-        match self.judge(conditions, bucket, name).await {
-            Err(error) if error.code() == &s3s::S3ErrorCode::NoSuchKey => match conditions.judge_absent() {
-                Verdict::Met => Ok(()),
-                Verdict::Failed | Verdict::Unchanged => Err(precondition_failed()),
-            },
+        match self.evaluate(conditions, bucket, name).await {
+            Err(error) if error.code() == &s3s::S3ErrorCode::NoSuchKey => {
+                match conditions.evaluate_absent() {
+                    Evaluation::Met => Ok(()),
+                    Evaluation::Failed | Evaluation::Unchanged => Err(precondition_failed()),
+                }
+            }
             judged => judged,
         }
     }
 
     /// Judges an object that should exist. The caller holds the gate.
-    async fn judge(&self, conditions: &Conditions, bucket: &str, name: &str) -> S3Result<()> {
+    async fn evaluate(&self, conditions: &Conditions, bucket: &str, name: &str) -> S3Result<()> {
         let head = self.attributes(bucket, name, None).await?;
         let etag = head.e_tag.as_ref().map_or("", ETag::value);
-        match conditions.judge(etag, &head.last_modified.unwrap_or_default()) {
-            Verdict::Met => Ok(()),
-            Verdict::Failed | Verdict::Unchanged => Err(precondition_failed()),
+        match conditions.evaluate(etag, &head.last_modified.unwrap_or_default()) {
+            Evaluation::Met => Ok(()),
+            Evaluation::Failed | Evaluation::Unchanged => Err(precondition_failed()),
         }
     }
 

@@ -8,20 +8,22 @@
 //! address (docs/how-to/lookup.md).
 
 mod admin;
-pub mod choice;
-pub mod client;
-pub mod explain;
-pub mod listener;
-pub mod live_nodes;
-pub mod metrics;
-pub mod places;
-pub mod poll;
-pub mod poll_status;
-pub mod rate_limit;
-pub mod responder;
+mod choice;
+mod client;
+mod explain;
+mod listener;
+mod live_nodes;
+mod metrics;
+mod places;
+mod poll;
+mod poll_status;
+mod rate_limit;
+mod responder;
 #[cfg(test)]
 mod tests;
-pub mod zone;
+mod zone;
+
+pub use client::Client;
 
 use std::io;
 use std::net::SocketAddr;
@@ -174,7 +176,7 @@ impl Lookup {
 /// # Errors
 ///
 /// Fails if the name or a node's URL is not valid. Nodes that do not answer are part of the explanation.
-pub async fn explain(config: &config::Lookup, client: client::Client) -> Result<Explanation, LookupError> {
+pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanation, LookupError> {
     let shared = Shared::new(config)?;
     let pollers = pollers(config)?;
     let asked = join_all(pollers.iter().map(Poller::ask)).await;

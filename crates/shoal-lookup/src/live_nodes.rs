@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shoal_node::admin::members::{Member, Members};
-use shoal_node::membership::node_id;
+use shoal_node::node_id;
 use shoal_policy::NodeId;
 
 /// A node that no answer has listed for this long is taken to be gone. With a poll a second it has been
@@ -98,7 +98,7 @@ pub(crate) mod tests {
 
     use shoal_node::admin::members::{Member, MemberState, Members};
     use shoal_node::clock;
-    use shoal_node::membership::node_id;
+    use shoal_node::node_id;
 
     use super::{LiveNodes, SEEN_WINDOW, client_address};
 

@@ -71,7 +71,7 @@ mod tests {
     use super::PollStatus;
 
     #[test]
-    fn what_a_node_said_ages_until_it_says_more() {
+    fn an_answer_of_a_node_ages_until_the_next_one() {
         let start = clock::instant();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut poll_status = PollStatus::new(["a", "b"].map(String::from).into_iter(), start);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_truncated_keeps_its_question_and_nothing_else() {
+    fn a_truncated_answer_keeps_its_question_and_nothing_else() {
         let question = b"\x03www\x07example\x00\x00\x01\x00\x01";
         let answer = [
             b"\x12\x34\x81\x80\x00\x01\x00\x01\x00\x00\x00\x01".as_slice(),

@@ -181,7 +181,7 @@ fn a_living_nodes_name_has_its_address_and_a_dead_ones_none() {
 }
 
 #[test]
-fn what_there_is_not_is_said_in_the_way_that_caches_understand() {
+fn negative_answers_have_the_form_that_caches_understand() {
     use ResponseCode::{NXDomain, NoError, Refused};
     let cases = [
         ("s3.example.org.", RecordType::MX, NoError),
@@ -377,7 +377,7 @@ fn crowd(answers: usize) -> (Responder, Vec<Arc<LiveNode>>) {
 }
 
 #[test]
-fn what_does_not_fit_into_a_datagram_is_asked_again_on_a_connection() {
+fn an_answer_too_large_for_a_datagram_is_asked_again_on_a_connection() {
     let (responder, live) = crowd(60);
     let ask = |question: &Message, transport| {
         let bytes = question.to_vec().unwrap();

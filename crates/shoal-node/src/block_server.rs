@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Limited};
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
@@ -14,8 +15,7 @@ use crate::fair::in_flight::InFlight;
 use crate::fetch::{FetchVia, Fetcher};
 use crate::front::body::ResponseBody;
 use crate::http::connection::ClientBody;
-use crate::peer::ALIVE;
-use crate::peer::{BlockRequest, CallerName, PeerRole};
+use crate::peer::{ALIVE, BLOCKS, BlockRequest, CallerName, PeerRole, REQUEST_BYTES_MAX};
 use crate::read_context::ReadContext;
 
 /// Serves blocks to this node's peers.
@@ -99,8 +99,8 @@ impl BlockServer {
     }
 
     /// Answers one request; the block comes with the body, as it arrives.
-    pub fn serve(&self, request: &Request<ClientBody>) -> Response<ResponseBody> {
-        let answer = self.answer(request);
+    pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
+        let answer = self.answer(request).await;
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
         self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
         answer.unwrap_or_else(|refusal| {
@@ -115,22 +115,21 @@ impl BlockServer {
         ServeOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }
 
-    fn answer(&self, request: &Request<ClientBody>) -> Result<Response<ResponseBody>, ServeOutcome> {
-        if request.method() != Method::GET {
-            return Err(ServeOutcome::Misunderstood);
-        }
+    async fn answer(&self, request: Request<ClientBody>) -> Result<Response<ResponseBody>, ServeOutcome> {
         let place = self
             .in_flight
             .try_enter(&Caller::Anonymous)
             .map_err(|_| ServeOutcome::Busy)?;
-        let target = request
-            .uri()
-            .path_and_query()
-            .ok_or(ServeOutcome::Misunderstood)?;
-        if target.path() == ALIVE {
-            return Ok(Response::new(ResponseBody::empty()));
+        match (request.method(), request.uri().path()) {
+            (&Method::GET, ALIVE) => return Ok(Response::new(ResponseBody::empty())),
+            (&Method::QUERY, BLOCKS) => {}
+            _ => return Err(ServeOutcome::Misunderstood),
         }
-        let block = BlockRequest::parse(target).map_err(|_| ServeOutcome::Misunderstood)?;
+        let message = Limited::new(request.into_body(), REQUEST_BYTES_MAX)
+            .collect()
+            .await;
+        let message = message.map_err(|_| ServeOutcome::Misunderstood)?.to_bytes();
+        let block = BlockRequest::of_bytes(&message).map_err(|_| ServeOutcome::Misunderstood)?;
         if block.version.block_bytes != self.block_bytes {
             return Err(ServeOutcome::Misunderstood);
         }
@@ -143,8 +142,8 @@ impl BlockServer {
             }
             PeerRole::Home(layer) => FetchPlan::All(FetchVia::Route(layer)),
             // No reader waits for the block, so readers come first.
-            PeerRole::Heir(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
-            PeerRole::Heir(giver) => FetchPlan::All(FetchVia::Handover(giver)),
+            PeerRole::Successor(_) if self.fetcher.memory().is_busy() => return Err(ServeOutcome::Busy),
+            PeerRole::Successor(giver) => FetchPlan::All(FetchVia::Handover(giver)),
         };
         let context = self.context(&block)?;
         let part = block.part;

@@ -126,7 +126,7 @@ async fn serve(
         let (block_server, dirty) = (Arc::clone(&block_server), Arc::clone(&dirty));
         service_fn(move |request: Request<ClientBody>| {
             let (block_server, dirty) = (Arc::clone(&block_server), Arc::clone(&dirty));
-            async move { Ok::<_, Infallible>(answer(&block_server, &dirty, &request).await) }
+            async move { Ok::<_, Infallible>(answer(&block_server, &dirty, request).await) }
         })
     })
     .await;
@@ -136,12 +136,12 @@ async fn serve(
 async fn answer(
     block_server: &BlockServer,
     dirty: &DirtyObjects,
-    request: &Request<ClientBody>,
+    request: Request<ClientBody>,
 ) -> Response<ResponseBody> {
     let target = request.uri().path_and_query();
     let target = target.filter(|target| DirtyObjects::is_peer_request(target));
     let Some(target) = target else {
-        return block_server.serve(request);
+        return block_server.serve(request).await;
     };
     let mut response = Response::new(ResponseBody::empty());
     // A request that may have an effect is not a GET, which the asking node would repeat when the connection

@@ -98,7 +98,7 @@ impl Cooperation {
     }
 
     /// The nodes that are to take a block over from this node. `before` says what this node was home to.
-    pub fn heirs(&self, before: &Hierarchy, block: BlockId) -> Vec<Arc<Peer>> {
+    pub fn successors(&self, before: &Hierarchy, block: BlockId) -> Vec<Arc<Peer>> {
         let view = self.view.load();
         // A node that leaves as well has no weight any more.
         let stays = |node: &NodeId| {
@@ -110,8 +110,11 @@ impl Cooperation {
                 .get(&node)
                 .filter(|peer| stays(&node) && peer.is_reachable())
         };
-        let heirs = before.heirs(block.place(), |node| peer(node).is_some());
-        heirs.into_iter().filter_map(|node| peer(node).cloned()).collect()
+        let successors = before.successors(block.place(), |node| peer(node).is_some());
+        successors
+            .into_iter()
+            .filter_map(|node| peer(node).cloned())
+            .collect()
     }
 
     /// This node.
@@ -216,10 +219,10 @@ impl Cooperation {
             State::Serving => weight(member),
         });
         // Only current members count: a node that has left cannot be asked, and a draining node can.
-        let settled = settled(&members, now);
+        let is_established = established(&members, now);
         let former = self.arrange(
             &members,
-            |member| if settled(member) { weight(member) } else { 0 },
+            |member| if is_established(member) { weight(member) } else { 0 },
         );
         let layers = rings.into_iter().zip(former).map(|(ring, former)| {
             let former = Some(former).filter(|former| *former != ring);
@@ -283,7 +286,7 @@ fn weight(member: &Member) -> u32 {
 
 /// Whether a member is old enough to hold the blocks that newer members are home to now. All members except
 /// the newcomers are; in a cluster of newcomers all except the latest.
-fn settled(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool + use<> {
+fn established(members: &[Member], now: SystemTime) -> impl Fn(&Member) -> bool + use<> {
     let is_new = move |member: &Member| newcomer_for(member, now).is_some();
     let all_are_new = members.iter().all(is_new);
     let latest = members.iter().map(|member| member.generation).max();

@@ -248,11 +248,11 @@ impl Handoff {
     /// Returns `false` if there is no new home.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
         let request = BlockRequest::offer(version, block.index, self.cooperation.me());
-        let heirs = self.cooperation.heirs(before, block);
-        for heir in &heirs {
-            heir.offer(&request).await?;
+        let successors = self.cooperation.successors(before, block);
+        for successor in &successors {
+            successor.offer(&request).await?;
         }
-        Ok(!heirs.is_empty())
+        Ok(!successors.is_empty())
     }
 }
 

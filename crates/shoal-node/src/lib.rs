@@ -2,53 +2,63 @@
 //!
 //! `ARCHITECTURE.md` describes the life of a GET on one page; the modules below are its stations, from the
 //! sockets down. Its table of layers says which of them may use which.
+//!
+//! Other crates use the public modules and the names at the end of this file. The other modules are private,
+//! so the compiler reports each item in them that nothing uses.
 
 // A node put together.
-pub mod gateway;
-pub mod reload;
+mod gateway;
+mod reload;
 
 // From a client's socket to an answer.
-pub mod front;
+mod front;
 pub mod http;
 
 // A GET: the version, its blocks, and where each comes from.
-pub mod blocks;
-pub mod fetch;
-pub mod freshness;
-pub mod grants;
-pub mod read;
-pub mod read_context;
-pub mod single_flight;
+mod blocks;
+mod fetch;
+mod freshness;
+mod grants;
+mod read;
+mod read_context;
+mod single_flight;
 
 // A PUT.
 pub mod dirty;
-pub mod write;
+mod write;
 
 // The lake.
 pub mod endpoint;
-pub mod lake_health;
+mod lake_health;
 
 // Other nodes.
-pub mod block_server;
-pub mod channel;
-pub mod cluster;
-pub mod cooperation;
-pub mod handoff;
-pub mod membership;
-pub mod peer;
-pub mod split;
+mod block_server;
+mod channel;
+mod cluster;
+mod cooperation;
+mod handoff;
+mod membership;
+mod peer;
+mod split;
 
 // Operators.
 pub mod admin;
-pub mod conditions;
+mod conditions;
 pub mod config;
 pub mod metrics;
 
 // Ground.
 pub mod clock;
-pub mod fair;
-pub mod limits;
-pub mod log_throttle;
-pub mod sendfile;
+mod fair;
+mod limits;
+mod log_throttle;
+mod sendfile;
 pub mod shutdown;
-pub mod sigbus_guard;
+mod sigbus_guard;
+
+pub use channel::{AuthFailure, Channel, ChannelConfig};
+pub use conditions::{Condition, ConditionName};
+pub use gateway::Gateway;
+pub use handoff::{HandoffPhase, HandoffProgress};
+pub use membership::node_id;
+pub use peer::{BlockRequest, Peer, PeerConnector};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_policy::{BlockId, Layer, ObjectId};
-use shoal_s3::conditions::{Conditions, Verdict};
+use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::identity::CallerId;
 use shoal_s3::object::{ObjectName, Uncacheable, Version, of_caller};
 use shoal_s3::range::{ByteRange, RangeRequest};
@@ -32,8 +32,9 @@ use crate::single_flight::FetchError;
 
 /// The number of attempts at an object that changes while it is being opened.
 const RESTARTS: usize = 4;
+
 /// Reads objects for clients.
-pub struct Reader {
+pub struct ObjectReader {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,
     /// Blocks on disk.
@@ -85,10 +86,10 @@ impl ReadRequest {
     ///
     /// Returns the answer to the request if it has no bytes of the version.
     pub fn locate(&self, version: &Arc<Version>) -> Result<ByteRange, GetAnswer> {
-        match self.conditions.judge(&version.etag, version.last_modified) {
-            Verdict::Proceed => {}
-            Verdict::NotModified => return Err(KnownAnswer::NotModified(Arc::clone(version)).into()),
-            Verdict::Failed(condition) => return Err(KnownAnswer::PreconditionFailed(condition).into()),
+        match self.conditions.evaluate(&version.etag, version.last_modified) {
+            Evaluation::Proceed => {}
+            Evaluation::NotModified => return Err(KnownAnswer::NotModified(Arc::clone(version)).into()),
+            Evaluation::Failed(condition) => return Err(KnownAnswer::PreconditionFailed(condition).into()),
         }
         if version.size_bytes == 0 && self.range != RangeRequest::Whole {
             return Err(GetAnswer::Bypass(Uncacheable::Dialect));
@@ -149,7 +150,7 @@ enum PinOutcome {
     Answer(Box<GetAnswer>),
 }
 
-impl Reader {
+impl ObjectReader {
     /// Answers a GET. The version is pinned before the first byte; a change before that byte starts again.
     ///
     /// # Errors

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_node_answers_itself_is_not_asked_of_the_lake() {
+    fn headers_that_the_node_answers_itself_do_not_go_to_the_lake() {
         let context = context(
             None,
             &[

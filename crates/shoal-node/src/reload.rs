@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reload_may_change_changes_and_the_rest_is_named() {
+    fn a_reload_changes_only_what_may_change_and_names_the_rest() {
         let (old, mut new) = (Config::default(), Config::default());
         new.freshness.default = FreshnessMode::Immutable;
         new.write.rules = rule(WriteMode::Through);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_written_arrives_whole_and_in_order() {
+    async fn written_bytes_arrive_whole_and_in_order() {
         let (near, mut far) = duplex(1000);
         let bytes: Vec<u8> = (0..200_000_u32).map(|position| (position % 251) as u8).collect();
         let sent = bytes.clone();

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_goes_ahead_of_what_its_payer_begins_but_every_other_turn_is_for_that() {
+    fn work_that_has_begun_alternates_with_new_work_of_its_payer() {
         let mut queue = FairQueue::default();
         for name in ["new", "newer"] {
             queue.push(HOG, 1, name);

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_fit_is_told_from_what_does_not_fit_now() {
+    fn a_block_too_large_for_the_cache_is_refused_differently_from_one_without_room_now() {
         let mut cache = cache(100);
         assert_eq!(cache.reserve(101), Err(Refusal::TooLarge));
         assert_eq!(cache.reserve(u64::MAX), Err(Refusal::TooLarge));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_another_name_takes_its_room_along() {
+    fn a_renamed_block_takes_its_room_along() {
         let mut cache = cache(100);
         fill(&mut cache, 0..1, 60);
         let leaving = cache.remove(&0).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_use_does_not_leave() {
+    fn a_block_in_use_does_not_leave() {
         let mut cache = cache(100);
         fill(&mut cache, 0..10, 10);
         assert_eq!(keys(&cache.evict_ahead(false, 10, &mut |key| *key == 7)), [7]);

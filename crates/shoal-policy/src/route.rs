@@ -112,20 +112,25 @@ impl Hierarchy {
     /// it. Empty when no node is `reachable`.
     ///
     /// Call it on the layers as they were before this node announced its departure.
-    pub fn heirs(&self, block: Fingerprint, reachable: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
+    pub fn successors(&self, block: Fingerprint, reachable: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
         let stays = |node: NodeId| node != self.node && reachable(node);
-        let heir = |neighbourhood: &Neighbourhood| neighbourhood.ring.home_among(block, stays);
+        let successor = |neighbourhood: &Neighbourhood| neighbourhood.ring.home_among(block, stays);
         let is_home = |neighbourhood: &Neighbourhood| neighbourhood.ring.home(block) == Some(self.node);
-        let mut heirs: Vec<NodeId> = Vec::new();
-        for heir in self.layers.iter().filter(|layer| is_home(layer)).filter_map(heir) {
-            if !heirs.contains(&heir) {
-                heirs.push(heir);
+        let mut successors: Vec<NodeId> = Vec::new();
+        for successor in self
+            .layers
+            .iter()
+            .filter(|layer| is_home(layer))
+            .filter_map(successor)
+        {
+            if !successors.contains(&successor) {
+                successors.push(successor);
             }
         }
-        if heirs.is_empty() {
-            heirs.extend(self.layers.iter().find_map(heir));
+        if successors.is_empty() {
+            successors.extend(self.layers.iter().find_map(successor));
         }
-        heirs
+        successors
     }
 
     /// The home of a block in each layer, from L2 outwards, reachable or not.
@@ -323,7 +328,7 @@ mod tests {
         let home = |layer: &Neighbourhood, block| layer.ring.home(Fingerprint(block)).unwrap();
         for block in 0..200 {
             let (l2, l3) = (home(&near, block), home(&far, block));
-            let heirs = node(1, [near.clone(), far.clone()]).heirs(Fingerprint(block), |_| true);
+            let successors = node(1, [near.clone(), far.clone()]).successors(Fingerprint(block), |_| true);
             let l2_without = home(&ring(&[2, 3]), block);
             let l3_without = home(&ring(&[2, 3, 4, 5]), block);
             let mut expected = match (l2 == NodeId(1), l3 == NodeId(1)) {
@@ -332,16 +337,16 @@ mod tests {
                 _ => vec![l2_without],
             };
             expected.dedup();
-            assert_eq!(heirs, expected, "block {block}");
+            assert_eq!(successors, expected, "block {block}");
         }
     }
 
     #[test]
     fn an_unreachable_node_inherits_nothing() {
         let alone_in_its_cluster = node(1, [home(1), home(2)]);
-        assert_eq!(alone_in_its_cluster.heirs(BLOCK, |_| true), [NodeId(2)]);
-        assert_eq!(alone_in_its_cluster.heirs(BLOCK, |_| false), []);
-        assert_eq!(node(1, []).heirs(BLOCK, |_| true), []);
+        assert_eq!(alone_in_its_cluster.successors(BLOCK, |_| true), [NodeId(2)]);
+        assert_eq!(alone_in_its_cluster.successors(BLOCK, |_| false), []);
+        assert_eq!(node(1, []).successors(BLOCK, |_| true), []);
     }
 
     #[test]

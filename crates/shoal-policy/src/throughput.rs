@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sources_serve_adds_up() {
+    fn the_shares_of_the_sources_add_up() {
         for l1_missed in (0..=10).map(|tenths| f64::from(tenths) / 10.0) {
             for l2_missed in (0..=10).map(|tenths| f64::from(tenths) / 10.0) {
                 let served = Served::of(l1_missed, l2_missed);

@@ -1,4 +1,4 @@
-//! Conditional requests: judging a version by `If-Match` and its kin (RFC 9110, section 13.2.2).
+//! Conditional requests: evaluating `If-Match` and its kin (RFC 9110, section 13.2.2).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ pub struct Conditions {
 
 /// The outcome of a conditional request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Evaluation {
     /// Answer as if there were no condition.
     Proceed,
     /// `304`
@@ -61,20 +61,20 @@ impl Conditions {
     }
 
     /// Judges a version that exists.
-    pub fn judge(&self, etag: &str, last_modified: Option<SystemTime>) -> Verdict {
+    pub fn evaluate(&self, etag: &str, last_modified: Option<SystemTime>) -> Evaluation {
         match (&self.wanted, self.unmodified_since) {
-            (Some(wanted), _) if !names_strongly(wanted, etag) => return Verdict::Failed("If-Match"),
+            (Some(wanted), _) if !names_strongly(wanted, etag) => return Evaluation::Failed("If-Match"),
             (None, Some(since)) if modified_after(last_modified, since) => {
-                return Verdict::Failed("If-Unmodified-Since");
+                return Evaluation::Failed("If-Unmodified-Since");
             }
             _ => {}
         }
         match (&self.known, self.modified_since) {
-            (Some(known), _) if names(known, etag) => Verdict::NotModified,
+            (Some(known), _) if names(known, etag) => Evaluation::NotModified,
             (None, Some(since)) if last_modified.is_some() && !modified_after(last_modified, since) => {
-                Verdict::NotModified
+                Evaluation::NotModified
             }
-            _ => Verdict::Proceed,
+            _ => Evaluation::Proceed,
         }
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn judge(headers: &[(&str, &str)]) -> Verdict {
+    fn evaluate(headers: &[(&str, &str)]) -> Evaluation {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(
@@ -142,14 +142,14 @@ mod tests {
             );
         }
         let modified = httpdate::parse_http_date(THEN).unwrap() + Duration::from_millis(700);
-        Conditions::parse(&map).judge(ETAG, Some(modified))
+        Conditions::parse(&map).evaluate(ETAG, Some(modified))
     }
 
     #[test]
-    fn conditions_are_judged_in_the_order_of_the_standard() {
-        use Verdict::{NotModified, Proceed};
-        let failed = Verdict::Failed("If-Match");
-        let table: [(&[(&str, &str)], Verdict); 19] = [
+    fn conditions_are_evaluated_in_the_order_of_the_standard() {
+        use Evaluation::{NotModified, Proceed};
+        let failed = Evaluation::Failed("If-Match");
+        let table: [(&[(&str, &str)], Evaluation); 19] = [
             (&[], Proceed),
             (&[("if-match", ETAG)], Proceed),
             (&[("if-match", "abc-2")], Proceed),
@@ -167,7 +167,7 @@ mod tests {
             (&[("if-unmodified-since", THEN)], Proceed),
             (
                 &[("if-unmodified-since", EARLIER)],
-                Verdict::Failed("If-Unmodified-Since"),
+                Evaluation::Failed("If-Unmodified-Since"),
             ),
             (&[("if-match", ETAG), ("if-unmodified-since", EARLIER)], Proceed),
             (
@@ -177,7 +177,7 @@ mod tests {
             (&[("if-modified-since", "yesterday")], Proceed),
         ];
         for (headers, expected) in table {
-            assert_eq!(judge(headers), expected, "{headers:?}");
+            assert_eq!(evaluate(headers), expected, "{headers:?}");
         }
     }
 }

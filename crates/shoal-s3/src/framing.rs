@@ -4,7 +4,7 @@
 //! requests that every parser reads alike: CRLF line ends, one length, one `Host`, `chunked` and nothing
 //! else. The HTTP library frames accepted requests in the same way, and never sees refused ones.
 //!
-//! It is a pure state machine: bytes in, verdict out. It does no I/O, reads no clock, and allocates nothing
+//! It is a pure state machine: bytes in, outcome out. It does no I/O, reads no clock, and allocates nothing
 //! while nothing is wrong.
 
 mod chunked;
@@ -33,9 +33,9 @@ pub struct Framing {
     heads: u64,
 }
 
-/// The verdict on the bytes shown to [`Framing::follow`].
+/// The outcome of [`Framing::follow`].
 #[derive(Debug)]
-pub struct Verdict {
+pub struct FramingOutcome {
     /// This many bytes from the start are whole, unambiguous pieces of requests and may go on.
     pub pass_bytes: usize,
     /// Set if the bytes after those are refused; nothing that follows them can be trusted.
@@ -78,7 +78,7 @@ impl Framing {
     /// `window` begins with the first byte that has not passed: bytes that an earlier call left behind are
     /// shown again, followed by more. How the bytes are split over calls changes neither what passes nor the
     /// refusal.
-    pub fn follow(&mut self, window: &[u8]) -> Verdict {
+    pub fn follow(&mut self, window: &[u8]) -> FramingOutcome {
         let mut passed = 0;
         loop {
             let rest = &window[passed..];
@@ -111,7 +111,7 @@ impl Framing {
             };
             match step {
                 Ok(0) => {
-                    return Verdict {
+                    return FramingOutcome {
                         pass_bytes: passed,
                         refusal: None,
                     };
@@ -123,7 +123,7 @@ impl Framing {
                         refusal: refusal.clone(),
                         in_body,
                     };
-                    return Verdict {
+                    return FramingOutcome {
                         pass_bytes: passed,
                         refusal: Some(refusal),
                     };

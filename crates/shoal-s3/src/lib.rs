@@ -5,6 +5,7 @@
 pub mod etag;
 pub mod identity;
 pub mod object;
+mod percent;
 pub mod prefix;
 pub mod target;
 pub mod uri;
@@ -20,7 +21,7 @@ pub mod read_head;
 // Signatures and bodies.
 pub mod auth;
 pub mod payload;
-pub mod sigv2;
+mod sigv2;
 pub mod sigv4;
 
 // Answers and documents.

@@ -78,7 +78,7 @@ impl Version {
         VersionId::of(object, digest(&parts))
     }
 
-    /// Serializes the version, for a footer or another node.
+    /// Serializes the version, for a footer and for records of dirty objects.
     pub fn write(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.object.0);
         out.extend_from_slice(&self.id.0);
@@ -95,21 +95,31 @@ impl Version {
     ///
     /// Fails with [`Malformed`] if the bytes end too early or the version contradicts itself.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let version = Self {
+        Self {
             object: ObjectId(reader.array()?),
             id: VersionId(reader.array()?),
             size_bytes: reader.u64()?,
             block_bytes: reader.u64()?,
             last_modified: reader.time()?,
             etag: reader.text()?.into(),
-            // A version from an older node may have more headers.
-            headers: headers::retain_of_version(reader.headers()?),
-        };
-        let is_consistent = version.block_bytes > 0
-            && u32::try_from(version.size_bytes.div_ceil(version.block_bytes)).is_ok()
-            && HeaderValue::from_str(&version.etag).is_ok()
-            && version.id == Self::id_of(version.object, &version.etag, version.size_bytes);
-        is_consistent.then_some(version).ok_or(Malformed)
+            headers: reader.headers()?,
+        }
+        .verified()
+    }
+
+    /// Returns the version as a node may believe it that was told of it, by its own disk or by another node.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if the version contradicts itself.
+    pub fn verified(mut self) -> Result<Self, Malformed> {
+        let is_consistent = self.block_bytes > 0
+            && u32::try_from(self.size_bytes.div_ceil(self.block_bytes)).is_ok()
+            && HeaderValue::from_str(&self.etag).is_ok()
+            && self.id == Self::id_of(self.object, &self.etag, self.size_bytes);
+        // An older node may have kept more headers.
+        self.headers = headers::retain_of_version(self.headers);
+        is_consistent.then_some(self).ok_or(Malformed)
     }
 
     /// The ETag as a header value, for `If-Match` and `If-None-Match`.

@@ -24,7 +24,7 @@ pub use self::copy_source::{COPY_SOURCE, CopySource};
 pub use self::parameters::response_override;
 pub use self::query::Query;
 
-use self::addressing::Place;
+use self::addressing::Resource;
 use self::dialect::Dialect;
 use self::parameters::{is_header, is_of_lists, is_of_reads, is_of_uploads};
 use crate::error::{ErrorCode, S3Error};
@@ -196,22 +196,22 @@ pub fn classify(
     headers: &HeaderMap,
     domain: Option<&str>,
 ) -> Result<Classified, S3Error> {
-    let Place { bucket, key } = Place::of(target.path(), host, domain)?;
+    let Resource { bucket, key } = Resource::of(target.path(), host, domain)?;
     let query = Query::parse(target.query())?;
     let dialect = Dialect::of(headers, &query, key.as_deref())?;
-    let asked = Asked {
+    let shape = RequestShape {
         method,
         has_bucket: bucket.is_some(),
         has_object: key.is_some(),
         query: &query,
         dialect,
     };
-    let operation = asked.operation();
-    let effect = asked.effect(operation);
+    let operation = shape.operation();
+    let effect = shape.effect(operation);
     let version = match query.get("versionId").filter(|_| key.is_some()) {
         // SDKs ask in this way for the lock of the current version. The lake judges the request; the node
         // keeps nothing of the answer, and a write voids every version of the object.
-        Some("") if asked.is_of_sub_resource(operation) => None,
+        Some("") if shape.is_of_sub_resource(operation) => None,
         Some(version) => Some(version_id(version)?.into()),
         None => None,
     };
@@ -248,7 +248,7 @@ fn version_id(text: &str) -> Result<&str, S3Error> {
 }
 
 /// The parts of a request that determine its operation.
-struct Asked<'a> {
+struct RequestShape<'a> {
     method: &'a Method,
     has_bucket: bool,
     has_object: bool,
@@ -256,7 +256,7 @@ struct Asked<'a> {
     dialect: Dialect,
 }
 
-impl Asked<'_> {
+impl RequestShape<'_> {
     /// The operation. A request counts as an operation only with the parameters of that operation and no
     /// others: lakes differ in which of two sub-resources they look for first, and take a part without a
     /// number or without an upload for a whole object.

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stores_read_in_their_own_ways_is_not_read_here() {
+    fn ranges_that_stores_read_differently_are_left_to_the_lake() {
         for header in [
             "bytes=-0",
             "bytes=5-2",

@@ -15,7 +15,8 @@ use http::{HeaderMap, Method};
 use sha1::Sha1;
 use shoal_base::secret::Secret;
 
-use crate::sigv4::canonical::{decode_component, split_pair};
+use crate::percent::decode_query;
+use crate::sigv4::canonical::split_pair;
 
 /// The parameters of a presigned URL; the first marks it as one.
 pub const PARAMETERS: [&str; 3] = ["AWSAccessKeyId", "Signature", "Expires"];
@@ -121,8 +122,8 @@ impl Request<'_> {
         let mut resources = Vec::new();
         for pair in self.query.as_bytes().split(|byte| *byte == b'&') {
             let (name, value) = split_pair(pair);
-            let name = String::from_utf8_lossy(&decode_component(name)).into_owned();
-            let value = decode_component(value);
+            let name = String::from_utf8_lossy(&decode_query(name)).into_owned();
+            let value = decode_query(value).into_owned();
             if value.iter().any(|byte| matches!(byte, b'&' | b'\n')) && !UNSIGNED.contains(&name.as_str()) {
                 return Err(UncoveredError::RunsOn(name));
             }
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_could_have_added_is_refused() {
+    fn parameters_that_the_signature_does_not_cover_are_refused() {
         for query in [
             "retention",
             "x-amz-acl=private",

@@ -5,9 +5,10 @@
 //! splits first.
 
 use http::uri::PathAndQuery;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::object::ObjectName;
+use crate::percent::decode_path;
 
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -103,14 +104,15 @@ pub fn is_sayable(name: &ObjectName) -> bool {
 /// The object that a target names, if [`of_object`] wrote it.
 pub fn object(target: &PathAndQuery) -> Option<ObjectName> {
     let (bucket, key) = target.path().strip_prefix('/')?.split_once('/')?;
+    let text = |encoded: &str| String::from_utf8(decode_path(encoded.as_bytes())?.into_owned()).ok();
     let version = target.query().map(|query| query.strip_prefix("versionId="));
     let version = match version {
         None => None,
-        Some(version) => Some(percent_decode_str(version?).decode_utf8().ok()?.into()),
+        Some(version) => Some(text(version?)?.into()),
     };
     let name = ObjectName {
-        bucket: percent_decode_str(bucket).decode_utf8().ok()?.into(),
-        key: percent_decode_str(key).collect(),
+        bucket: text(bucket)?.into(),
+        key: decode_path(key.as_bytes())?.into(),
         version,
     };
     (of_object(&name).as_ref() == Ok(target)).then_some(name)

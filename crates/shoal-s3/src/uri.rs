@@ -32,12 +32,6 @@ pub enum S3UriError {
 
 impl S3Uri {
     const KEY_BYTES_MAX: usize = 1024;
-
-    /// Whether `key` of `bucket` is this object or lies below this prefix. As in S3, a prefix is a prefix of
-    /// bytes: `s3://b/data` covers `database` too.
-    pub fn covers(&self, bucket: &str, key: &[u8]) -> bool {
-        self.bucket == bucket && key.starts_with(self.key.as_bytes())
-    }
 }
 
 impl FromStr for S3Uri {
@@ -93,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_object_of_a_lake_is_refused_with_its_reason() {
+    fn a_uri_that_names_no_object_is_refused_with_the_reason() {
         assert_eq!(parse("b/k"), Err(S3UriError::Scheme));
         assert_eq!(parse("S3://b/k"), Err(S3UriError::Scheme));
         assert_eq!(parse("https://b/k"), Err(S3UriError::Scheme));
@@ -106,14 +100,6 @@ mod tests {
             Err(S3UriError::LongKey)
         );
         assert!(parse(&format!("s3://b/{}", "k".repeat(1024))).is_ok());
-    }
-
-    #[test]
-    fn a_prefix_covers_the_keys_that_begin_with_its_bytes() {
-        let uri: S3Uri = "s3://b/data".parse().unwrap();
-        assert!(uri.covers("b", b"data/x") && uri.covers("b", b"database"));
-        assert!(!uri.covers("b", b"dat") && !uri.covers("c", b"data/x"));
-        assert!("s3://b".parse::<S3Uri>().unwrap().covers("b", b"\xff"));
     }
 
     #[test]

@@ -5,24 +5,24 @@
 //! deterministic: randomness comes from a seed, time is simulated, and no loop depends on an undefined order.
 //! `docs/explanation/simulator.md` describes what is modelled and what is not.
 
-pub mod access;
-pub mod admission;
+mod access;
+mod admission;
 pub mod advise;
 pub mod block;
-pub mod cache;
+mod cache;
 pub mod chance;
-pub mod clock;
+mod clock;
 pub mod cluster;
 pub mod compare;
-pub mod events;
+mod events;
 pub mod experiment;
 mod hash;
-pub mod links;
-pub mod names;
+mod links;
+mod names;
 pub mod network;
 pub mod plot;
 pub mod policy;
-pub mod report;
+mod report;
 pub mod simulation;
 pub mod trace;
 pub mod units;

@@ -2,6 +2,8 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use shoal_base::spelling::suggestion;
+
 use crate::hash::NumberMap;
 
 /// Numbers names from 0 in the order of their first appearance.
@@ -37,17 +39,12 @@ impl Names {
     pub fn len(&self) -> usize {
         self.numbers.len()
     }
-
-    /// Whether no name has appeared.
-    pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
-    }
 }
 
 /// A message that `given` is not a `kind`, with the name that was probably meant.
 pub(crate) fn unknown<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<_> = known.collect();
-    let meant = nearest(given, known.iter().copied())
+    let meant = suggestion(given, known.iter().copied())
         .map(|name| format!("did you mean `{name}`? "))
         .unwrap_or_default();
     format!(
@@ -56,19 +53,9 @@ pub(crate) fn unknown<'a>(kind: &str, given: &str, known: impl Iterator<Item = &
     )
 }
 
-/// The known name most similar to `given`, if any is similar.
-pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let likeness = |name: &str| strsim::jaro_winkler(&given.to_lowercase(), name);
-    known
-        .map(|name| (likeness(name), name))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, name)| name)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Names, nearest, unknown};
+    use super::{Names, unknown};
 
     #[test]
     fn names_are_numbered_in_order_of_appearance() {
@@ -79,12 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_nearest_known_one() {
-        assert_eq!(
-            nearest("capcity", ["capacity", "policy"].into_iter()),
-            Some("capacity")
-        );
-        assert_eq!(nearest("zzz", ["capacity"].into_iter()), None);
+    fn an_unknown_name_is_told_with_the_one_that_was_probably_meant() {
         let told = unknown("policy", "lruu", ["lru", "lfu"].into_iter());
         assert_eq!(
             told,

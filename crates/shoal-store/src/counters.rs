@@ -11,7 +11,7 @@ use super::ledger::Usage;
 pub enum RemovalReason {
     /// It was evicted to make room.
     Room,
-    /// Its version or object was invalidated.
+    /// Its version was invalidated.
     Invalidated,
     /// Its bytes are not those that were written.
     Corrupt,

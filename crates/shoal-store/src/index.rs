@@ -62,11 +62,6 @@ impl Index {
             .max_by_key(|version| self.versions[version].sequence)
     }
 
-    /// Returns all versions of `object` that are here.
-    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
-        self.objects.get(&object).cloned().unwrap_or_default()
-    }
-
     /// Returns the indexes of the blocks of `version` that are here, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.versions
@@ -187,7 +182,7 @@ mod tests {
         index.insert(OBJECT, block(1, 1), 3);
         assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
         assert_eq!(index.blocks_of(VersionId([1; 16])), [0, 1]);
-        assert_eq!(index.versions_of(OBJECT).len(), 2);
+        assert_eq!(index.objects[&OBJECT].len(), 2);
     }
 
     proptest! {

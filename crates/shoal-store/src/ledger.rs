@@ -185,11 +185,6 @@ impl Ledger {
         state.index.any_block_of(state.index.newest(object)?)
     }
 
-    /// Returns all versions of `object` that are here.
-    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
-        self.state.lock().index.versions_of(object)
-    }
-
     /// Returns the indexes of the blocks of `version` that are here, ascending.
     pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
         self.state.lock().index.blocks_of(version)

@@ -389,11 +389,6 @@ impl Store {
     pub fn remove_version(&self, version: VersionId) {
         self.removal.invalidate_version(version);
     }
-
-    /// Invalidates every version of an object.
-    pub fn remove_object(&self, object: ObjectId) {
-        self.removal.invalidate_object(object);
-    }
 }
 
 /// Dirty versions, which the lake does not have.

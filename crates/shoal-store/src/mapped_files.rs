@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wholly_inside_is_not_taken_for_the_file() {
+    fn bytes_not_wholly_inside_a_mapping_have_no_file() {
         let file = tempfile::tempfile().unwrap();
         let bytes = vec![0_u8; 200 << 10];
         let _backing = register(&bytes[..100 << 10], &file).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shoal_policy::residency::{Leaving, Reservation};
-use shoal_policy::{BlockId, ObjectId, VersionId};
+use shoal_policy::{BlockId, VersionId};
 
 use super::counters::{LiveCounters, RemovalReason};
 use super::disk::{Disk, ReadError};
@@ -109,13 +109,6 @@ impl Removal {
         for index in self.ledger.blocks_of(version) {
             let victim = self.ledger.remove(BlockId { version, index });
             self.remove_all(victim, RemovalReason::Invalidated);
-        }
-    }
-
-    /// Invalidates every version of an object.
-    pub(super) fn invalidate_object(&self, object: ObjectId) {
-        for version in self.ledger.versions_of(object) {
-            self.invalidate_version(version);
         }
     }
 

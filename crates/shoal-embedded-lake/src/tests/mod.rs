@@ -133,7 +133,7 @@ async fn reads_obey_their_conditions() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_apart() {
+async fn a_missing_key_and_a_missing_bucket_have_different_errors() {
     let desk = Desk::new().await;
     desk.put("/demo/folder/k", "x").await;
     let key = (StatusCode::NOT_FOUND, "NoSuchKey".to_string());

@@ -263,7 +263,7 @@ mod tests {
     use super::{BLOCKS_MAX, ExplainQuery};
 
     #[test]
-    fn what_is_asked_is_what_is_heard() {
+    fn a_query_reads_back_unchanged() {
         let query = ExplainQuery {
             object: "s3://b/a key&with=100%25 ä?#".parse().unwrap(),
             version: Some(VersionId([0xab; 16])),

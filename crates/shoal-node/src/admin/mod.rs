@@ -5,8 +5,8 @@ pub mod client;
 mod config;
 pub mod explain;
 pub mod members;
-pub mod observer;
-pub mod reloads;
-pub mod server;
+pub(crate) mod observer;
+pub(crate) mod reloads;
+pub(crate) mod server;
 
 pub use self::config::AdminConfig;

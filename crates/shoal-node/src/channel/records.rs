@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_sent_arrives_however_little_the_socket_takes() {
+    async fn bytes_sent_arrive_however_little_the_socket_takes() {
         for (length, socket_bytes) in [(1, 1), (100, 7), (300_000, 1_000), (300_000, 1 << 20)] {
             let sent = bytes(length);
             let (near, far) = tokio::io::duplex(socket_bytes);

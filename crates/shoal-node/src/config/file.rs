@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
+use shoal_base::spelling::suggestion;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use super::problem::{Problem, Provenance, nearest};
+use super::problem::{Problem, Provenance};
 use super::settings::{SECTIONS, SETTINGS, of_section, position};
 use super::value::{RawValue, Value};
 
@@ -284,7 +285,7 @@ impl Reader<'_> {
     }
 
     fn unknown_section(&mut self, unknown: &str, offset: usize) {
-        let hint = match nearest(unknown, SECTIONS) {
+        let hint = match suggestion(unknown, SECTIONS) {
             Some("identity") => "did you mean [[identity]]?".into(),
             Some(section) => format!("did you mean [{section}]?"),
             None => format!("the sections are {}", SECTIONS.join(", ")),
@@ -293,7 +294,7 @@ impl Reader<'_> {
     }
 
     fn unknown_key(&mut self, unknown: &str, title: &str, known: &[&str], offset: usize) {
-        let hint = nearest(unknown, known.iter().copied())
+        let hint = suggestion(unknown, known.iter().copied())
             .map(|key| format!("did you mean \"{key}\"?"))
             .or_else(|| sections_with(unknown))
             .unwrap_or_else(|| format!("the keys of {title} are {}", known.join(", ")));

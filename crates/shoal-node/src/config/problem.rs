@@ -84,30 +84,3 @@ fn one_a_line(problems: &[Problem]) -> String {
         .collect::<Vec<_>>()
         .join("\n")
 }
-
-/// The known name most similar to `unknown`, if any is similar.
-pub(super) fn nearest<'a>(unknown: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let written = unknown.to_lowercase();
-    let likeness = |name: &str| strsim::jaro_winkler(&written, name);
-    known
-        .into_iter()
-        .map(|name| (likeness(name), name))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, name)| name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::nearest;
-
-    #[test]
-    fn the_nearest_name_is_the_one_that_was_meant() {
-        let known = ["capacity", "block_size", "path"];
-        assert_eq!(nearest("capcity", known), Some("capacity"));
-        assert_eq!(nearest("Capacity", known), Some("capacity"));
-        assert_eq!(nearest("blocksize", known), Some("block_size"));
-        assert_eq!(nearest("block-size", known), Some("block_size"));
-        assert_eq!(nearest("compression", known), None);
-    }
-}

@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes in any::<u64>(), seconds in 0..u64::MAX / 1_000_000) {
+        fn sizes_and_times_read_back_as_written(bytes in any::<u64>(), seconds in 0..u64::MAX / 1_000_000) {
             prop_assert_eq!(parse_size(&format_size(bytes)), Some(bytes));
             let time = Duration::from_secs(seconds);
             prop_assert_eq!(parse_time(&format_time(time)), Some(time));

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use shoal_base::secret::Secret;
+use shoal_base::spelling::suggestion;
 use shoal_policy::eviction::PolicyName;
 use toml::Value as Toml;
 
-use super::problem::nearest;
 use super::units::{format_size, format_time, parse_size, parse_time};
 use super::{Anonymous, CooperationMode, FreshnessMode, SplitRule, WriteMode};
 
@@ -245,7 +245,7 @@ impl Value for PolicyName {
         let names = Self::ALL.iter().map(|policy| policy.as_str());
         given
             .text()
-            .and_then(|text| nearest(text, names))
+            .and_then(|text| suggestion(text, names))
             .map_or_else(|| Self::WRITE.into(), |name| format!("did you mean \"{name}\"?"))
     }
 }

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_not_flushed_until_it_is_found() {
+    fn a_lost_object_is_not_flushed_until_it_is_found() {
         let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
         assert!(schedule.set_lost(OBJECT, true, now) && !schedule.set_lost(OBJECT, true, now));
         assert!(
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_home_to_now_is_left_to_them_once_its_flush_has_ended() {
+    fn an_object_with_a_new_home_is_left_to_it_once_its_flush_has_ended() {
         let (mut schedule, now) = (FlushSchedule::default(), clock::instant());
         let FlushStart::Lead(cancel, _over) = schedule.begin(OBJECT, now) else {
             panic!("no flush of it is under way")

@@ -151,7 +151,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_written_down_is_read_back() {
+    fn a_written_manifest_reads_back_unchanged() {
         let written = manifest("k", 7);
         let read = Manifest::of_bytes(&written.to_bytes()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{written:?}"));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Manifest;
 use crate::blocks::FetchPlan;
-use crate::read::{GetAnswer, ReadError, ReadRequest, Reader};
+use crate::read::{GetAnswer, ObjectReader, ReadError, ReadRequest};
 
 /// Answers a GET by the writer of the object.
 ///
@@ -12,7 +12,7 @@ use crate::read::{GetAnswer, ReadError, ReadRequest, Reader};
 ///
 /// The first bytes cannot be read.
 pub async fn read(
-    reader: &Reader,
+    reader: &ObjectReader,
     request: &ReadRequest,
     manifest: &Manifest,
 ) -> Result<GetAnswer, ReadError> {

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_the_lakes() {
+    fn a_write_with_a_header_of_the_lake_goes_around() {
         for (name, why) in [
             ("if-none-match", Uncached::Condition),
             ("if-match", Uncached::Condition),

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_while_connecting_is_told_apart() {
+    fn failures_while_connecting_have_different_names() {
         let of = |error: io::Error| Failure::of_connecting(&error);
         let nested = |error: rustls::Error| io::Error::other(io::Error::other(error));
         for errno in [libc::EMFILE, libc::ENFILE, libc::EADDRNOTAVAIL] {

@@ -28,6 +28,7 @@ mod wake_filter;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, RETRY_AFTER};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
@@ -37,16 +38,19 @@ use shoal_policy::fair::Payer;
 use shoal_s3::identity::Caller;
 use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
-pub use self::account::{LakeAccount, NodeCredentials, Owner};
-pub use self::account_refusal::AccountRefusal;
+pub use self::account::{LakeAccount, NodeCredentials};
+pub(crate) use self::account_refusal::AccountRefusal;
 pub use self::config::LakeConfig;
-pub use self::counters::EndpointCounts;
-pub use self::credential_chain::CredentialsError;
-pub use self::error::{BoxError, EndpointError, Failure, SharedError, causes};
-pub use self::health::{EndpointHealth, RefusedAccount};
-pub use self::probe::ProbeError;
+pub(crate) use self::counters::EndpointCounts;
+pub(crate) use self::credential_chain::CredentialsError;
+pub use self::error::{BoxError, EndpointError, Failure};
+pub(crate) use self::error::{SharedError, causes};
+pub(crate) use self::health::EndpointHealth;
+pub(crate) use self::probe::ProbeError;
 pub use self::request_body::{RequestBody, RequestStream};
 pub use self::response_body::LakeBody;
+pub(crate) use self::resume::{OnContradiction, RepeatableGet, Resumption};
+pub(crate) use self::retry::RetryBudget;
 
 use self::connect::{ConnectError, Connector};
 use self::counters::Counters;
@@ -54,11 +58,8 @@ use self::error::RequestContext;
 use self::expectation::Expectation;
 use self::pool::{ExchangeError, Link, Pool};
 use self::request_body::OutgoingBody;
-pub use self::resume::{OnContradiction, RepeatableGet, Resumption};
-pub use self::retry::RetryBudget;
-use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
-
 use self::retry::AttemptOutcome;
+use self::timeouts::{RequestClass, RequestTimeouts, Timeouts};
 use crate::channel::Dialer;
 use crate::clock;
 use crate::fair::Turns;
@@ -191,9 +192,9 @@ impl Endpoint {
 
     /// Signs and sends a request. Returns the response head, with the body to come.
     ///
-    /// Reads without a body are retried, within a budget, if no part of an answer has arrived or the answer
-    /// is a transient error (500, 502, 503, 504), as long as the client can be expected to wait. An error
-    /// that persists is returned unchanged.
+    /// Reads (a GET or HEAD without a body, a QUERY with a whole one) are retried, within a budget, if no
+    /// part of an answer has arrived or the answer is a transient error (500, 502, 503, 504), as long as the
+    /// client can be expected to wait. An error that persists is returned unchanged.
     ///
     /// # Errors
     ///
@@ -213,6 +214,9 @@ impl Endpoint {
         } = request;
         headers.insert(HOST, self.host.clone());
         headers.remove(CONTENT_LENGTH);
+        if let Some(length) = body.content_length(&method) {
+            headers.insert(CONTENT_LENGTH, length.into());
+        }
         if expects_continue {
             headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
@@ -233,8 +237,9 @@ impl Endpoint {
         };
         let outcome = match body {
             RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
-                self.read(head).await
+                self.read(head, Bytes::new()).await
             }
+            RequestBody::Whole(body) if head.method == Method::QUERY => self.read(head, body).await,
             body => {
                 let expectation = expects_continue.then(Expectation::default);
                 self.write(head, body, expectation).await
@@ -243,7 +248,7 @@ impl Endpoint {
         self.check_account(outcome, &account, &context).await
     }
 
-    async fn read(&self, head: Head) -> Result<Response<LakeBody>, EndpointError> {
+    async fn read(&self, head: Head, body: Bytes) -> Result<Response<LakeBody>, EndpointError> {
         self.budget.earn();
         let began = clock::instant();
         let mut tries = 1;
@@ -252,7 +257,7 @@ impl Endpoint {
             let request = head
                 .clone()
                 .sign(&self.region, &self.keys, clock::utc_now())?
-                .with(OutgoingBody::EMPTY);
+                .with(OutgoingBody::whole(body.clone()));
             let outcome = match self.exchange_in_turn(&head, request, connection).await {
                 Err(FailedAttempt { stale: true, .. }) if connection == ConnectionChoice::Any => {
                     connection = ConnectionChoice::New;
@@ -279,21 +284,15 @@ impl Endpoint {
 
     async fn write(
         &self,
-        mut head: Head,
+        head: Head,
         body: RequestBody,
         expectation: Option<Expectation>,
     ) -> Result<Response<LakeBody>, EndpointError> {
         let (context, class, payer) = (head.context.clone(), head.class, head.payer);
-        let length = match &body {
-            RequestBody::Empty => Some(0),
-            RequestBody::Stream { length, .. } | RequestBody::Seeded { length, .. } => *length,
-        };
-        if let Some(length) = length {
-            head.headers.insert(CONTENT_LENGTH, length.into());
-        }
         let signed = head.sign(&self.region, &self.keys, clock::utc_now())?;
         let body = match body {
             RequestBody::Empty => OutgoingBody::EMPTY,
+            RequestBody::Whole(bytes) => OutgoingBody::whole(bytes),
             RequestBody::Stream { body, .. } => OutgoingBody::stream(body),
             RequestBody::Seeded { body, .. } => {
                 let seed = signed.seed.clone().ok_or_else(|| {

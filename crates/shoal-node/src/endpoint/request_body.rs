@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::Method;
 use http_body::{Body, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use shoal_s3::sigv4::SeedSignature;
 
 use super::error::BoxError;
@@ -21,6 +23,8 @@ pub type RequestStream = UnsyncBoxBody<Bytes, BoxError>;
 pub enum RequestBody {
     /// No bytes.
     Empty,
+    /// These bytes, which may be sent again.
+    Whole(Bytes),
     /// A stream; without a length it is sent in HTTP chunks (`Transfer-Encoding: chunked`).
     Stream {
         /// Exact length in bytes, if known.
@@ -38,6 +42,19 @@ pub enum RequestBody {
     },
 }
 
+impl RequestBody {
+    /// The `Content-Length` to send: the length in bytes, if it is known. A GET or HEAD without a body says
+    /// nothing about one.
+    pub(super) fn content_length(&self, method: &Method) -> Option<u64> {
+        match self {
+            Self::Empty if *method == Method::GET || *method == Method::HEAD => None,
+            Self::Empty => Some(0),
+            Self::Whole(bytes) => Some(bytes.len() as u64),
+            Self::Stream { length, .. } | Self::Seeded { length, .. } => *length,
+        }
+    }
+}
+
 /// The body type that hyper sends: a request body, watched for progress. Its length is in the request's
 /// `Content-Length`.
 pub(super) struct OutgoingBody(Option<Outgoing>);
@@ -51,6 +68,14 @@ struct Outgoing {
 
 impl OutgoingBody {
     pub(super) const EMPTY: Self = Self(None);
+
+    /// These bytes, all at once.
+    pub(super) fn whole(bytes: Bytes) -> Self {
+        if bytes.is_empty() {
+            return Self::EMPTY;
+        }
+        Self::stream(Full::new(bytes).map_err(|never| match never {}).boxed_unsync())
+    }
 
     pub(super) fn stream(stream: RequestStream) -> Self {
         Self(Some(Outgoing {

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_break_is_final() {
+    fn a_failure_that_is_no_break_is_final() {
         for failure in [Failure::TimedOut, Failure::Unintelligible, Failure::RequestBody] {
             assert!(!Breaks::default().allow(failure), "{failure:?}");
         }

@@ -8,7 +8,7 @@ mod processor;
 mod turns;
 mod wait_queue;
 
-pub use self::processor::{ConnectionPayer, MidRequest, OnProcessor, Processor, SharedTasks};
-pub use self::turns::{Turn, Turns, WaitedTooLong};
+pub use self::processor::{ConnectionPayer, MidRequest, Processor, SharedTasks};
+pub use self::turns::{Turn, Turns};
 pub use self::wait_queue::WaitQueue;
 pub mod in_flight;

@@ -158,7 +158,7 @@ impl Fetcher {
         };
         let _home_wait = match role {
             PeerRole::Home(layer) => Some(leader.awaits_home(layer)),
-            PeerRole::Holder | PeerRole::Heir(_) => None,
+            PeerRole::Holder | PeerRole::Successor(_) => None,
         };
         let request = BlockRequest {
             version: Version::clone(&fetch.version),

@@ -12,7 +12,7 @@ pub const TARGET: &str = "shoal::access";
 /// A request and its answer, as the access log shows them. Nothing here is secret: an access key is the
 /// public half.
 #[derive(Clone, Debug)]
-pub struct Access<'request> {
+pub struct AccessRecord<'request> {
     /// When the request arrived.
     pub at: SystemTime,
     /// The request's id in its answer.
@@ -48,7 +48,7 @@ pub struct Access<'request> {
 }
 
 /// Writes the line of one request.
-pub fn access_line(access: &Access<'_>) {
+pub fn access_line(access: &AccessRecord<'_>) {
     // Nothing is rendered without a subscriber.
     if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
         return;
@@ -113,7 +113,7 @@ mod tests {
     use shoal_sim::Granularity;
     use shoal_sim::trace::{self, Format, Trace};
 
-    use super::{Access, access_line, without_credentials};
+    use super::{AccessRecord, access_line, without_credentials};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -129,8 +129,8 @@ mod tests {
         }
     }
 
-    fn access() -> Access<'static> {
-        Access {
+    fn access() -> AccessRecord<'static> {
+        AccessRecord {
             at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
             request_id: "00000000000000AB",
             peer: "127.0.0.1:4000".parse().unwrap(),
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    fn line_of(access: &Access<'_>, filter: &str) -> String {
+    fn line_of(access: &AccessRecord<'_>, filter: &str) -> String {
         let written = Written::default();
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_log_tells_can_be_simulated() {
+    fn a_line_of_the_access_log_can_be_simulated() {
         let simulated = |operation: Operation| -> Vec<_> {
             let mut access = access();
             access.operation = operation.as_str();

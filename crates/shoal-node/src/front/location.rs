@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_a_document_does_not_wait_for_it() {
+    fn bytes_ahead_of_a_document_do_not_wait_for_it() {
         for ahead in [
             "",
             " ",

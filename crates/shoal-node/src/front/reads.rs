@@ -16,13 +16,13 @@ use crate::front::lake_errors;
 use crate::front::record::Record;
 use crate::front::respond::{CacheStatus, X_CACHE_REASON};
 use crate::front::wanted::Wanted;
-use crate::read::{GetAnswer, Reader};
+use crate::read::{GetAnswer, ObjectReader};
 use crate::write::WriteThrough;
 
 /// Answers reads.
 pub(super) struct Reads {
     lake: Arc<Endpoint>,
-    reader: Arc<Reader>,
+    reader: Arc<ObjectReader>,
     freshness: ArcSwap<FreshnessRules>,
     through: Arc<WriteThrough>,
     forwarder: Arc<Forwarder>,
@@ -33,7 +33,7 @@ impl Reads {
     /// finished.
     pub(super) fn new(
         lake: Arc<Endpoint>,
-        reader: Arc<Reader>,
+        reader: Arc<ObjectReader>,
         freshness: FreshnessRules,
         through: Arc<WriteThrough>,
         forwarder: Arc<Forwarder>,

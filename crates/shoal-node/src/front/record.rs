@@ -18,7 +18,7 @@ use crate::blocks::BytesBySource;
 use crate::clock;
 use crate::endpoint::causes;
 use crate::fair::in_flight::InFlightPermit;
-use crate::front::access_log::{Access, access_line};
+use crate::front::access_log::{AccessRecord, access_line};
 use crate::front::respond::CacheStatus;
 use crate::log_throttle::LogThrottle;
 use crate::metrics::{GaugeGuard, Metrics};
@@ -134,7 +134,7 @@ impl Record {
             self.metrics.uncached(reason.as_str());
         }
         let Some(subject) = &self.subject else { return };
-        access_line(&Access {
+        access_line(&AccessRecord {
             at: subject.at,
             request_id: self.request_id.as_str(),
             peer: subject.peer,

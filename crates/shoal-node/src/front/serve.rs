@@ -31,7 +31,7 @@ use crate::http::connection::ClientBody;
 use crate::http::expectation::expects_continue;
 use crate::http::listener::RemoteEnd;
 use crate::metrics::Metrics;
-use crate::read::Reader;
+use crate::read::ObjectReader;
 use crate::write::{WriteMode, WriteRules, WriteThrough};
 
 /// Answers S3 requests: finds the part that each is for.
@@ -54,7 +54,7 @@ pub struct FrontParts {
     /// This node's knowledge of objects.
     pub grants: Arc<Grants>,
     /// Reads objects.
-    pub reader: Reader,
+    pub reader: ObjectReader,
     /// How long a permission of the lake holds.
     pub freshness: FreshnessRules,
     /// How objects are written.

@@ -25,7 +25,7 @@ use crate::http::connection::ClientBody;
 use crate::http::listener::{self, ConnectionLimits, RemoteEnd};
 use crate::http::tls::TlsReloader;
 use crate::lake_health::LakeHealthCheck;
-use crate::read::{OpenLock, Reader};
+use crate::read::{ObjectReader, OpenLock};
 use crate::reload::Reloader;
 use crate::shutdown::Shutdown;
 
@@ -232,8 +232,8 @@ fn explainer(core: &Core) -> Explainer {
     }
 }
 
-fn reader(core: &Core) -> Reader {
-    Reader {
+fn reader(core: &Core) -> ObjectReader {
+    ObjectReader {
         lake: Arc::clone(&core.lake),
         store: Arc::clone(&core.store),
         grants: Arc::clone(&core.grants),

@@ -22,10 +22,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-pub use buffer_budget::BufferBudget;
-pub use io::GuardedIo;
-pub use response::{ResponseBody, ResponseFuture, ResponseService, refusal_response};
-pub use streams::{ClientBody, ClientBodyError};
+pub(crate) use buffer_budget::BufferBudget;
+pub(crate) use io::GuardedIo;
+pub(crate) use response::ResponseService;
+pub use streams::ClientBody;
 
 use shoal_s3::error::S3Error;
 use streams::Offers;

@@ -24,9 +24,7 @@ use tokio::task::JoinHandle;
 
 pub use self::datagram::{ClusterKey, RejectReason};
 pub use self::member::{Member, NodeConfig, State, generation, node_id};
-pub use self::notices::{
-    Agreement, Notices, RejectedSender, RejectedSenders, Seeds, SettingDigest, SettingsDigests, SharedSetting,
-};
+pub use self::notices::{Notices, SettingDigest, SettingsDigests, SharedSetting};
 
 use self::driver::Driver;
 use self::seeds::SeedResolver;

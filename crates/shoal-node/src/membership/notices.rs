@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 pub use self::agreement::{Agreement, SettingDigest, SettingsDigests, SharedSetting};
 pub(super) use self::rejected::ClockDifference;
-pub use self::rejected::{RejectedSender, RejectedSenders};
+pub use self::rejected::RejectedSenders;
 pub use self::seeds::Seeds;
 
 /// All notices. Each part has its own lock, which is held for a moment and never on the path of a read.

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_the_last_look_is_added_once() {
+    fn observations_since_the_last_snapshot_are_added_once() {
         let (source, sink) = (recorded(&[1, 3]), DurationHistogram::default());
         let first = source.distribution();
         sink.add(&HistogramSnapshot::default(), &first);

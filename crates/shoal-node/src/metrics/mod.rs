@@ -1,7 +1,7 @@
 //! The node's metrics and their names. Logic returns outcomes; the edge records them here.
 
 mod conditions;
-pub mod histogram;
+pub(crate) mod histogram;
 mod lake;
 mod payers;
 mod peers;
@@ -23,11 +23,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry};
 use shoal_policy::{Layer, Source};
 
-pub use self::conditions::ConditionMetrics;
-pub use self::lake::LakeMetrics;
-pub use self::payers::PayerMetrics;
-pub use self::peers::{PeerMetrics, PeerTraffic};
-pub use self::reloads::ReloadMetrics;
+pub(crate) use self::conditions::ConditionMetrics;
+pub(crate) use self::lake::LakeMetrics;
+pub(crate) use self::payers::PayerMetrics;
+pub(crate) use self::peers::{PeerMetrics, PeerTraffic};
+pub(crate) use self::reloads::ReloadMetrics;
 
 use crate::metrics::histogram::DurationHistogram;
 

@@ -98,7 +98,7 @@ fn a_peer_that_has_left_is_neither_asked_nor_left_alone() {
 }
 
 #[test]
-fn what_is_counted_while_it_lasts_is_given_back() {
+fn a_gauge_counts_down_when_its_guard_is_dropped() {
     let metrics = recorded();
     drop(metrics.request_began());
     drop(metrics.connections().opened());

@@ -18,7 +18,7 @@ use shoal_s3::sigv4::PayloadHash;
 
 use super::ALIVE;
 use super::circuit_breaker::CircuitBreaker;
-use super::request::BlockRequest;
+use super::request::{BLOCKS, BlockRequest};
 use crate::channel::Channel;
 use crate::clock;
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
@@ -71,7 +71,7 @@ pub enum PeerError {
     /// The peer's answer broke off, or does not end.
     #[error("{0} broke off")]
     BrokenOff(String),
-    /// The version has more headers than a request between nodes can carry.
+    /// The version has more headers than a request between nodes may carry.
     #[error("the description of the block does not fit in a request")]
     TooLong,
 }
@@ -155,11 +155,12 @@ impl Peer {
     ///
     /// Fails if the peer refuses, cannot be reached, or does not say in time whether it will send the block.
     pub async fn get_block(&self, request: &BlockRequest) -> Result<LakeBody, PeerError> {
-        let request = request_to(
-            Method::GET,
-            "get_block",
-            request.target().ok_or(PeerError::TooLong)?,
-        );
+        let body = request.to_bytes().ok_or(PeerError::TooLong)?;
+        let request = EndpointRequest {
+            body: RequestBody::Whole(body.into()),
+            // A node that has closed an idle connection is asked again: a request for a block has no effect.
+            ..request_to(Method::QUERY, "get_block", PathAndQuery::from_static(BLOCKS))
+        };
         self.sent.fetch_add(1, Ordering::Relaxed);
         self.breaker.lock().sending(clock::instant());
         let response = match tokio::time::timeout(HEAD_PATIENCE, self.endpoint.send(request)).await {
@@ -251,7 +252,7 @@ impl Peer {
     }
 }
 
-/// Builds a request that consists of its target. The connection identifies both nodes.
+/// Builds a request without a body. The connection identifies both nodes.
 fn request_to(method: Method, operation: &'static str, target: PathAndQuery) -> EndpointRequest {
     EndpointRequest {
         operation,

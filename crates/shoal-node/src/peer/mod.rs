@@ -13,6 +13,7 @@ mod client;
 mod request;
 
 pub use self::client::{Peer, PeerConnector, PeerError};
+pub(crate) use self::request::{BLOCKS, REQUEST_BYTES_MAX};
 pub use self::request::{BlockRequest, CallerName, PeerRole};
 
 /// The path at which a node answers without doing anything else.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, Response};
 use shoal_policy::BlockId;
-use shoal_s3::conditions::{Conditions, Verdict};
+use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::object::{Uncacheable, Version};
 use shoal_s3::range::ByteRange;
 
@@ -71,10 +71,10 @@ pub enum HeadAnswer {
 impl HeadAnswer {
     /// The answer to a HEAD of `version` under these conditions.
     pub fn of(version: Arc<Version>, conditions: &Conditions) -> Self {
-        match conditions.judge(&version.etag, version.last_modified) {
-            Verdict::Proceed => Self::Object(version),
-            Verdict::NotModified => Self::NotModified(version),
-            Verdict::Failed(_) => Self::PreconditionFailed,
+        match conditions.evaluate(&version.etag, version.last_modified) {
+            Evaluation::Proceed => Self::Object(version),
+            Evaluation::NotModified => Self::NotModified(version),
+            Evaluation::Failed(_) => Self::PreconditionFailed,
         }
     }
 }

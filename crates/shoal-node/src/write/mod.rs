@@ -14,8 +14,8 @@ mod through;
 
 pub use self::body_copy::BodyCopy;
 pub use self::config::{WriteConfig, WriteMode, WriteRule};
-pub use self::mode::{ModeError, WriteRules};
-pub use self::multipart::{Upload, UploadPart};
+pub use self::mode::WriteRules;
+pub use self::multipart::Upload;
 pub use self::through::{OBJECT_PART_OF_CAPACITY, WriteThrough, WriteThroughSizes, size_to_copy};
 
 /// Why a write was carried out in another mode than requested: a write through the cache left nothing there,

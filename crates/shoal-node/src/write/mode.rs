@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_mode_is_refused() {
+    fn an_unknown_mode_is_refused() {
         for words in [&["beside"][..], &[""], &["Through"], &["around", "around"]] {
             assert_eq!(mode("y", words), Err(ModeError::Unknown), "{words:?}");
         }

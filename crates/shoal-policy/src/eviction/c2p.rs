@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_node_replaced_leaves_here_too() {
+    fn a_part_that_another_node_replaced_leaves_here_too() {
         let mut policy = holding(Reads::Whole, &[0, 4, 8, 9]);
         hear(&mut policy, EventKind::Replace, 5);
         hear(&mut policy, EventKind::Replace, 10);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_node_replaced_counts_as_well() {
+    fn replacements_by_this_node_count_as_well() {
         let mut policy = holding(Reads::Whole, &[0, 4, 5]);
         assert_eq!(policy.evict(&mut |key| *key == 4), Some((4, 1)));
         assert_eq!(leaving_order(policy), [5, 0]);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_popular_once_leaves_in_the_end() {
+    fn a_key_that_was_popular_once_leaves_in_the_end() {
         // The age grows by two with each key that goes by; the fifth ranks with the favourite's ten uses, the
         // sixth above.
         assert_eq!(left_before_the_old_favourite(Lfuda::default()), Some(6));

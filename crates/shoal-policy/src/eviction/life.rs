@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_a_window_leaves_first() {
+    fn a_block_unused_for_a_window_leaves_first() {
         let mut policy = holding(&[0, 4], &[1, 2]);
         policy.advance(WINDOW + Duration::from_secs(1));
         policy.touch(&4);

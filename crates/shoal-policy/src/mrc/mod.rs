@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_fades_and_the_list_stays() {
+    fn counts_fade_and_the_list_stays() {
         let mut distances = ReuseDistances::exact(Reach::of_full_blocks(100 * BLOCK_BYTES, BLOCK_BYTES));
         record(&mut distances, (0..100).chain(0..100));
         let before = distances.curve();

@@ -159,7 +159,7 @@ fn a_busy_layer_outweighs_a_slow_one() {
 }
 
 #[test]
-fn what_would_change_nothing_is_not_done() {
+fn a_move_that_gains_nothing_is_not_made() {
     let idle = uniform(0.0, CAPACITY_BYTES);
     let layers = [demand(&idle, 0, 300_000), demand(&idle, 0, 700_000)];
     assert_eq!(adapt(&layers, CAPACITY_BYTES), [300_000, 700_000]);

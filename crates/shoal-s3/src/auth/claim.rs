@@ -18,9 +18,9 @@ pub(super) static CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-co
 static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-token");
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
-/// Where a request carries its claim.
+/// The part of a request that carries its signature.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Place {
+pub(super) enum SignatureLocation {
     /// The `Authorization` header.
     Header,
     /// The query; the URL is valid for `expires`.
@@ -61,7 +61,7 @@ impl<'a> Claimed<'a> {
     pub(super) fn is_presigned(&self) -> bool {
         match self {
             Self::Version2(claim) => matches!(claim, version2::Claim::Query(_)),
-            Self::Version4(claim) => matches!(claim.place, Place::Query { .. }),
+            Self::Version4(claim) => matches!(claim.location, SignatureLocation::Query { .. }),
         }
     }
 
@@ -77,7 +77,7 @@ impl<'a> Claimed<'a> {
 /// A claim of version 4, with its proof.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
-    pub(super) place: Place,
+    pub(super) location: SignatureLocation,
     pub(super) credential: Credential<'a>,
     /// Lower-case names joined by semicolons.
     pub(super) signed_headers: Cow<'a, str>,
@@ -95,8 +95,11 @@ impl<'a> Claim<'a> {
         let authorization = header::Authorization::parse(authorization)?;
         let payload_hash = find(headers, &CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;
         Ok(Self {
-            place: Place::Header,
-            credential: Credential::parse(Cow::Borrowed(authorization.credential), Place::Header)?,
+            location: SignatureLocation::Header,
+            credential: Credential::parse(
+                Cow::Borrowed(authorization.credential),
+                SignatureLocation::Header,
+            )?,
             signed_headers: Cow::Borrowed(authorization.signed_headers),
             signature: Cow::Borrowed(authorization.signature.as_bytes()),
             timestamp: date(headers)?,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Refusal;
-use super::claim::Place;
+use super::claim::SignatureLocation;
 use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
 
 /// A credential as the request writes it: an access key and four words of scope.
@@ -11,20 +11,20 @@ use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
 pub(super) struct Credential<'a> {
     text: Cow<'a, str>,
     access_key_len: usize,
-    place: Place,
+    location: SignatureLocation,
 }
 
 impl<'a> Credential<'a> {
     /// Splits from the right, because an access key may contain slashes.
-    pub(super) fn parse(text: Cow<'a, str>, place: Place) -> Result<Self, Refusal> {
+    pub(super) fn parse(text: Cow<'a, str>, location: SignatureLocation) -> Result<Self, Refusal> {
         match memchr::memrchr_iter(b'/', text.as_bytes()).nth(3) {
             Some(at) if at > 0 => Ok(Self {
                 text,
                 access_key_len: at,
-                place,
+                location,
             }),
             _ => Err(Refusal::malformed(
-                place,
+                location,
                 "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\".",
             )),
         }
@@ -46,12 +46,12 @@ impl<'a> Credential<'a> {
         let mut words = words(self.scope(), b'/');
         let mut word = || words.next().expect("parse found four words");
         let (day, region, service, terminator) = (word(), word(), word(), word());
-        let wrong = |detail: String| Refusal::malformed(self.place, detail);
+        let wrong = |detail: String| Refusal::malformed(self.location, detail);
 
         if region != expected_region {
             let region = shown(region);
             return Refusal::Malformed {
-                in_query: matches!(self.place, Place::Query { .. }),
+                in_query: matches!(self.location, SignatureLocation::Query { .. }),
                 detail: format!("the region '{region}' is wrong; expecting '{expected_region}'").into(),
                 region: Some(expected_region.into()),
             };
@@ -78,10 +78,10 @@ impl<'a> Credential<'a> {
         let other_day = format!(
             "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
         );
-        match self.place {
-            Place::Header => wrong(other_day),
+        match self.location {
+            SignatureLocation::Header => wrong(other_day),
             // S3's message does not name the parameter here.
-            Place::Query { .. } => Refusal::OtherDay(other_day.into()),
+            SignatureLocation::Query { .. } => Refusal::OtherDay(other_day.into()),
         }
     }
 }

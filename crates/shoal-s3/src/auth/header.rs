@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::HeaderValue;
 
 use super::Refusal;
-use super::claim::Place;
+use super::claim::SignatureLocation;
 use super::credential::shown;
 use crate::sigv4::{ALGORITHM, words};
 
@@ -60,7 +60,7 @@ impl<'a> Authorization<'a> {
 }
 
 fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::malformed(Place::Header, detail)
+    Refusal::malformed(SignatureLocation::Header, detail)
 }
 
 /// Tells clients of signature version 4A what to use instead; anything else is not an S3 authorization.

@@ -23,7 +23,7 @@ use http::{HeaderMap, HeaderName, Method};
 
 pub use refusal::Refusal;
 
-use self::claim::{CONTENT_SHA256, Claim, Claimed, Place};
+use self::claim::{CONTENT_SHA256, Claim, Claimed, SignatureLocation};
 use self::version2::Version2;
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
@@ -177,9 +177,9 @@ impl Gate {
         Ok(Verified {
             caller: Caller::Identity(identity),
             named: None,
-            credentials: match claim.place {
-                Place::Header => Credentials::Header,
-                Place::Query { expires } => Credentials::Query { expires },
+            credentials: match claim.location {
+                SignatureLocation::Header => Credentials::Header,
+                SignatureLocation::Query { expires } => Credentials::Query { expires },
             },
             payload: Payload {
                 hash: payload_hash,
@@ -293,10 +293,10 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
     let signed = claim.timestamp.time();
     let early = signed.duration_since(now).unwrap_or_default() > SKEW_MAX;
     let age = now.duration_since(signed).unwrap_or_default();
-    match claim.place {
-        Place::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
-        Place::Query { .. } if early => Err(Refusal::NotYetValid),
-        Place::Query { expires } if age >= expires => Err(Refusal::Expired),
+    match claim.location {
+        SignatureLocation::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
+        SignatureLocation::Query { .. } if early => Err(Refusal::NotYetValid),
+        SignatureLocation::Query { expires } if age >= expires => Err(Refusal::Expired),
         _ => Ok(()),
     }
 }
@@ -308,7 +308,7 @@ fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Re
     // In strictly ascending order each name appears once, so that no header is hashed twice.
     if !names.is_sorted_by(|one, next| one < next) {
         return Err(Refusal::malformed(
-            claim.place,
+            claim.location,
             "SignedHeaders must be sorted names, each once.",
         ));
     }
@@ -330,7 +330,7 @@ fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Re
 fn payload_hash(claim: &Claim<'_>) -> Result<PayloadHash, Refusal> {
     let hash = PayloadHash::parse(&claim.payload_hash).ok_or(Refusal::UnknownPayloadHash)?;
     // A presigned URL is handed to others: it grants one body, not a chain of signatures (CVE-2026-40344).
-    if hash.is_streaming() && matches!(claim.place, Place::Query { .. }) {
+    if hash.is_streaming() && matches!(claim.location, SignatureLocation::Query { .. }) {
         return Err(Refusal::StreamingWithPresigned);
     }
     Ok(hash)

@@ -6,10 +6,11 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::Refusal;
-use super::claim::{CONTENT_SHA256, Claim, Place, has_token};
+use super::claim::{CONTENT_SHA256, Claim, SignatureLocation, has_token};
 use super::credential::Credential;
 use super::version2;
-use crate::sigv4::canonical::{decode_component, split_pair};
+use crate::percent::decode_query;
+use crate::sigv4::canonical::split_pair;
 use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
 
 /// The longest time that a URL is valid, in seconds: a week.
@@ -32,11 +33,11 @@ impl<'a> Presigned<'a> {
         let mut version4 = Parameters::default();
         for pair in query.as_bytes().split(|byte| *byte == b'&') {
             let (name, value) = split_pair(pair);
-            let name = decode(name);
+            let name = decode_query(name);
             match version4.place_of(&name) {
                 Some(place) if place.is_some() => return Err(Refusal::RepeatedParameter),
-                Some(place) => *place = Some(decode(value)),
-                None => version2.note(&name, || decode(value)),
+                Some(place) => *place = Some(decode_query(value)),
+                None => version2.note(&name, || decode_query(value)),
             }
         }
         match (version2.is_claim(), version4.is_claim()) {
@@ -98,12 +99,12 @@ impl<'a> Parameters<'a> {
         if &*algorithm != ALGORITHM.as_bytes() {
             return Err(Refusal::UnsupportedAlgorithm);
         }
-        let place = Place::Query {
+        let location = SignatureLocation::Query {
             expires: parse_expires(&expires)?,
         };
         Ok(Claim {
-            place,
-            credential: Credential::parse(text(credential)?, place)?,
+            location,
+            credential: Credential::parse(text(credential)?, location)?,
             signed_headers: text(signed_headers)?,
             signature,
             timestamp: Timestamp::parse(&date).ok_or(Refusal::MalformedQueryDate)?,
@@ -145,14 +146,6 @@ fn parse_expires(value: &[u8]) -> Result<Duration, Refusal> {
         Err(Refusal::ExpiresTooLong)
     } else {
         Ok(Duration::from_secs(seconds))
-    }
-}
-
-fn decode(component: &[u8]) -> Cow<'_, [u8]> {
-    if component.iter().any(|byte| matches!(byte, b'%' | b'+')) {
-        Cow::Owned(decode_component(component))
-    } else {
-        Cow::Borrowed(component)
     }
 }
 

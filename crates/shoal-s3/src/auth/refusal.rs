@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::claim::Place;
+use super::claim::SignatureLocation;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv2::UncoveredError;
 use crate::sigv4::canonical::CanonicalError;
@@ -147,9 +147,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn malformed(place: Place, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn malformed(location: SignatureLocation, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::Malformed {
-            in_query: matches!(place, Place::Query { .. }),
+            in_query: matches!(location, SignatureLocation::Query { .. }),
             detail: detail.into(),
             region: None,
         }

@@ -24,9 +24,9 @@ fn follow_in_pieces(stream: &[u8], cuts: impl IntoIterator<Item = usize>) -> Out
     let mut passed = 0;
     let mut refusal = None;
     for end in cuts.into_iter().chain([stream.len()]) {
-        let verdict = framing.follow(&stream[passed..end.max(passed)]);
-        passed += verdict.pass_bytes;
-        if let Some(error) = verdict.refusal {
+        let outcome = framing.follow(&stream[passed..end.max(passed)]);
+        passed += outcome.pass_bytes;
+        if let Some(error) = outcome.refusal {
             assert!(error.close, "a refused connection is closed");
             refusal = Some((error.code, error.message.into_owned()));
             break;
@@ -394,9 +394,9 @@ fn trailers_cannot_change_the_request() {
 fn a_refusal_is_final() {
     let mut framing = Framing::default();
     assert!(framing.follow(b"GET / HTTP/9\r\n").refusal.is_some());
-    let verdict = framing.follow(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
-    assert_eq!(verdict.pass_bytes, 0);
-    assert!(verdict.refusal.is_some());
+    let outcome = framing.follow(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(outcome.pass_bytes, 0);
+    assert!(outcome.refusal.is_some());
 }
 
 #[test]
@@ -516,7 +516,7 @@ proptest! {
     }
 
     #[test]
-    fn what_passes_the_http_library_frames_alike(head in prop_oneof![likely_head(), stream()]) {
+    fn a_head_that_passes_is_framed_as_the_http_library_frames_it(head in prop_oneof![likely_head(), stream()]) {
         let mut framing = Framing::default();
         let passed = framing.follow(&head).pass_bytes;
         if framing.heads() > 0 {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_node_wrote_down_of_one_caller_is_not_read() {
+    fn headers_of_one_caller_that_an_older_node_stored_are_not_read() {
         let answer = [(header::ETAG, "\"e\""), (header::CONTENT_TYPE, "text/plain")];
         let answer = answer.map(|(name, value)| (name, HeaderValue::from_static(value)));
         let object = ObjectId([1; 16]);

@@ -4,18 +4,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
-use percent_encoding::percent_decode;
 
 use crate::error::{ErrorCode, S3Error};
+use crate::percent::decode_path;
 
-/// The place that a request names.
+/// The bucket, or the object in it, that a request names; neither for the service itself.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Resource {
     pub(super) bucket: Option<Arc<str>>,
     pub(super) key: Option<Arc<[u8]>>,
 }
 
-impl Place {
+impl Resource {
     /// Reads the path, and the host where `domain` enables virtual-host style.
     pub(super) fn of(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
         let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
@@ -82,23 +82,12 @@ fn bucket_of_host<'a>(host: &'a str, domain: &str) -> Option<&'a str> {
 /// Decodes a part of a path, in which a `+` is a `+`. Fails with `InvalidURI` for a percent sign that is not
 /// followed by two hexadecimal digits.
 fn decode(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
-    decode_strictly(text.as_bytes()).ok_or_else(|| {
+    decode_path(text.as_bytes()).ok_or_else(|| {
         S3Error::new(
             ErrorCode::InvalidUri,
             "Couldn't parse the specified URI: '%' needs two hexadecimal digits.",
         )
     })
-}
-
-/// Percent-decodes once; `None` for a percent sign that encodes nothing.
-pub(super) fn decode_strictly(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let is_escape = |at: usize| {
-        let digits = bytes.get(at + 1..at + 3);
-        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
-    };
-    memchr::memchr_iter(b'%', bytes)
-        .all(is_escape)
-        .then(|| percent_decode(bytes).into())
 }
 
 fn no_path() -> S3Error {

@@ -2,10 +2,11 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::addressing::{bucket_name, decode_strictly};
+use super::addressing::bucket_name;
 use super::query::Query;
 use crate::error::{ErrorCode, S3Error};
 use crate::object::ObjectName;
+use crate::percent::decode_path;
 use crate::target;
 
 /// The header that names the source of a copy.
@@ -83,7 +84,7 @@ impl CopySource {
 
 /// The object that a path names. The slash before the key may also be encoded, as in examples of AWS.
 fn object(path: &[u8], version: Option<&str>) -> Result<ObjectName, S3Error> {
-    let decoded = decode_strictly(path).ok_or_else(|| invalid("Invalid copy source encoding"))?;
+    let decoded = decode_path(path).ok_or_else(|| invalid("Invalid copy source encoding"))?;
     let decoded = decoded.strip_prefix(b"/").unwrap_or(&decoded);
     let slash = memchr::memchr(b'/', decoded).filter(|slash| slash + 1 < decoded.len());
     let no_key = || invalid("Invalid copy source object key");

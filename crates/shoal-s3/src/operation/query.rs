@@ -6,9 +6,10 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::parameters::is_known;
 use crate::error::{ErrorCode, S3Error};
+use crate::percent::decode_query;
 use crate::sigv2;
 use crate::sigv4;
-use crate::sigv4::canonical::{SIGNATURE_PARAMETER, decode_component};
+use crate::sigv4::canonical::SIGNATURE_PARAMETER;
 use crate::target;
 
 /// The parameter of a presigned URL that names its signer.
@@ -164,7 +165,7 @@ impl Parameter {
 }
 
 fn decode(text: &str) -> Result<String, S3Error> {
-    String::from_utf8(decode_component(text.as_bytes())).map_err(|_| {
+    String::from_utf8(decode_query(text.as_bytes()).into_owned()).map_err(|_| {
         S3Error::new(
             ErrorCode::InvalidUri,
             "Couldn't parse the specified URI: its query is not UTF-8.",

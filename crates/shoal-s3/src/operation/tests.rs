@@ -242,7 +242,7 @@ fn the_lake_is_told_what_was_understood_without_credentials() {
 }
 
 #[test]
-fn what_lakes_read_differently_is_refused() {
+fn targets_that_lakes_read_differently_are_refused() {
     use ErrorCode as E;
     for (target, code) in [
         ("/b/%", E::InvalidUri),

@@ -16,7 +16,7 @@ use super::Payload;
 use super::checker::Checker;
 use super::declared::Announced;
 use super::error::PayloadError;
-use super::memory_limit::Held;
+use super::memory_limit::MemoryReservation;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::SeedSignature;
 
@@ -123,17 +123,17 @@ impl<B> CheckedBody<B> {
     where
         Self: Body<Data = Bytes, Error = S3Error> + Unpin,
     {
-        let (mut bytes, mut held) = (Vec::new(), Held::none());
+        let (mut bytes, mut reservation) = (Vec::new(), MemoryReservation::none());
         while let Some(frame) = self.frame().await.transpose()? {
             let Ok(data) = frame.into_data() else { continue };
             if data.len() > bytes_max - bytes.len() {
                 return Err(S3Error::new(ErrorCode::EntityTooLarge, too_long));
             }
-            let grown = held.grow_to(bytes.len() + data.len());
+            let grown = reservation.grow_to(bytes.len() + data.len());
             grown.map_err(|error| S3Error::from(PayloadError::from(error)).closing())?;
             bytes.extend_from_slice(&data);
         }
-        Ok(held.keep_with(bytes))
+        Ok(reservation.keep_with(bytes))
     }
 
     /// The checksum after the data, once the body has ended without an error.

@@ -12,7 +12,7 @@ use super::declared::{Announced, Expected, Trailer};
 use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
 use super::error::PayloadError;
-use super::memory_limit::{Held, NoRoom};
+use super::memory_limit::{MemoryReservation, NoRoom};
 use crate::sigv4::{ChunkSigner, SeedSignature, Signature};
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
@@ -181,7 +181,7 @@ struct Pending {
     /// only.
     data: PieceBuffer,
     held_bytes: usize,
-    held: Held,
+    reservation: MemoryReservation,
 }
 
 impl Chunked {
@@ -218,7 +218,7 @@ impl Chunked {
                     sha256: Sha256::new(),
                     data: PieceBuffer::default(),
                     held_bytes: 0,
-                    held: Held::none(),
+                    reservation: MemoryReservation::none(),
                 });
             }
             (Event::Chunk(line), None) => out.push_back(line.wire),
@@ -340,7 +340,7 @@ fn verify(computed: &Signature, claimed: &[u8]) -> Result<(), PayloadError> {
 impl Pending {
     fn push(&mut self, data: Bytes) -> Result<(), NoRoom> {
         self.held_bytes += data.len();
-        self.held.grow_to(self.held_bytes)?;
+        self.reservation.grow_to(self.held_bytes)?;
         self.sha256.update(&data);
         self.data.push(data);
         Ok(())

@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// The most that is held at a time, in bytes.
 const ROOM_BYTES: usize = 64 << 20;
 
-/// The step by which a share grows, in bytes.
+/// The step by which a reservation grows, in bytes.
 const STEP_BYTES: usize = 64 << 10;
 
 /// The bytes held leave no room for more.
@@ -19,24 +19,24 @@ const STEP_BYTES: usize = 64 << 10;
 #[error("Too many bytes of requests are held; please reduce your rate.")]
 pub struct NoRoom;
 
-/// The bytes of all shares.
+/// The bytes of all reservations.
 static TAKEN_BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// A share of the room in bytes, returned on drop.
+/// Bytes reserved of the room, returned on drop.
 #[derive(Debug)]
-pub(super) struct Held(usize);
+pub(super) struct MemoryReservation(usize);
 
-impl Held {
-    /// A share of no bytes.
+impl MemoryReservation {
+    /// Reserves no bytes.
     pub(super) const fn none() -> Self {
         Self(0)
     }
 
-    /// Makes this share large enough for `bytes`.
+    /// Makes this reservation large enough for `bytes`.
     ///
     /// # Errors
     ///
-    /// [`NoRoom`] if the room has too little left; the share stays as it was.
+    /// [`NoRoom`] if the room has too little left; the reservation stays as it was.
     pub(super) fn grow_to(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let wanted = bytes.checked_next_multiple_of(STEP_BYTES).ok_or(NoRoom)?;
         let missing = wanted.saturating_sub(self.0);
@@ -50,22 +50,25 @@ impl Held {
         Ok(())
     }
 
-    /// Makes these bytes keep their share for as long as any of them is held.
+    /// Makes these bytes keep their reservation for as long as any of them is held.
     pub(super) fn keep_with(self, bytes: Vec<u8>) -> Bytes {
-        Bytes::from_owner(Kept { bytes, _held: self })
+        Bytes::from_owner(Kept {
+            bytes,
+            _reservation: self,
+        })
     }
 }
 
-impl Drop for Held {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         let before = TAKEN_BYTES.fetch_sub(self.0, Ordering::Relaxed);
-        debug_assert!(before >= self.0, "a share is returned once");
+        debug_assert!(before >= self.0, "a reservation is returned once");
     }
 }
 
 struct Kept {
     bytes: Vec<u8>,
-    _held: Held,
+    _reservation: MemoryReservation,
 }
 
 impl AsRef<[u8]> for Kept {
@@ -79,22 +82,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_counted_until_the_last_of_it_is_dropped() {
-        let mut held = Held::none();
-        held.grow_to(1).unwrap();
-        assert_eq!(held.0, STEP_BYTES);
-        held.grow_to(STEP_BYTES).unwrap();
-        assert_eq!(held.0, STEP_BYTES, "one step is enough for them");
-        assert_eq!(held.grow_to(ROOM_BYTES + 1), Err(NoRoom));
-        assert_eq!(held.grow_to(usize::MAX), Err(NoRoom));
-        assert_eq!(held.0, STEP_BYTES, "a refusal takes nothing");
-        let bytes = held.keep_with(vec![7; 10]);
+    fn held_bytes_count_until_the_last_of_them_is_dropped() {
+        let mut reservation = MemoryReservation::none();
+        reservation.grow_to(1).unwrap();
+        assert_eq!(reservation.0, STEP_BYTES);
+        reservation.grow_to(STEP_BYTES).unwrap();
+        assert_eq!(reservation.0, STEP_BYTES, "one step is enough for them");
+        assert_eq!(reservation.grow_to(ROOM_BYTES + 1), Err(NoRoom));
+        assert_eq!(reservation.grow_to(usize::MAX), Err(NoRoom));
+        assert_eq!(reservation.0, STEP_BYTES, "a refusal takes nothing");
+        let bytes = reservation.keep_with(vec![7; 10]);
         let part = bytes.slice(3..4);
         drop(bytes);
         assert_eq!(part[..], [7]);
         assert!(
             TAKEN_BYTES.load(Ordering::Relaxed) >= STEP_BYTES,
-            "a part holds the share"
+            "a part holds the reservation"
         );
     }
 }

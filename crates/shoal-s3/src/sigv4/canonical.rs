@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{hex, words};
+use super::words;
+use crate::percent;
 
 /// The parts of a request that a signature covers.
 #[derive(Clone, Copy, Debug)]
@@ -106,7 +107,7 @@ pub fn write_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), CanonicalError> 
         };
         rest = tail;
         if *byte == b'%' {
-            let (decoded, tail) = decode_escape(rest).ok_or(CanonicalError::MalformedPath)?;
+            let (decoded, tail) = percent::decode_escape(rest).ok_or(CanonicalError::MalformedPath)?;
             rest = tail;
             // An encoded slash is a slash: S3 decodes before it signs.
             write_encoded(decoded, decoded == b'/', out);
@@ -157,16 +158,9 @@ pub fn split_pair(pair: &[u8]) -> (&[u8], &[u8]) {
         .map_or((pair, &[]), |at| (&pair[..at], &pair[at + 1..]))
 }
 
-/// Decodes a name or value of the query, once.
-pub fn decode_component(component: &[u8]) -> Vec<u8> {
-    let mut decoded = Vec::with_capacity(component.len());
-    each_decoded(component, |byte| decoded.push(byte));
-    decoded
-}
-
 fn write_component(component: &[u8], out: &mut Vec<u8>) {
     let rest = write_plain(component, is_unreserved, out);
-    each_decoded(rest, |byte| write_encoded(byte, false, out));
+    percent::each_of_query(rest, |byte| write_encoded(byte, false, out));
 }
 
 /// Writes the bytes before the first one that must be encoded, all at once, and returns the rest.
@@ -175,31 +169,6 @@ fn write_plain<'a>(bytes: &'a [u8], is_plain: impl Fn(u8) -> bool, out: &mut Vec
     let (plain, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
     out.extend_from_slice(plain);
     rest
-}
-
-fn each_decoded(component: &[u8], mut each: impl FnMut(u8)) {
-    let mut rest = component;
-    while let [byte, tail @ ..] = rest {
-        rest = tail;
-        match *byte {
-            b'+' => each(b' '),
-            b'%' => match decode_escape(rest) {
-                Some((decoded, tail)) => {
-                    rest = tail;
-                    each(decoded);
-                }
-                None => each(b'%'),
-            },
-            other => each(other),
-        }
-    }
-}
-
-fn decode_escape(after_percent: &[u8]) -> Option<(u8, &[u8])> {
-    let [high, low, tail @ ..] = after_percent else {
-        return None;
-    };
-    Some((hex::digit(*high)? << 4 | hex::digit(*low)?, tail))
 }
 
 fn write_encoded(byte: u8, keep: bool, out: &mut Vec<u8>) {

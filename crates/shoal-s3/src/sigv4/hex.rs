@@ -44,13 +44,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_decodes_to_itself(bytes: [u8; 32]) {
+        fn encoded_bytes_decode_to_themselves(bytes: [u8; 32]) {
             assert_eq!(decode(&encode(&bytes)), Some(bytes));
             assert_eq!(decode(&encode(&bytes).to_ascii_uppercase()), Some(bytes));
         }
 
         #[test]
-        fn whatever_is_not_sixty_four_digits_is_refused(at in 0_usize..64, other in any::<u8>()) {
+        fn a_text_of_other_than_sixty_four_digits_is_refused(at in 0_usize..64, other in any::<u8>()) {
             let mut text = [b'a'; 64];
             text[at] = other;
             assert_eq!(decode(&text).is_some(), other.is_ascii_hexdigit());

@@ -4,13 +4,13 @@
 //! request, so both live here. Tests compare every signature with that of `aws-sigv4`.
 
 pub mod canonical;
-pub mod chunks;
+mod chunks;
 pub mod hex;
-pub mod keys;
-pub mod payload_hash;
-pub mod sign;
-pub mod signature;
-pub mod timestamp;
+mod keys;
+mod payload_hash;
+mod sign;
+mod signature;
+mod timestamp;
 
 #[cfg(test)]
 mod presign;

@@ -239,7 +239,7 @@ fn a_request_signed_before_is_signed_anew_in_our_name() {
 }
 
 #[test]
-fn what_cannot_be_signed_is_an_error() {
+fn signing_an_invalid_header_or_target_fails() {
     let account = Account {
         access_key: "A\nK".into(),
         secret_key: Secret::new("secret"),

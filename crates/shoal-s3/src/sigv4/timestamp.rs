@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn a_text_that_is_no_moment_is_refused() {
         for text in [
             "",
             "20130524",

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn a_document_that_is_no_list_of_parts_is_refused() {
         let in_part = |inside: &str| {
             format!("<CompleteMultipartUpload><Part>{inside}</Part></CompleteMultipartUpload>")
         };

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_deletion_is_refused() {
+    fn a_document_that_is_no_deletion_is_refused() {
         for document in [
             "",
             "<Delete/>",

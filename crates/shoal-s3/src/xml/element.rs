@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_written_as_it_was_read() {
+    fn an_unknown_element_is_written_as_it_was_read() {
         let document = "<s:R xmlns:s=\"u\" a=\"&quot;&lt;\">\n <s:K>a<![CDATA[&]]></s:K>\n \
             <o:X xmlns:o=\"v\" o:type=\"t\"><Y/>mixed <b>text</b></o:X><Z> </Z></s:R>";
         let element = read(document);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_read_is_plain_xml() {
+    fn text_shown_to_people_is_plain_xml() {
         assert_eq!(shown("a\u{0}\u{8}\tb\u{ffff}é"), "a\u{fffd}\u{fffd}\tb\u{fffd}é");
     }
 

@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused() {
+    fn malformed_xml_is_refused() {
         for document in [
             "",
             " ",

@@ -154,7 +154,7 @@ fn advice_for_several_nodes_is_what_the_simulator_finds_on_them() {
 }
 
 #[test]
-fn what_is_best_alone_is_named_and_the_default_put_beside_it() {
+fn advice_names_the_best_policy_and_shows_the_default_beside_it() {
     // A scan over and over, a little larger than the cache: a policy that evicts the least recently used
     // block never hits.
     let access = |number: u32| Access {

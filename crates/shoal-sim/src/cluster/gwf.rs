@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_removed_on_its_way_does_not_arrive() {
+    fn a_block_removed_on_its_way_does_not_arrive() {
         let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
         read(&mut nodes, 0, 0);
         let arrival = Arrival {

@@ -16,13 +16,13 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use self::c2p::StorageC2p;
-pub use self::directory::{Directory, Replication};
-pub use self::gwf::DirectoryGwf;
+pub(crate) use self::c2p::StorageC2p;
+pub(crate) use self::directory::{Directory, Replication};
+pub(crate) use self::gwf::DirectoryGwf;
 pub use self::hierarchy::{Hierarchy, Split};
 pub use self::settings::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 pub use self::solo::Solo;
-pub use self::storage::{Placement, Storage};
+pub(crate) use self::storage::{Placement, Storage};
 use crate::block::Block;
 use crate::clock::Time;
 

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use shoal_base::spelling::suggestion;
 use toml::Table;
 
 pub use self::grid::Label;
 pub use self::merged::Merged;
 pub use self::results::{Outcome, Results};
 pub use self::settings::{ChangeSettings, MeasureSettings, MoveSettings, Settings};
-use crate::names::nearest;
 use crate::report::Report;
 use crate::simulation::run;
 use crate::trace::TraceError;
@@ -213,7 +213,7 @@ fn refusal(error: &toml::de::Error, labels: &[Label]) -> String {
     // serde names an unknown field or variant first and then the known ones, each between backticks.
     let mut quoted = error.message().split('`').skip(1).step_by(2);
     let hint = match quoted.next() {
-        Some(given) if error.message().starts_with("unknown ") => nearest(given, quoted)
+        Some(given) if error.message().starts_with("unknown ") => suggestion(given, quoted)
             .map(|meant| format!("\nhint: did you mean `{meant}`?"))
             .unwrap_or_default(),
         _ => String::new(),

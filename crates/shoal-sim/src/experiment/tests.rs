@@ -214,7 +214,7 @@ fn the_experiment_of_the_tutorial_is_one() {
 }
 
 #[test]
-fn what_one_cache_does_not_see_makes_no_stream_of_its_own() {
+fn settings_that_a_lone_cache_ignores_add_no_stream() {
     let grid = "\n[grid]\ncluster.capacity = [\"40KiB\", \"80KiB\"]\nlinks.lake = [\"1Gbit/s\", \"2Gbit/s\"]\n\
                 [[grid.variant]]\nname = \"halves\"\n[[grid.variant]]\nname = \"L2\"\ncluster.l1_share = 0.0\n";
     let streams = parse(&(EXPERIMENT.to_owned() + grid)).unwrap().merged().unwrap();

@@ -36,7 +36,7 @@ fn flows_of_one_link_share_it_evenly() {
 }
 
 #[test]
-fn what_one_flow_cannot_use_is_left_to_the_others() {
+fn bandwidth_that_one_flow_cannot_use_goes_to_the_others() {
     let mut network = Network::new(0.0);
     let (wide, narrow) = (network.link(100.0), network.link(20.0));
     let (short, long) = (network.class(vec![wide]), network.class(vec![wide, narrow]));

@@ -24,7 +24,7 @@ pub struct ClientSettings {
 
 /// A block that a client asks for now.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct BlockRead {
     pub(super) client: u32,
     pub(super) read: ReadId,
     pub(super) block: Block,
@@ -164,7 +164,7 @@ impl Clients {
     }
 
     /// The next block that a client may request.
-    pub(super) fn next_block(&mut self, jobs: &[Job], now: Time) -> Option<Asked> {
+    pub(super) fn next_block(&mut self, jobs: &[Job], now: Time) -> Option<BlockRead> {
         loop {
             let number = *self.able.front()?;
             let client = &mut self.each[number as usize];
@@ -198,7 +198,7 @@ impl Clients {
             if cursor.next >= job_read.end {
                 client.cursors.pop_front();
             }
-            return Some(Asked {
+            return Some(BlockRead {
                 client: number,
                 read,
                 block,

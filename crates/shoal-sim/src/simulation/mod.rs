@@ -9,7 +9,7 @@ mod topology;
 use std::time::Duration;
 
 pub use self::clients::ClientSettings;
-use self::clients::{Asked, Clients, Request, RequestId};
+use self::clients::{BlockRead, Clients, Request, RequestId};
 pub use self::topology::LinkSettings;
 use self::topology::{LinkPath, Topology};
 use crate::block::{Block, Granularity};
@@ -252,8 +252,8 @@ impl Simulation<'_> {
 
     /// Lets clients make all the requests that they may make now.
     fn work(&mut self) {
-        while let Some(asked) = self.clients.next_block(&self.workload.jobs, self.now) {
-            self.ask(asked);
+        while let Some(read) = self.clients.next_block(&self.workload.jobs, self.now) {
+            self.ask(read);
         }
         while let Some(job) = self.clients.next_read() {
             let compute = self.workload.jobs[job as usize].compute;
@@ -261,22 +261,22 @@ impl Simulation<'_> {
         }
     }
 
-    fn ask(&mut self, asked: Asked) {
+    fn ask(&mut self, read: BlockRead) {
         let node = self
             .cooperation
-            .answering(self.clients.node(asked.client), asked.block);
-        let object_bytes = self.workload.objects[asked.block.object as usize];
+            .answering(self.clients.node(read.client), read.block);
+        let object_bytes = self.workload.objects[read.block.object as usize];
         let granularity = self.setup.granularity;
         let wanted = Wanted {
             node,
-            block: asked.block,
-            bytes: granularity.block_bytes(object_bytes, asked.block.index),
+            block: read.block,
+            bytes: granularity.block_bytes(object_bytes, read.block.index),
             object_blocks: granularity.count(object_bytes),
             now: self.now,
         };
         let request = self.clients.remember(Request {
-            client: asked.client,
-            read: asked.read,
+            client: read.client,
+            read: read.read,
             wanted,
             joined: false,
             fills: false,

@@ -287,7 +287,7 @@ fn latency_is_before_the_first_byte_and_congestion_while_it_lasts() {
 }
 
 #[test]
-fn what_happens_to_links_is_timed_from_the_end_of_the_warm_up() {
+fn changes_of_links_are_timed_from_the_end_of_the_warm_up() {
     let mut setup = setup();
     setup.warmup = 0.5;
     setup.changes = vec![LinkChange {
@@ -363,7 +363,7 @@ fn counting_begins_after_the_warm_up() {
 }
 
 #[test]
-fn what_was_asked_for_during_the_warm_up_does_not_count_when_it_comes() {
+fn a_request_made_during_the_warm_up_does_not_count_when_it_ends() {
     let setup = Setup {
         warmup: 0.5,
         ..setup()

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_or_deleted_is_as_long_as_it_ever_was() {
+    fn a_written_object_has_the_length_that_the_log_showed_before() {
         let read = accesses(LOG, Format::AccessLog).unwrap();
         assert_eq!(read[1].operation, Operation::Write);
         assert_eq!((read[1].bytes, read[1].object_bytes), (0, 4096));

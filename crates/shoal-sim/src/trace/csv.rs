@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_line() {
+    fn an_unreadable_field_is_refused_with_its_line() {
         let told = refusal("object,bytes\na,5\nb,many\n", Format::Csv);
         assert!(
             told.starts_with("t:3: found `many` in the column `bytes`"),

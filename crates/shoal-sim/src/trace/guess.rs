@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_told_with_what_unpacks_it() {
+    fn a_compressed_trace_is_refused_with_the_command_that_unpacks_it() {
         let told = guess("a.csv.zst", b"\x28\xb5\x2f\xfd").unwrap_err();
         assert!(told.contains("zstd -dc a.csv.zst"), "{told}");
     }

@@ -157,7 +157,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
 
         #[test]
-        fn what_is_recorded_is_replayed(
+        fn recorded_accesses_replay_unchanged(
             fields in vec((any::<(u64, u32, u32)>(), any::<(u64, Option<(u64, u64)>)>(), 0..3_usize), 0..50),
             piece in 1..20_usize,
         ) {

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_a_log_is_told() {
+    fn a_line_that_is_no_log_entry_is_refused_with_its_number() {
         let told = refusal("hello world\n", Format::S3Log);
         assert!(
             told.starts_with("t:1: found 2 fields\nhint: expected a line of an S3"),

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_is_told_with_its_line() {
+    fn a_line_that_is_no_job_is_refused_with_its_number() {
         let told = refusal("job0\t1\t1\t100\t0\t0\njob1\t2\n", Format::Swim);
         assert!(
             told.starts_with("t:2: found 2 fields\nhint: expected job, submit"),

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_workflow_is_told() {
+    fn a_document_that_is_no_workflow_is_refused_with_the_reason() {
         let told = refusal(&DOCUMENT.replace("1.5\"", "1.2\""), Format::WfCommons);
         assert!(told.contains("found schema 1.2"), "{told}");
         let told = refusal(&DOCUMENT.replace("[\"a1\"]", "[\"zz\"]"), Format::WfCommons);

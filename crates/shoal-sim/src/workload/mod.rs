@@ -8,7 +8,7 @@ mod settings;
 use std::time::Duration;
 
 pub use self::assign::Assign;
-pub use self::generate::{Shape, hot_set, power, recurring, uniform, zipf};
+pub use self::generate::{Shape, zipf};
 pub use self::merged::Order;
 pub use self::settings::{Arrivals, Generator, WorkloadSettings};
 use crate::block::Granularity;

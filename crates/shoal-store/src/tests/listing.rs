@@ -2,11 +2,11 @@
 
 use shoal_policy::admission::Refusal;
 
-use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, object, put, put_all, version};
+use super::{Absence, BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, put, put_all, version};
 use bytes::Bytes;
 
 #[tokio::test]
-async fn what_was_used_last_is_listed_first() {
+async fn the_block_used_last_is_listed_first() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     let versions = [1, 2, 3].map(|number| version(number, "a", BLOCK));
@@ -45,7 +45,7 @@ async fn why_a_block_is_not_here_is_remembered() {
     let here = version(1, "a", 2 * BLOCK);
     assert_eq!(store.absence(here.block(0)), None, "no reader has asked for it");
     put(&store, &here, 0).await.unwrap();
-    store.remove_object(object(1));
+    store.remove_version(here.id);
     let left = Some(Absence::Removed(RemovalReason::Invalidated));
     assert_eq!(store.absence(here.block(0)), left);
     let other = Bytes::from(data(&here, 1)).slice(1..);

@@ -24,7 +24,6 @@ enum Step {
     Put(BlockName),
     Get(BlockName),
     Invalidate(u8, u8),
-    RemoveObject(u8),
     /// Room is needed for this many other blocks.
     Crowd(u8),
     /// The node stops and starts.
@@ -65,8 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => block_name().prop_map(Step::Put),
         6 => block_name().prop_map(Step::Get),
-        1 => (0..OBJECTS, 0..ETAGS.len() as u8).prop_map(|(object, etag)| Step::Invalidate(object, etag)),
-        1 => (0..OBJECTS).prop_map(Step::RemoveObject),
+        2 => (0..OBJECTS, 0..ETAGS.len() as u8).prop_map(|(object, etag)| Step::Invalidate(object, etag)),
         2 => (1..6_u8).prop_map(Step::Crowd),
         2 => Just(Step::Restart),
         1 => vec((block_name(), any::<Index>()), 0..3).prop_map(Step::Tear),
@@ -133,10 +131,6 @@ impl World {
                 self.store().remove_version(name.version().id);
                 self.expected
                     .retain(|other, _| (other.object, other.etag) != (object, etag));
-            }
-            Step::RemoveObject(number) => {
-                self.store().remove_object(object(number));
-                self.expected.retain(|other, _| other.object != number);
             }
             Step::Crowd(number) => {
                 for _ in 0..number {

@@ -64,7 +64,7 @@ async fn a_hit_is_a_slice_of_one_mapping() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_block_it_claims_to_be_is_refused() {
+async fn bytes_that_are_not_the_block_they_claim_to_be_are_refused() {
     let lab = Lab::new(ROOMY);
     let (store, _) = lab.open();
     let right = version(1, "a", BLOCK + 5);
@@ -173,7 +173,7 @@ async fn invalidation_forgets_at_once_and_spares_others() {
     assert!(store.get_resident(one.block(0)).is_none());
     assert!(!lab.path(&one, 0).exists());
     assert!(store.contains(two.block(1)));
-    store.remove_object(object(1));
+    store.remove_version(two.id);
     assert_eq!(store.newest_version(object(1)), None);
     assert_eq!(store.get_resident(other.block(0)).unwrap(), data(&other, 0));
     assert_eq!(evictions(&store, RemovalReason::Invalidated), 5);
@@ -193,7 +193,7 @@ async fn a_reader_keeps_the_bytes_of_a_block_that_was_removed_and_its_room_until
     let empty = store.counters().taken_bytes;
     let held = put(&store, &version, 0).await.unwrap();
     let full = store.counters().taken_bytes;
-    store.remove_object(object(1));
+    store.remove_version(version.id);
     assert!(!lab.path(&version, 0).exists());
     assert_eq!(held, data(&version, 0));
     assert_eq!(store.counters().resident_bytes, 0);
@@ -221,7 +221,7 @@ async fn mappings_are_bounded_and_blocks_beyond_are_loaded_again() {
 }
 
 #[tokio::test]
-async fn what_readers_hold_stays_mapped_beyond_the_bound() {
+async fn blocks_that_readers_hold_stay_mapped_beyond_the_bound() {
     let mut lab = Lab::new(ROOMY);
     lab.mapped_bytes = 0;
     let (store, _) = lab.open();

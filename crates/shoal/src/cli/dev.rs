@@ -11,11 +11,11 @@ use futures_util::future::join_all;
 use serde_json::{Value as Json, json};
 use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
+use shoal_node::Gateway;
 use shoal_node::config::{
     Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance,
     Role, Sources,
 };
-use shoal_node::gateway::Gateway;
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
 

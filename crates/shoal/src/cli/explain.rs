@@ -52,7 +52,7 @@ pub(super) struct Explain {
 
 /// The combined knowledge of all nodes.
 #[derive(Debug, Serialize)]
-struct Whereabouts {
+struct ClusterExplanation {
     object: String,
     /// The node that reported this version.
     known_by: String,
@@ -91,7 +91,7 @@ impl Explain {
         })
     }
 
-    async fn ask(&self, client: &AdminClient) -> Result<Whereabouts, Failure> {
+    async fn ask(&self, client: &AdminClient) -> Result<ClusterExplanation, Failure> {
         let failed = |error: AdminError| failure(&format!("{} cannot be explained", self.object), &error);
         let members: Members = client.get(&self.node, "/members").await.map_err(failed)?;
         let mut query = ExplainQuery {
@@ -109,7 +109,7 @@ impl Explain {
         query.version = version.id();
         query.count = self.blocks.min(version.blocks.saturating_sub(self.first));
         let (nodes, silent) = self.ask_members(client, &members, &query).await.map_err(failed)?;
-        Ok(Whereabouts {
+        Ok(ClusterExplanation {
             object: self.object.to_string(),
             known_by,
             version,
@@ -168,7 +168,7 @@ fn unknown(object: &S3Uri) -> Failure {
     }
 }
 
-fn to_text(found: &Whereabouts) -> String {
+fn to_text(found: &ClusterExplanation) -> String {
     let version = &found.version;
     let layers = found
         .nodes
@@ -202,7 +202,7 @@ fn to_text(found: &Whereabouts) -> String {
     text
 }
 
-fn row_of(found: &Whereabouts, row: usize, layers: usize) -> [String; 3] {
+fn row_of(found: &ClusterExplanation, row: usize, layers: usize) -> [String; 3] {
     let asked = &found.nodes[0].blocks[row];
     let homes = (0..layers).filter_map(|layer| Some(format!("L{} {}", layer + 2, asked.homes.get(layer)?)));
     let on_nodes = found.nodes.iter().filter_map(|node| {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
+use shoal_lookup::Client;
 use shoal_lookup::Lookup;
-use shoal_lookup::client::Client;
 use shoal_node::config::{self, Config, Loaded, Log, Role, Sources};
 
 use super::failure::{Failure, tell_problem};

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde::Deserialize;
 use serde_json::json;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminErrorKind, AdminUrl};
-use shoal_node::handoff::{HandoffPhase, HandoffProgress};
+use shoal_node::{HandoffPhase, HandoffProgress};
 
 use super::block_on;
 use super::failure::Failure;

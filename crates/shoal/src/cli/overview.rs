@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use shoal_node::Condition;
+use shoal_node::HandoffProgress;
 use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
 use shoal_node::admin::members::Members;
-use shoal_node::conditions::Condition;
-use shoal_node::handoff::HandoffProgress;
 use shoal_policy::Source;
 
 /// The state of a cluster at one moment.

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use shoal_node::Gateway;
 use shoal_node::config::{Config, Loaded, Problem, Role, Sources};
-use shoal_node::gateway::Gateway;
 
 use super::failure::{Failure, tell_problem};
 use super::logging::LogFilter;
 use super::output::{Tone, print};
 use super::settings::{ServeVerb, SettingFlags};
-use super::signals::{Signals, Wish};
+use super::signals::{SignalAction, Signals};
 use super::{block_on, descriptors, logging};
 
 /// Run one node.
@@ -78,7 +78,7 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
     };
     tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
     let sources = Arc::new(sources);
-    while signals.next().await == Wish::Reload {
+    while signals.next().await == SignalAction::Reload {
         reload(&gateway, &sources, &log_filter).await;
     }
     tracing::info!(node = name, "stopping");

@@ -4,9 +4,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 
-/// The request that a signal stands for.
+/// The action that a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum SignalAction {
     Stop,
     Reload,
 }
@@ -39,14 +39,14 @@ impl Signals {
     }
 
     /// Waits for the next request.
-    pub(super) async fn next(&mut self) -> Wish {
+    pub(super) async fn next(&mut self) -> SignalAction {
         let [first, second] = &mut self.user;
         loop {
             let ignored = tokio::select! {
-                _ = self.interrupt.recv() => return Wish::Stop,
-                _ = self.terminate.recv() => return Wish::Stop,
-                _ = self.quit.recv() => return Wish::Stop,
-                _ = self.hangup.recv() => return Wish::Reload,
+                _ = self.interrupt.recv() => return SignalAction::Stop,
+                _ = self.terminate.recv() => return SignalAction::Stop,
+                _ = self.quit.recv() => return SignalAction::Stop,
+                _ = self.hangup.recv() => return SignalAction::Reload,
                 _ = first.recv() => "SIGUSR1",
                 _ = second.recv() => "SIGUSR2",
             };
@@ -59,7 +59,7 @@ impl Signals {
 
     /// Waits for a request to stop. There is nothing to reload at this stage.
     pub(super) async fn stop(&mut self) {
-        while self.next().await == Wish::Reload {
+        while self.next().await == SignalAction::Reload {
             tracing::warn!("SIGHUP has no effect: there is no configuration to reload");
         }
     }

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_simulated_is_told_with_what_to_do() {
+    fn an_impossible_simulation_is_refused_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
         let experiment = folder.path().join("e.toml");
         fs::write(&experiment, "title = \"t\"\nclutser = 1\n").unwrap();

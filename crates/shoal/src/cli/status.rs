@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde_json::json;
+use shoal_node::HandoffPhase;
 use shoal_node::admin::client::{AdminClient, AdminUrl};
-use shoal_node::conditions::{Condition, ConditionName};
-use shoal_node::handoff::HandoffPhase;
+use shoal_node::{Condition, ConditionName};
 
 use super::block_on;
 use super::failure::Failure;
@@ -231,7 +231,7 @@ fn is_in_the_table(condition: &Condition) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use serde_json::json;
-    use shoal_node::handoff::{HandoffPhase, HandoffProgress};
+    use shoal_node::{HandoffPhase, HandoffProgress};
 
     use super::super::overview::{LakeHealth, LayerPage, Numbers, StorePage};
     use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_into_the_window_is_cut() {
+    fn text_that_does_not_fit_into_the_window_is_cut() {
         assert_eq!(fit("äbcd\nef\ngh\n", 3, 2), "äbc\x1b[K\r\nef\x1b[K");
     }
 }

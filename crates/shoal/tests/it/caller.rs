@@ -183,7 +183,7 @@ async fn a_warm_read_by_a_page_costs_the_lake_one_request_of_one_byte() {
 }
 
 #[tokio::test]
-async fn what_changes_without_the_etag_is_seen_by_the_next_read() {
+async fn metadata_that_changes_without_the_etag_is_seen_by_the_next_read() {
     let node = node(FreshnessMode::Revalidate).await;
     let second = Object::new("same bytes").last_modified;
     for colour in ["blue", "green", "red"] {
@@ -216,7 +216,7 @@ async fn what_changes_without_the_etag_is_seen_by_the_next_read() {
 }
 
 #[tokio::test]
-async fn what_one_node_changes_without_the_etag_every_node_shows() {
+async fn metadata_that_one_node_changes_without_the_etag_is_shown_by_every_node() {
     let cluster = Cluster::start_with(3, |_, config| {
         config.freshness.default = FreshnessMode::Revalidate;
     })

@@ -3,6 +3,8 @@
 
 #[path = "../../../../fuzz/checks/aws_chunked.rs"]
 mod aws_chunked;
+#[path = "../../../../fuzz/checks/block_request.rs"]
+mod block_request;
 #[path = "../../../../fuzz/checks/classify.rs"]
 pub(crate) mod classify;
 #[path = "../../../../fuzz/checks/dirty_listing.rs"]
@@ -20,6 +22,7 @@ use std::fs;
 use std::path::Path;
 
 use http::uri::PathAndQuery;
+use shoal_node::BlockRequest;
 use shoal_node::dirty::Manifest;
 use shoal_node::dirty::homes::{Request, UploadRequest};
 
@@ -67,6 +70,11 @@ fn classified_requests_hold_what_the_fuzzer_checks() {
 }
 
 #[test]
+fn requests_for_blocks_hold_what_the_fuzzer_checks() {
+    replay("block_request", block_request::check);
+}
+
+#[test]
 fn requests_between_nodes_hold_what_the_fuzzer_checks() {
     replay("node_request", node_request::check);
 }
@@ -78,7 +86,7 @@ fn manifests_hold_what_the_fuzzer_checks() {
 
 /// Seeds that are refused at the door would lead nowhere.
 #[test]
-fn what_nodes_tell_each_other_is_understood_in_the_corpus() {
+fn seeds_of_messages_between_nodes_are_understood() {
     for seed in seeds("node_request") {
         let target: PathAndQuery = String::from_utf8(seed).unwrap().parse().unwrap();
         let understood = [
@@ -87,6 +95,9 @@ fn what_nodes_tell_each_other_is_understood_in_the_corpus() {
         ];
         assert_ne!(understood, [false, false], "{target}");
         assert_ne!(understood, [true, true], "{target} means one thing");
+    }
+    for (number, seed) in seeds("block_request").iter().enumerate() {
+        assert!(BlockRequest::of_bytes(seed).is_ok(), "block_request {number}");
     }
     let manifests = seeds("dirty_manifest");
     let read = manifests.iter().filter(|seed| Manifest::of_bytes(seed).is_ok());

@@ -48,7 +48,7 @@ async fn wrong_keys_and_wrong_signatures_are_told_apart_as_s3_does() {
 }
 
 #[tokio::test]
-async fn what_was_signed_is_what_is_served() {
+async fn a_request_changed_after_signing_is_refused() {
     let node = Node::start().await;
     node.lake.put("b", "k", "x");
     let tamper: [(&str, Tamper); 4] = [

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_base::secret::Secret;
+use shoal_node::Gateway;
 use shoal_node::clock;
 use shoal_node::config::{Config, FreshnessMode, IdentityConfig};
 use shoal_node::dirty::homes::{Answer, UploadRequest};
-use shoal_node::gateway::Gateway;
 use shoal_s3::object::ObjectName;
 use shoal_store::Store;
 use tempfile::TempDir;

@@ -88,7 +88,7 @@ async fn the_mode_of_a_write_is_this_nodes_alone() {
 }
 
 #[tokio::test]
-async fn what_is_written_through_is_read_at_once_without_the_lakes_bytes() {
+async fn an_object_written_through_is_read_at_once_without_the_lakes_bytes() {
     for node in [Node::start().await, node_short_of_memory().await] {
         is_read_at_once(node).await;
     }
@@ -112,7 +112,7 @@ async fn is_read_at_once(node: Node) {
 }
 
 #[tokio::test]
-async fn what_was_written_through_outlives_the_node_with_what_the_lake_says_of_it() {
+async fn an_object_written_through_outlives_the_node_with_the_lakes_description() {
     for node in [Node::start().await, node_short_of_memory().await] {
         outlives_the_node(node).await;
     }
@@ -184,7 +184,7 @@ async fn keeps_nothing_of_other_bytes(node: Node) {
 }
 
 #[tokio::test]
-async fn what_the_lake_refuses_is_not_cached() {
+async fn a_write_that_the_lake_refuses_is_not_cached() {
     let node = Node::start().await;
     node.lake.deny(OTHER_KEY, Access::Write, "b/k");
     let put = node
@@ -231,7 +231,7 @@ async fn a_write_replaces_what_was_written_before_and_a_delete_takes_it_away() {
 }
 
 #[tokio::test]
-async fn what_only_the_client_can_decrypt_is_never_cached() {
+async fn an_object_encrypted_with_the_clients_key_is_never_cached() {
     let node = Node::start().await;
     let put = through(&node, "k", &bytes(12));
     let put = put.header("x-amz-server-side-encryption-customer-algorithm", "AES256");
@@ -257,7 +257,7 @@ async fn a_disk_that_does_not_keep_up_costs_the_cache_and_not_the_write() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_for_the_memory_goes_to_the_disk_while_it_comes() {
+async fn a_body_too_large_for_the_memory_goes_to_the_disk_while_it_arrives() {
     let node = Node::start().await;
     // Writes may take half of the memory, 64 blocks.
     let large = Content::synthetic(66 * BLOCK, 15).all();

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peer_that_came_back_was_asked_counts_from_nothing() {
+    fn traffic_of_a_peer_that_came_back_counts_from_nothing() {
         let before = traffic(10, 2, 300);
         assert_eq!(since(before, traffic(13, 2, 400)), traffic(3, 0, 100));
         assert_eq!(since(before, traffic(4, 1, 500)), traffic(4, 1, 500));

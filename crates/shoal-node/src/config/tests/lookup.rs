@@ -35,7 +35,7 @@ fn the_file_names_the_places_of_networks_and_the_nodes_to_ask() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_with_what_to_write() {
+fn a_name_server_that_cannot_run_is_refused_with_a_hint() {
     let cases = [
         ("", "[lookup] name is not set | write the name"),
         (

@@ -318,7 +318,7 @@ fn values_that_cannot_work_are_refused_where_they_stand() {
 }
 
 #[test]
-fn what_an_operator_may_well_write_is_taken() {
+fn settings_that_an_operator_may_well_write_are_accepted() {
     let files = [
         "[lake]\nendpoint = \"https://s3.eu-central-1.amazonaws.com\"",
         "[lake]\nendpoint = \"http://[::1]:9090/\"",

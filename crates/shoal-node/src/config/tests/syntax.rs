@@ -7,7 +7,7 @@ fn problems_of(file: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_toml_is_told_with_its_line() {
+fn a_file_that_is_not_toml_is_refused_with_the_line() {
     let problems = problems_of("[store]\ncapacity = 1GiB\n");
     assert!(
         problems[0].starts_with("shoal.toml:2: this is not TOML: "),

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dirty_stands_where_the_lake_would_show_it() {
+    fn a_dirty_object_stands_where_the_lake_would_show_it() {
         let listing = listing("list-type=2&prefix=");
         let merged = listing
             .merge(
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_a_delimiter_is_one_prefix_shown_once() {
+    fn keys_behind_a_delimiter_are_one_prefix_shown_once() {
         let first = listing("list-type=2&delimiter=/&max-keys=2");
         let all = dirty(&["a/x", "a/y", "c/z", "d"]);
         let merged = first.merge(page(2, true, &["a/", "b"]).as_bytes(), &all).unwrap();

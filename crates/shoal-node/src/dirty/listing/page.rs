@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_listing_is_refused() {
+    fn a_document_that_is_no_listing_is_refused() {
         for xml in [
             "",
             "<Error><Code>NoSuchBucket</Code></Error>",
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lake_adds_to_its_pages_stays_on_them() {
+    fn elements_that_a_lake_adds_to_its_pages_stay_on_them() {
         let xml = "<l:ListBucketResult xmlns:l='u'><l:New a=\"b\">n<!-- c --></l:New><l:Contents><l:Key>k<![CDATA[&]]></l:Key>\
             <l:RestoreStatus><l:IsRestoreInProgress>false</l:IsRestoreInProgress></l:RestoreStatus></l:Contents>\
             <l:CommonPrefixes><l:Prefix>a/</l:Prefix><l:Prefix>b/</l:Prefix></l:CommonPrefixes></l:ListBucketResult>";

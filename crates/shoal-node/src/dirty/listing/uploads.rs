@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_of_an_upload_is_escaped() {
+    fn the_fields_of_an_upload_are_escaped() {
         let mut upload = Upload::clone(&begun("k", 0, 1));
         upload.writer = "a<b".into();
         let told = Element::new("Upload").with_all(described(&upload)).to_document();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, header};
-use shoal_s3::conditions::{Conditions, Verdict};
+use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
@@ -185,7 +185,7 @@ impl Expected {
         let is_named = |named: &str| {
             let named =
                 HeaderValue::from_str(named).map(|named| HeaderMap::from_iter([(header::IF_MATCH, named)]));
-            named.is_ok_and(|named| Conditions::parse(&named).judge(etag, None) == Verdict::Proceed)
+            named.is_ok_and(|named| Conditions::parse(&named).evaluate(etag, None) == Evaluation::Proceed)
         };
         let modified = last_modified.map(seconds);
         self.etag.as_deref().is_none_or(is_named)

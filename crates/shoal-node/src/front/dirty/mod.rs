@@ -34,7 +34,7 @@ use crate::front::record::Record;
 use crate::front::wanted::Wanted;
 use crate::front::writes::Writes;
 use crate::grants::Grants;
-use crate::read::Reader;
+use crate::read::ObjectReader;
 
 pub(in crate::front) use self::multipart::upload_named;
 
@@ -89,7 +89,7 @@ pub(in crate::front) struct DirtyFront {
 
 impl DirtyFront {
     /// Reads by `reader`, and writes `through` the cache what may not be dirty.
-    pub(in crate::front) fn new(shared: Shared, reader: Arc<Reader>, through: Arc<Writes>) -> Self {
+    pub(in crate::front) fn new(shared: Shared, reader: Arc<ObjectReader>, through: Arc<Writes>) -> Self {
         let writes = Arc::new(DirtyWrites::new(&shared, through));
         Self {
             reads: DirtyReads::new(&shared, reader),

@@ -15,7 +15,7 @@ use crate::front::body::ResponseBody;
 use crate::front::record::Record;
 use crate::front::wanted::Wanted;
 use crate::grants::Grants;
-use crate::read::{GetAnswer, HeadAnswer, ReadError, Reader};
+use crate::read::{GetAnswer, HeadAnswer, ObjectReader, ReadError};
 
 /// Answers reads of dirty objects.
 pub(super) struct DirtyReads {
@@ -23,12 +23,12 @@ pub(super) struct DirtyReads {
     grants: Arc<Grants>,
     permissions: Arc<Permissions>,
     flusher: Arc<Flusher>,
-    reader: Arc<Reader>,
+    reader: Arc<ObjectReader>,
 }
 
 impl DirtyReads {
     /// Reads by `reader`.
-    pub(super) fn new(shared: &Shared, reader: Arc<Reader>) -> Self {
+    pub(super) fn new(shared: &Shared, reader: Arc<ObjectReader>) -> Self {
         Self {
             dirty: Arc::clone(&shared.dirty),
             grants: Arc::clone(&shared.grants),

@@ -177,22 +177,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
         let Inbound::Http1(framing) = &mut self.inbound else {
             unreachable!("only HTTP/1.1 is followed")
         };
-        let verdict = if direct {
+        let outcome = if direct {
             let window = &buf.filled()[start..];
-            let verdict = framing.follow(window);
-            let rest = &window[verdict.pass_bytes..];
+            let outcome = framing.follow(window);
+            let rest = &window[outcome.pass_bytes..];
             if !rest.is_empty() {
                 self.held = BytesMut::with_capacity(rest.len().max(HELD_FIRST_BYTES));
                 self.held.extend_from_slice(rest);
             }
-            buf.set_filled(start + verdict.pass_bytes);
+            buf.set_filled(start + outcome.pass_bytes);
             if read >= self.width.read_bytes_max() && framing.position() == Position::InBody {
                 self.width.widen_for_body();
             }
-            verdict
+            outcome
         } else {
-            let verdict = framing.follow(&self.held);
-            self.released = self.held.split_to(verdict.pass_bytes).freeze();
+            let outcome = framing.follow(&self.held);
+            self.released = self.held.split_to(outcome.pass_bytes).freeze();
             if self.held.is_empty() {
                 // An idle connection keeps no buffer.
                 self.held = BytesMut::new();
@@ -200,9 +200,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             if self.width.should_be_short() {
                 self.exchange.ask_to_close();
             }
-            verdict
+            outcome
         };
-        if let Some(refusal) = verdict.refusal {
+        if let Some(refusal) = outcome.refusal {
             self.refuse(refusal);
         }
         Poll::Ready(Ok(()))

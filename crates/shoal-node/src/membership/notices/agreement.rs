@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_differ_and_the_order_of_lists_are_not_compared() {
+    fn settings_that_may_differ_and_the_order_of_lists_are_not_compared() {
         let mine = |config: &mut Config| {
             config.node.name = "another".into();
             config.store.capacity_bytes = 1 << 30;

@@ -14,7 +14,7 @@ use crate::error::ErrorCode;
 use crate::sigv4::{PayloadHash, SigningKey, Timestamp, canonical, scope, string_to_sign};
 
 #[test]
-fn whatever_is_changed_after_signing_breaks_the_signature() {
+fn a_change_after_signing_breaks_the_signature() {
     let headers = [
         ("x-amz-acl", "private"),
         ("content-type", "text/plain"),

@@ -120,7 +120,7 @@ fn version_2_is_refused_unless_it_is_enabled() {
 }
 
 #[test]
-fn whatever_a_signature_covers_cannot_be_changed() {
+fn a_change_of_what_a_signature_covers_is_refused() {
     let headers = [
         ("date", DATE),
         ("content-type", "text/plain"),

@@ -85,7 +85,7 @@ fn chunks() -> impl Strategy<Value = Vec<Vec<u8>>> {
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded_and_its_wire_form_kept(encoder in encoder(), chunks in chunks()) {
+    fn an_encoded_body_is_decoded_and_its_wire_form_kept(encoder in encoder(), chunks in chunks()) {
         let body = encoder.encode(chunks.iter().map(Vec::as_slice));
         let plain = chunks.concat();
         let events = decode(encoder.framing(), plain.len() as u64, &[&body]).unwrap();

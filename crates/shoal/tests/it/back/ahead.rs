@@ -96,7 +96,7 @@ async fn a_write_that_breaks_off_leaves_nothing_at_its_node_and_nothing_to_be_fo
 }
 
 #[tokio::test]
-async fn what_its_holder_has_no_more_when_the_write_is_complete_goes_there_again() {
+async fn a_block_that_its_holder_lost_before_the_write_ends_is_sent_again() {
     let cluster = cluster(3).await;
     let object = object(4);
     let writer = nearly_written(&cluster, "tmp/k", &object).await;

@@ -16,7 +16,7 @@ fn is_object(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn what_is_written_back_is_read_before_the_lake_has_it() {
+async fn an_object_written_back_is_read_before_the_lake_has_it() {
     let node = node().await;
     for (number, mode) in modes().into_iter().enumerate() {
         let (key, bytes) = (format!("tmp/{number}"), bytes(number as u64));
@@ -225,7 +225,7 @@ async fn the_last_write_of_a_name_is_the_one_that_is_read_and_flushed() {
 }
 
 #[tokio::test]
-async fn what_only_the_lake_can_do_with_an_object_is_done_once_it_has_it() {
+async fn an_operation_of_the_lake_waits_until_the_lake_has_the_object() {
     let node = node().await;
     let keys = ["tmp/copied", "tmp/ruled", "tmp/parted", "tmp/owned"];
     for key in keys {
@@ -274,7 +274,7 @@ async fn a_bucket_is_changed_once_the_lake_has_what_was_acknowledged_before() {
 }
 
 #[tokio::test]
-async fn what_a_bucket_is_waiting_for_goes_to_the_lake_side_by_side() {
+async fn objects_that_a_request_to_the_bucket_waits_for_are_flushed_side_by_side() {
     let node = node().await;
     for key in ["tmp/a", "tmp/b", "tmp/c"] {
         write_back(&node.client(), key, &bytes(1)).await;

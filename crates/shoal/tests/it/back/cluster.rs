@@ -49,7 +49,7 @@ async fn every_node_sees_what_one_has_acknowledged() {
 }
 
 #[tokio::test]
-async fn what_is_removed_through_one_node_is_gone_for_all() {
+async fn an_object_removed_through_one_node_is_gone_for_all() {
     let cluster = cluster(3).await;
     for (number, writer) in [0, 1, 2].into_iter().enumerate() {
         let key = format!("tmp/{number}");
@@ -92,7 +92,7 @@ async fn one_order_flushes_what_all_nodes_hold() {
 }
 
 #[tokio::test]
-async fn what_is_read_while_it_is_dirty_is_what_is_read_once_the_lake_has_it() {
+async fn an_object_reads_the_same_while_dirty_and_once_the_lake_has_it() {
     // These nodes never ask twice whether an object is current.
     let cluster = cluster(3).await;
     for round in 0..2 {

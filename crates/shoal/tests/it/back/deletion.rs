@@ -21,7 +21,7 @@ fn wide(text: &str) -> Bytes {
 }
 
 #[tokio::test]
-async fn what_is_no_key_of_a_list_is_not_removed() {
+async fn text_that_is_no_key_of_a_list_removes_nothing() {
     let node = Node::start_with(back).await;
     node.lake.deny(OTHER_KEY, Access::Write, "b/tmp/alice");
     write_back(&node.client(), "tmp/alice", &bytes(1)).await;

@@ -16,7 +16,7 @@ fn is_put(request: &Request) -> bool {
 }
 
 #[tokio::test]
-async fn what_the_lake_does_not_take_stays_dirty_is_shown_and_tried_again() {
+async fn an_object_that_the_lake_refuses_stays_dirty_is_shown_and_tried_again() {
     let node = Node::start_with(back).await;
     write_back(&node.client(), "tmp/k", &bytes(1)).await;
     for status in [503, 403] {
@@ -190,7 +190,7 @@ async fn a_node_that_is_gone_takes_its_dirty_objects_along_whole_and_brings_them
 }
 
 #[tokio::test]
-async fn what_is_lost_is_lost_also_while_its_home_is_silent() {
+async fn a_lost_object_is_lost_also_while_its_home_is_silent() {
     let mut cluster = cluster(4).await;
     let keys = written(&cluster, 24).await;
     for (seed, key) in (0..).zip(&keys) {

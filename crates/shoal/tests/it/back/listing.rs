@@ -117,7 +117,7 @@ async fn many_objects_are_removed_wherever_they_are() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_removed_with_many_others_stays_dirty() {
+async fn a_key_that_the_caller_may_not_delete_in_a_list_stays_dirty() {
     let node = Node::start_with(back).await;
     for key in ["tmp/a", "tmp/mine/b"] {
         write_back(&node.client(), key, &bytes(1)).await;

@@ -109,7 +109,7 @@ async fn uploads_that_a_node_keeps_stand_between_those_of_the_lake_on_every_page
 }
 
 #[tokio::test]
-async fn what_stands_behind_a_delimiter_is_one_prefix_of_both() {
+async fn uploads_behind_a_delimiter_are_one_prefix_of_both_lists() {
     let node = Node::start_with(back).await;
     let (client, lake) = (node.client(), &node.lake);
     let now = clock::utc_now();

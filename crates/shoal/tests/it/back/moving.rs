@@ -85,7 +85,7 @@ async fn an_order_to_flush_outlasts_a_change_of_members() {
 }
 
 #[tokio::test]
-async fn what_has_another_home_by_the_time_its_flush_begins_is_left_to_that_one() {
+async fn an_object_whose_home_changed_before_its_flush_is_left_to_the_new_home() {
     let cluster = cluster(2).await;
     written_back(&cluster, KEYS).await;
     // Both have the records of all: with two nodes, who is not the home is the next one.

@@ -89,7 +89,7 @@ fn touching(client: &Client) -> Vec<(&'static str, Call)> {
 }
 
 #[tokio::test]
-async fn what_the_lake_refuses_touches_no_dirty_object_and_tells_nothing_of_it() {
+async fn a_request_that_the_lake_refuses_touches_no_dirty_object_and_learns_nothing_of_it() {
     let node = node().await;
     for client in [node.other(), node.stranger()] {
         for (what, call) in touching(&client) {

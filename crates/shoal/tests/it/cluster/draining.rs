@@ -21,7 +21,7 @@ async fn drained(node: &Node) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_node_gave_away_before_it_stopped_costs_the_lake_nothing() {
+async fn blocks_that_a_node_gave_away_before_it_stopped_cost_the_lake_nothing() {
     let mut cluster = Cluster::start(3).await;
     let bytes = cluster.put("k", 48);
     cluster.read(2, "k", &bytes).await;
@@ -75,7 +75,7 @@ async fn blocks_that_no_node_can_take_are_kept_and_reported() {
     let bytes = cluster.put("k", 3);
     cluster.read(0, "k", &bytes).await;
     cluster.settle().await;
-    // The one heir there is cannot ask for what it is to take over.
+    // The one successor cannot ask for what it is to take over.
     cluster.ways[0].becomes(Wire::Stuck);
     cluster.ways[1].becomes(Wire::Cut);
     cluster.nodes[0].order("/drain").await;

@@ -31,7 +31,7 @@ async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
 }
 
 #[tokio::test]
-async fn what_came_from_a_neighbour_is_kept() {
+async fn a_block_from_a_neighbour_is_kept() {
     let cluster = Cluster::start(2).await;
     let bytes = cluster.put("k", 6);
     cluster.read(0, "k", &bytes).await;

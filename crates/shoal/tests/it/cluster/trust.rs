@@ -6,13 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_util::future::join_all;
+use http::header::ETAG;
 use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http_body_util::BodyExt as _;
 use shoal_base::secret::Secret;
-use shoal_node::channel::{AuthFailure, Channel, ChannelConfig};
 use shoal_node::config::Limits;
-use shoal_node::membership::node_id;
-use shoal_node::peer::PeerConnector;
+use shoal_node::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
+use shoal_node::{AuthFailure, BlockRequest, Channel, ChannelConfig, Peer, PeerConnector, node_id};
+use shoal_policy::ObjectId;
+use shoal_s3::identity::NODE;
+use shoal_s3::object::Version;
+use shoal_s3::sigv4::PayloadHash;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -72,7 +79,7 @@ async fn an_eavesdropper_between_nodes_reads_blocks_only_without_encryption() {
 }
 
 #[tokio::test]
-async fn what_one_node_asked_is_not_answered_when_a_stranger_asks_it_again() {
+async fn a_nodes_recorded_request_is_not_answered_when_a_stranger_replays_it() {
     for cluster in clusters().await {
         let bytes = cluster.put("k", 12);
         for _ in 0..2 {
@@ -108,27 +115,99 @@ async fn what_one_node_asked_is_not_answered_when_a_stranger_asks_it_again() {
 }
 
 #[tokio::test]
-async fn what_may_have_an_effect_is_said_once_even_when_its_answer_is_lost() {
-    let config = ChannelConfig {
-        secrets: vec![Secret::new(SECRET)],
-        encrypt: true,
-    };
-    let channel = |name| Arc::new(Channel::new(name, &config, 10));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let asked = Arc::<AtomicU64>::default();
-    let far = answers_once(listener, channel("n1"), Arc::clone(&asked));
-    let far = tokio::spawn(far);
-    let peers = PeerConnector::new(channel("n0"), &Limits::default());
-    let peer = peers.at(node_id("n1"), "n1", address, &HashMap::new());
+async fn a_request_with_an_effect_is_sent_once_even_when_its_answer_is_lost() {
+    let (peer, asked) = peer_that_answers_once().await;
     let commit = || {
         let target = PathAndQuery::from_static("/dirty/commit?ask=");
         peer.call("commit", target, Duration::from_secs(2))
     };
-    assert_eq!(commit().await.unwrap().0, http::StatusCode::OK);
+    assert_eq!(commit().await.unwrap().0, StatusCode::OK);
     assert!(commit().await.is_err());
     assert_eq!(asked.load(Ordering::Relaxed), 2);
-    far.abort();
+}
+
+#[tokio::test]
+async fn a_request_for_a_block_is_sent_again_when_its_connection_was_kept_and_breaks() {
+    let (peer, asked) = peer_that_answers_once().await;
+    let request = BlockRequest::offer(
+        &Version::from_response(
+            ObjectId([1; 16]),
+            &HeaderMap::from_iter([(ETAG, HeaderValue::from_static("\"e\""))]),
+            5,
+            4,
+        )
+        .unwrap(),
+        1,
+        node_id("n0"),
+    );
+    for expected in [1, 3] {
+        let body = peer.get_block(&request).await.unwrap();
+        assert_eq!(body.collect().await.unwrap().to_bytes().len(), 0);
+        assert_eq!(asked.load(Ordering::Relaxed), expected);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_is_no_request_for_a_block_is_refused_and_counted() {
+    let cluster = Cluster::start(2).await;
+    let endpoint = Endpoint::to_node(
+        channel("n1").to("n0", cluster.ways[0].address()),
+        &Limits::default(),
+    );
+    let garbage = Bytes::from_static(b"\x01\xff\xff\xff\xff\xff\xff\xff\xff\x7f");
+    let messages = [
+        (Method::QUERY, "/blocks", RequestBody::Whole(garbage.clone())),
+        (
+            Method::QUERY,
+            "/blocks",
+            RequestBody::Whole(vec![0; 65 << 10].into()),
+        ),
+        (Method::QUERY, "/blocks", RequestBody::Empty),
+        (Method::QUERY, "/blocks/0", RequestBody::Whole(garbage.clone())),
+        (Method::POST, "/blocks", RequestBody::Whole(garbage)),
+        (Method::GET, "/blocks", RequestBody::Empty),
+    ];
+    let number = messages.len() as u64;
+    for (method, target, body) in messages {
+        let answer = endpoint.send(EndpointRequest {
+            operation: "get_block",
+            method,
+            target: PathAndQuery::from_static(target),
+            headers: HeaderMap::new(),
+            body,
+            expects_continue: false,
+            payload: PayloadHash::empty(),
+            account: LakeAccount::Anonymous,
+            payer: NODE,
+        });
+        assert_eq!(
+            answer.await.unwrap().status(),
+            StatusCode::BAD_REQUEST,
+            "{target}"
+        );
+    }
+    let refused = r#"shoal_peer_answers_total{result="misunderstood"}"#;
+    assert_eq!(cluster.metric(0, refused).await, number);
+    cluster.stop().await;
+}
+
+/// The channel of a node of this cluster.
+fn channel(name: &str) -> Arc<Channel> {
+    let config = ChannelConfig {
+        secrets: vec![Secret::new(SECRET)],
+        encrypt: true,
+    };
+    Arc::new(Channel::new(name, &config, 10))
+}
+
+/// A peer that [`answers_once`] plays, and the number of requests that it has heard.
+async fn peer_that_answers_once() -> (Arc<Peer>, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::<AtomicU64>::default();
+    tokio::spawn(answers_once(listener, channel("n1"), Arc::clone(&asked)));
+    let peers = PeerConnector::new(channel("n0"), &Limits::default());
+    (peers.at(node_id("n1"), "n1", address, &HashMap::new()), asked)
 }
 
 /// Answers the first request of each connection; hears the next one, and hangs up.
@@ -152,7 +231,7 @@ async fn the_peer_port_says_nothing_to_a_stranger() {
     let cluster = Cluster::start(2).await;
     let bytes = cluster.put("k", 1);
     cluster.read(0, "k", &bytes).await;
-    for target in ["/alive", "/b/k", "/blocks/00/0?ask=&part=0-1", "/dirty/find"] {
+    for target in ["/alive", "/b/k", "/blocks", "/dirty/find"] {
         let request = format!("GET {target} HTTP/1.1\r\nHost: n0\r\n\r\n");
         let answer = says(cluster.ways[0].address(), request.as_bytes()).await;
         let answer = String::from_utf8_lossy(&answer);

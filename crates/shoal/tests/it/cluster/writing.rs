@@ -20,7 +20,7 @@ async fn write_through(cluster: &Cluster, node: usize, key: &str, seed: u64) -> 
 }
 
 #[tokio::test]
-async fn what_one_node_writes_all_nodes_read_without_the_lakes_bytes() {
+async fn an_object_written_by_one_node_is_read_by_all_without_the_lakes_bytes() {
     let cluster = Cluster::start(3).await;
     let bytes = write_through(&cluster, 0, "k", 1).await;
     for node in 0..3 {
@@ -31,7 +31,7 @@ async fn what_one_node_writes_all_nodes_read_without_the_lakes_bytes() {
 }
 
 #[tokio::test]
-async fn what_was_written_lies_at_its_homes_also_when_the_writer_is_gone() {
+async fn written_blocks_lie_at_their_homes_also_when_the_writer_is_gone() {
     let mut cluster = Cluster::start(3).await;
     let blocks = |cluster: &Cluster| {
         let nodes = cluster.nodes.iter();

@@ -118,7 +118,7 @@ async fn a_write_that_makes_the_lake_work_may_take_longer_than_others() {
 }
 
 #[tokio::test]
-async fn what_is_not_http_is_refused() {
+async fn an_answer_that_is_not_http_is_refused() {
     let lake = Lake::start().await;
     let endpoint = endpoint(&lake);
     let long = format!("HTTP/1.1 200 OK\r\nx-long: {}\r\n\r\n", "x".repeat(100_000));

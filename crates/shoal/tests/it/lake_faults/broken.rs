@@ -76,7 +76,7 @@ async fn a_body_that_stalls_is_asked_for_once_more_from_there() {
 }
 
 #[tokio::test]
-async fn what_was_resumed_is_cached_like_anything_else() {
+async fn a_resumed_object_is_cached_like_any_other() {
     let node = Node::start_immutable().await;
     let bytes = put(&node, SIZE);
     node.lake

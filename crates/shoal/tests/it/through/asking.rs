@@ -52,7 +52,7 @@ async fn a_small_object_is_read_at_once_without_the_lakes_bytes() {
 }
 
 #[tokio::test]
-async fn what_waits_for_the_disk_is_read_from_memory() {
+async fn a_block_that_waits_for_the_disk_is_read_from_memory() {
     let node = Node::start().await;
     // This process may be stopped for as long as a block waits; hardly ever each time.
     for number in 0..20 {
@@ -149,7 +149,7 @@ async fn an_etag_that_is_no_md5_names_a_version_like_any_other() {
 }
 
 #[tokio::test]
-async fn what_the_lake_calls_otherwise_when_it_is_read_is_read_from_the_lake() {
+async fn an_object_with_another_etag_than_its_write_had_is_read_from_the_lake() {
     let node = Node::start().await;
     let otherwise = Fault::new().with_header("etag", "\"another\"");
     node.lake.misbehave(otherwise.when(is_write));

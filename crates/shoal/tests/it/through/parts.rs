@@ -43,7 +43,7 @@ async fn complete(client: &Client, key: &str, id: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn what_comes_in_parts_is_read_at_once_without_the_lakes_bytes() {
+async fn an_object_written_in_parts_is_read_at_once_without_the_lakes_bytes() {
     let node = Node::start().await;
     let (client, parts) = (node.client(), parts(1));
     let id = begin(&client, "k").await;

@@ -1,0 +1,38 @@
+//! The known name that a misspelled one stands for.
+
+/// The likeness, from 0 to 1, above which a name is worth a hint.
+const LIKENESS_MIN: f64 = 0.8;
+
+/// Returns the known name most similar to `given`, if any is similar.
+pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let given = given.to_lowercase();
+    known
+        .into_iter()
+        .map(|name| (strsim::jaro_winkler(&given, name), name))
+        .filter(|(likeness, _)| *likeness > LIKENESS_MIN)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::suggestion;
+
+    #[test]
+    fn the_most_similar_name_is_suggested() {
+        let known = ["capacity", "block_size", "path"];
+        assert_eq!(suggestion("capcity", known), Some("capacity"));
+        assert_eq!(suggestion("Capacity", known), Some("capacity"));
+        assert_eq!(suggestion("blocksize", known), Some("block_size"));
+        assert_eq!(suggestion("block-size", known), Some("block_size"));
+    }
+
+    #[test]
+    fn a_name_like_no_other_has_no_suggestion() {
+        assert_eq!(
+            suggestion("compression", ["capacity", "block_size", "path"]),
+            None
+        );
+        assert_eq!(suggestion("zzz", ["capacity"]), None);
+    }
+}
