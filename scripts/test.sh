@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every test of this repository. The end names what this machine cannot run, with the reason, and the slowest steps.
-# QUICK=1 leaves out what needs other programs: lakes, clients, networks. S3_TESTS=DIR uses a checkout of
-# ceph/s3-tests that exists.
+# QUICK=1 leaves out what needs other programs: lakes, clients, networks; and larger sets in the registry's model.
+# S3_TESTS=DIR uses a checkout of ceph/s3-tests that exists.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
@@ -108,6 +108,7 @@ etcd() {
   [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd: ${missing[*]} is not installed"
 }
 
+[ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=2
 etcd
 cargo_tests
 if [ -n "${QUICK:-}" ]; then

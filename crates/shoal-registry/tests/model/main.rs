@@ -14,14 +14,25 @@ mod search;
 mod state;
 mod table;
 
+use std::fmt::Debug;
+use std::str::FromStr;
+
 use planted::Planted;
 use search::{Case, Problem, Start, Verdict, explore, sets_of, wander};
 use state::Work::{self, Create, Delete, Get, Put, Replace, Write};
 
 const STARTS: [Start; 3] = [Start::Nothing, Start::Clean, Start::Dirty];
 
-/// Searches every set of `size` operations completely.
+/// A number from the environment.
+fn setting<T: FromStr<Err: Debug>>(name: &str) -> Option<T> {
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().expect("the setting is a number"))
+}
+
+/// Searches every set of `size` operations completely, or of as many as `SHOAL_MODEL_SETS` allows.
 fn search_sets_of(size: usize, crashes: u8, losses: u8, separate_reads: bool) {
+    let size = size.min(setting("SHOAL_MODEL_SETS").unwrap_or(usize::MAX));
     let (mut sum, mut most) = (0, 0);
     for operations in sets_of(size) {
         for start in STARTS {
@@ -87,7 +98,6 @@ fn larger_sets_hold_if_they_are_asked_for() {
 /// `SHOAL_MODEL_SCHEDULES` schedules from the seed `SHOAL_MODEL_SEED` on.
 #[test]
 fn random_schedules_hold() {
-    let setting = |name: &str| std::env::var(name).ok().map(|value| value.parse().unwrap());
     let seed: u64 = setting("SHOAL_MODEL_SEED").unwrap_or(1);
     let schedules = setting("SHOAL_MODEL_SCHEDULES").unwrap_or(200);
     println!("{schedules} schedules from seed {seed} on");
