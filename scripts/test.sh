@@ -108,7 +108,7 @@ etcd() {
   [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd: ${missing[*]} is not installed"
 }
 
-[ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=2
+[ -z "${QUICK:-}" ] || export SHOAL_MODEL_SETS=1
 etcd
 cargo_tests
 if [ -n "${QUICK:-}" ]; then
