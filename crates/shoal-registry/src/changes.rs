@@ -31,7 +31,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub struct Changes {
     names: Names,
     session: Arc<Session>,
-    fence: Duration,
     under_way: Mutex<HashSet<Ulid>>,
 }
 
@@ -55,13 +54,11 @@ pub struct LakeChange {
 }
 
 impl Changes {
-    /// Begins changes while `session` lasts. The lake does not carry out a request once `fence` has passed
-    /// since the node stopped waiting for its answer.
-    pub fn new(names: Names, session: Arc<Session>, fence: Duration) -> Self {
+    /// Begins changes while `session` lasts.
+    pub fn new(names: Names, session: Arc<Session>) -> Self {
         Self {
             names,
             session,
-            fence,
             under_way: Mutex::default(),
         }
     }
@@ -109,11 +106,6 @@ impl Changes {
     /// life, or its beginning was not known to have happened.
     pub fn is_under_way(&self, token: Ulid) -> bool {
         self.under_way.lock().contains(&token)
-    }
-
-    /// The time after which the lake does not carry out a request that nobody waits for.
-    pub fn fence(&self) -> Duration {
-        self.fence
     }
 
     fn forget(&self, token: Ulid) {
@@ -224,7 +216,7 @@ impl Drop for LakeChange {
         // Without a runtime the process ends, and the next life of the node gives the change up.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                sleep(changes.fence).await;
+                sleep(changes.names.fence()).await;
                 changes.tell(&begun, false).await;
             });
         }

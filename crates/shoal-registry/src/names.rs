@@ -116,8 +116,9 @@ pub enum Ended {
 }
 
 impl Names {
-    /// The names in `engine`, for a node. An empty entry stays for longer than `fence` before it is removed,
-    /// and a transaction without an answer happens within `fence`, or never.
+    /// The names in `engine`, for a node. Once `fence` has passed since the node stopped waiting for an
+    /// answer, the lake does not carry out the request, and the engine does not commit the transaction. An
+    /// empty entry stays for longer than `fence` before it is removed.
     pub fn new(engine: Arc<dyn Engine>, node: u64, fence: Duration) -> Self {
         Self { engine, node, fence }
     }
@@ -125,6 +126,11 @@ impl Names {
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
+    }
+
+    /// The time after which a request to the lake, or a transaction, without an answer no longer happens.
+    pub fn fence(&self) -> Duration {
+        self.fence
     }
 
     /// Looks a name up. Linearizable.

@@ -324,7 +324,7 @@ impl<L: Lake> Worker<L> {
     fn is_orphan_over(&self, orphan: (u64, Ulid)) -> bool {
         let now = Instant::now();
         let first_seen = *self.state.lock().orphans.entry(orphan).or_insert(now);
-        now.saturating_duration_since(first_seen) >= self.changes.fence()
+        now.saturating_duration_since(first_seen) >= self.names.fence()
     }
 
     /// Begins to flush objects that are due, as many at a time as the pace allows.
@@ -396,7 +396,7 @@ impl<L: Lake> Worker<L> {
         let mut empty = self.state.lock().empty.remove(&node).unwrap_or_default();
         let listed = self.names.empty_entries(node, empty.cursor, PAGE).await?;
         empty.add(listed);
-        while let Some((id, entry)) = empty.waited(self.changes.fence()) {
+        while let Some((id, entry)) = empty.waited(self.names.fence()) {
             self.names.remove_empty(&entry, node, id).await?;
         }
         self.state.lock().empty.insert(node, empty);
@@ -410,7 +410,7 @@ impl<L: Lake> Worker<L> {
         trash.add(listed);
         let mut gone = Vec::new();
         while gone.len() < UNLISTED_MAX
-            && let Some((id, item)) = trash.waited(self.changes.fence())
+            && let Some((id, item)) = trash.waited(self.names.fence())
         {
             if self.discard(&item).await? {
                 gone.push(id);

@@ -87,7 +87,7 @@ impl Node {
         let names = Names::new(Arc::clone(&engine), id, FENCE);
         let session = Arc::new(Session::new(engine, id, SESSION));
         session.keep().await.unwrap();
-        let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session), FENCE));
+        let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let parts = (Arc::clone(&session), Arc::clone(&changes));
         let worker = Worker::new(names.clone(), parts, lake.clone(), id, PACE);
         let kept = Arc::clone(&session);
