@@ -1,7 +1,4 @@
 //! The worker of several nodes over one registry and a lake that may be slow, silent or refuse.
-#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
-
-mod support;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +10,14 @@ use shoal_registry::changes::{Changes, LakeChange, Of};
 use shoal_registry::engine::Engine;
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
-use shoal_registry::session::{Session, new_id};
+use shoal_registry::session::Session;
 use shoal_registry::worker::{FlushEnd, Lake, NotFlushed, Pace, Worker};
 use shoal_registry::{DirtyVersion, Lifetime, Name};
-use support::Memory;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-const FENCE: Duration = Duration::from_secs(40);
+use crate::support::{FENCE, Memory, version};
+
 const SESSION: Duration = Duration::from_secs(10);
 const PACE: Pace = Pace {
     age: Duration::ZERO,
@@ -115,20 +112,14 @@ impl Node {
     }
 
     async fn write(&self, name: &Name, record: &str) -> DirtyVersion {
-        let version = version(self.id, record, Lifetime::Normal);
+        let version = version(self.id, record);
         self.names.write(name, version.clone()).await.unwrap();
         version
     }
-}
 
-fn version(node: u64, record: &str, lifetime: Lifetime) -> DirtyVersion {
-    DirtyVersion {
-        id: new_id(),
-        node,
-        size_bytes: record.len() as u64,
-        lifetime,
-        data: vec![record.into()],
-        record: record.to_owned().into(),
+    /// Begins a change of the object that is dirty now.
+    async fn begin(&self, key: &str, kind: Kind) -> Result<LakeChange, BeginError> {
+        self.changes.begin(&name(key), kind, Of::Current).await
     }
 }
 
@@ -169,7 +160,10 @@ async fn bytes_and_empty_entries_stay_for_the_readers_that_found_them() {
 async fn a_short_lived_object_stays_and_its_neighbours_go() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let node = Node::start(1, &engine, &lake).await;
-    let short = version(1, "bytes", Lifetime::Short);
+    let short = DirtyVersion {
+        lifetime: Lifetime::Short,
+        ..version(1, "bytes")
+    };
     node.names.write(&name("short"), short).await.unwrap();
     node.write(&name("normal"), "bytes").await;
     sleep(Duration::from_secs(5)).await;
@@ -204,10 +198,10 @@ async fn a_silent_lake_keeps_the_name_busy_until_the_fence_has_passed() {
     node.write(&name("k"), "bytes").await;
     let flushed = node.worker.flush(&name("k")).await;
     assert_eq!(flushed, Err(NotFlushed::Lake("no answer".into())));
-    let busy = node.changes.begin(&name("k"), Kind::Delete, Of::Current).await;
+    let busy = node.begin("k", Kind::Delete).await;
     assert!(matches!(busy, Err(BeginError::Busy(_))));
     sleep(FENCE).await;
-    let free = node.changes.begin(&name("k"), Kind::Delete, Of::Current).await;
+    let free = node.begin("k", Kind::Delete).await;
     free.unwrap().refused().await.unwrap();
 }
 
@@ -215,11 +209,7 @@ async fn a_silent_lake_keeps_the_name_busy_until_the_fence_has_passed() {
 async fn a_dropped_change_is_given_up_after_the_fence() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let node = Node::start(1, &engine, &lake).await;
-    let change = node
-        .changes
-        .begin(&name("k"), Kind::Write, Of::Current)
-        .await
-        .unwrap();
+    let change = node.begin("k", Kind::Write).await.unwrap();
     assert!(change.may_send());
     drop(change);
     sleep(Duration::from_secs(35)).await;
@@ -271,19 +261,15 @@ async fn the_objects_of_a_dead_node_are_adopted_once_its_requests_cannot_land_an
 async fn a_restarted_node_gives_up_the_changes_of_its_earlier_life() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let first = Node::start(1, &engine, &lake).await;
-    let change = first
-        .changes
-        .begin(&name("k"), Kind::Write, Of::Current)
-        .await
-        .unwrap();
+    let change = first.begin("k", Kind::Write).await.unwrap();
     std::mem::forget(change);
     first.kill();
     let second = Node::start(1, &engine, &lake).await;
-    let busy = second.changes.begin(&name("k"), Kind::Write, Of::Current).await;
+    let busy = second.begin("k", Kind::Write).await;
     assert!(matches!(busy, Err(BeginError::Busy(_))));
     sleep(FENCE).await;
     sleep(Duration::from_secs(2)).await;
-    let free = second.changes.begin(&name("k"), Kind::Write, Of::Current).await;
+    let free = second.begin("k", Kind::Write).await;
     free.unwrap().done().await.unwrap();
 }
 
@@ -291,15 +277,11 @@ async fn a_restarted_node_gives_up_the_changes_of_its_earlier_life() {
 async fn a_node_without_a_session_begins_nothing_and_sends_nothing() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let node = Node::start(1, &engine, &lake).await;
-    let change = node
-        .changes
-        .begin(&name("k"), Kind::Write, Of::Current)
-        .await
-        .unwrap();
+    let change = node.begin("k", Kind::Write).await.unwrap();
     // The keeping of the session stops, as in a process that is frozen.
     node.tasks.iter().for_each(JoinHandle::abort);
     sleep(SESSION).await;
     assert!(!change.may_send() && node.session.owner().is_none());
-    let begun = node.changes.begin(&name("other"), Kind::Write, Of::Current).await;
+    let begun = node.begin("other", Kind::Write).await;
     assert_eq!(begun.unwrap_err(), BeginError::NoSession);
 }

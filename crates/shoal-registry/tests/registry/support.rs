@@ -1,5 +1,4 @@
-//! An engine in memory that loses answers when it is told to.
-#![allow(dead_code, reason = "not every test uses every fault")]
+//! An engine in memory that loses answers when it is told to, and objects to write.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::future::ready;
@@ -11,12 +10,26 @@ use parking_lot::Mutex;
 use shoal_registry::engine::{
     Change, Engine, EngineError, Outcome, Page, Range, Revision, SessionId, Stored, Transaction,
 };
+use shoal_registry::session::new_id;
+use shoal_registry::{DirtyVersion, Lifetime};
+
+pub(crate) const FENCE: Duration = Duration::from_secs(40);
+
+/// A new dirty object of a node.
+pub(crate) fn version(node: u64, record: &str) -> DirtyVersion {
+    DirtyVersion {
+        id: new_id(),
+        node,
+        size_bytes: record.len() as u64,
+        lifetime: Lifetime::Normal,
+        data: vec![record.into()],
+        record: record.to_owned().into(),
+    }
+}
 
 /// A fault of the next transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// None.
-    No,
     /// It happens, and its answer is lost.
     AnswerLost,
     /// It does not happen, and its answer is lost.
@@ -116,14 +129,13 @@ impl Engine for Memory {
 
     fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
         let mut state = self.0.lock();
-        let fault = state.faults.pop_front().unwrap_or(Fault::No);
-        let outcome = match fault {
-            Fault::RequestLost => Err(EngineError::Unknown("the request is lost".into())),
-            Fault::No | Fault::AnswerLost => state.commit(transaction),
-        };
-        let outcome = match fault {
-            Fault::AnswerLost => Err(EngineError::Unknown("the answer is lost".into())),
-            Fault::No | Fault::RequestLost => outcome,
+        let outcome = match state.faults.pop_front() {
+            None => state.commit(transaction),
+            Some(Fault::RequestLost) => Err(EngineError::Unknown("the request is lost".into())),
+            Some(Fault::AnswerLost) => {
+                drop(state.commit(transaction));
+                Err(EngineError::Unknown("the answer is lost".into()))
+            }
         };
         Box::pin(ready(outcome))
     }

@@ -1,19 +1,16 @@
 //! Multipart uploads over one registry, with answers that get lost.
-#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
-
-mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_registry::engine::Engine;
 use shoal_registry::names::Names;
 use shoal_registry::session::new_id;
-use shoal_registry::uploads::{UploadError, UploadPart, UploadState, Uploads};
-use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
-use support::{Fault, Memory};
+use shoal_registry::uploads::{FoundUpload, UploadError, UploadPart, UploadState, Uploads};
+use shoal_registry::{DirtyVersion, Name, NodeList, Trash};
 use ulid::Ulid;
+
+use crate::support::{self, FENCE, Fault, Memory};
 
 const NODE: u64 = 7;
 
@@ -28,11 +25,7 @@ struct Bed {
 /// An open upload.
 async fn bed() -> Bed {
     let engine = Arc::new(Memory::default());
-    let names = Names::new(
-        Arc::clone(&engine) as Arc<dyn Engine>,
-        NODE,
-        Duration::from_secs(40),
-    );
+    let names = Names::new(Arc::clone(&engine) as Arc<dyn Engine>, NODE, FENCE);
     let bed = Bed {
         uploads: Uploads::new(names.clone()),
         names,
@@ -54,29 +47,39 @@ fn part(data: &str) -> UploadPart {
     }
 }
 
-fn object(parts: &[&str]) -> DirtyVersion {
-    DirtyVersion {
-        id: new_id(),
-        node: NODE,
-        size_bytes: 1,
-        lifetime: Lifetime::Normal,
-        data: parts.iter().map(|part| (*part).into()).collect(),
-        record: "object".into(),
-    }
+fn object(record: &str) -> DirtyVersion {
+    support::version(NODE, record)
 }
 
 impl Bed {
+    fn upload(&self) -> (&Name, Ulid) {
+        (&self.name, self.id)
+    }
+
+    async fn found(&self) -> FoundUpload {
+        self.uploads.find(&self.name, self.id).await.unwrap().unwrap()
+    }
+
     async fn put(&self, number: u16, data: &str) -> Result<(), UploadError> {
-        let found = self.uploads.find(&self.name, self.id).await.unwrap().unwrap();
-        let upload = (&self.name, self.id);
-        self.uploads.put_part(upload, &found, number, &part(data)).await
+        let (found, part) = (self.found().await, part(data));
+        self.uploads.put_part(self.upload(), &found, number, &part).await
     }
 
     async fn complete(&self, object: &DirtyVersion, record: &str) -> Result<Bytes, UploadError> {
-        let found = self.uploads.find(&self.name, self.id).await.unwrap().unwrap();
-        let (upload, record) = ((&self.name, self.id), record.to_owned().into());
-        let kept = vec![(1, 2)];
-        self.uploads.complete(upload, &found, object, kept, &record).await
+        let found = self.found().await;
+        self.complete_found(&found, object, record).await
+    }
+
+    async fn complete_found(
+        &self,
+        found: &FoundUpload,
+        object: &DirtyVersion,
+        record: &str,
+    ) -> Result<Bytes, UploadError> {
+        let (record, kept) = (record.to_owned().into(), vec![(1, 2)]);
+        self.uploads
+            .complete(self.upload(), found, object, kept, &record)
+            .await
     }
 
     async fn trash(&self) -> Vec<Trash> {
@@ -101,18 +104,14 @@ async fn parts_stand_in_the_order_of_their_numbers_and_one_that_is_replaced_is_t
 #[tokio::test]
 async fn a_completion_makes_the_object_once_and_every_later_one_tells_the_same() {
     let bed = bed().await;
-    bed.names.write(&bed.name, object(&["older"])).await.unwrap();
+    bed.names.write(&bed.name, object("older")).await.unwrap();
     bed.put(1, "one").await.unwrap();
-    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
-    let first = object(&["one"]);
+    let open = bed.found().await;
+    let first = object("one");
     assert_eq!(bed.complete(&first, "first").await.unwrap(), "first");
 
-    let second = object(&["one"]);
-    let (upload, record) = ((&bed.name, bed.id), "second".into());
-    let again = bed
-        .uploads
-        .complete(upload, &open, &second, vec![(1, 1)], &record)
-        .await;
+    let second = object("one");
+    let again = bed.complete_found(&open, &second, "second").await;
     assert_eq!(again.unwrap(), "first");
     let found = bed.names.find(&bed.name).await.unwrap();
     assert_eq!(found.entry.current, Some(first));
@@ -128,10 +127,9 @@ async fn a_completion_makes_the_object_once_and_every_later_one_tells_the_same()
 #[tokio::test]
 async fn a_part_that_comes_after_the_end_is_refused() {
     let bed = bed().await;
-    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
-    bed.complete(&object(&["one"]), "done").await.unwrap();
-    let upload = (&bed.name, bed.id);
-    let late = bed.uploads.put_part(upload, &open, 3, &part("late")).await;
+    let open = bed.found().await;
+    bed.complete(&object("one"), "done").await.unwrap();
+    let late = bed.uploads.put_part(bed.upload(), &open, 3, &part("late")).await;
     assert_eq!(late, Err(UploadError::Ended));
     assert!(bed.engine.keys("p/").is_empty());
 }
@@ -140,15 +138,14 @@ async fn a_part_that_comes_after_the_end_is_refused() {
 async fn an_aborted_upload_is_gone_and_its_parts_are_trash() {
     let bed = bed().await;
     bed.put(1, "one").await.unwrap();
-    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
-    let upload = (&bed.name, bed.id);
-    bed.uploads.abort(upload, &open).await.unwrap();
+    let open = bed.found().await;
+    bed.uploads.abort(bed.upload(), &open).await.unwrap();
     assert!(bed.uploads.find(&bed.name, bed.id).await.unwrap().is_none());
-    assert_eq!(bed.uploads.abort(upload, &open).await, Err(UploadError::Ended));
-    let completed = bed
-        .uploads
-        .complete(upload, &open, &object(&["one"]), vec![(1, 1)], &"".into())
-        .await;
+    assert_eq!(
+        bed.uploads.abort(bed.upload(), &open).await,
+        Err(UploadError::Ended)
+    );
+    let completed = bed.complete_found(&open, &object("one"), "").await;
     assert_eq!(completed, Err(UploadError::Ended));
     let parts = Trash::Parts {
         upload: bed.id,
@@ -166,7 +163,7 @@ async fn a_lost_answer_makes_no_second_part_and_no_second_object() {
         bed.put(1, "one").await.unwrap();
         assert!(bed.trash().await.is_empty(), "{faults:?}");
         bed.engine.fail(&faults);
-        let object = object(&["one"]);
+        let object = object("one");
         assert_eq!(bed.complete(&object, "done").await.unwrap(), "done");
         let found = bed.names.find(&bed.name).await.unwrap();
         assert_eq!(found.entry.current, Some(object), "{faults:?}");
@@ -178,13 +175,13 @@ async fn a_lost_answer_makes_no_second_part_and_no_second_object() {
 async fn an_upload_that_the_lake_completed_tells_so_and_leaves_no_object_here() {
     let bed = bed().await;
     bed.put(1, "one").await.unwrap();
-    let open = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
-    let (upload, version) = ((&bed.name, bed.id), new_id());
+    let open = bed.found().await;
+    let version = new_id();
     let told = bed
         .uploads
-        .completed_at_lake(upload, &open, version, "at the lake".into());
+        .completed_at_lake(bed.upload(), &open, version, "at the lake".into());
     told.await.unwrap();
-    let found = bed.uploads.find(&bed.name, bed.id).await.unwrap().unwrap();
+    let found = bed.found().await;
     let record = "at the lake".into();
     assert_eq!(found.state, UploadState::Complete { version, record });
     assert_eq!(bed.names.find(&bed.name).await.unwrap().entry.current, None);

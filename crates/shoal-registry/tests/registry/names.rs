@@ -1,22 +1,19 @@
 //! The changes of names, with answers that get lost at any of them.
-#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
-
-mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_registry::engine::{Engine, EngineError};
 use shoal_registry::entry::{Kind, Owner};
-use shoal_registry::names::{BeginError, ChangeError, Ended, Names};
+use shoal_registry::names::{BeginError, BegunChange, ChangeError, Ended, Names};
 use shoal_registry::session::{Session, new_id};
-use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
-use support::{Fault, Memory};
+use shoal_registry::{DirtyVersion, Name, NodeList, Trash};
 use ulid::Ulid;
+
+use crate::support::{self, FENCE, Fault, Memory};
 
 const NODE: u64 = 7;
 const OTHER: u64 = 8;
-const FENCE: Duration = Duration::from_secs(40);
 
 struct Bed {
     engine: Arc<Memory>,
@@ -41,14 +38,7 @@ fn owner(node: u64) -> Owner {
 }
 
 fn version(record: &str) -> DirtyVersion {
-    DirtyVersion {
-        id: new_id(),
-        node: NODE,
-        size_bytes: record.len() as u64,
-        lifetime: Lifetime::Normal,
-        data: vec![record.into()],
-        record: record.to_owned().into(),
-    }
+    support::version(NODE, record)
 }
 
 impl Bed {
@@ -56,10 +46,21 @@ impl Bed {
         self.names.find(&self.name).await.unwrap().entry.current
     }
 
-    async fn delete(&self, of: Ulid) {
-        let delete = (Kind::Delete, Some(of));
-        let begun = self.names.begin(&self.name, delete, owner(NODE), new_id()).await;
-        self.names.done(&begun.unwrap(), || true).await.unwrap();
+    async fn write(&self, record: &str) -> DirtyVersion {
+        let version = version(record);
+        self.names.write(&self.name, version.clone()).await.unwrap();
+        version
+    }
+
+    /// Begins a change of a dirty object for a node.
+    async fn begin(&self, node: u64, kind: Kind, of: &DirtyVersion) -> Result<BegunChange, BeginError> {
+        let change = (kind, Some(of.id));
+        self.names.begin(&self.name, change, owner(node), new_id()).await
+    }
+
+    async fn delete(&self, of: &DirtyVersion) {
+        let begun = self.begin(NODE, Kind::Delete, of).await.unwrap();
+        self.names.done(&begun, || true).await.unwrap();
     }
 
     async fn listed(&self, list: NodeList) -> Vec<Ulid> {
@@ -71,10 +72,9 @@ impl Bed {
 #[tokio::test]
 async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
     let bed = bed();
-    let (first, second) = (version("first"), version("second"));
-    bed.names.write(&bed.name, first.clone()).await.unwrap();
+    let first = bed.write("first").await;
     assert_eq!(bed.listed(NodeList::Dirty).await, [first.id]);
-    bed.names.write(&bed.name, second.clone()).await.unwrap();
+    let second = bed.write("second").await;
     assert_eq!(bed.current().await, Some(second.clone()));
     assert_eq!(bed.listed(NodeList::Dirty).await, [second.id]);
     let (id, discarded) = bed.names.trash(NODE, None, 10).await.unwrap().remove(0);
@@ -98,16 +98,9 @@ async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
 #[tokio::test]
 async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
     let bed = bed();
-    let version = version("bytes");
-    bed.names.write(&bed.name, version.clone()).await.unwrap();
-    let token = new_id();
-    let flush = (Kind::Flush, Some(version.id));
-    let begun = bed
-        .names
-        .begin(&bed.name, flush, owner(NODE), token)
-        .await
-        .unwrap();
-    assert_eq!(bed.listed(NodeList::Busy).await, [token]);
+    let version = bed.write("bytes").await;
+    let begun = bed.begin(NODE, Kind::Flush, &version).await.unwrap();
+    assert_eq!(bed.listed(NodeList::Busy).await, [begun.busy.token]);
     assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, None);
     assert!(bed.listed(NodeList::Busy).await.is_empty() && bed.listed(NodeList::Dirty).await.is_empty());
@@ -125,18 +118,16 @@ async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
 #[tokio::test]
 async fn an_empty_entry_that_was_written_again_is_not_removed() {
     let bed = bed();
-    let first = version("first");
-    bed.names.write(&bed.name, first.clone()).await.unwrap();
-    bed.delete(first.id).await;
+    let first = bed.write("first").await;
+    bed.delete(&first).await;
     let (id, empty) = bed.names.empty_entries(NODE, None, 10).await.unwrap().remove(0);
-    let second = version("second");
-    bed.names.write(&bed.name, second.clone()).await.unwrap();
+    let second = bed.write("second").await;
     bed.names.remove_empty(&empty, NODE, id).await.unwrap();
     assert_eq!(bed.current().await, Some(second.clone()));
     assert!(bed.listed(NodeList::Empty).await.is_empty());
 
     // The fence of the second time is not over when that of the first time is.
-    bed.delete(second.id).await;
+    bed.delete(&second).await;
     bed.names.remove_empty(&empty, NODE, id).await.unwrap();
     assert_eq!(bed.engine.keys("d/").len(), 1);
 }
@@ -144,47 +135,29 @@ async fn an_empty_entry_that_was_written_again_is_not_removed() {
 #[tokio::test]
 async fn one_change_of_a_name_is_on_its_way_at_a_time_and_a_newer_object_stays() {
     let bed = bed();
-    let (first, second) = (version("first"), version("second"));
-    bed.names.write(&bed.name, first.clone()).await.unwrap();
-    let flush = (Kind::Flush, Some(first.id));
-    let begun = bed
-        .names
-        .begin(&bed.name, flush, owner(NODE), new_id())
-        .await
-        .unwrap();
-    let other = bed
-        .names
-        .begin(&bed.name, (Kind::Delete, Some(first.id)), owner(OTHER), new_id())
-        .await;
+    let first = bed.write("first").await;
+    let begun = bed.begin(NODE, Kind::Flush, &first).await.unwrap();
+    let other = bed.begin(OTHER, Kind::Delete, &first).await;
     assert_eq!(other.unwrap_err(), BeginError::Busy(begun.busy));
-    bed.names.write(&bed.name, second.clone()).await.unwrap();
+    let second = bed.write("second").await;
     assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, Some(second));
-    let stale = bed.names.begin(&bed.name, flush, owner(NODE), new_id()).await;
+    let stale = bed.begin(NODE, Kind::Flush, &first).await;
     assert_eq!(stale.unwrap_err(), BeginError::Changed);
 }
 
 #[tokio::test]
 async fn a_change_that_another_node_gave_up_leaves_the_object_dirty() {
     let bed = bed();
-    let version = version("bytes");
-    bed.names.write(&bed.name, version.clone()).await.unwrap();
-    let flush = (Kind::Flush, Some(version.id));
-    let begun = bed
-        .names
-        .begin(&bed.name, flush, owner(NODE), new_id())
-        .await
-        .unwrap();
+    let version = bed.write("bytes").await;
+    let begun = bed.begin(NODE, Kind::Flush, &version).await.unwrap();
     let adopter = Names::new(Arc::clone(&bed.engine) as Arc<dyn Engine>, OTHER, FENCE);
     assert_eq!(adopter.give_up(&begun).await, Ok(Ended::Ended));
     assert_eq!(bed.names.done(&begun, || false).await, Ok(Ended::TakenOver));
     assert_eq!(bed.current().await, Some(version.clone()));
 
     // Nor does the entry tell once that node has flushed the object.
-    let flush = adopter
-        .begin(&bed.name, flush, owner(OTHER), new_id())
-        .await
-        .unwrap();
+    let flush = bed.begin(OTHER, Kind::Flush, &version).await.unwrap();
     adopter.done(&flush, || true).await.unwrap();
     assert_eq!(bed.names.done(&begun, || false).await, Ok(Ended::TakenOver));
 }
@@ -215,12 +188,7 @@ async fn a_lost_answer_changes_no_outcome() {
         );
         assert_eq!(bed.current().await, Some(version.clone()));
         bed.engine.fail(&faults);
-        let flush = (Kind::Flush, Some(version.id));
-        let begun = bed
-            .names
-            .begin(&bed.name, flush, owner(NODE), new_id())
-            .await
-            .unwrap();
+        let begun = bed.begin(NODE, Kind::Flush, &version).await.unwrap();
         bed.engine.fail(&faults);
         assert_eq!(
             bed.names.done(&begun, || true).await,
@@ -234,7 +202,7 @@ async fn a_lost_answer_changes_no_outcome() {
 #[tokio::test]
 async fn a_write_whose_outcome_cannot_be_told_is_not_tried_again() {
     let bed = bed();
-    bed.names.write(&bed.name, version("older")).await.unwrap();
+    bed.write("older").await;
     // The first try, which hopes for no entry, is lost. Whether it happened before the older write cannot be
     // told from the older write's entry.
     bed.engine.fail(&[Fault::RequestLost]);
