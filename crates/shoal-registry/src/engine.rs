@@ -1,6 +1,6 @@
 //! A durable, linearizable map from keys to small values: what a registry needs of a store.
 //!
-//! Every engine passes the same conformance suite, `tests/conformance`.
+//! Every engine passes the same conformance suite, `tests/engines/conformance.rs`.
 //!
 //! - [`embedded`]: a file in a folder, for one process.
 //! - [`etcd`]: a cluster of etcd.

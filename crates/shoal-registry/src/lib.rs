@@ -3,7 +3,8 @@
 //!
 //! The bytes of objects are elsewhere; the registry decides which of them a name means. So a promise to a
 //! client depends on the registry alone: an acknowledged write is an entry in it (dissertation 4.5.1, where
-//! the write tier and the directory share this job; `docs/explanation/tier.md` says why we do not).
+//! the write tier and the directory share this job; decision 0026 says why we do not).
+//! `docs/explanation/tier-protocol.md` tells the protocol.
 //!
 //! - [`engine`]: what a registry needs of a store, and the two stores that ship.
 //! - [`entry`]: the states of one name and the changes between them. Pure; a model in `tests/` explores it.
