@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, EngineError, Outcome, Range, Revision, Transaction};
+use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
 use crate::keys::{self, Name, NodeList};
 use crate::names::{ChangeError, Names, decoded, encoded, put};
 use crate::version::{DirtyVersion, Trash};
@@ -49,6 +49,15 @@ pub struct UploadPart {
     pub data: Arc<str>,
     /// Everything else that nodes know of the part.
     pub record: Bytes,
+}
+
+/// Some open uploads of a bucket, in the order of their keys and their age.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadPage {
+    /// The open uploads: the name, the id, and the record that the upload began with.
+    pub uploads: Vec<(Name, Ulid, Bytes)>,
+    /// The last upload that was looked at, if more follow it.
+    pub next: Option<(Name, Ulid)>,
 }
 
 /// An upload has changed since it was found: it is complete, or there is none.
@@ -283,8 +292,8 @@ impl Uploads {
         }
     }
 
-    /// Open uploads of a bucket whose keys begin with `prefix`, from at most `limit`, behind the upload
-    /// `after`.
+    /// The open uploads of a bucket whose keys begin with `prefix` and that follow the upload `after`, from
+    /// at most `limit` uploads.
     ///
     /// # Errors
     ///
@@ -295,22 +304,29 @@ impl Uploads {
         prefix: &[u8],
         after: Option<(&Name, Ulid)>,
         limit: usize,
-    ) -> Result<Vec<(Name, Ulid, Bytes)>, EngineError> {
+    ) -> Result<UploadPage, EngineError> {
         let range = Range {
             prefix: keys::uploads(bucket, prefix),
             after: after.map_or_else(Bytes::new, |(name, id)| keys::upload(name, id)),
             limit,
             at: None,
         };
-        let mut uploads = Vec::new();
-        for (key, stored) in self.names.engine.range(range).await?.entries {
+        let Page {
+            entries, has_more, ..
+        } = self.names.engine.range(range).await?;
+        let last = entries.last().and_then(|(key, _)| keys::of_upload_key(key));
+        let mut uploads = Vec::with_capacity(entries.len());
+        for (key, stored) in entries {
             if let (Some((name, id)), UploadState::Open(record)) =
                 (keys::of_upload_key(&key), decoded(&stored.value)?)
             {
                 uploads.push((name, id, record));
             }
         }
-        Ok(uploads)
+        Ok(UploadPage {
+            uploads,
+            next: last.filter(|_| has_more),
+        })
     }
 
     /// Ends an upload of a node's list that got no part for `lifetime`, and forgets a complete one.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use shoal_registry::engine::Engine;
 use shoal_registry::names::Names;
 use shoal_registry::session::new_id;
-use shoal_registry::uploads::{FoundUpload, UploadError, UploadPart, UploadState, Uploads};
+use shoal_registry::uploads::{FoundUpload, UploadError, UploadPage, UploadPart, UploadState, Uploads};
 use shoal_registry::{DirtyVersion, Name, NodeList, Trash};
 use ulid::Ulid;
 
@@ -80,6 +80,28 @@ impl Bed {
         self.uploads
             .complete(self.upload(), found, object, kept, &record)
             .await
+    }
+
+    async fn begin(&self, key: &str) -> (Name, Ulid) {
+        let (name, id) = (Name::new("bucket", key.as_bytes()), new_id());
+        self.uploads
+            .begin(&name, id, key.to_owned().into())
+            .await
+            .unwrap();
+        (name, id)
+    }
+
+    async fn complete_at_lake(&self, name: &Name, id: Ulid, record: &str) -> Ulid {
+        let open = self.uploads.find(name, id).await.unwrap().unwrap();
+        let (version, record) = (new_id(), record.to_owned().into());
+        let told = self.uploads.completed_at_lake((name, id), &open, version, record);
+        told.await.unwrap();
+        version
+    }
+
+    async fn list(&self, prefix: &str, after: Option<(&Name, Ulid)>, limit: usize) -> UploadPage {
+        let page = self.uploads.list("bucket", prefix.as_bytes(), after, limit);
+        page.await.unwrap()
     }
 
     async fn trash(&self) -> Vec<Trash> {
@@ -175,12 +197,7 @@ async fn a_lost_answer_makes_no_second_part_and_no_second_object() {
 async fn an_upload_that_the_lake_completed_tells_so_and_leaves_no_object_here() {
     let bed = bed().await;
     bed.put(1, "one").await.unwrap();
-    let open = bed.found().await;
-    let version = new_id();
-    let told = bed
-        .uploads
-        .completed_at_lake(bed.upload(), &open, version, "at the lake".into());
-    told.await.unwrap();
+    let version = bed.complete_at_lake(&bed.name, bed.id, "at the lake").await;
     let found = bed.found().await;
     let record = "at the lake".into();
     assert_eq!(found.state, UploadState::Complete { version, record });
@@ -190,34 +207,40 @@ async fn an_upload_that_the_lake_completed_tells_so_and_leaves_no_object_here() 
 #[tokio::test]
 async fn open_uploads_are_listed_by_key_and_age() {
     let bed = bed().await;
-    let (other, later) = (Name::new("bucket", b"folder/a"), new_id());
-    bed.uploads.begin(&other, later, "other".into()).await.unwrap();
-    let ended = Name::new("bucket", b"folder/z");
-    let id = new_id();
-    bed.uploads.begin(&ended, id, "ended".into()).await.unwrap();
-    let open = bed.uploads.find(&ended, id).await.unwrap().unwrap();
-    bed.uploads
-        .completed_at_lake((&ended, id), &open, new_id(), "".into())
-        .await
-        .unwrap();
-    let listed = bed.uploads.list("bucket", b"folder/", None, 10).await.unwrap();
+    let (other, later) = bed.begin("folder/a").await;
+    let (ended, id) = bed.begin("folder/z").await;
+    bed.complete_at_lake(&ended, id, "").await;
+    let listed = bed.list("folder/", None, 10).await.uploads;
     let both = [
-        (other.clone(), later, "other".into()),
+        (other.clone(), later, "folder/a".into()),
         (bed.name.clone(), bed.id, "upload".into()),
     ];
     assert_eq!(listed, both);
-    let behind = bed
-        .uploads
-        .list("bucket", b"", Some((&other, later)), 10)
-        .await
-        .unwrap();
+    let behind = bed.list("", Some((&other, later)), 10).await.uploads;
     assert_eq!(behind, both[1..]);
-    assert!(
-        bed.uploads
-            .list("bucket", b"else", None, 10)
-            .await
-            .unwrap()
-            .is_empty()
-    );
+    assert!(bed.list("else", None, 10).await.uploads.is_empty());
     assert_eq!(bed.names.count(NodeList::Uploads, NODE).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn uploads_that_have_ended_do_not_hide_those_that_follow() {
+    let bed = bed().await;
+    for key in ["a", "b", "c"] {
+        let (name, id) = bed.begin(key).await;
+        bed.complete_at_lake(&name, id, "").await;
+    }
+    let open = (bed.name.clone(), bed.id, "upload".into());
+    for limit in 1..5 {
+        let (mut listed, mut after) = (Vec::new(), None);
+        loop {
+            let behind = after.as_ref().map(|(name, id)| (name, *id));
+            let page = bed.list("", behind, limit).await;
+            listed.extend(page.uploads);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(listed, std::slice::from_ref(&open), "{limit} at a time");
+    }
 }
