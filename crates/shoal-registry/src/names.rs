@@ -64,6 +64,15 @@ pub struct DirtyPage {
     pub revision: Revision,
 }
 
+/// Some names of a node's list in the order of their ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamePage {
+    /// The names.
+    pub names: Vec<(Ulid, Name)>,
+    /// The last id that was looked at, if more follow it.
+    pub next: Option<Ulid>,
+}
+
 /// An entry that was emptied, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyEntry {
@@ -380,7 +389,7 @@ impl Names {
         })
     }
 
-    /// At most `limit` names in a list of `node`, in the order of their ids, behind `after`.
+    /// Some names in a list of `node`, at most `limit`, in the order of their ids, behind `after`.
     ///
     /// # Errors
     ///
@@ -391,14 +400,18 @@ impl Names {
         node: u64,
         after: Option<Ulid>,
         limit: usize,
-    ) -> Result<Vec<(Ulid, Name)>, EngineError> {
-        let page = self.list_page(list, node, after, limit).await?.into_iter();
-        let listed = page.filter_map(|(id, stored)| Some((id, Name::from_bytes(stored.value)?)));
-        Ok(listed.collect())
+    ) -> Result<NamePage, EngineError> {
+        let (page, has_more) = self.list_page(list, node, after, limit).await?;
+        let next = page.last().filter(|_| has_more).map(|(id, _)| *id);
+        let listed = page.into_iter();
+        let listed = listed.filter_map(|(id, stored)| Some((id, Name::from_bytes(stored.value)?)));
+        Ok(NamePage {
+            names: listed.collect(),
+            next,
+        })
     }
 
-    /// At most `limit` empty entries in the list of `node`, in the order in which they became empty, behind
-    /// `after`.
+    /// Some empty entries in the list of `node`, at most `limit`, in the order of their ids, behind `after`.
     ///
     /// # Errors
     ///
@@ -409,18 +422,15 @@ impl Names {
         after: Option<Ulid>,
         limit: usize,
     ) -> Result<Vec<(Ulid, EmptyEntry)>, EngineError> {
-        let page = self
-            .list_page(NodeList::Empty, node, after, limit)
-            .await?
-            .into_iter();
-        let entries = page.filter_map(|(id, Stored { value, revision })| {
+        let (page, _) = self.list_page(NodeList::Empty, node, after, limit).await?;
+        let entries = page.into_iter().filter_map(|(id, Stored { value, revision })| {
             let name = Name::from_bytes(value)?;
             Some((id, EmptyEntry { name, revision }))
         });
         Ok(entries.collect())
     }
 
-    /// At most `limit` items of the trash of `node`, in the order in which they got there, behind `after`.
+    /// Some items of the trash of `node`, at most `limit`, in the order of their ids, behind `after`.
     ///
     /// # Errors
     ///
@@ -431,7 +441,7 @@ impl Names {
         after: Option<Ulid>,
         limit: usize,
     ) -> Result<Vec<(Ulid, Trash)>, EngineError> {
-        let page = self.list_page(NodeList::Trash, node, after, limit).await?;
+        let (page, _) = self.list_page(NodeList::Trash, node, after, limit).await?;
         let listed = page.iter().map(|(id, stored)| Ok((*id, decoded(&stored.value)?)));
         listed.collect()
     }
@@ -461,23 +471,24 @@ impl Names {
         self.engine.count(&list.prefix(node)).await
     }
 
+    /// Some entries of a list, and whether more follow.
     async fn list_page(
         &self,
         list: NodeList,
         node: u64,
         after: Option<Ulid>,
         limit: usize,
-    ) -> Result<Vec<(Ulid, Stored)>, EngineError> {
+    ) -> Result<(Vec<(Ulid, Stored)>, bool), EngineError> {
         let range = Range {
             prefix: list.prefix(node),
             after: after.map_or_else(Bytes::new, |id| list.key(node, id)),
             limit,
             at: None,
         };
-        let entries = self.engine.range(range).await?.entries.into_iter();
-        Ok(entries
-            .filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)))
-            .collect())
+        let page = self.engine.range(range).await?;
+        let entries = page.entries.into_iter();
+        let entries = entries.filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)));
+        Ok((entries.collect(), page.has_more))
     }
 
     async fn replace(

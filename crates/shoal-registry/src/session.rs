@@ -21,8 +21,8 @@ use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Range, Sess
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
 
-/// The number of nodes of one registry.
-const NODES_MAX: usize = 4096;
+/// The number of nodes that are read at a time.
+const PAGE: usize = 1024;
 
 /// A node's session with the registry.
 #[derive(Debug)]
@@ -216,14 +216,22 @@ impl Session {
     }
 
     async fn nodes_below(&self, prefix: &'static [u8]) -> Result<Vec<u64>, EngineError> {
-        let range = Range {
-            prefix: Bytes::from_static(prefix),
-            after: Bytes::new(),
-            limit: NODES_MAX,
-            at: None,
-        };
-        let entries = self.engine.range(range).await?.entries;
-        Ok(entries.iter().filter_map(|(key, _)| node_in(key)).collect())
+        let mut nodes = Vec::new();
+        let mut after = Bytes::new();
+        loop {
+            let range = Range {
+                prefix: Bytes::from_static(prefix),
+                after,
+                limit: PAGE,
+                at: None,
+            };
+            let page = self.engine.range(range).await?;
+            nodes.extend(page.entries.iter().filter_map(|(key, _)| node_in(key)));
+            match page.entries.into_iter().next_back() {
+                Some((last, _)) if page.has_more => after = last,
+                _ => return Ok(nodes),
+            }
+        }
     }
 }
 

@@ -158,7 +158,8 @@ impl Uploads {
         }
     }
 
-    /// At most `limit` parts of an upload in the order of their numbers, behind `after`.
+    /// Some parts of an upload, at most `limit`, in the order of their numbers, behind `after`. There may be
+    /// more unless there are none.
     ///
     /// # Errors
     ///

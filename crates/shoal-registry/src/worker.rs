@@ -237,12 +237,9 @@ impl<L: Lake> Worker<L> {
     pub async fn flush_all(self: &Arc<Self>, node: u64) {
         for list in [NodeList::Dirty, NodeList::Short] {
             let mut after = None;
-            while let Ok(page) = self.names.listed(list, node, after, PAGE).await
-                && let Some((last, _)) = page.last()
-            {
-                after = Some(*last);
+            while let Ok(page) = self.names.listed(list, node, after, PAGE).await {
                 let parallel = self.pace.lock().parallel;
-                let flushes = page.into_iter().map(|(id, name)| {
+                let flushes = page.names.into_iter().map(|(id, name)| {
                     let this = Arc::clone(self);
                     async move { this.flush_and_note(id, name).await }.boxed()
                 });
@@ -251,6 +248,10 @@ impl<L: Lake> Worker<L> {
                     .buffer_unordered(parallel)
                     .collect::<Vec<()>>()
                     .await;
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
             }
         }
     }
@@ -297,7 +298,16 @@ impl<L: Lake> Worker<L> {
 
     /// Gives up changes of an earlier life, and of dead nodes, once the lake cannot carry them out any more.
     async fn give_up_orphans(&self, node: u64) -> Result<(), EngineError> {
-        let orphans = self.names.listed(NodeList::Busy, node, None, PAGE).await?;
+        let mut orphans = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.names.listed(NodeList::Busy, node, after, PAGE).await?;
+            orphans.extend(page.names);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
         self.state
             .lock()
             .orphans
@@ -338,7 +348,7 @@ impl<L: Lake> Worker<L> {
         let mut after = None;
         loop {
             let page = self.names.listed(list, node, after, PAGE).await?;
-            for (id, name) in &page {
+            for (id, name) in &page.names {
                 let is_all = self.state.lock().flushing.len() >= parallel || age_of(*id) < age;
                 if is_all {
                     return Ok(());
@@ -347,9 +357,9 @@ impl<L: Lake> Worker<L> {
                     self.begin_flush(*id, name.clone());
                 }
             }
-            match page.last() {
-                Some((last, _)) if page.len() == PAGE => after = Some(*last),
-                _ => return Ok(()),
+            after = page.next;
+            if after.is_none() {
+                return Ok(());
             }
         }
     }
@@ -456,7 +466,8 @@ impl<L: Lake> Worker<L> {
     /// Ends uploads that clients have given up, and forgets those that ended long ago.
     async fn end_old_uploads(&self, node: u64) -> Result<(), EngineError> {
         let lifetime = self.pace.lock().upload_age;
-        for (id, name) in self.names.listed(NodeList::Uploads, node, None, PAGE).await? {
+        let page = self.names.listed(NodeList::Uploads, node, None, PAGE).await?;
+        for (id, name) in page.names {
             if age_of(id) < lifetime {
                 return Ok(());
             }

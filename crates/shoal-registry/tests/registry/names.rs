@@ -64,8 +64,8 @@ impl Bed {
     }
 
     async fn listed(&self, list: NodeList) -> Vec<Ulid> {
-        let listed = self.names.listed(list, NODE, None, 10).await.unwrap();
-        listed.into_iter().map(|(id, _)| id).collect()
+        let page = self.names.listed(list, NODE, None, 10).await.unwrap();
+        page.names.into_iter().map(|(id, _)| id).collect()
     }
 }
 
@@ -270,4 +270,18 @@ async fn a_session_that_was_not_renewed_in_time_is_over_for_its_node() {
     let session = Session::new(engine, NODE, Duration::ZERO);
     session.keep().await.unwrap();
     assert_eq!(session.owner(), None);
+}
+
+#[tokio::test]
+async fn every_dead_node_is_found_though_the_engine_gives_short_pages() {
+    let bed = bed();
+    for node in 1..=6 {
+        session(&bed, node).keep().await.unwrap();
+    }
+    for dead in [2, 3, 6] {
+        bed.engine.expire(dead);
+    }
+    bed.engine.give_pages_of(2);
+    let looking = session(&bed, 1);
+    assert_eq!(looking.dead_nodes().await.unwrap(), [2, 3, 6]);
 }

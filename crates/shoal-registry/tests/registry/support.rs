@@ -47,12 +47,18 @@ struct State {
     sessions_opened: u64,
     sessions: HashMap<u64, Duration>,
     faults: VecDeque<Fault>,
+    page_max: Option<usize>,
 }
 
 impl Memory {
     /// The faults of the next transactions, in order.
     pub(crate) fn fail(&self, faults: &[Fault]) {
         self.0.lock().faults.extend(faults);
+    }
+
+    /// Gives pages of at most so many keys from now on, whatever a range asks for.
+    pub(crate) fn give_pages_of(&self, keys: usize) {
+        self.0.lock().page_max = Some(keys);
     }
 
     /// Ends a session as if it had not been renewed.
@@ -109,7 +115,9 @@ impl Engine for Memory {
         let state = self.0.lock();
         let wanted = |key: &&Bytes| key.starts_with(&range.prefix) && **key > range.after;
         let mut keys = state.keys.keys().filter(wanted);
-        let entries = keys.by_ref().take(range.limit);
+        let entries = keys
+            .by_ref()
+            .take(range.limit.min(state.page_max.unwrap_or(usize::MAX)));
         let entries = entries
             .map(|key| (key.clone(), state.keys[key].0.clone()))
             .collect();

@@ -145,6 +145,19 @@ async fn objects_go_to_the_lake_and_leave_nothing_behind() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_behind_a_short_page_do_not_wait_for_those_on_it() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    engine.give_pages_of(1);
+    lake.0.lock().latency = Duration::from_mins(1);
+    let node = Node::start(1, &engine, &lake).await;
+    for key in ["a", "b", "c"] {
+        node.write(&name(key), "bytes").await;
+    }
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(engine.keys("b/").len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn bytes_and_empty_entries_stay_for_the_readers_that_found_them() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let node = Node::start(1, &engine, &lake).await;
